@@ -1,0 +1,76 @@
+# make help lists the targets. The tools are pinned in go.mod.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick
+
+# How long each fuzz test runs: make fuzz FUZZTIME=5m
+FUZZTIME ?= 3s
+
+# Without it the tests on a real Redis would be left out where there is none.
+export USERDB_REQUIRE_REDIS := 1
+
+help:
+	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
+	@echo 'make check   what CI runs: format, vet, staticcheck, tests for races, short fuzzing'
+	@echo 'make soak    long searches, walks and faults on a cluster; SOAK=10 makes it ten times as long'
+	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
+	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
+	@echo 'make ci      make check on a machine that has nothing but Go, Git, Make and Bash'
+
+# One package after the other: the tests that kill masters and count on time-outs want the machine for themselves.
+test: redis
+	go test -p 1 -timeout 20m ./...
+
+check: format vet staticcheck test race fuzz
+
+format:
+	@echo 'go tool gofumpt -l .'
+	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \
+		echo "not as gofumpt has it; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
+
+vet:
+	go vet ./...
+
+staticcheck:
+	go tool staticcheck ./...
+
+# The race detector needs a C compiler. It looks where goroutines meet. What asks one question after the other
+# (the original's data, naughty strings, random verbs, searches one command at a time) shows it nothing, and
+# faults are a matter of time-outs: these are left to make test.
+ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults
+race:
+	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 go test -race -p 1 -timeout 25m \
+		-skip '$(ALONE)' ./userdb/... ./userdb_test/... ./internal/... ./maintain/... ./cmd/...
+
+# Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
+bench: redis
+	cd bench && go run . -out results
+
+bench-quick:
+	@cd bench && go run . -quick
+
+fuzz:
+	.ci/fuzz $(FUZZTIME)
+
+# The searches and random walks of the cluster protocol, callers that are watched for an order in which all
+# they were told is true, and faults, for as long as one likes: make soak SOAK=10. A search of five million
+# states needs some 5 GB; make soak STATES=50000000 where there is more.
+SOAK ?= 1
+STATES ?= 5000000
+soak: redis
+	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
+		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
+		go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
+
+# The same tests on Valkey, where it is installed.
+test-valkey:
+	USERDB_REDIS_SERVER=valkey-server go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain
+
+ci: redis compiler check
+
+redis:
+	.ci/install redis-server
+
+compiler:
+	.ci/install cc
