@@ -1,0 +1,241 @@
+package recordkey_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// rawKey is a key of raw bytes in a path of namespaces.
+type rawKey struct {
+	path [][]byte
+	key  []byte
+}
+
+// bytesGen draws few different bytes, so that prefixes and equal parts are frequent.
+func bytesGen() *rapid.Generator[[]byte] {
+	return rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, '0', 'f', 'o', 0xff}), 0, 4)
+}
+
+func pathGen(least, most int) *rapid.Generator[[][]byte] {
+	return rapid.SliceOfN(bytesGen(), least, most)
+}
+
+func drawKey(t *rapid.T, label string, least, most int) rawKey {
+	return rawKey{pathGen(least, most).Draw(t, label+" path"), bytesGen().Draw(t, label+" key")}
+}
+
+// encoding is one of the two, for paths of any depth.
+type encoding struct {
+	name   string
+	encode func(rawKey) []byte
+	decode func(b []byte, depth int) (rawKey, error)
+	flat   bool // the depth is not in the encoding: all keys must have the same
+}
+
+var encodings = []encoding{
+	{"LengthPrefix", encodeLengthPrefix, decodeLengthPrefix, true},
+	{"HexPath", encodeHexPath, decodeHexPath, false},
+}
+
+func encodeLengthPrefix(k rawKey) []byte {
+	b := k.key
+	for _, name := range slices.Backward(k.path) {
+		b = recordkey.LengthPrefix(name, b)
+	}
+	return b
+}
+
+func decodeLengthPrefix(b []byte, depth int) (k rawKey, err error) {
+	k.key = b
+	for range depth {
+		var name []byte
+		if name, k.key, err = recordkey.SplitLengthPrefix(k.key); err != nil {
+			return k, err
+		}
+		k.path = append(k.path, name)
+	}
+	return k, nil
+}
+
+func encodeHexPath(k rawKey) []byte { return recordkey.HexPath(k.path, k.key) }
+
+func decodeHexPath(b []byte, _ int) (rawKey, error) {
+	path, key, err := recordkey.SplitHexPath(b)
+	return rawKey{path, key}, err
+}
+
+func samePath(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
+
+func sameKey(a, b rawKey) bool { return samePath(a.path, b.path) && bytes.Equal(a.key, b.key) }
+
+// forEach runs f for each encoding; depth is how deep paths may be beyond the first level.
+func forEach(t *testing.T, depth int, f func(t *rapid.T, e encoding, draw func(label string) rawKey)) {
+	for _, e := range encodings {
+		t.Run(e.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				least, most := 1, 1+depth
+				if e.flat {
+					least = rapid.IntRange(least, most).Draw(t, "depth")
+					most = least
+				}
+				f(t, e, func(label string) rawKey { return drawKey(t, label, least, most) })
+			})
+		})
+	}
+}
+
+func TestProperty1AnyLengthAnyBytes(t *testing.T) {
+	for _, e := range encodings {
+		t.Run(e.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				anyBytes := rapid.SliceOfN(rapid.Byte(), 0, 1000)
+				k := rawKey{[][]byte{anyBytes.Draw(t, "namespace")}, anyBytes.Draw(t, "key")}
+				if got, err := e.decode(e.encode(k), 1); err != nil || !sameKey(got, k) {
+					t.Fatalf("got %x, %v, want %x", got, err, k)
+				}
+			})
+			long := rawKey{[][]byte{bytes.Repeat([]byte{0xff}, 70_000)}, []byte{0}} // over 16 bits
+			if got, err := e.decode(e.encode(long), 1); err != nil || !sameKey(got, long) {
+				t.Errorf("a namespace of 70,000 bytes: %v", err)
+			}
+		})
+	}
+}
+
+func TestProperty2NoCollision(t *testing.T) {
+	forEach(t, 0, func(t *rapid.T, e encoding, draw func(string) rawKey) {
+		a, b := draw("a"), draw("b")
+		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
+			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
+		}
+	})
+}
+
+// With the order kept, what is in a namespace must stand together, or a range would not select it.
+func TestProperty3OrderWithinNamespace(t *testing.T) {
+	forEach(t, 0, func(t *rapid.T, e encoding, draw func(string) rawKey) {
+		a, b, other := draw("a"), draw("b"), draw("other")
+		b.path = a.path
+		encA, encB, encOther := e.encode(a), e.encode(b), e.encode(other)
+		if bytes.Compare(encA, encB) != bytes.Compare(a.key, b.key) {
+			t.Fatalf("%q and %q become %q and %q", a, b, encA, encB)
+		}
+		if bytes.Compare(encA, encOther) < 0 && bytes.Compare(encOther, encB) < 0 && !samePath(a.path, other.path) {
+			t.Fatalf("%q stands between %q and %q", other, a, b)
+		}
+		prefix := e.encode(rawKey{path: a.path})
+		if bytes.HasPrefix(encOther, prefix) != samePath(a.path, other.path) {
+			t.Fatalf("%q has prefix %q of namespace %q", encOther, prefix, a.path)
+		}
+	})
+}
+
+func TestProperty4OrderOfNamespaces(t *testing.T) {
+	e := encodings[1] // it does not hold for LengthPrefix: see the test below
+	t.Run(e.name, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			a, b := drawKey(t, "a", 1, 1), drawKey(t, "b", 1, 1)
+			want := bytes.Compare(a.path[0], b.path[0])
+			if want != 0 && bytes.Compare(e.encode(a), e.encode(b)) != want {
+				t.Fatalf("%q and %q become %q and %q", a, b, e.encode(a), e.encode(b))
+			}
+		})
+	})
+}
+
+// LengthPrefix lacks property 4; the order that it has instead is what its comment says.
+func TestProperty4NotOfLengthPrefix(t *testing.T) {
+	a, b := recordkey.LengthPrefix([]byte("aa"), nil), recordkey.LengthPrefix([]byte("b"), nil)
+	if bytes.Compare(a, b) < 0 {
+		t.Error("aa sorts before b: correct the comment on LengthPrefix")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawKey(t, "a", 1, 1), drawKey(t, "b", 1, 1)
+		shorter := len(a.path[0]) < len(b.path[0])
+		if shorter && bytes.Compare(encodeLengthPrefix(a), encodeLengthPrefix(b)) >= 0 {
+			t.Fatalf("the shorter %q does not sort before %q", a, b)
+		}
+	})
+}
+
+func TestProperty5SeveralLevels(t *testing.T) {
+	forEach(t, 4, func(t *rapid.T, e encoding, draw func(string) rawKey) {
+		a, b := draw("a"), draw("b")
+		if got, err := e.decode(e.encode(a), len(a.path)); err != nil || !sameKey(got, a) {
+			t.Fatalf("got %q, %v, want %q", got, err, a)
+		}
+		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
+			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
+		}
+		prefix := e.encode(rawKey{path: a.path}) // all keys of a namespace, those of deeper ones too
+		inside := len(b.path) >= len(a.path) && samePath(a.path, b.path[:len(a.path)])
+		if bytes.HasPrefix(e.encode(b), prefix) != inside {
+			t.Fatalf("%q has the prefix of %q: %v", b, a.path, !inside)
+		}
+	})
+}
+
+// Of HexPath the orders hold at every depth: keys sort as their paths do, name by name.
+func TestProperty5WithOrderOfHexPath(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawKey(t, "a", 0, 4), drawKey(t, "b", 0, 4)
+		want := slices.CompareFunc(append(slices.Clone(a.path), a.key), append(slices.Clone(b.path), b.key), bytes.Compare)
+		if bytes.Compare(encodeHexPath(a), encodeHexPath(b)) != want {
+			t.Fatalf("%q and %q become %q and %q", a, b, encodeHexPath(a), encodeHexPath(b))
+		}
+	})
+}
+
+func TestBinaryForms(t *testing.T) {
+	if got := recordkey.LengthPrefix([]byte("fo"), []byte("obar")); string(got) != "\x00\x00\x00\x00\x00\x00\x00\x02foobar" {
+		t.Errorf("got %q", got)
+	}
+	if got := recordkey.HexPath([][]byte{[]byte("fo"), {0xff}}, []byte("obar")); string(got) != "666f\x00ff\x006f626172" {
+		t.Errorf("got %q", got)
+	}
+	if got := recordkey.HexPath(nil, nil); string(got) != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSplitsRefuse(t *testing.T) {
+	huge := binary.BigEndian.AppendUint64(nil, 1<<63)
+	for _, row := range []struct{ in, want string }{
+		{"", `"" at byte 0: the length ends here`},
+		{"1234567", `"1234567" at byte 7: the length ends here`},
+		{"\x00\x00\x00\x00\x00\x00\x00\x03ab", `"\x00\x00\x00\x00\x00\x00\x00\x03ab" at byte 10: the namespace ends here`},
+		{string(huge), `"\x80\x00\x00\x00\x00\x00\x00\x00" at byte 8: the namespace ends here`},
+	} {
+		_, _, err := recordkey.SplitLengthPrefix([]byte(row.in))
+		checkErr(t, err, "recordkey.SplitLengthPrefix: "+row.want)
+	}
+	for _, row := range []struct{ in, want string }{
+		{"66f", `"66f" at byte 3: odd number of hex digits`},
+		{"6\x0066", `"6\x0066" at byte 1: odd number of hex digits`},
+		{"66\x006F", `"66\x006F" at byte 4: no lower-case hex digit`},
+	} {
+		_, _, err := recordkey.SplitHexPath([]byte(row.in))
+		checkErr(t, err, "recordkey.SplitHexPath: "+row.want)
+	}
+}
+
+func FuzzSplits(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x02foobar"))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xffx")) // a length that is negative as an int
+	f.Add([]byte("666f\x00\x006f626172"))
+	f.Add([]byte("66\x006F"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if ns, key, err := recordkey.SplitLengthPrefix(b); err == nil && !bytes.Equal(recordkey.LengthPrefix(ns, key), b) {
+			t.Errorf("%q is split into %q and %q", b, ns, key)
+		}
+		if ns, key, err := recordkey.SplitHexPath(b); err == nil && !bytes.Equal(recordkey.HexPath(ns, key), b) {
+			t.Errorf("%q is split into %q and %q", b, ns, key)
+		}
+	})
+}

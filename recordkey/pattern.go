@@ -1,0 +1,88 @@
+package recordkey
+
+import "strings"
+
+// Pattern selects keys of one kind, for SCAN. Every part is text, never a glob; a part left
+// empty stands for any. The zero Pattern is all keys of the whole store.
+type Pattern struct {
+	Namespace          Namespace
+	Kind               Kind // zero: every kind, also in the namespaces inside; the parts are ignored
+	Type, Field, Value string
+	Name               string // of a tertiary record; of an own key its first part, if it has more
+}
+
+// String is the pattern for Redis. A star in it also runs over slashes and colons, so SCAN may
+// find other keys too: ask Match.
+func (p Pattern) String() string {
+	b := []byte(Glob(p.Namespace.path))
+	switch p.Kind {
+	case 0:
+		return string(append(b, '*'))
+	case KindOwn:
+		b = append(b, ownPrefix...)
+		if p.Name != "" {
+			b = append(appendAny(b, p.Name), '/')
+		}
+		return string(append(b, '*'))
+	}
+	b = append(appendAny(b, p.Type), '/')
+	b = append(appendAny(b, p.Field), ':')
+	b = appendAny(b, p.Value)
+	switch p.Kind {
+	case KindSRK:
+		b = append(b, srkEnding...)
+	case KindIndex:
+		b = append(b, indexEnding...)
+	case KindTertiary:
+		b = appendAny(append(b, '/'), p.Name)
+	}
+	return string(b)
+}
+
+func appendAny(b []byte, part string) []byte {
+	if part == "" {
+		return append(b, '*')
+	}
+	return append(b, Glob(Escape(part))...)
+}
+
+// Match reports whether k is one of the keys that p means.
+func (p Pattern) Match(k Key) bool {
+	switch p.Kind {
+	case 0:
+		return k.IsValid() && strings.HasPrefix(k.ns.path, p.Namespace.path)
+	case KindOwn:
+		return k.kind == KindOwn && k.ns == p.Namespace &&
+			(p.Name == "" || strings.HasPrefix(k.name, Escape(p.Name)+"/"))
+	}
+	return k.kind == p.Kind && k.ns == p.Namespace && matches(p.Type, k.typ) &&
+		matches(p.Field, k.field) && matches(p.Value, k.value) && matches(p.Name, k.Name())
+}
+
+// Glob escapes text so that a SCAN pattern matches it literally. It does nothing else: for a
+// crumb in a pattern call Glob(Escape(crumb)).
+func Glob(text string) string {
+	if !strings.ContainsAny(text, globChars) {
+		return text
+	}
+	b := make([]byte, 0, 2*len(text))
+	for i := range len(text) {
+		switch c := text[i]; {
+		case strings.HasPrefix(text[i:], regexpEnd):
+			b = append(b, `[\\]`...)
+		case strings.IndexByte(globChars, c) >= 0:
+			b = append(b, '\\', c)
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+const globChars = `*?[]^-\`
+
+// regexpEnd is not escaped with a second backslash: miniredis, on which programs test, makes a
+// regular expression of a pattern, and there a backslash before an E would end the literal text.
+const regexpEnd = `\E`
+
+func matches(want, got string) bool { return want == "" || want == got }

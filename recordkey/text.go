@@ -1,0 +1,187 @@
+package recordkey
+
+import "strings"
+
+// stackKey is how many bytes of a key are put together before the heap is used.
+const stackKey = 256
+
+// String is the key as Redis knows it. Of the zero Key it is "invalid Key", which is no key.
+func (k Key) String() string {
+	if k.kind == 0 {
+		return "invalid Key"
+	}
+	var buf [stackKey]byte
+	return string(k.append(buf[:0]))
+}
+
+// AppendText appends the key as Redis knows it to b; the zero Key is a *SyntaxError.
+func (k Key) AppendText(b []byte) ([]byte, error) {
+	if k.kind == 0 {
+		return b, &SyntaxError{Func: "AppendText", Reason: "zero Key"}
+	}
+	return k.append(b), nil
+}
+
+// MarshalText is AppendText to nothing.
+func (k Key) MarshalText() ([]byte, error) { return k.AppendText(nil) }
+
+// UnmarshalText sets k to what Parse makes of text.
+func (k *Key) UnmarshalText(text []byte) error {
+	parsed, err := Parse(string(text))
+	if err != nil {
+		return err
+	}
+	*k = parsed
+	return nil
+}
+
+func (k Key) append(b []byte) []byte {
+	b = append(b, k.ns.path...)
+	if k.kind == KindOwn {
+		return append(append(b, ownPrefix...), k.name...)
+	}
+	b = appendEscaped(b, k.typ)
+	b = appendEscaped(append(b, '/'), k.field)
+	b = appendEscaped(append(b, ':'), k.value)
+	switch k.kind {
+	case KindSRK:
+		b = append(b, srkEnding...)
+	case KindIndex:
+		b = append(b, indexEnding...)
+	case KindTertiary:
+		b = appendEscaped(append(b, '/'), k.name)
+	}
+	return b
+}
+
+// Parse takes a record key apart. It is the one inverse of Key.String: a text that no Key has,
+// also one that only looks like a key, such as user/uid:+x41, is a *SyntaxError. Nothing is
+// allocated for a key in which nothing is escaped: its parts are parts of s.
+func Parse(s string) (Key, error) {
+	ns, at, err := parseNamespaces(s)
+	if err != nil {
+		return Key{}, err
+	}
+	if strings.HasPrefix(s[at:], ownPrefix) {
+		return parseOwn(s, ns, at+len(ownPrefix))
+	}
+	k := Key{ns: ns}
+	p := parser{in: s, at: at}
+	k.typ = p.name("type", '/')
+	k.field = p.name("field", ':')
+	k.value = p.crumb("value", p.until('/'))
+	k.kind, k.name = p.ending()
+	if p.err != nil {
+		return Key{}, p.err
+	}
+	return k, nil
+}
+
+// parser reads crumbs from the left; after the first error it reads nothing.
+type parser struct {
+	in  string
+	at  int
+	err error
+}
+
+func (p *parser) fail(at int, reason string) {
+	if p.err == nil {
+		p.err = &SyntaxError{Func: "Parse", Input: p.in, At: at, Reason: reason}
+	}
+}
+
+// until is the part before the next c, or all that is left.
+func (p *parser) until(c byte) string {
+	rest := p.in[p.at:]
+	if i := strings.IndexByte(rest, c); i >= 0 {
+		return rest[:i]
+	}
+	return rest
+}
+
+// name reads a crumb that must not begin with a tilde, and the c that must stand behind it.
+func (p *parser) name(what string, c byte) string {
+	text := p.until(c)
+	if p.err == nil && strings.HasPrefix(text, "~") {
+		p.fail(p.at, what+tildeReason)
+		return ""
+	}
+	name := p.crumb(what, text)
+	switch {
+	case p.err != nil:
+		return ""
+	case p.at == len(p.in):
+		p.fail(p.at, "no "+string(c)+" behind the "+what)
+		return ""
+	}
+	p.at++
+	return name
+}
+
+func (p *parser) crumb(what, text string) string {
+	if p.err != nil {
+		return ""
+	}
+	n, err := checkEscaped("Parse", what, p.in, p.at, text)
+	if err != nil {
+		p.err = err
+		return ""
+	}
+	p.at += len(text)
+	return unescape(text, n)
+}
+
+// ending reads what is left behind the value.
+func (p *parser) ending() (Kind, string) {
+	if p.err != nil {
+		return 0, ""
+	}
+	switch p.in[p.at:] {
+	case "":
+		return KindPRK, ""
+	case srkEnding:
+		return KindSRK, ""
+	case indexEnding:
+		return KindIndex, ""
+	}
+	p.at++
+	rest := p.in[p.at:]
+	if strings.HasPrefix(rest, "~") {
+		p.fail(p.at, "name"+tildeReason)
+		return 0, ""
+	}
+	return KindTertiary, p.crumb("name", rest)
+}
+
+// parseOwn checks the parts of an own key, which begin at byte at.
+func parseOwn(s string, ns Namespace, at int) (Key, error) {
+	name := s[at:]
+	for depth := 1; ; depth++ {
+		part, rest, more := strings.Cut(s[at:], "/")
+		if depth > maxDepth {
+			return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "more than 16 parts"}
+		}
+		if _, err := checkEscaped("Parse", "part", s, at, part); err != nil {
+			return Key{}, err
+		}
+		if !more {
+			return Key{kind: KindOwn, ns: ns, name: name}, nil
+		}
+		at = len(s) - len(rest)
+	}
+}
+
+// checkEscaped checks the escaped crumb that begins at byte at of input, and measures what it
+// was before escaping.
+func checkEscaped(fn, what, input string, at int, crumb string) (n int, err error) {
+	n, bad := rawLen(crumb)
+	switch {
+	case bad != nil:
+		return 0, bad.error(fn, input, at)
+	case n == 0:
+		return 0, &SyntaxError{Func: fn, Input: input, At: at, Reason: what + emptyReason}
+	case n > MaxCrumb:
+		return 0, &SyntaxError{Func: fn, Input: input, At: at, Reason: what + longReason}
+	}
+	return n, nil
+}
