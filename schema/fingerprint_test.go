@@ -1,0 +1,72 @@
+package schema_test
+
+import (
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestFingerprintStays fails when a change of the code would make every database
+// that exists refuse its own schema.
+func TestFingerprintStays(t *testing.T) {
+	tests := map[string]struct {
+		typ  schema.Type
+		want string
+	}{
+		"built in": {schema.User().Types["user"], "b4bcaf91c531509b"},
+		"original": {originalSchema(t).Types["user"], "5b7de14ff681bc3a"},
+		"whole":    {wholeSchema.Types["user"], "27d2d0e33dec11b2"},
+		"least":    {schema.Type{Primary: "id"}, "a7d140393d323234"},
+	}
+	for name, test := range tests {
+		if got := test.typ.Fingerprint(); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// changed is the built-in type after a change.
+func changed(change func(*schema.Type)) schema.Type {
+	t := schema.User().Types["user"]
+	change(&t)
+	return t
+}
+
+// TestDifference changes one thing at a time. What is said, and that the
+// fingerprints differ, go together.
+func TestDifference(t *testing.T) {
+	tests := []struct {
+		change func(*schema.Type)
+		want   string
+	}{
+		{func(*schema.Type) {}, ""},
+		{func(t *schema.Type) { t.Fields["city"] = schema.Field{} }, ""},
+		{func(t *schema.Type) { t.Fields["age"] = schema.Field{Codec: schema.CodecNumber, Pattern: "x"} }, ""},
+		{func(t *schema.Type) { delete(t.Fields, "job") }, ""},
+		{func(t *schema.Type) {
+			t.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "url", Reserved: []string{"a"}}
+		}, ""},
+		{func(t *schema.Type) { t.Fold = "" }, ""},
+		{func(t *schema.Type) { t.Password = nil }, ""},
+		{func(t *schema.Type) { t.Tertiary["seen"] = schema.Tertiary{Kind: "list"} }, ""},
+		{func(t *schema.Type) { t.Primary = "id" }, "primary field: stored uid; here id"},
+		{func(t *schema.Type) { t.Fold = schema.FoldExact }, "fold: stored casefold; here exact"},
+		{func(t *schema.Type) { t.Fields["name"] = schema.Field{} }, "secondary fields: stored email, name; here email"},
+		{func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleSecondary} }, "secondary fields: stored email, name; here email, job, name"},
+		{func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleIndexed} }, "indexed fields: stored none; here job"},
+		{func(t *schema.Type) { t.Fields["a, b"] = schema.Field{Role: schema.RoleIndexed} }, `indexed fields: stored none; here "a, b"`},
+		{func(t *schema.Type) { t.Fields["added"] = schema.Field{Role: schema.RoleOrdered} }, "ordered fields: stored none; here added"},
+		{func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, "indexed tertiary records: stored tags; here none"},
+		{func(t *schema.Type) { t.Fold = schema.FoldExact; t.Fields = nil }, "fold: stored casefold; here exact, and secondary fields: stored email, name; here none"},
+	}
+	stored := schema.User().Types["user"]
+	for _, test := range tests {
+		here := changed(test.change)
+		if got := here.Difference(stored); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+		if same := here.Fingerprint() == stored.Fingerprint(); same != (test.want == "") {
+			t.Errorf("%q: same fingerprint: %t", test.want, same)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package schema_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// answer is one line of testdata/javascript.jsonl: what JavaScript makes of In, nil
+// where it throws or has no date.
+type answer struct {
+	Op  string
+	In  string
+	Out *string
+}
+
+// oursDiffers are answers that are not ours, with the reason.
+var oursDiffers = map[answer]string{
+	{"json", "1e400", nil}:  "an infinity would be written as null without a word",
+	{"json", "-1e400", nil}: "an infinity would be written as null without a word",
+}
+
+// TestJavaScript compares with what a JavaScript engine answered.
+func TestJavaScript(t *testing.T) {
+	check := map[string]func(string) *string{
+		"print":      printBits,
+		"parseFloat": parseFloat,
+		"json":       stringifyParsed,
+		"printDate":  printMilli,
+		"readDate":   readMilli,
+	}
+	for _, a := range answers(t) {
+		got := check[a.Op](a.In)
+		same := show(got) == show(a.Out)
+		if _, differs := oursDiffers[answer{a.Op, a.In, got}]; same == differs {
+			t.Errorf("%s(%q): got %s, JavaScript %s", a.Op, a.In, show(got), show(a.Out))
+		}
+	}
+}
+
+func answers(t *testing.T) (all []answer) {
+	file, err := os.Open("testdata/javascript.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var a answer
+		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	if len(all) < 300 {
+		t.Fatalf("only %d answers", len(all))
+	}
+	return all
+}
+
+func show(s *string) string {
+	if s == nil {
+		return "an error"
+	}
+	return strconv.Quote(*s)
+}
+
+func printBits(in string) *string {
+	b, _ := hex.DecodeString(in)
+	s := schema.Number(math.Float64frombits(binary.BigEndian.Uint64(b))).Wire()
+	return &s
+}
+
+func parseFloat(in string) *string {
+	v, err := schema.Decode(schema.CodecNumber, in)
+	if err != nil {
+		return nil
+	}
+	f, _ := v.Number()
+	s := schema.Number(f).Wire()
+	if f == 0 && math.Signbit(f) {
+		s = "-0"
+	}
+	return &s
+}
+
+func stringifyParsed(in string) *string {
+	v, err := schema.JSON(json.RawMessage(in))
+	if err != nil {
+		return nil
+	}
+	s := v.Wire()
+	return &s
+}
+
+func printMilli(in string) *string {
+	ms, _ := strconv.ParseInt(in, 10, 64)
+	s := schema.Date(time.UnixMilli(ms)).Wire()
+	return &s
+}
+
+func readMilli(in string) *string {
+	v, err := schema.Decode(schema.CodecDate, in)
+	if err != nil {
+		return nil
+	}
+	at, _ := v.Time()
+	s := strconv.FormatInt(at.UnixMilli(), 10)
+	return &s
+}

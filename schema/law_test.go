@@ -1,0 +1,135 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestDifferenceLaw: what Difference says and what Fingerprint compares is one
+// thing, seen from either side.
+func TestDifferenceLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyType().Draw(t, "a")
+		b := a
+		if rapid.Bool().Draw(t, "another") {
+			b = anyType().Draw(t, "b")
+		}
+		same := a.Fingerprint() == b.Fingerprint()
+		if (a.Difference(b) == "") != same || (b.Difference(a) == "") != same {
+			t.Fatalf("same fingerprint: %t, but %q and %q", same, a.Difference(b), b.Difference(a))
+		}
+	})
+}
+
+// TestNewFieldLaw: a new field moves records exactly if it has a role.
+func TestNewFieldLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stored := anyType().Draw(t, "type")
+		f := anyField().Draw(t, "field")
+		here := stored
+		here.Fields = map[string]schema.Field{"NEW": f}
+		for name, field := range stored.Fields {
+			here.Fields[name] = field
+		}
+		if moved := here.Fingerprint() != stored.Fingerprint(); moved != (f.Role != "") {
+			t.Fatalf("role %q: another fingerprint: %t", f.Role, moved)
+		}
+		if f.Role != "" && !strings.Contains(here.Difference(stored), "NEW") {
+			t.Fatalf("the new field is not named: %s", here.Difference(stored))
+		}
+	})
+}
+
+// anyJSON draws what encoding/json can write and read without loss.
+func anyJSON(depth int) *rapid.Generator[any] {
+	leaf := rapid.OneOf(
+		rapid.Just[any](nil),
+		rapid.Map(rapid.Bool(), func(b bool) any { return b }),
+		rapid.Map(rapid.Float64(), func(f float64) any { return f }),
+		rapid.Map(rapid.String(), func(s string) any { return s }),
+	)
+	if depth == 0 {
+		return leaf
+	}
+	inner := anyJSON(depth - 1)
+	return rapid.OneOf(
+		leaf,
+		rapid.Map(rapid.SliceOfN(inner, 0, 4), func(l []any) any { return l }),
+		rapid.Map(rapid.MapOfN(rapid.StringN(0, 3, -1), inner, 0, 4), func(m map[string]any) any { return m }),
+	)
+}
+
+// TestJSONLaw: JSON means the same after it was written, is as short as it can
+// be, and stays what it is.
+func TestJSONLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw, err := json.MarshalIndent(anyJSON(3).Draw(t, "value"), " ", "\t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := schema.JSON(raw)
+		if err != nil || !sameJSON(raw, []byte(v.Wire())) {
+			t.Fatalf("%s: got %s, %v", raw, v.Wire(), err)
+		}
+		again, err := schema.JSON(json.RawMessage(v.Wire()))
+		if err != nil || again != v {
+			t.Fatalf("%s: got %s, %v", v.Wire(), again.Wire(), err)
+		}
+	})
+}
+
+func TestNumberLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := math.Float64frombits(rapid.Uint64().Draw(t, "bits"))
+		got, ok := schema.Number(want).Number()
+		if !ok || got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			t.Fatalf("%g: got %g, %t", want, got, ok)
+		}
+	})
+}
+
+// TestDateLaw: a date is read back to the millisecond, and in the years of four
+// digits dates are in the order of their texts, which ordered fields need.
+func TestDateLaw(t *testing.T) {
+	first, last := at("0000-01-01T00:00:00Z").UnixMilli(), at("9999-12-31T23:59:59.999Z").UnixMilli()
+	rapid.Check(t, func(t *rapid.T) {
+		a := time.UnixMilli(rapid.Int64Range(-8.64e15, 8.64e15).Draw(t, "ms"))
+		if got, ok := schema.Date(a).Time(); !ok || !got.Equal(a) {
+			t.Fatalf("%s: got %s, %t", a, got, ok)
+		}
+		b := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "b"))
+		c := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "c"))
+		if strings.Compare(schema.Date(b).Wire(), schema.Date(c).Wire()) != b.Compare(c) {
+			t.Fatalf("%s and %s are in another order", schema.Date(b).Wire(), schema.Date(c).Wire())
+		}
+	})
+}
+
+// TestManyReaders uses one schema from many goroutines, for the race detector.
+func TestManyReaders(t *testing.T) {
+	s := schema.User()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			user := s.Types["user"]
+			if err := s.Validate(); err != nil {
+				t.Error(err)
+			}
+			if got := user.Canonical(" Ａlice "); got != "alice" {
+				t.Errorf("got %q", got)
+			}
+			if user.Difference(schema.User().Types["user"]) != "" || user.Policy().Min != 8 {
+				t.Error("the schema changed")
+			}
+		})
+	}
+	wg.Wait()
+}

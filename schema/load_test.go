@@ -1,0 +1,283 @@
+package schema_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// The whole of our form, and the same from Go.
+const wholeFile = `{"types": {
+	"user": {
+		"primary": "uid", "fold": "exact",
+		"fields": {
+			"uid":    {"kind": "pattern", "pattern": "^[0-9a-f]{12}$"},
+			"email":  {"role": "secondary", "kind": "email", "reserved": ["root@localhost"]},
+			"rating": {"codec": "json"},
+			"city":   {"role": "indexed"},
+			"born":   {"role": "ordered", "codec": "date"},
+			"job":    {}
+		},
+		"tertiary": {
+			"tags":  {"kind": "set", "indexed": true},
+			"seen":  {"kind": "list", "indexed": false}
+		},
+		"password": {"cost": 10, "min": 0, "strength": 3, "blocklist": false}
+	},
+	"invoice": {"primary": "number"}
+}}`
+
+var wholeSchema = schema.Schema{Types: map[string]schema.Type{
+	"user": {
+		Primary: "uid",
+		Fold:    schema.FoldExact,
+		Fields: map[string]schema.Field{
+			"uid":    {Kind: "pattern", Pattern: "^[0-9a-f]{12}$"},
+			"email":  {Role: schema.RoleSecondary, Kind: "email", Reserved: []string{"root@localhost"}},
+			"rating": {Codec: schema.CodecJSON},
+			"city":   {Role: schema.RoleIndexed},
+			"born":   {Role: schema.RoleOrdered, Codec: schema.CodecDate},
+			"job":    {},
+		},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "seen": {Kind: "list"}},
+		Password: &schema.Password{Cost: 10, Strength: 3},
+	},
+	"invoice": {Primary: "number"},
+}}
+
+func TestLoad(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		want schema.Schema
+	}{
+		"whole": {wholeFile, wholeSchema},
+		"built in": {`{"types": {"user": {
+			"primary": "uid", "fold": "casefold",
+			"fields": {"email": {"role": "secondary", "kind": "email"},
+			           "name":  {"role": "secondary", "kind": "nickname"},
+			           "added": {"codec": "date"}, "job": {}},
+			"tertiary": {"tags": {"kind": "set", "indexed": true}},
+			"password": {"cost": 12, "min": 8}}}}`, schema.User()},
+		"byte order mark": {"\ufeff" + own(`"primary":"id"`), oneType(schema.Type{Primary: "id"})},
+		"empty members": {
+			own(`"primary":"id","fields":{},"tertiary":{},"password":{}`),
+			oneType(schema.Type{Primary: "id", Password: &schema.Password{Cost: 12, Min: 8, Blocklist: true}}),
+		},
+		"no password policy": {
+			own(`"primary":"id","password":{"cost":0,"min":0,"blocklist":false}`),
+			oneType(schema.Type{Primary: "id", Password: &schema.Password{}}),
+		},
+	}
+	for name, test := range tests {
+		got, err := schema.Load(strings.NewReader(test.file))
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, test.want)
+		}
+	}
+}
+
+// TestLoadOriginal reads the options.json under which the original wrote the
+// records of testdata/original.
+func TestLoadOriginal(t *testing.T) {
+	got := originalSchema(t)
+	want := schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid",
+		Fold:    schema.FoldExact,
+		Fields: map[string]schema.Field{
+			"email":       {Role: schema.RoleSecondary},
+			"name":        {Role: schema.RoleSecondary, Codec: schema.CodecText},
+			"nonexistent": {Role: schema.RoleSecondary},
+			"age":         {Codec: schema.CodecNumber},
+			"rating":      {Codec: schema.CodecJSON},
+			"added":       {Codec: schema.CodecDate},
+		},
+		Password: &schema.Password{Cost: 10},
+	}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func originalSchema(t *testing.T) schema.Schema {
+	file, err := os.Open("../testdata/original/original_options.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	s, err := schema.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// own is a file of our form with one type, t.
+func own(members string) string { return `{"types":{"t":{` + members + `}}}` }
+
+// field is a file with one field, f, besides the primary one.
+func field(members string) string {
+	return own(`"primary":"id","fields":{"f":{` + members + `}}`)
+}
+
+func oneType(t schema.Type) schema.Schema {
+	return schema.Schema{Types: map[string]schema.Type{"t": t}}
+}
+
+// many is n members of an object.
+func many(n int, value string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"n%d":%s`, i, value)
+	}
+	return strings.Join(all, ",")
+}
+
+// TestLoadErrors gives a file that is wrong in one place, and what is said.
+func TestLoadErrors(t *testing.T) {
+	tests := []struct{ file, want string }{
+		// No JSON.
+		{``, `schema: not JSON: line 1, column 1: unexpected end of JSON input`},
+		{"{\n  \"typ√\": }", `schema: not JSON: line 2, column 11: invalid character '}' looking for beginning of value`},
+		{own(`"primary":"id"`) + ` {}`, `schema: not JSON: line 1, column 34: invalid character '{' after top-level value`},
+		{"{\"types\xff\":{}}", `schema: the file is not UTF-8`},
+		{strings.Repeat(" ", schema.MaxFile) + "{}", `schema: the file is larger than 1048576 bytes`},
+		{`{"types":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`, `schema: types.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0: nested too deeply`},
+
+		// Another shape.
+		{`[]`, `schema: want an object, got a list`},
+		{`null`, `schema: want an object, got null`},
+		{`{}`, `schema: types: no type is declared`},
+		{`{"types":{}}`, `schema: types: no type is declared`},
+		{`{"types":[]}`, `schema: types: want an object, got a list`},
+		{`{"types":{"t":"id"}}`, `schema: types.t: want an object, got a text`},
+		{own(`"primary":1`), `schema: types.t.primary: want a text, got a number`},
+		{own(`"primary":"id","password":null`), `schema: types.t.password: want an object, got null`},
+		{own(`"primary":"id","password":{"cost":"12"}`), `schema: types.t.password.cost: want a number, got a text`},
+		{own(`"primary":"id","password":{"cost":12.5}`), `schema: types.t.password.cost: want a whole number, got 12.5`},
+		{own(`"primary":"id","password":{"min":1e99}`), `schema: types.t.password.min: want a whole number, got 1e99`},
+		{own(`"primary":"id","password":{"blocklist":1}`), `schema: types.t.password.blocklist: want true or false, got a number`},
+		{field(`"reserved":"root"`), `schema: types.t.fields.f.reserved: want a list, got a text`},
+		{field(`"reserved":["a",true]`), `schema: types.t.fields.f.reserved.1: want a text, got true or false`},
+
+		// Names that a field had before.
+		{own(`"primary":"id","fields":{"f":{"was":"g"},"g":{}}`), `schema: types.t.fields.f.was: g is another field still, or a key or a password`},
+		{field(`"was":"id"`), `schema: types.t.fields.f.was: id is another field still, or a key or a password`},
+		{field(`"was":"password"`), `schema: types.t.fields.f.was: password is another field still, or a key or a password`},
+		{field(`"was":"f"`), `schema: types.t.fields.f.was: f is another field still, or a key or a password`},
+		{own(`"primary":"id","fields":{"f":{"was":"h"},"g":{"was":"h"}}`), `schema: types.t.fields.f.was: another field was h, too`},
+		{field(`"was":"~h"`), `schema: types.t.fields.f.was: names that begin with ~ are reserved for the store`},
+
+		// Keys that nobody knows, or twice.
+		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; known here are types`},
+		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are fields, fold, password, primary, tertiary`},
+		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; known here are codec, kind, pattern, reserved, role, was`},
+		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; known here are codec, kind, pattern, reserved, role, was`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; known here are indexed, kind`},
+		{own(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; known here are blocklist, cost, min, strength`},
+		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
+		{field(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
+		{own(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
+		{field(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; known here are codec, kind, pattern, reserved, role, was`},
+
+		// Words that nobody knows.
+		{field(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; known are boolean, date, identity, json, null, number, text`},
+		{field(`"role":"secondary","codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; known are boolean, date, identity, json, null, number, text`},
+		{field(`"codec":""`), `schema: types.t.fields.f.codec: empty; leave it out instead`},
+		{field(`"role":"unique"`), `schema: types.t.fields.f.role: unknown role unique; known are indexed, ordered, secondary`},
+		{field(`"kind":"e mail"`), `schema: types.t.fields.f.kind: unknown kind "e mail"; known are email, nickname, pattern, url, username`},
+		{own(`"primary":"id","fold":"lower"`), `schema: types.t.fold: unknown fold lower; known are casefold, exact`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"stream"}}`), `schema: types.t.tertiary.a.kind: unknown kind stream; known are hash, list, set, string, zset`},
+		{own(`"primary":"id","tertiary":{"a":{}}`), `schema: types.t.tertiary.a.kind: missing; known are hash, list, set, string, zset`},
+
+		// Roles.
+		{field(`"role":["secondary","indexed"]`), `schema: types.t.fields.f.role: a field has one role, and it is no list`},
+		{own(`"primary":"id","fields":{"id":{"role":"secondary"}}`), `schema: types.t.fields.id.role: two roles: it is the primary key`},
+		{own(`"primary":"id","fields":{"id":{"codec":"number"}}`), `schema: types.t.fields.id.codec: a key is a text`},
+		{field(`"role":"secondary","codec":"number"`), `schema: types.t.fields.f.codec: a key is a text`},
+		{own(`"primary":"id","fields":{"password":{"role":"secondary"}}`), `schema: types.t.fields.password.role: a password is no key, and no index may hold it`},
+		{own(`"primary":"id","fields":{"password":{"role":"indexed"}}`), `schema: types.t.fields.password.role: a password is no key, and no index may hold it`},
+		{own(`"primary":"id","fields":{"password":{"codec":"json"}}`), `schema: types.t.fields.password.codec: a password is a text`},
+		{own(`"primary":"password"`), `schema: types.t.primary: a password is no key`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"list","indexed":true}}`), `schema: types.t.tertiary.a.indexed: only a set can be indexed`},
+		{own(`"primary":"id","fields":{"a":{"role":"indexed"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name has an index already`},
+		{own(`"primary":"id","fields":{"a":{"role":"ordered"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name has an index already`},
+
+		// Names.
+		{own(``), `schema: types.t.primary: the type has no primary key`},
+		{own(`"primary":""`), `schema: types.t.primary: empty; leave it out instead`},
+		{own(`"primary":"~id"`), `schema: types.t.primary: names that begin with ~ are reserved for the store`},
+		{own(`"primary":"*"`), `schema: types.t.primary: the name * is reserved: in a hint it is every secondary field`},
+		{own(`"primary":"id","fields":{"*":{}}`), `schema: types.t.fields.*: the name * is reserved: in a hint it is every secondary field`},
+		{own(`"primary":"id","fields":{"~prk":{}}`), `schema: types.t.fields.~prk: names that begin with ~ are reserved for the store`},
+		{own(`"primary":"id","fields":{"":{}}`), `schema: types.t.fields."": name is empty`},
+		{own(`"primary":"id","tertiary":{"~prks":{"kind":"set"}}`), `schema: types.t.tertiary.~prks: names that begin with ~ are reserved for the store`},
+		{`{"types":{"~own":{"primary":"id"}}}`, `schema: types.~own: names that begin with ~ are reserved for the store`},
+		{`{"types":{"*":{"primary":"id"}}}`, `schema: types.*: the name * is reserved: in a hint it is every secondary field`},
+		{`{"types":{"":{"primary":"id"}}}`, `schema: types."": name is empty`},
+		{own(`"primary":"id","fields":{"` + strings.Repeat("x", 1025) + `":{}}`), `schema: types.t.fields."` + strings.Repeat("x", 64) + `…": name is over 1024 bytes`},
+		{own(`"primary":"t"`), `schema: types.t: a field of type t has this name too`},
+		{own(`"primary":"id","fields":{"t":{}}`), `schema: types.t: a field of type t has this name too`},
+		{`{"types":{"a":{"primary":"id","fields":{"b.c":{}}},"b.c":{"primary":"id"}}}`, `schema: types."b.c": a field of type a has this name too`},
+
+		// Rules.
+		{field(`"pattern":"a("`), "schema: types.t.fields.f.pattern: missing closing ): \"a(\""},
+		{field(`"pattern":"(?=a)"`), "schema: types.t.fields.f.pattern: invalid or unsupported Perl syntax: \"(?=\""},
+		{field(`"pattern":"` + strings.Repeat("x", 4097) + `"`), `schema: types.t.fields.f.pattern: longer than 4096 bytes`},
+		{field(`"kind":"pattern"`), `schema: types.t.fields.f.pattern: the kind pattern needs one`},
+		{field(`"reserved":["root",""]`), `schema: types.t.fields.f.reserved.1: empty; leave it out instead`},
+		{own(`"primary":"id","password":{"cost":3}`), `schema: types.t.password.cost: 3 is not from 4 to 15`},
+		{own(`"primary":"id","password":{"cost":16}`), `schema: types.t.password.cost: 16 is not from 4 to 15`},
+		{own(`"primary":"id","password":{"min":73}`), `schema: types.t.password.min: 73 is not from 0 to 72`},
+		{own(`"primary":"id","password":{"min":-1}`), `schema: types.t.password.min: -1 is not from 0 to 72`},
+		{own(`"primary":"id","password":{"strength":5}`), `schema: types.t.password.strength: 5 is not from 0 to 4`},
+
+		// Too many.
+		{`{"types":{` + many(65, `{"primary":"id"}`) + `}}`, `schema: types: more than 64 types`},
+		{own(`"primary":"id","fields":{` + many(257, `{}`) + `}`), `schema: types.t.fields: more than 256 fields`},
+		{own(`"primary":"id","tertiary":{` + many(257, `{"kind":"set"}`) + `}`), `schema: types.t.tertiary: more than 256 records`},
+		{field(`"reserved":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 4097), ",") + `]`), `schema: types.t.fields.f.reserved: more than 4096 values`},
+
+		// The original's form.
+		{`{"schema":{},"indexes":{}}`, `schema: types: no type is declared`},
+		{`{"schema":{},"cluster":1}`, `schema: cluster: unknown key; known here are bcrypt, collection-idx, hostname, indexes, port, protocol, schema`},
+		{`{"types":{"t":{"primary":"id"}},"schema":{}}`, `schema: schema: unknown key; known here are types`},
+		{`{"schema":{"u":{"age":"int"}},"indexes":{"u":{"primary-key":"uid"}}}`, `schema: schema.u.age: unknown codec int; known are boolean, date, identity, json, null, number, text`},
+		{`{"schema":{"u":{"age":42}},"indexes":{"u":{"primary-key":"uid"}}}`, `schema: schema.u.age: want a text, got a number`},
+		{`{"schema":{"u":{"age":"text"}}}`, `schema: indexes.u.primary-key: the type has no primary key`},
+		{`{"indexes":{"u":{"secondary-keys":["a"]}}}`, `schema: indexes.u.primary-key: the type has no primary key`},
+		{`{"indexes":{"u":{"primary":"uid"}}}`, `schema: indexes.u.primary: unknown key; known here are primary-key, secondary-keys`},
+		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["a","b","a"]}}}`, `schema: indexes.u.secondary-keys.2: a is there already; a field has one role`},
+		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["uid"]}}}`, `schema: indexes.u: uid is the primary key and a secondary key; a field has one role`},
+		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["~a"]}}}`, `schema: indexes.u.secondary-keys: names that begin with ~ are reserved for the store`},
+		{`{"schema":{"u":{"age":"number"}},"indexes":{"u":{"primary-key":"uid","secondary-keys":["age"]}}}`, `schema: schema.u.age: a key is a text`},
+		{`{"indexes":{"~u":{"primary-key":"uid"}}}`, `schema: indexes.~u: names that begin with ~ are reserved for the store`},
+		{`{"schema":{"~u":{}}}`, `schema: schema.~u: names that begin with ~ are reserved for the store`},
+		{`{"bcrypt":{"rounds":31},"indexes":{"u":{"primary-key":"uid"}}}`, `schema: bcrypt.rounds: 31 is not from 4 to 15`},
+		{`{"bcrypt":{"rounds":10,"salt":1},"indexes":{"u":{"primary-key":"uid"}}}`, `schema: bcrypt.salt: unknown key; known here are rounds`},
+	}
+	for _, test := range tests {
+		s, err := schema.Load(strings.NewReader(test.file))
+		var bad *schema.Error
+		if !errors.As(err, &bad) || !errors.Is(err, schema.ErrSchema) || err.Error() != test.want {
+			t.Errorf("%.200s\ngot  %v\nwant %s", test.file, err, test.want)
+		}
+		if s.Types != nil {
+			t.Errorf("%.200s: a schema besides the error: %v", test.file, s)
+		}
+	}
+}
+
+// TestLoadReader keeps the cause when the file cannot be read.
+func TestLoadReader(t *testing.T) {
+	_, err := schema.Load(iotest.ErrReader(io.ErrClosedPipe))
+	if !errors.Is(err, io.ErrClosedPipe) || errors.Is(err, schema.ErrSchema) || err.Error() != "reading schema: io: read/write on closed pipe" {
+		t.Errorf("got %v", err)
+	}
+}

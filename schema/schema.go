@@ -1,0 +1,118 @@
+package schema
+
+// Schema is every type that a store keeps, by name. It is plain data: it is
+// checked by Validate, and nobody may change it afterwards.
+// The zero Schema has no types and is not valid.
+type Schema struct {
+	Types map[string]Type `json:"types"`
+}
+
+// Type declares the entries of one type.
+type Type struct {
+	// Primary is the name of the primary field. There is no default.
+	Primary string `json:"primary"`
+	// Fold is the canonical form of all secondary values. "" is FoldCasefold.
+	Fold Fold `json:"fold,omitempty"`
+	// Fields are the declared fields other than the primary one, by name.
+	// Facets of other fields are kept as text.
+	Fields map[string]Field `json:"fields,omitempty"`
+	// Tertiary are the tertiary records of an entry, by name.
+	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
+	// Password says what passwords entries of the type take. Nil stands for the
+	// policy of DefaultPassword; see Policy.
+	Password *Password `json:"password,omitempty"`
+}
+
+// Field declares one field. The zero Field is a plain text facet without a rule.
+type Field struct {
+	// Role is what the field is besides a facet; "" is nothing.
+	Role Role `json:"role,omitempty"`
+	// Codec is how values are written; "" is CodecText.
+	Codec Codec `json:"codec,omitempty"`
+	// Kind names a rule for values: email, username, nickname, url, or pattern.
+	// "" is none.
+	Kind string `json:"kind,omitempty"`
+	// Pattern is a regular expression in RE2 syntax that values match, besides
+	// their Kind. "" is none. The kind pattern needs one.
+	Pattern string `json:"pattern,omitempty"`
+	// Was is the name that the field had in the schema before: a change of the schema renames the facets.
+	// Apart from that it means nothing. "" is a field of this name ever since.
+	Was string `json:"was,omitempty"`
+	// Reserved are values that no entry may take, compared in canonical form.
+	Reserved []string `json:"reserved,omitempty"`
+}
+
+// Tertiary declares one tertiary record of every entry of a type.
+type Tertiary struct {
+	// Kind is the Redis type: set, list, zset, hash or string. There is no default.
+	Kind string `json:"kind"`
+	// Indexed keeps, for each member, who has it. Only a set can be indexed.
+	Indexed bool `json:"indexed,omitempty"`
+}
+
+// Password is the policy for new passwords of one type. Its zero value asks
+// nothing of a password. (A nil *Password is not that: it is the default.)
+type Password struct {
+	// Cost is the bcrypt cost of new hashes, 4 to 15 (two seconds); 0 is that of DefaultPassword.
+	Cost int `json:"cost"`
+	// Min is the least length in code points, at most 72; 0 is none.
+	Min int `json:"min"`
+	// Strength is the least zxcvbn score, 0 to 4; 0 is none.
+	Strength int `json:"strength"`
+	// Blocklist refuses common passwords.
+	Blocklist bool `json:"blocklist"`
+}
+
+// Role is what a field is besides a facet.
+type Role string
+
+// The roles.
+const (
+	// RoleSecondary makes the values of a field identifiers, unique over the type.
+	RoleSecondary Role = "secondary"
+	// RoleIndexed keeps, for each value, who has it.
+	RoleIndexed Role = "indexed"
+	// RoleOrdered keeps a lexical index, by which entries are listed in order.
+	RoleOrdered Role = "ordered"
+)
+
+// Fold is a canonical form.
+type Fold string
+
+// The folds.
+const (
+	// FoldExact leaves values as they are, as the original does.
+	FoldExact Fold = "exact"
+	// FoldCasefold makes values equal that people take for the same; see Canonical.
+	FoldCasefold Fold = "casefold"
+)
+
+// Codec is how a value is written to Redis.
+type Codec string
+
+// The codecs.
+const (
+	CodecText     Codec = "text"
+	CodecDate     Codec = "date"
+	CodecNumber   Codec = "number"
+	CodecJSON     Codec = "json"
+	CodecBoolean  Codec = "boolean"
+	CodecNull     Codec = "null"
+	CodecIdentity Codec = "identity"
+)
+
+// DefaultPassword returns the policy that stands where a schema gives none: cost
+// 12, at least 8 code points, none of the common passwords.
+func DefaultPassword() Password { return Password{Cost: 12, Min: 8, Blocklist: true} }
+
+// Policy returns the policy in force for the passwords of t. Its Cost is never 0.
+func (t Type) Policy() Password {
+	if t.Password == nil {
+		return DefaultPassword()
+	}
+	p := *t.Password
+	if p.Cost == 0 {
+		p.Cost = DefaultPassword().Cost
+	}
+	return p
+}
