@@ -1,0 +1,157 @@
+package validate
+
+import (
+	"encoding/binary"
+	"regexp/syntax"
+	"slices"
+	"unicode"
+)
+
+// alphabet parts all characters into classes that no automaton of a search can
+// tell apart.
+type alphabet struct {
+	classes []class
+	reads   [][]bool // by rune set and class: whether the set holds the class
+}
+
+// class is a set of characters that stand for each other.
+type class struct {
+	ranges []runeRange // ascending
+	any    rune        // one of them, the automata's
+	picks  []rune      // those to make values of, the most readable first
+	whole  bool        // no other character of the class can stand in a value
+	cost   int         // of the first pick; see costOf
+}
+
+type runeRange struct{ lo, hi rune }
+
+// runeSets numbers the different sets of runes that instructions read. A
+// repetition makes many instructions that share one slice: its content is looked
+// at once.
+type runeSets struct {
+	ids    map[string]int
+	shared map[slice]int
+	insts  []*syntax.Inst
+}
+
+// slice identifies the runes of an instruction by where they lie.
+type slice struct {
+	first *rune
+	size  int
+	flags uint32
+}
+
+func newRuneSets() *runeSets {
+	return &runeSets{ids: make(map[string]int), shared: make(map[slice]int)}
+}
+
+func (s *runeSets) id(inst *syntax.Inst) int {
+	if len(inst.Rune) == 0 {
+		return s.idOf(inst)
+	}
+	at := slice{&inst.Rune[0], len(inst.Rune), inst.Arg}
+	id, known := s.shared[at]
+	if !known {
+		id = s.idOf(inst)
+		s.shared[at] = id
+	}
+	return id
+}
+
+func (s *runeSets) idOf(inst *syntax.Inst) int {
+	key := binary.BigEndian.AppendUint32(nil, inst.Arg) // whether case is folded
+	for _, r := range inst.Rune {
+		key = binary.BigEndian.AppendUint32(key, uint32(r))
+	}
+	id, known := s.ids[string(key)]
+	if !known {
+		id = len(s.insts)
+		s.ids[string(key)] = id
+		s.insts = append(s.insts, inst)
+	}
+	return id
+}
+
+// What assertions look at.
+var (
+	wordRunes = &syntax.Inst{Op: syntax.InstRune, Rune: []rune{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'}}
+	lineRunes = &syntax.Inst{Op: syntax.InstRune, Rune: []rune{'\n', '\n'}}
+)
+
+// The ends of the code points that no UTF-8 text holds.
+const firstSurrogate, afterSurrogates = 0xd800, 0xe000
+
+// newAlphabet parts the characters by sets, and drops classes none of whose
+// characters stands in a value.
+func newAlphabet(sets *runeSets, stands func(rune) bool) *alphabet {
+	a := &alphabet{reads: make([][]bool, len(sets.insts))}
+	for _, c := range sets.classes() {
+		if c.choose(stands); len(c.picks) > 0 {
+			a.classes = append(a.classes, c)
+		}
+	}
+	slices.SortStableFunc(a.classes, func(c, d class) int { return c.cost - d.cost })
+	for i, inst := range sets.insts {
+		a.reads[i] = make([]bool, len(a.classes))
+		for j, c := range a.classes {
+			a.reads[i][j] = inst.MatchRune(c.any)
+		}
+	}
+	return a
+}
+
+// classes joins the ranges between neighbouring cuts that are in the same sets.
+func (s *runeSets) classes() []class {
+	var classes []class
+	byMembership := make(map[string]int)
+	cuts := s.cuts()
+	for i, lo := range cuts[:len(cuts)-1] {
+		if firstSurrogate <= lo && lo < afterSurrogates {
+			continue
+		}
+		key := s.membership(lo)
+		at, known := byMembership[key]
+		if !known {
+			at = len(classes)
+			byMembership[key] = at
+			classes = append(classes, class{any: lo})
+		}
+		classes[at].ranges = append(classes[at].ranges, runeRange{lo, cuts[i+1] - 1})
+	}
+	return classes
+}
+
+// cuts are the characters at which membership in a set can change.
+func (s *runeSets) cuts() []rune {
+	cuts := []rune{0, firstSurrogate, afterSurrogates, unicode.MaxRune + 1}
+	for _, inst := range s.insts {
+		if len(inst.Rune) == 1 {
+			cuts = appendOrbit(cuts, inst.Rune[0])
+			continue
+		}
+		for i := 0; i+1 < len(inst.Rune); i += 2 {
+			cuts = append(cuts, inst.Rune[i], inst.Rune[i+1]+1)
+		}
+	}
+	slices.Sort(cuts)
+	return slices.Compact(cuts)
+}
+
+// appendOrbit adds cuts around r and whatever differs from it by case only.
+func appendOrbit(cuts []rune, r rune) []rune {
+	cuts = append(cuts, r, r+1)
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		cuts = append(cuts, f, f+1)
+	}
+	return cuts
+}
+
+func (s *runeSets) membership(r rune) string {
+	key := make([]byte, len(s.insts))
+	for i, inst := range s.insts {
+		if inst.MatchRune(r) {
+			key[i] = 1
+		}
+	}
+	return string(key)
+}

@@ -1,0 +1,170 @@
+package validate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// alphabetOf is the alphabet of expressions together.
+func alphabetOf(tb rapid.TB, stands func(rune) bool, exprs ...string) (*alphabet, *runeSets) {
+	tb.Helper()
+	sets := newRuneSets()
+	for _, expr := range exprs {
+		p, err := newPart("", expr, "")
+		if err != nil {
+			tb.Fatalf("compiling %q: %v", expr, err)
+		}
+		newAutomaton(p, sets, &budget{})
+	}
+	return newAlphabet(sets, stands), sets
+}
+
+func firsts(a *alphabet) string {
+	var b strings.Builder
+	for _, c := range a.classes {
+		b.WriteRune(c.picks[0])
+	}
+	return b.String()
+}
+
+// Each class is shown by the character that values are made of, the cheapest first.
+func TestClasses(t *testing.T) {
+	lower := func(r rune) bool { return !unicode.IsUpper(r) }
+	for _, c := range []struct {
+		exprs  []string
+		stands func(rune) bool
+		want   string
+	}{
+		{nil, anyRune, "a"},
+		{[]string{""}, anyRune, "a"},
+		{[]string{"a"}, anyRune, "ba"},
+		{[]string{"[0-9]"}, anyRune, "a0"},
+		{[]string{"[0-9]", "[5-9]"}, anyRune, "a05"},
+		{[]string{"[ab]", "[bc]"}, anyRune, "dabc"},
+		{[]string{"(?i)a"}, anyRune, "ba"},
+		{[]string{"(?i)k"}, anyRune, "ak"},
+		{[]string{"[A-Z]"}, anyRune, "aA"},
+		{[]string{"[A-Z]"}, lower, "a"},
+		{[]string{"."}, anyRune, "a\n"},
+		{[]string{"(?s)."}, anyRune, "a"},
+		{[]string{`\b`}, anyRune, "a!"},
+		{[]string{`(?m)$`}, anyRune, "a\n"},
+		{[]string{`\w`}, anyRune, "a!"},
+		{[]string{`\x{d800}`}, anyRune, "a"},
+		{[]string{`[\x{d7ff}-\x{e000}]`}, anyRune, "a\ud7ff"},
+		{[]string{`\p{Greek}`, `\p{Lu}`}, lower, "aͱ"},
+	} {
+		a, _ := alphabetOf(t, c.stands, c.exprs...)
+		if got := firsts(a); got != c.want {
+			t.Errorf("%q: classes %+q, want %+q", c.exprs, got, c.want)
+		}
+	}
+}
+
+// Every character is in exactly one class, with others that the same sets hold.
+func TestClassesPartTheCharacters(t *testing.T) {
+	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
+	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		a, sets := alphabetOf(t, anyRune, exprs.Draw(t, "exprs")...)
+		for _, r := range rapid.SliceOf(rapid.Rune()).Draw(t, "runes") {
+			if !utf8.ValidRune(r) {
+				continue
+			}
+			class := a.classOf(t, r)
+			for i, c := range a.classes {
+				if i != class && c.holds(r) {
+					t.Fatalf("%+q is in two classes", r)
+				}
+			}
+			for set, inst := range sets.insts {
+				if inst.MatchRune(r) != a.reads[set][class] {
+					t.Fatalf("%+q differs from its class in set %v", r, inst)
+				}
+			}
+		}
+	})
+}
+
+func TestAlphabetHoldsAllCharacters(t *testing.T) {
+	a, _ := alphabetOf(t, anyRune, `\pL|[\x{d900}-\x{da00}]`, `(?i)[^k]`)
+	total := 0
+	for _, c := range a.classes {
+		for _, span := range c.ranges {
+			total += int(span.hi-span.lo) + 1
+		}
+	}
+	if want := int(unicode.MaxRune) + 1 - 0x800; total != want {
+		t.Errorf("%d characters, want %d", total, want)
+	}
+}
+
+func TestCosts(t *testing.T) {
+	// Each character costs more than the one before.
+	for i, r := range []rune("az09AZ!~éあ×☃ \u0301\x00\u200b\ue000\U0010ffff") {
+		want := []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, costHidden, costHidden, costHidden, costHidden}[i]
+		if got := costOf(r); got != want {
+			t.Errorf("%+q costs %d, want %d", r, got, want)
+		}
+	}
+}
+
+func TestPicks(t *testing.T) {
+	for _, c := range []struct {
+		expr   string
+		stands func(rune) bool
+		want   string
+		whole  bool
+	}{
+		{"[a-c]", anyRune, "abc", true},
+		{"[A-Ca-c0-2!]", anyRune, "abc012AB", false},
+		{"[ !]", anyRune, "! ", true},
+		{"[a-h]", anyRune, "abcdefgh", true},
+		{"[a-i]", anyRune, "abcdefgh", false},
+		{"[a-z]", func(r rune) bool { return r%2 == 0 }, "bdfhjlnp", false},
+		{"[a-z]", func(r rune) bool { return r > 'w' }, "xyz", true},
+		{"[A-Z]", func(r rune) bool { return r > 'Z' }, "", false},
+		{"[^\x00-\U0001ffff]", func(r rune) bool { return r == 0x20003 }, "\U00020003", true},
+		{"[\x00-é]", func(r rune) bool { return r < ' ' || r >= 'é' }, "é\x00\x01\x02\x03\x04\x05\x06", false},
+	} {
+		a, _ := alphabetOf(t, c.stands, c.expr)
+		var got class
+		for _, candidate := range a.classes {
+			if strings.ContainsRune(c.want, candidate.picks[0]) {
+				got = candidate
+			}
+		}
+		if string(got.picks) != c.want {
+			t.Errorf("%q: picks %q, want %q", c.expr, string(got.picks), c.want)
+		}
+		if len(got.ranges) < 10 && got.whole != c.whole && c.want != "\U00020003" {
+			t.Errorf("%q: whole is %v", c.expr, got.whole)
+		}
+	}
+}
+
+// A large class is not looked through to its end once there is something to show.
+func TestPicksOfALargeClassEndSoon(t *testing.T) {
+	looked := 0
+	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")
+	if looked > 1000 {
+		t.Errorf("looked at %d characters", looked)
+	}
+	if a.classes[0].whole {
+		t.Error("the class is said to be whole")
+	}
+	looked = 0
+	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private: no better ones come
+	c.choose(func(rune) bool { looked++; return true })
+	if looked > maxScan || c.whole {
+		t.Errorf("looked at %d characters, whole is %v", looked, c.whole)
+	}
+	if !slices.IsSorted(c.picks) || len(c.picks) != maxPicks || c.cost != costHidden {
+		t.Errorf("picks %+q cost %d", c.picks, c.cost)
+	}
+}

@@ -1,0 +1,172 @@
+package validate
+
+import (
+	"encoding/binary"
+	"regexp/syntax"
+	"slices"
+)
+
+// automaton runs a program over all texts at once. A state is what the program
+// may be doing behind some texts; it is made when a search first gets there.
+type automaton struct {
+	prog   *syntax.Prog
+	not    bool
+	reads  []int // by instruction: the rune set it reads, or -1
+	alpha  *alphabet
+	work   *budget
+	states []state
+	ids    map[string]int32
+	mark   []uint32 // by instruction: the last walk that was there
+	walks  uint32
+	revive bool // a match may still begin when nothing is left of those before
+}
+
+// state is a set of instructions that read the next character, and of assertions
+// that need to see it.
+type state struct {
+	pcs     []uint32
+	waiting bool // there are such assertions
+	prev    rune // the character before, as far as they look at it
+	matched bool // there is a match already, whatever follows
+	ends    bool // there is one if the text ends here
+	next    []int32
+}
+
+// Characters before and behind a place, as assertions tell them apart.
+const (
+	unseen    rune = -2
+	textEdge  rune = -1
+	wordRune  rune = 'a'
+	otherRune rune = '!'
+)
+
+func newAutomaton(p part, sets *runeSets, work *budget) *automaton {
+	a := &automaton{prog: p.prog, not: p.not, work: work, ids: make(map[string]int32)}
+	a.mark = make([]uint32, len(p.prog.Inst))
+	a.reads = make([]int, len(p.prog.Inst))
+	for pc := range p.prog.Inst {
+		inst := &p.prog.Inst[pc]
+		a.reads[pc] = -1
+		switch {
+		case isRune(inst):
+			a.reads[pc] = sets.id(inst)
+		case inst.Op == syntax.InstEmptyWidth:
+			sets.id(asserted(inst))
+		}
+	}
+	return a
+}
+
+func isRune(inst *syntax.Inst) bool {
+	switch inst.Op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		return true
+	default:
+		return false
+	}
+}
+
+// asserted is the set of runes that an assertion tells from others.
+func asserted(inst *syntax.Inst) *syntax.Inst {
+	if syntax.EmptyOp(inst.Arg)&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0 {
+		return wordRunes
+	}
+	return lineRunes
+}
+
+// start returns the state in front of a text.
+func (a *automaton) start() int32 {
+	for _, prev := range []rune{'\n', wordRune, otherRune} {
+		w := a.walk(prev, unseen)
+		w.from(uint32(a.prog.Start))
+		a.revive = a.revive || w.matched || len(w.pcs) > 0
+	}
+	w := a.walk(textEdge, unseen)
+	w.from(uint32(a.prog.Start))
+	return a.state(w)
+}
+
+// after returns the state behind one more character of a class.
+func (a *automaton) after(id int32, class int) int32 {
+	if next := a.states[id].next[class]; next != 0 {
+		return next - 1
+	}
+	next := a.step(&a.states[id], class)
+	a.states[id].next[class] = next + 1
+	return next
+}
+
+func (a *automaton) step(s *state, class int) int32 {
+	r := a.alpha.classes[class].any
+	readers := s.pcs
+	if s.waiting {
+		w := a.walk(s.prev, r)
+		w.from(s.pcs...)
+		if w.matched {
+			return a.state(w)
+		}
+		readers = w.pcs
+	}
+	w := a.walk(seenAs(r), unseen)
+	for _, pc := range readers {
+		if set := a.reads[pc]; set >= 0 && a.alpha.reads[set][class] {
+			w.from(a.prog.Inst[pc].Out)
+		}
+	}
+	w.from(uint32(a.prog.Start)) // a match may begin anywhere
+	w.matched = w.matched || s.matched
+	return a.state(w)
+}
+
+// state returns the number of the state that a walk ended in.
+func (a *automaton) state(w *walk) int32 {
+	s := state{matched: w.matched, ends: w.matched}
+	if !w.matched {
+		slices.Sort(w.pcs)
+		s.pcs, s.waiting = w.pcs, a.waits(w.pcs)
+	}
+	if s.waiting {
+		s.prev = w.prev
+		end := a.walk(s.prev, textEdge)
+		end.from(s.pcs...)
+		s.ends = end.matched
+	}
+	key := s.key()
+	id, known := a.ids[key]
+	if !known {
+		id = int32(len(a.states))
+		a.ids[key] = id
+		s.next = make([]int32, len(a.alpha.classes))
+		a.states = append(a.states, s)
+		a.work.spend(len(key) + len(s.next))
+	}
+	return id
+}
+
+func (a *automaton) waits(pcs []uint32) bool {
+	return slices.ContainsFunc(pcs, func(pc uint32) bool { return a.reads[pc] < 0 })
+}
+
+func (s *state) key() string {
+	key := make([]byte, 0, 4*len(s.pcs)+5)
+	if s.matched {
+		key = append(key, 1)
+	}
+	key = binary.BigEndian.AppendUint32(key, uint32(s.prev))
+	for _, pc := range s.pcs {
+		key = binary.BigEndian.AppendUint32(key, pc)
+	}
+	return string(key)
+}
+
+// dead reports whether no text with this beginning is taken.
+func (a *automaton) dead(id int32) bool {
+	s := &a.states[id]
+	if a.not {
+		return s.matched
+	}
+	return !s.matched && len(s.pcs) == 0 && !a.revive
+}
+
+// takes reports whether a text that ends here is taken.
+func (a *automaton) takes(id int32) bool { return a.states[id].ends != a.not }

@@ -1,0 +1,186 @@
+package validate
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func anyRune(rune) bool { return true }
+
+// single is one automaton with an alphabet of its own.
+func single(tb rapid.TB, expr string, not bool) *automaton {
+	tb.Helper()
+	p, err := newPart("", expr, "")
+	if err != nil {
+		tb.Fatalf("compiling %q: %v", expr, err)
+	}
+	p.not = not
+	s := newSearch([]part{p}, 100, maxWork, anyRune)
+	return s.automata[0]
+}
+
+// classOf returns the class that holds r.
+func (a *alphabet) classOf(tb rapid.TB, r rune) int {
+	tb.Helper()
+	for i, c := range a.classes {
+		if c.holds(r) {
+			return i
+		}
+	}
+	tb.Fatalf("%+q is in no class", r)
+	return 0
+}
+
+func (c *class) holds(r rune) bool {
+	for _, span := range c.ranges {
+		if span.lo <= r && r <= span.hi {
+			return true
+		}
+	}
+	return false
+}
+
+// read returns the state behind text.
+func (a *automaton) read(tb rapid.TB, text string) int32 {
+	state := a.start()
+	for _, r := range text {
+		state = a.after(state, a.alpha.classOf(tb, r))
+	}
+	return state
+}
+
+func TestAutomatonAgainstRegexp(t *testing.T) {
+	letters := rapid.StringOfN(rapid.RuneFrom(exactLetters), 0, 8, -1)
+	checkOften(t, 4, func(t *rapid.T) {
+		expr, text, not := expressions(exactAtoms).Draw(t, "expr"), letters.Draw(t, "text"), rapid.Bool().Draw(t, "not")
+		a := single(t, expr, not)
+		re := regexp.MustCompile(expr)
+		state := a.read(t, text)
+		if got, want := a.takes(state), re.MatchString(text) != not; got != want {
+			t.Fatalf("%q takes %q: got %v, want %v", expr, text, got, want)
+		}
+		longer := text + letters.Draw(t, "rest")
+		if a.dead(state) && re.MatchString(longer) != not {
+			t.Fatalf("%q is dead behind %q, but takes %q", expr, text, longer)
+		}
+	})
+}
+
+func TestDead(t *testing.T) {
+	for _, c := range []struct {
+		expr, text string
+		not, want  bool
+	}{
+		{`^ab`, "", false, false},
+		{`^ab`, "a", false, false},
+		{`^ab`, "b", false, true},
+		{`^ab`, "ab", false, false},
+		{`^ab`, "ab", true, true},
+		{`^ab`, "b", true, false},
+		{`(?m)^ab`, "b", false, false},
+		{`(?m)^ab`, "b\n", false, false},
+		{`\Aab|\Acd`, "x", false, true},
+		{`ab`, "x", false, false},
+		{`a$`, "a", false, false},
+		{`^a$`, "ab", false, true},
+		{`\b`, "!", false, false},
+		{`x*`, "", true, true},
+		{`[^\x00-\x{10ffff}]`, "a", false, true},
+	} {
+		a := single(t, c.expr, c.not)
+		if got := a.dead(a.read(t, c.text)); got != c.want {
+			t.Errorf("%q, not %v, behind %q: got %v, want %v", c.expr, c.not, c.text, got, c.want)
+		}
+	}
+}
+
+// The number of states shows that texts behind which nothing can differ share one.
+func TestStates(t *testing.T) {
+	for _, c := range []struct {
+		expr string
+		want int
+	}{
+		{`^a$`, 3},           // nothing, a, anything else
+		{`^[0-9]{7}$`, 9},    // nothing to seven digits, anything else
+		{`a`, 2},             // before and behind an a
+		{`\Aa*\z`, 3},        // nothing, only a, anything else
+		{`[ab].{3}c`, 17},    // which of the last four were a or b, and the match
+		{`^(?:aa|b){2}$`, 6}, // not the instructions count, but where they lead
+		{`\b`, 3},            // nothing, no word so far, the match
+	} {
+		a := single(t, c.expr, false)
+		for state := a.start(); int(state) < len(a.states); state++ {
+			for class := range a.alpha.classes {
+				a.after(state, class)
+			}
+		}
+		if got := len(a.states); got != c.want {
+			t.Errorf("%q: %d states, want %d", c.expr, got, c.want)
+		}
+	}
+}
+
+func TestWorkIsSpent(t *testing.T) {
+	p, err := newPart("", `[ab].{30}c`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSearch([]part{p}, 1000, 1<<16, anyRune)
+	got := s.run(func(string) bool { t.Error("a text was found"); return true })
+	if got != undecided {
+		t.Errorf("got %+v, want undecided", got)
+	}
+	if s.work.left >= 0 || s.work.left < -1<<12 {
+		t.Errorf("%d of the work is left", s.work.left)
+	}
+}
+
+func TestNodesAreLimited(t *testing.T) {
+	p, err := newPart("", `[ab].{30}c`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSearch([]part{p}, 1000, 1<<40, anyRune)
+	if got := s.run(func(string) bool { return true }); got != undecided {
+		t.Errorf("got %+v, want undecided", got)
+	}
+	if len(s.nodes) < maxNodes || len(s.nodes) > maxNodes+len(s.alpha.classes) {
+		t.Errorf("%d nodes", len(s.nodes))
+	}
+}
+
+// A text was refused, and behind the limit there may be others.
+func TestLimitBehindARefusedText(t *testing.T) {
+	p, err := newPart("", `^x$|[ab].{30}c`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSearch([]part{p}, 1000, 1<<40, anyRune)
+	if got := s.run(func(text string) bool { return text != "x" }); got != undecided {
+		t.Errorf("got %+v, want undecided", got)
+	}
+}
+
+// Expressions that would take long or much memory if anything was done once more
+// for each of their instructions.
+func TestHostileExpressions(t *testing.T) {
+	for _, expr := range []string{
+		strings.Repeat(`\pL{1000}`, 40),
+		strings.Repeat(`(?:a*)*b?`, 400),
+		strings.Repeat(`\p{Greek}|\PL|[^a-c\pM]|`, 150),
+		`(?:(?:a{0,30}){0,30}b){0,1}`,
+		strings.Repeat("(", 400) + "a" + strings.Repeat(")*", 400),
+		strings.Repeat("(?i)k|ſ|", 500),
+	} {
+		p := verdictOn(t, "", pattern(expr), ofKind("email"))
+		if p.Verdict == Overlap {
+			continue
+		}
+		if want := "a takes no value at all"; p.Verdict != Orthogonal || p.Note != want {
+			t.Errorf("%.40q: got %s (%s)", expr, p.Verdict, p.Note)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package validate
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// originalRefusals are the values that the original wrote and the built-in schema
+// refuses, by what they begin with. It loads them under its own options.json,
+// which has no kinds.
+var originalRefusals = map[string]string{
+	"zwsp\u200bx":             "name: nickname: a character that RFC 8266 does not allow there",
+	"bom\ufeffx":              "name: nickname: a character that RFC 8266 does not allow there",
+	"xxxxxxxx":                "name: size: longer than 1 KiB",
+	"http://example.com/foo/": "name: nickname: begins like a URL",
+	"alice@hotmail.com":       "name: nickname: an @ in it", // as a name
+	"":                        "non-empty: empty",
+}
+
+func TestValuesOfTheOriginal(t *testing.T) {
+	r := mustCompile(t, schema.User().Types["user"])
+	used := make(map[string]bool)
+	for _, facet := range originalFacets(t) {
+		got := text(r.Facet(facet[0], schema.Text(facet[1])))
+		if got == "" {
+			continue
+		}
+		explained := false
+		for value, want := range originalRefusals {
+			if strings.HasSuffix(got, want) && strings.HasPrefix(facet[1], value) && (value != "" || facet[1] == "") {
+				used[value], explained = true, true
+			}
+		}
+		if !explained {
+			t.Errorf("%s %.40q: %s", facet[0], facet[1], got)
+		}
+	}
+	for value := range originalRefusals {
+		if !used[value] {
+			t.Errorf("nothing that begins with %q is refused", value)
+		}
+	}
+}
+
+// originalFacets are the e-mails and names that the original took and that are text.
+func originalFacets(t *testing.T) (facets [][2]string) {
+	f, err := os.Open("../testdata/original/original_creates.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct{ Entry map[string]json.RawMessage }
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range []string{"email", "name"} {
+			var value string
+			if raw, ok := line.Entry[field]; ok && json.Unmarshal(raw, &value) == nil {
+				facets = append(facets, [2]string{field, value})
+			}
+		}
+	}
+	if err := lines.Err(); err != nil || len(facets) < 100 {
+		t.Fatalf("%d facets: %v", len(facets), err)
+	}
+	return facets
+}
+
+// No naughty string is taken by two kinds, and each is refused with a reason that
+// does not hold it.
+func TestNaughtyStrings(t *testing.T) {
+	raw, err := os.ReadFile("../testdata/blns.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var naughty []string
+	if err := json.Unmarshal(raw, &naughty); err != nil || len(naughty) < 500 {
+		t.Fatalf("%d strings: %v", len(naughty), err)
+	}
+	r := mustCompile(t, fields("", everyKind))
+	taken := make(map[string]int)
+	for _, s := range naughty {
+		value := r.typ.Canonical(s)
+		if takers := strings.Join(takenBy(r, value), " "); strings.Contains(takers, " ") && takers != "nickname username" {
+			t.Errorf("%q is taken by %s", value, takers)
+		} else {
+			taken[takers]++
+		}
+		for _, field := range r.secondary {
+			if err := r.Secondary(field, value); err != nil && len(value) > 6 && strings.Contains(err.Error(), value) {
+				t.Errorf("%q is in its error: %v", value, err)
+			}
+		}
+	}
+	if taken["nickname"] < 100 || taken["nickname username"] < 50 || taken[""] < 20 {
+		t.Errorf("by taker: %v", taken)
+	}
+}

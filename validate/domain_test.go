@@ -1,0 +1,161 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+func TestDomain(t *testing.T) {
+	label63 := strings.Repeat("a", 63)
+	longest := strings.Join([]string{label63, label63, label63, label63}, ".") // 255 bytes
+	for _, c := range []struct{ domain, want string }{
+		{"a", ""},
+		{"example.org", ""},
+		{"EXAMPLE.org", ""},
+		{"1.2.3.4", ""},
+		{"xn--bcher-kva.example", ""},
+		{"a--b", ""},
+		{"bücher.example", ""},
+		{"BÜCHER.example", ""},
+		{"faß.example", ""},
+		{"نامه\u200cای.com", ""},
+		{"א1.example", ""},
+		{"ا١.example", ""},
+		{longest, ""},
+		{longest + ".a", "a domain longer than 255 bytes"},
+		{"", "no domain"},
+		{".", "a dot without text on both sides in the domain"},
+		{".a", "a dot without text on both sides in the domain"},
+		{"-", "a part of the domain that begins or ends with a hyphen"},
+		{"-ü", "a part of the domain that begins or ends with a hyphen"},
+		{"ü-", "a part of the domain that begins or ends with a hyphen"},
+		{"a*", "a character that no domain has"},
+		{"ü_", "a character that no domain has"},
+		{"a\x7f", "a character that no domain has"},
+		{"a\u00a0b", "a part of the domain that IDNA does not allow"},
+		{"a。b", "a part of the domain that IDNA does not allow"},
+		{"ا1١.example", "a part of the domain that IDNA does not allow"},
+		{"1א.example", "a part of the domain that IDNA does not allow"},
+		{"a\u200cb.example", "a part of the domain that IDNA does not allow"},
+		{"\u0378.example", "a part of the domain that IDNA does not allow"},
+		{strings.Repeat("ü", 63), "a part of the domain longer than 63 bytes"},
+	} {
+		if got := refuseDomain(c.domain); got != c.want {
+			t.Errorf("%.40q: got %q, want %q", c.domain, got, c.want)
+		}
+	}
+	if len(longest) != 255 {
+		t.Errorf("the longest domain has %d bytes", len(longest))
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		groups int
+		want   bool
+	}{
+		{"::", 0, true},
+		{"::1", 1, true},
+		{"1::", 1, true},
+		{"1:2:3:4:5:6:7:8", 8, true},
+		{"1:2:3:4:5:6:192.0.2.1", 8, true},
+		{"1:2:3::4:5:6", 6, true},
+		{"1:2:3:4::192.0.2.1", 6, true},
+		{"1:2:3:4:5::192.0.2.1", 7, false},
+		{"1:2:3:4:5:6:7::", 7, false},
+		{"::2:3:4:5:6:7:8", 7, false},
+		{"1:2:3:4:5:6:7", 7, false},
+		{"1:2:3:4:5:6:7:8:9", 9, false},
+		{"1::2::3", 3, false},
+		{"12345::", 1, false},
+		{"fe80::1%eth0", 2, false},
+		{"192.0.2.1", 2, false},
+		{"", 0, false},
+	} {
+		if got := groups(c.text); got != c.groups {
+			t.Errorf("%q: %d groups, want %d", c.text, got, c.groups)
+		}
+		if got := isIPv6(c.text); got != c.want {
+			t.Errorf("%q: got %v, want %v", c.text, got, c.want)
+		}
+		if !c.want {
+			continue
+		}
+		for _, value := range []string{"a@[IPv6:" + c.text + "]", "http://[" + c.text + "]/"} {
+			r := mustCompile(t, fields(schema.FoldExact, everyKind))
+			if takers := takenBy(r, value); len(takers) != 1 {
+				t.Errorf("%q is taken by %q", value, takers)
+			}
+		}
+	}
+}
+
+func TestVisible(t *testing.T) {
+	for r, want := range map[rune]bool{
+		'é': true, '中': true, '☃': true, '\u0301': true, '\u200c': true, '\u200d': true,
+		'\u0080': false, '\u00a0': false, '\u00ad': false, '\u200b': false, '\u200e': false, '\u2028': false,
+		'\u3000': false, '\ue000': false, '\ufeff': false, '\u0378': false, '\U000e0041': false,
+	} {
+		if got := visible(r); got != want {
+			t.Errorf("%+q: got %v, want %v", r, got, want)
+		}
+	}
+}
+
+// No kind takes longer values than a crumb, and what it says of its length holds.
+func TestKindsSayTheirLength(t *testing.T) {
+	for name, value := range map[string]string{
+		"email":    strings.Repeat("a", 64) + "@" + strings.Repeat("a.", 94) + "a",
+		"username": strings.Repeat("a", 1024),
+		"nickname": strings.Repeat("a", 1024),
+		"url":      "http://a/" + strings.Repeat("a", 1015),
+		"pattern":  strings.Repeat("a", 1024),
+	} {
+		typ := fields(schema.FoldExact, map[string]schema.Field{"f": {Kind: name, Pattern: "a"}})
+		r := mustCompile(t, typ)
+		if got := r.fields["f"].kind.max; got != len(value) {
+			t.Errorf("%s: at most %d bytes, want %d", name, got, len(value))
+		}
+		if err := r.Secondary("f", value); err != nil {
+			t.Errorf("%s of %d bytes: %v", name, len(value), err)
+		}
+		if r.Secondary("f", value+"a") == nil {
+			t.Errorf("%s of %d bytes is taken", name, len(value)+1)
+		}
+	}
+}
+
+// The samples are from RFC 3492 §7.1, names that are registered, and the last four
+// from the encoder of another language.
+func TestPunycodeLength(t *testing.T) {
+	for _, c := range []struct{ label, puny string }{
+		{"ليهمابتكلموشعربي؟", "egbpdaj6bu4bxfgehfvwxn"},
+		{"他们为什么不说中文", "ihqwcrb4cv8a8dqg056pqjye"},
+		{"Pročprostěnemluvíčesky", "Proprostnemluvesky-uyb24dma41a"},
+		{"למההםפשוטלאמדבריםעברית", "4dbcagdahymbxekheh6e0a7fei0b"},
+		{"почемужеонинеговорятпорусски", "b1abfaaepdrnnbgefbadotcwatmq2g4l"},
+		{"3年B組金八先生", "3B-ww4c5e180e575a65lsy2b"},
+		{"安室奈美恵-with-SUPER-MONKEYS", "-with-SUPER-MONKEYS-pc58ag80a8qai00g7n9n"},
+		{"MajiでKoiする5秒前", "MajiKoi5-783gue6qz075azm5e"},
+		{"そのスピードで", "d9juau41awczczp"},
+		{"bücher", "bcher-kva"},
+		{"münchen", "mnchen-3ya"},
+		{"𐀀", "f77b"},
+		{"γ日日αñ", "ida12lfa6661ha"},
+		{"文ββüa", "a-dha59ra7336j"},
+		{"日ββö", "nda31la8661h"},
+	} {
+		if got, want := labelLen(c.label), len("xn--"+c.puny); got != want {
+			t.Errorf("%q: got %d, want %d for xn--%s", c.label, got, want, c.puny)
+		}
+	}
+	if got := labelLen("example"); got != 7 {
+		t.Errorf("an ASCII label of 7 has %d", got)
+	}
+	if got := refuseLabel(strings.Repeat("中", 55)); got != "" {
+		t.Errorf("165 bytes of one character are few as an A-label: %s", got)
+	}
+}

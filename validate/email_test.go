@@ -1,0 +1,185 @@
+package validate
+
+import (
+	"encoding/xml"
+	"os"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// isemailCase is one of the tests of the original isemail, which tells the
+// grammar that an address keeps to by its diagnosis.
+type isemailCase struct {
+	ID        string `xml:"id,attr"`
+	Address   string `xml:"address"`
+	Diagnosis string `xml:"diagnosis"`
+}
+
+func isemailCases(t *testing.T) []isemailCase {
+	raw, err := os.ReadFile("testdata/isemail-tests.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Tests []isemailCase `xml:"test"`
+	}
+	if err := xml.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Tests) != 164 {
+		t.Fatalf("%d tests in the file, want 164", len(file.Tests))
+	}
+	return file.Tests
+}
+
+// control gives back the control characters for which the file has pictures.
+func control(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 0x2400 <= r && r <= 0x2420 {
+			return r - 0x2400
+		}
+		return r
+	}, s)
+}
+
+// isemailFor is what isemail's categories say of an address that is to be sent by
+// SMTP: it is right up to those of RFC 5321.
+func isemailFor(diagnosis string) bool {
+	name := strings.TrimPrefix(diagnosis, "ISEMAIL_")
+	return name == "VALID" || strings.HasPrefix(name, "DNSWARN_") || strings.HasPrefix(name, "RFC5321_")
+}
+
+// isemailDeviations are the diagnoses on which email decides otherwise.
+var isemailDeviations = map[string]string{
+	"ISEMAIL_RFC5321_IPV6DEPRECATED": `RFC 5321 lets "::" stand for two groups or more; for one it is a form of older texts`,
+}
+
+func TestEmailAgainstIsemail(t *testing.T) {
+	used := make(map[string]bool)
+	for _, c := range isemailCases(t) {
+		want := isemailFor(c.Diagnosis)
+		if _, deviates := isemailDeviations[c.Diagnosis]; deviates {
+			used[c.Diagnosis] = true
+			want = !want
+		}
+		address := control(c.Address)
+		reason := "empty" // which no kind is asked about
+		if address != "" {
+			reason = refuseEmail(address)
+		}
+		if (reason == "") != want {
+			t.Errorf("test %s, %s: %q is refused for %q, want accepted %v", c.ID, c.Diagnosis, address, reason, want)
+		}
+	}
+	for diagnosis := range isemailDeviations {
+		if !used[diagnosis] {
+			t.Errorf("no test deviates for %s", diagnosis)
+		}
+	}
+}
+
+func TestEmail(t *testing.T) {
+	local64, local65 := strings.Repeat("a", 64), strings.Repeat("a", 65)
+	label63, label64 := strings.Repeat("a", 63), strings.Repeat("a", 64)
+	// 64, the @, two labels with their dots and one more: 254 bytes.
+	longest := local64 + "@" + label63 + "." + label63 + "." + strings.Repeat("a", 61)
+	for _, c := range []struct{ address, want string }{
+		{"alice@hotmail.com", ""},
+		{"alice@localhost", ""},
+		{"alice+tag@example.org", ""},
+		{`"alice bob"@example.org`, ""},
+		{`"a@b"@example.org`, ""},
+		{`"a\"b"@example.org`, ""},
+		{"用户@例子.中国", ""},
+		{"josé.müller@bücher.example", ""},
+		{`"用 户"@例子.中国`, ""},
+		{"a@נתניה.example", ""},
+		{"a@[192.0.2.1]", ""},
+		{"a@[IPv6:2001:db8::1]", ""},
+		{"a@[ipv6:::ffff:192.0.2.1]", ""},
+		{longest, ""},
+		{local64 + "@a", ""},
+		{"a@" + label63, ""},
+
+		{"", "no @ in the address"},
+		{"alice", "no @ in the address"},
+		{"@example.org", "nothing before the @"},
+		{"alice@", "no domain"},
+		{local65 + "@a", "more than 64 bytes before the @"},
+		{strings.Repeat("é", 33) + "@a", "more than 64 bytes before the @"},
+		{longest + "a", "longer than 254 bytes"},
+		{"a@" + label64, "a part of the domain longer than 63 bytes"},
+		{".a@b", "a dot without text on both sides before the @"},
+		{"a..b@c", "a dot without text on both sides before the @"},
+		{"a b@c", "a character before the @ that must not stand there unquoted"},
+		{"a@b@c", "a character before the @ that must not stand there unquoted"},
+		{"a\u200bb@c", "a character before the @ that must not stand there unquoted"},
+		{"a\u0085b@c", "a character before the @ that must not stand there unquoted"},
+		{"\ue000@c", "a character before the @ that must not stand there unquoted"},
+		{`"@a`, "a quoted part before the @ that does not end there"},
+		{`"a"b"@a`, "a quoted part before the @ that does not end there"},
+		{`"a\"@a`, "a quoted part before the @ that does not end there"},
+		{`"a"b@a`, "a quoted part before the @ that does not end there"},
+		{"\"\t\"@a", "a character before the @ that is not allowed"},
+		{"\"\\é\"@a", "a character before the @ that is not allowed"},
+		{"a@b..c", "a dot without text on both sides in the domain"},
+		{"a@b.c.", "a dot without text on both sides in the domain"},
+		{"a@-b", "a part of the domain that begins or ends with a hyphen"},
+		{"a@b-.c", "a part of the domain that begins or ends with a hyphen"},
+		{"a@b_c", "a character that no domain has"},
+		{"a@b c", "a character that no domain has"},
+		{"a@b(c)", "a character that no domain has"},
+		{"a@☃.net", "a part of the domain that IDNA does not allow"},
+		{"a@e\u0301.net", "a part of the domain that IDNA does not allow"},
+		{"a@\u0301e.net", "a part of the domain that IDNA does not allow"},
+		{"a@ａ.net", "a part of the domain that IDNA does not allow"},
+		{"a@aא.net", "a part of the domain that IDNA does not allow"},
+		{"a@[192.0.2.256]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[192.0.2.1", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[2001:db8::1]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[IPv6:fe80::1%25eth0]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[IPv6:192.0.2.1]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[IPv6:]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[x:y]", "an address in brackets that is neither IPv4 nor IPv6"},
+		{"a@[]", "an address in brackets that is neither IPv4 nor IPv6"},
+	} {
+		if got := refuseEmail(c.address); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.address, got, c.want)
+		}
+	}
+	if len(longest) != 254 {
+		t.Errorf("the longest address has %d bytes", len(longest))
+	}
+}
+
+// What the code takes, the expression that describes it takes as well: else the
+// rule would refuse it for a reason nobody meant.
+func TestEmailsAreAsDescribed(t *testing.T) {
+	described, err := newPart("", emailExpr, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := rapid.OneOf(rapid.StringMatching(`[a-z!#&'*+/=?^_{|}~é中.-]{1,8}`), rapid.StringMatching(`"([ !#-\[\]-~é]|\\[ -~])*"`))
+	ipv6 := rapid.StringMatching(`[0-9a-f]{0,2}(:[0-9a-f]{0,2}){1,8}(:192\.0\.2\.1)?`)
+	domain := rapid.OneOf(
+		rapid.StringMatching(`[a-z0-9é中.-]{1,12}`),
+		rapid.StringMatching(`\[[12]?[0-9]?[0-9](\.[12]?[0-9]?[0-9]){3}\]`),
+		rapid.Map(ipv6, func(s string) string { return "[IPv6:" + s + "]" }),
+	)
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		address := local.Draw(t, "local") + "@" + domain.Draw(t, "domain")
+		if refuseEmail(address) != "" {
+			return
+		}
+		accepted++
+		if !described.takes(address) {
+			t.Fatalf("%q is accepted, and outside the description", address)
+		}
+	})
+	if accepted == 0 {
+		t.Error("no address was accepted: the test proves nothing")
+	}
+}

@@ -1,0 +1,90 @@
+package validate
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// everyKind has a field of each kind, which are orthogonal but for the two names.
+var everyKind = map[string]schema.Field{
+	"email":    ofKind("email"),
+	"nickname": ofKind("nickname"),
+	"url":      ofKind("url"),
+	"username": ofKind("username"),
+}
+
+// FuzzKinds looks for panics, and for values that two kinds take.
+func FuzzKinds(f *testing.F) {
+	for _, seed := range []string{
+		"alice@example.org", `"a b"@[IPv6:::]`, "a@[", "a@b.", "http://[::1]:80/?#", "http://a:b@c", "josé", "ⅷ", "\xff@a",
+		"a@xn--" + strings.Repeat("z", 99), "ـ\u200d", "＠", "1\u0660", strings.Repeat("中", 63) + "@" + strings.Repeat("中", 63),
+	} {
+		f.Add(seed)
+	}
+	folded := mustCompile(f, fields(schema.FoldCasefold, everyKind))
+	exact := mustCompile(f, fields(schema.FoldExact, everyKind))
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, r := range []*Rules{folded, exact} {
+			value := r.typ.Canonical(text)
+			takers := takenBy(r, value)
+			if len(takers) > 1 && strings.Join(takers, " ") != "nickname username" {
+				t.Errorf("%q is taken by %q", value, takers)
+			}
+			for _, field := range r.secondary {
+				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
+				if (asFacet == nil) != (asValue == nil) && len(text) <= schema.MaxFacet && !strings.ContainsRune(text, '\ufffd') {
+					t.Errorf("%s of %q: as a facet %v, as a value %v", field, text, asFacet, asValue)
+				}
+			}
+		}
+	})
+}
+
+func takenBy(r *Rules, value string) []string {
+	var takers []string
+	for _, field := range r.secondary {
+		if r.Secondary(field, value) == nil {
+			takers = append(takers, field)
+		}
+	}
+	return takers
+}
+
+// FuzzProver looks for panics and wrong answers: text is a value that may prove
+// one wrong.
+func FuzzProver(f *testing.F) {
+	for _, seed := range [][3]string{
+		{`^https?://.+`, `@`, "http://@"},
+		{`^[0-9]{7}$`, `^\d+$`, "0000000"},
+		{`(?m)^a$`, `(?s)b.c\b`, "b\nc\na"},
+		{`\pL\PL`, `[^\x00-\x{10ffff}]`, "a"},
+		{`(?i)ſ`, `^[^\W_]\B`, "ks"},
+		{`()|(x*)*`, `$^`, ""},
+	} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	f.Fuzz(func(t *testing.T, a, b, text string) {
+		if len(a)+len(b) > 100 || !isRE2(a) || !isRE2(b) {
+			return
+		}
+		for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
+			typ := fields(fold, map[string]schema.Field{"a": pattern(a), "b": pattern(b)})
+			p := proveQuickly(t, typ)
+			r := mustCompile(t, typ)
+			if p.Verdict == Orthogonal && len(takenBy(r, typ.Canonical(text))) == 2 {
+				t.Errorf("%q and %q are orthogonal, but take %q", a, b, text)
+			}
+			if p.Verdict == Overlap && len(takenBy(r, p.Witness)) != 2 {
+				t.Errorf("%q is no witness of %q and %q", p.Witness, a, b)
+			}
+		}
+	})
+}
+
+func isRE2(expr string) bool {
+	_, err := regexp.Compile(expr)
+	return err == nil && expr != ""
+}

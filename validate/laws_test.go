@@ -1,0 +1,128 @@
+package validate
+
+import (
+	"regexp/syntax"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// drawType draws a type of up to four secondary fields.
+func drawType(t *rapid.T) schema.Type {
+	fs := make(map[string]schema.Field)
+	for _, name := range []string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "fields")] {
+		fs[name] = schema.Field{
+			Kind:     rapid.SampledFrom([]string{"", "email", "username", "nickname", "url"}).Draw(t, "kind"),
+			Pattern:  rapid.SampledFrom([]string{"", "^[a-z]+$", "^[0-9]+$", "@", "a", `\.org$`}).Draw(t, "pattern"),
+			Reserved: rapid.SliceOfN(rapid.SampledFrom(lawValues), 0, 2).Draw(t, "reserved"),
+		}
+	}
+	return fields(rapid.SampledFrom([]schema.Fold{schema.FoldExact, schema.FoldCasefold}).Draw(t, "fold"), fs)
+}
+
+var lawValues = []string{
+	"a", "alice", "Alice", "1234567", "alice@example.org", "ALICE@example.org", "http://example.org", "alice smith", "ａlice", "\xff",
+}
+
+// A value that a field takes is looked for there, whatever the verdict.
+func TestCandidatesLeaveOutNoTaker(t *testing.T) {
+	narrowed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		r := mustCompileRapid(t, drawType(t))
+		for _, text := range lawValues {
+			value := r.typ.Canonical(text)
+			candidates, takers := r.Candidates(value), takenBy(r, value)
+			for _, field := range takers {
+				if !slices.Contains(candidates, field) {
+					t.Fatalf("%s takes %q, candidates are %q", field, value, candidates)
+				}
+			}
+			if len(takers) == 0 && len(candidates) != len(r.secondary) {
+				t.Fatalf("nobody takes %q, candidates are %q", value, candidates)
+			}
+			if len(candidates) < len(r.secondary) {
+				narrowed++
+			}
+		}
+	})
+	if narrowed == 0 {
+		t.Error("no lookup was narrowed: the test proves nothing")
+	}
+}
+
+// What is reserved is refused in each of its forms, and nothing else is by that rule;
+// spaces alone are no value, so nothing to reserve.
+func TestReserved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`), 1, 5).Draw(t, "reserved")
+		typ := fields(schema.FoldCasefold, map[string]schema.Field{"f": {Reserved: values}})
+		r := mustCompileRapid(t, typ)
+		forms := make(map[string]bool)
+		for _, value := range values {
+			forms[typ.Canonical(value)] = true
+		}
+		text := rapid.OneOf(rapid.SampledFrom(values), rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`)).Draw(t, "text")
+		value := typ.Canonical(text)
+		if got, want := r.fields["f"].check(value) != nil, forms[value] && value != ""; got != want {
+			t.Fatalf("%q is refused: %v, want %v", value, got, want)
+		}
+	})
+}
+
+// The prover sees the same reserved values by an expression.
+func TestReservedExpression(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		forms := make(map[string]bool)
+		for _, form := range rapid.SliceOfN(rapid.StringMatching(`[ab.+*]{1,3}`), 1, 5).Draw(t, "reserved") {
+			forms[form] = true
+		}
+		p, err := newReserved(forms, func(s string) string { return s })
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSearch([]part{p}, 10, maxWork, anyRune)
+		for _, text := range texts([]rune("ab.+*"), 3) {
+			a := s.automata[0]
+			if got := a.takes(a.read(t, text)); got != p.takes(text) {
+				t.Fatalf("%q: the automaton takes it: %v, the rule: %v", text, got, p.takes(text))
+			}
+		}
+	})
+}
+
+// What Facet says of a secondary field is what Secondary says of its canonical
+// form, and a rule never changes its mind.
+func TestFacetAndSecondaryAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := mustCompileRapid(t, drawType(t))
+		for _, value := range lawValues[:len(lawValues)-1] {
+			for _, field := range r.secondary {
+				asFacet, asValue := text(r.Facet(field, schema.Text(value))), text(r.Secondary(field, r.typ.Canonical(value)))
+				if asFacet != asValue {
+					t.Fatalf("%s of %q: as a facet %q, as a value %q", field, value, asFacet, asValue)
+				}
+			}
+		}
+	})
+}
+
+// The expressions of the kinds read the same in both packages that compile them.
+func TestPhrasesAreRE2(t *testing.T) {
+	for _, name := range []string{"", "pattern", "email", "username", "nickname", "url"} {
+		k, known := kindOf(name, schema.Type{})
+		if !known || k.refuse == nil || k.max == 0 {
+			t.Errorf("%q is no kind", name)
+		}
+		for _, ph := range k.phrases {
+			if _, err := syntax.Parse(ph.expr, syntax.Perl); err != nil || ph.reason == "" {
+				t.Errorf("%s: %q (%s): %v", name, ph.expr, ph.reason, err)
+			}
+		}
+	}
+	if _, known := kindOf("mail", schema.Type{}); known {
+		t.Error("mail is a kind")
+	}
+}

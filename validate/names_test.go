@@ -1,0 +1,169 @@
+package validate
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"golang.org/x/text/secure/precis"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+type goldenCase struct {
+	Profile string
+	Input   string
+	Output  string
+	Error   string
+}
+
+func goldenCases(t *testing.T, profile string) []goldenCase {
+	raw, err := os.ReadFile("testdata/precis-golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, of []goldenCase
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Profile == profile {
+			of = append(of, c)
+		}
+	}
+	if len(of) != 325 {
+		t.Fatalf("%d tests of %s, want 325", len(of), profile)
+	}
+	return of
+}
+
+// deviation is why an input has another result here than in the golden file.
+type deviation struct {
+	input, reason string
+	output        string // here; empty: refused
+}
+
+const (
+	surrogate = "a lone surrogate, which no Go string holds: JSON gives U+FFFD for it, and UTF-8 that is not valid never gets to the profile"
+	sigma     = "the golden file has a final sigma; x/text does not, and the canonical form has the same letter for both"
+)
+
+var (
+	nicknameDeviations = []deviation{{"\ufffd", surrogate, "\ufffd"}}
+	mappedDeviations   = []deviation{{"ΒόλοΣ", sigma, "βόλοσ"}, {"ΣΣ", sigma, "σσ"}}
+)
+
+func TestProfilesAgainstGolden(t *testing.T) {
+	for _, c := range []struct {
+		profile    string
+		enforce    func(string) (string, bool)
+		deviations []deviation
+	}{
+		{"UsernameCasePreserved", func(s string) (string, bool) { return username(casePreserved, s) }, nil},
+		{"UsernameCaseMapped", func(s string) (string, bool) { return username(caseMapped, s) }, mappedDeviations},
+		{"NicknameCasePreserved", nickname, nicknameDeviations},
+	} {
+		testProfile(t, goldenCases(t, c.profile), c.enforce, c.deviations)
+	}
+}
+
+func testProfile(t *testing.T, golden []goldenCase, enforce func(string) (string, bool), deviations []deviation) {
+	t.Helper()
+	used := make(map[string]bool)
+	for _, c := range golden {
+		want, ok := c.Output, c.Error == ""
+		for _, d := range deviations {
+			if d.input == c.Input {
+				used[d.input] = true
+				want, ok = d.output, d.output != ""
+			}
+		}
+		got, accepted := enforce(c.Input)
+		if accepted != ok || ok && got != want {
+			t.Errorf("%s of %+q: got %+q, %v; want %+q, %v (%s)", c.Profile, c.Input, got, accepted, want, ok, c.Error)
+		}
+	}
+	for _, d := range deviations {
+		if !used[d.input] {
+			t.Errorf("no test deviates for %+q: %s", d.input, d.reason)
+		}
+	}
+}
+
+// TestNameKindsAgainstGolden goes through the whole rule: under FoldExact it takes
+// what the golden file leaves unchanged, but for the rules that are ours.
+func TestNameKindsAgainstGolden(t *testing.T) {
+	ours := map[string]string{
+		"name: username: an @ in it":        "original's closing advice",
+		"name: nickname: an @ in it":        "original's closing advice",
+		"name: username: digits only":       "original's closing advice",
+		"name: nickname: digits only":       "original's closing advice",
+		"name: size: longer than 1 KiB":     "a value is a crumb",
+		"name: nickname: begins like a URL": "original's closing advice",
+		"name: username: begins like a URL": "original's closing advice",
+	}
+	seen := make(map[string]int)
+	for kind, profile := range map[string]string{"username": "UsernameCasePreserved", "nickname": "NicknameCasePreserved"} {
+		r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{"name": ofKind(kind)}))
+		for _, c := range goldenCases(t, profile) {
+			got := text(r.Secondary("name", c.Input))
+			if _, known := ours[got]; known {
+				seen[got]++
+				continue
+			}
+			want := c.Error == "" && c.Output == c.Input || c.Input == "\ufffd" && kind == "nickname"
+			if (got == "") != want {
+				t.Errorf("%s %+q: got %q, want accepted %v", kind, c.Input, got, want)
+			}
+		}
+	}
+	t.Logf("refused by rules of ours: %v", seen)
+	if len(seen) < 3 {
+		t.Errorf("rules of ours refused only %v", seen)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		fold           schema.Fold
+		value          string
+		username, nick string
+	}{
+		{schema.FoldExact, "Alice", "", ""},
+		{schema.FoldExact, "Alice B", "username: a character that RFC 8265 does not allow there", ""},
+		{schema.FoldExact, " Alice", "username: a character that RFC 8265 does not allow there", "nickname: not in the form that RFC 8266 gives it"},
+		{schema.FoldExact, "ＡＬＩＣＥ", "username: not in the form that RFC 8265 gives it", "nickname: not in the form that RFC 8266 gives it"},
+		{schema.FoldExact, "e\u0301", "username: not in the form that RFC 8265 gives it", "nickname: not in the form that RFC 8266 gives it"},
+		{schema.FoldExact, "a＠b", "username: not in the form that RFC 8265 gives it", "nickname: not in the form that RFC 8266 gives it"},
+		{schema.FoldExact, "HTTPS://x", "username: begins like a URL", "nickname: begins like a URL"},
+		{schema.FoldCasefold, "alice", "", ""},
+		{schema.FoldCasefold, "josé_", "", ""},
+		{schema.FoldCasefold, "نام", "", ""},
+		{schema.FoldCasefold, "1نام", "username: a character that RFC 8265 does not allow there", ""},
+		{schema.FoldCasefold, "\u13a0\u13a1", "", ""}, // Cherokee folds to upper case, and the profile maps to lower
+		{schema.FoldCasefold, "௧௨௩", "username: digits only", "nickname: digits only"},
+		{schema.FoldCasefold, "٣٤٥", "username: a character that RFC 8265 does not allow there", "nickname: digits only"},
+		{schema.FoldCasefold, "1a", "", ""},
+		{schema.FoldCasefold, "a1@", "username: an @ in it", "nickname: an @ in it"},
+		{schema.FoldCasefold, "http://", "username: begins like a URL", "nickname: begins like a URL"},
+		{schema.FoldCasefold, "http:/", "", ""},
+		{schema.FoldCasefold, "ahttp://", "", ""},
+		{schema.FoldCasefold, "♚", "username: a character that RFC 8265 does not allow there", ""},
+	} {
+		r := mustCompile(t, fields(c.fold, map[string]schema.Field{"username": ofKind("username"), "nickname": ofKind("nickname")}))
+		if got := text(r.Secondary("username", c.value)); got != c.username {
+			t.Errorf("%s username %q: got %q, want %q", c.fold, c.value, got, c.username)
+		}
+		if got := text(r.Secondary("nickname", c.value)); got != c.nick {
+			t.Errorf("%s nickname %q: got %q, want %q", c.fold, c.value, got, c.nick)
+		}
+	}
+}
+
+// The profiles of x/text ask the Bidi Rule of all text beyond ASCII. If that ends,
+// our own profiles can go.
+func TestWhyNotTheReadyProfiles(t *testing.T) {
+	if _, err := precis.UsernameCasePreserved.String("josé_"); err == nil {
+		t.Error("precis.UsernameCasePreserved takes josé_: use it")
+	}
+}

@@ -1,0 +1,218 @@
+package validate
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// plainName is the rule for names as RE2 says it, which cannot say "not": no @,
+// not http:// or https:// at the beginning, not only digits. It goes through the
+// letters of https:// one by one.
+const plainName = `^(?:[^@h0-9][^@]*|[0-9]+[^@0-9][^@]*|` +
+	`h(?:[^@t][^@]*|t(?:[^@t][^@]*|t(?:[^@p][^@]*|p(?:[^@:s][^@]*|` + afterColon +
+	`|s(?:[^@:][^@]*|` + afterColon + `)?)?)?)?)?)$`
+
+const afterColon = `:(?:[^@/][^@]*|/(?:[^@/][^@]*)?)?`
+
+// The original's own example, with names as a kind and as a pattern.
+var (
+	original = map[string]schema.Field{
+		"email":   ofKind("email"),
+		"url":     pattern(`^https?://.+`),
+		"invoice": pattern(`^[0-9]{7}$`),
+		"name":    ofKind("nickname"),
+	}
+	originalInRE2 = with(original, "name", pattern(plainName))
+)
+
+func with(fs map[string]schema.Field, name string, f schema.Field) map[string]schema.Field {
+	changed := maps.Clone(fs)
+	changed[name] = f
+	return changed
+}
+
+func check(t *testing.T, fold schema.Fold, fs map[string]schema.Field) []Pair {
+	t.Helper()
+	pairs, err := Check(fields(fold, fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pairs
+}
+
+func TestOriginalExampleIsOrthogonal(t *testing.T) {
+	for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
+		for _, fs := range []map[string]schema.Field{original, originalInRE2} {
+			pairs := check(t, fold, fs)
+			if len(pairs) != 6 {
+				t.Errorf("%d pairs of four fields", len(pairs))
+			}
+			for _, p := range pairs {
+				if p.Verdict != Orthogonal || p.Witness != "" || p.Note != "" {
+					t.Errorf("%s: %+v", fold, p)
+				}
+			}
+			if !mustCompile(t, fields(fold, fs)).Orthogonal() {
+				t.Errorf("%s: the type is not orthogonal", fold)
+			}
+		}
+	}
+}
+
+// Each rule of the example removed, or one part of the rule for names.
+func TestOriginalExampleNeedsEachRule(t *testing.T) {
+	for _, c := range []struct {
+		without string
+		fields  map[string]schema.Field
+		want    []string // pairs that overlap, with a witness
+	}{
+		{"the rule for e-mails", with(original, "email", schema.Field{}), []string{`email invoice 0000000`, `email name a`, `email url http://a`}},
+		{"the rule for URLs", with(original, "url", schema.Field{}), []string{`email url a@a`, `invoice url 0000000`, `name url a`}},
+		{"the rule for invoices", with(original, "invoice", schema.Field{}), []string{`email invoice a@a`, `invoice name a`, `invoice url http://a`}},
+		{"the rule for names", with(original, "name", schema.Field{}), []string{`email name a@a`, `invoice name 0000000`, `name url http://a`}},
+		{"no @ in names", with(original, "name", pattern(strings.ReplaceAll(plainName, "@", "\x00"))), []string{`email name a@a`}},
+		{"names not only digits", with(original, "name", pattern(`^[^@h][^@]*$`)), []string{`invoice name 0000000`}},
+		{"names not like URLs", with(original, "name", pattern(`^[0-9]*[^@0-9][^@]*$`)), []string{`name url http://a`}},
+		{"an e-mail is all that has an @", with(original, "email", pattern(`@`)), []string{`email url http://@`}},
+		{"the end of invoices", with(original, "invoice", pattern(`^[0-9]{7}`)), []string{`email invoice 0000000@a`, `invoice name 0000000a`}},
+		{"the beginning of URLs", with(original, "url", pattern(`https?://.+`)), []string{`email url "http://"@a`, `name url ahttp://a`}},
+	} {
+		for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
+			var got []string
+			for _, p := range check(t, fold, c.fields) {
+				if p.Verdict != Orthogonal {
+					got = append(got, strings.TrimSpace(strings.Join([]string{p.A, p.B, p.Witness, p.Note}, " ")))
+				}
+			}
+			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("%s, without %s: got %q, want %q", fold, c.without, got, c.want)
+			}
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	const exact, folded = schema.FoldExact, schema.FoldCasefold
+	for _, c := range []struct {
+		name    string
+		fold    schema.Fold
+		a, b    schema.Field
+		verdict Verdict
+		witness string
+		note    string
+	}{
+		{"no rules", exact, schema.Field{}, schema.Field{}, Overlap, "a", ""},
+		{"empty matches do not count", exact, pattern(`^x*$`), pattern(`^y*$`), Orthogonal, "", ""},
+		{"patterns match anywhere", exact, pattern(`x`), pattern(`y`), Overlap, "xy", ""},
+		{"text anchors", exact, pattern(`\Ax`), pattern(`x\z`), Overlap, "x", ""},
+		{"line anchors are text anchors", exact, pattern(`^x`), pattern(`^y`), Orthogonal, "", ""},
+		{"multi-line flag", exact, pattern(`(?m)^x`), pattern(`(?m)^y`), Overlap, "x\ny", ""},
+		{"multi-line end", exact, pattern(`(?m)x$`), pattern(`^x\ny$`), Overlap, "x\ny", ""},
+		{"a dot is no line break", exact, pattern(`^.$`), pattern(`\n`), Orthogonal, "", ""},
+		{"dot flag", exact, pattern(`(?s)^.$`), pattern(`\n`), Overlap, "\n", ""},
+		{"word boundary", exact, pattern(`a\b`), pattern(`^ab$`), Orthogonal, "", ""},
+		{"word boundary at the end", exact, pattern(`a\b`), pattern(`^ba$`), Overlap, "ba", ""},
+		{"no word boundary", exact, pattern(`a\B`), pattern(`^a.$`), Overlap, "ab", ""},
+		{"word boundary is ASCII", exact, pattern(`^é\b`), pattern(`^é$`), Orthogonal, "", ""},
+		{"assertions in a row", exact, pattern(`a$^`), pattern(`a`), Orthogonal, "", "a takes no value at all"},
+		{"fold", exact, pattern(`(?i)^abc$`), pattern(`^[A-Z]+$`), Overlap, "ABC", ""},
+		{"fold beyond ASCII", exact, pattern(`(?i)^k$`), pattern(`^[^kK]$`), Overlap, "\u212a", ""},
+		{"non-greedy", exact, pattern(`^a+?$`), pattern(`^a{3}$`), Overlap, "aaa", ""},
+		{"counts", exact, pattern(`^(aa)+$`), pattern(`^(aaa)+$`), Overlap, "aaaaaa", ""},
+		{"classes", exact, pattern(`^\p{Greek}$`), pattern(`^[[:alpha:]]$`), Orthogonal, "", ""},
+		{"the most readable of the shortest", exact, pattern(`^.{3}$`), pattern(`^\W.[^a-z]$`), Overlap, "!a0", ""},
+		{"surrogates are in no text", exact, pattern(`^[\x{d800}-\x{dfff}]$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"values are canonical", folded, pattern(`^[A-Z]+$`), pattern(`^A`), Orthogonal, "", "a takes no value at all"},
+		{"spaces are single", folded, pattern(` {2}`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"spaces are inside", folded, pattern(`^.? .?$`), schema.Field{}, Overlap, "a a", ""},
+		{"marks join", folded, pattern("^e[\u0301-\u0304]$"), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"marks that do not join", folded, pattern("^e[\u0301-\u0305]$"), schema.Field{}, Overlap, "e\u0305", ""},
+		{"a long value", exact, pattern(`^a{1000}b{24}$`), schema.Field{}, Overlap, strings.Repeat("a", 1000) + strings.Repeat("b", 24), ""},
+		{"too long a value", exact, pattern(`^a{1000}b{25}$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"too many bytes", exact, pattern(`^é{513}$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"kind and pattern are both wanted", exact, schema.Field{Kind: "email", Pattern: `^a`}, schema.Field{Kind: "email", Pattern: `^b`}, Orthogonal, "", ""},
+		{"reserved values are none", exact, schema.Field{Pattern: `^[ab]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Orthogonal, "", ""},
+		{"others are", exact, schema.Field{Pattern: `^[abc]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Overlap, "c", ""},
+		{"reserved in any case", folded, schema.Field{Pattern: `^(?:root|admin)$`, Reserved: []string{"ROOT", "Admin"}}, schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"e-mail and URL", folded, ofKind("email"), ofKind("url"), Orthogonal, "", ""},
+		{"e-mail and URL in quotes", folded, ofKind("email"), pattern(`http://`), Overlap, `"http://"@a`, ""},
+		{"literal", folded, schema.Field{Kind: "email", Pattern: `^[a-z]*@\[`}, pattern(`@.i`), Overlap, "a@[ipv6:::]", ""},
+		{"too long an address", folded, ofKind("email"), pattern(`^.{255}`), Orthogonal, "", ""},
+		{"username and nickname", folded, ofKind("username"), ofKind("nickname"), Overlap, "a", ""},
+		{"nickname with a space", folded, ofKind("username"), schema.Field{Kind: "nickname", Pattern: ` `}, Orthogonal, "", ""},
+		{"the code refuses all", folded, ofKind("username"), pattern(`^☃$`), Orthogonal, "", ""},
+		{"the code refuses the first", folded, ofKind("username"), pattern(`^[☃é]$`), Overlap, "é", ""},
+		{"the code refuses the shortest", folded, ofKind("username"), pattern(`^(?:☃|[a-z]☃|yes)$`), Overlap, "yes", "a shorter one may exist"},
+		{"the code refuses too many", folded, ofKind("email"), pattern(`^[a-z]{65}@a$`), NotDecided, "", "the limit was reached first"},
+		{"too many states", exact, pattern(`[ab].{20}c`), pattern(`d.{20}$`), NotDecided, "", "the limit was reached first"},
+	} {
+		p := verdictOn(t, c.fold, c.a, c.b)
+		if p.Verdict != c.verdict || p.Witness != c.witness || p.Note != c.note {
+			t.Errorf("%s: got %s %q (%s), want %s %q (%s)", c.name, p.Verdict, p.Witness, p.Note, c.verdict, c.witness, c.note)
+		}
+		if q := verdictOn(t, c.fold, c.b, c.a); q.Verdict != c.verdict || len(q.Witness) != len(c.witness) {
+			t.Errorf("%s, the other way round: got %s %q", c.name, q.Verdict, q.Witness)
+		}
+	}
+}
+
+func TestPairsAreSortedAndTheCallers(t *testing.T) {
+	r := mustCompile(t, fields("", map[string]schema.Field{"c": ofKind("email"), "a": ofKind("url"), "b": {}}))
+	got := r.Pairs()
+	if len(got) != 3 || got[0].A+got[0].B+got[1].A+got[1].B+got[2].A+got[2].B != "abacbc" {
+		t.Fatalf("got %+v", got)
+	}
+	got[0].Verdict = NotDecided
+	if r.Pairs()[0].Verdict != Overlap {
+		t.Error("the caller's change is seen")
+	}
+	if r.Orthogonal() {
+		t.Error("a field without a rule is orthogonal to an e-mail")
+	}
+}
+
+func TestNoPairs(t *testing.T) {
+	for _, fs := range []map[string]schema.Field{nil, {"a": {}}} {
+		r := mustCompile(t, fields("", fs))
+		if len(r.Pairs()) != 0 || !r.Orthogonal() {
+			t.Errorf("%d fields: %+v, orthogonal %v", len(fs), r.Pairs(), r.Orthogonal())
+		}
+	}
+}
+
+// What is not decided must not narrow a lookup.
+func TestNotDecidedIsNotOrthogonal(t *testing.T) {
+	r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{"a": pattern(`[ab].{20}c`), "b": pattern(`d.{20}$`)}))
+	if r.Orthogonal() || len(r.Candidates("a")) != 2 {
+		t.Errorf("%+v: orthogonal %v, candidates %q", r.Pairs(), r.Orthogonal(), r.Candidates("a"))
+	}
+}
+
+// One hard pair leaves enough for the others, and all together end.
+func TestHardPairsShareTheLimit(t *testing.T) {
+	fs := maps.Clone(original)
+	for _, name := range []string{"h1", "h2", "h3", "h4"} {
+		fs[name] = pattern(`[ab].{30}` + name + `.{30}$`)
+	}
+	for _, p := range mustCompile(t, fields(schema.FoldExact, fs)).newProver(1 << 22).prove() {
+		_, a := original[p.A]
+		_, b := original[p.B]
+		if a && b && p.Verdict != Orthogonal {
+			t.Errorf("an easy pair: %+v", p)
+		}
+		if !a && !b && p.Verdict != NotDecided {
+			t.Errorf("a hard pair: %+v", p)
+		}
+	}
+}
+
+func TestVerdictString(t *testing.T) {
+	for v, want := range map[Verdict]string{NotDecided: "not decided", Orthogonal: "orthogonal", Overlap: "overlap", 9: "not decided"} {
+		if got := v.String(); got != want {
+			t.Errorf("Verdict(%d): got %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package validate
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// MaxEntry is the greatest length of an entry in bytes: its facets as they are
+// written, with their names.
+const MaxEntry = 1 << 20
+
+// Rules are the rules of one type. They are made by Compile, never change, and
+// are safe for concurrent use. The zero Rules is not usable.
+type Rules struct {
+	typ       schema.Type
+	fields    map[string]*rule
+	secondary []string      // sorted
+	spaces    part          // where spaces stand in a canonical value that is not exact
+	pairs     func() []Pair // proved when first asked for
+}
+
+// Compile returns the rules of t, which must be valid: an unknown kind and a
+// pattern that is no RE2 are refused as a *schema.Error.
+func Compile(t schema.Type) (*Rules, error) {
+	spaces, err := newPart("", `\A[^ ]+(?: [^ ]+)*\z`, "")
+	if err != nil {
+		return nil, err
+	}
+	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary(), spaces: spaces}
+	for name, f := range t.Fields {
+		compiled, err := compile(t, name, f)
+		if err != nil {
+			return nil, err
+		}
+		r.fields[name] = compiled
+	}
+	r.pairs = sync.OnceValue(func() []Pair { return r.newProver(maxAllWork).prove() })
+	return r, nil
+}
+
+// Secondary returns what is wrong with a value of a secondary field, as an
+// *Error, or nil. The value is canonical, as schema.Type.Canonical gives it.
+// A field that is not secondary has no such values.
+func (r *Rules) Secondary(field, value string) error {
+	rule := r.fields[field]
+	if rule == nil || rule.role != schema.RoleSecondary {
+		return &Error{field, "secondary", "not a secondary field"}
+	}
+	if err := checkCrumb(field, value); err != nil {
+		return err
+	}
+	if r.typ.Canonical(value) != value {
+		return &Error{field, "canonical", "not in canonical form"}
+	}
+	return rule.check(value)
+}
+
+// Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its
+// name, its length, whether it can be read back as it is, and the field's kind,
+// pattern and reserved values. Of a secondary field the canonical form is checked
+// as Secondary does it; of others v as it is written. Null is without a value,
+// and no rule looks at it, unless the field is part of a key.
+func (r *Rules) Facet(field string, v schema.Value) error {
+	if err := checkName(field); err != nil {
+		return err
+	}
+	if err := r.checkWire(field, v); err != nil {
+		return err
+	}
+	rule := r.fields[field]
+	switch {
+	case rule != nil && rule.role == schema.RoleSecondary:
+		return r.secondaryFacet(field, v)
+	case field == r.typ.Primary || rule != nil && rule.role == schema.RoleIndexed:
+		if err := checkCrumb(field, v.Wire()); err != nil {
+			return err
+		}
+	}
+	if rule == nil || v.IsNull() {
+		return nil
+	}
+	return rule.check(v.Wire())
+}
+
+func (r *Rules) secondaryFacet(field string, v schema.Value) error {
+	if v.Codec() != schema.CodecText {
+		return &Error{field, "text", "not a text"}
+	}
+	return r.Secondary(field, r.typ.Canonical(v.Text()))
+}
+
+// checkWire wants a value that is read back from the database as it was given.
+// In a text field that is the text of any value.
+func (r *Rules) checkWire(field string, v schema.Value) error {
+	wire, codec := v.Wire(), r.typ.Codec(field)
+	switch {
+	case len(wire) > schema.MaxFacet:
+		return &Error{field, "size", "longer than 64 KiB"}
+	case !utf8.ValidString(wire):
+		return &Error{field, "text", "not UTF-8"}
+	case codec == schema.CodecText || codec == schema.CodecIdentity:
+		return nil
+	}
+	read, err := schema.Decode(codec, wire)
+	if err != nil || read != v && !(read.IsNull() && v.IsNull()) {
+		return &Error{field, "codec", "not a value of codec " + string(codec)}
+	}
+	return nil
+}
+
+// Entry returns whether the facets of a whole entry are too long together, as an
+// *Error without a field's name, or nil. Each of them is Facet's to check.
+func (r *Rules) Entry(facets schema.Facets) error {
+	size := 0
+	for field, v := range facets {
+		size += len(field) + len(v.Wire())
+	}
+	if size > MaxEntry {
+		return &Error{"", "size", "an entry longer than 1 MiB"}
+	}
+	return nil
+}
+
+// Orthogonal reports whether no value can belong to two secondary fields. It is
+// false as well where that is not decided. The first call of this, Pairs or
+// Candidates does the proof, and others wait for it: about a millisecond a pair,
+// a second or two for all where expressions are hard.
+func (r *Rules) Orthogonal() bool {
+	for _, p := range r.pairs() {
+		if p.Verdict != Orthogonal {
+			return false
+		}
+	}
+	return true
+}
+
+// Candidates returns the secondary fields, sorted, in which a canonical value can
+// be: where they are orthogonal the one whose rule takes it, and all if none does
+// (for what was written under other rules) or if they are not orthogonal.
+func (r *Rules) Candidates(value string) []string {
+	if r.Orthogonal() {
+		for _, field := range r.secondary {
+			if r.Secondary(field, value) == nil {
+				return []string{field}
+			}
+		}
+	}
+	return append([]string(nil), r.secondary...)
+}
+
+// checkName refuses names that no facet has. Those of the store begin with "~".
+func checkName(field string) error {
+	switch {
+	case field == "":
+		return &Error{field, "name", "a field without a name"}
+	case strings.HasPrefix(field, "~"):
+		return &Error{field, "name", "names that begin with ~ are reserved for the store"}
+	case len(field) > recordkey.MaxCrumb:
+		return &Error{field, "name", "longer than 1 KiB"}
+	case !utf8.ValidString(field):
+		return &Error{field, "name", "not UTF-8"}
+	}
+	return nil
+}
+
+// checkCrumb checks what is wanted of a value that becomes part of a key.
+func checkCrumb(field, value string) error {
+	switch {
+	case value == "":
+		return &Error{field, "non-empty", "empty"}
+	case len(value) > recordkey.MaxCrumb:
+		return &Error{field, "size", "longer than 1 KiB"}
+	case !utf8.ValidString(value):
+		return &Error{field, "text", "not UTF-8"}
+	}
+	return nil
+}

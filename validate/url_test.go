@@ -1,0 +1,96 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestURL(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"http://a", ""},
+		{"https://example.org", ""},
+		{"HTTPS://Example.org:8443/a/b?c=d&e#f", ""},
+		{"http://example.org?q", ""},
+		{"http://example.org#f", ""},
+		{"http://192.0.2.1/", ""},
+		{"http://[2001:db8::1]:80/x", ""},
+		{"http://[::1]", ""},
+		{"https://bücher.example/é?ü", ""},
+		{"https://example.org/%C3%A9", ""},
+		{"https://example.org/a@b", ""},
+
+		{"", "neither http:// nor https://"},
+		{"example.org", "neither http:// nor https://"},
+		{"//example.org", "neither http:// nor https://"},
+		{"ftp://example.org", "neither http:// nor https://"},
+		{"javascript:alert(1)", "neither http:// nor https://"},
+		{"mailto:a@example.org", "neither http:// nor https://"},
+		{"http:", "no host"},
+		{"http:example.org", "no host"},
+		{"http://", "no host"},
+		{"http:///a", "no host"},
+		{"http://:80", "no domain"},
+		{"http://alice@example.org", "a user in it"},
+		{"http://alice:secret@example.org", "a user in it"},
+		{"http://@example.org", "a user in it"},
+		{"http://example.org:", "a port that is none"},
+		{"http://example.org:0", "a port that is none"},
+		{"http://example.org:65536", "a port that is none"},
+		{"http://example.org:x", "not a URL"},
+		{"http://exa mple.org", "not a URL"},
+		{"http://example.org/%zz", "not a URL"},
+		{"http://example.org/\x00", "not a URL"},
+		{"http://example.org/a\u200bb", "a character that no URL has"},
+		{"http://example.org/a\u2028b", "a character that no URL has"},
+		{"http://exa_mple.org", "a character that no domain has"},
+		{"http://example..org", "a dot without text on both sides in the domain"},
+		{"http://example.org.", "a dot without text on both sides in the domain"},
+		{"http://" + strings.Repeat("a.", 128) + "a", "a domain longer than 255 bytes"},
+		{"http://[192.0.2.1]", "not a URL"},
+		{"http://[fe80::1%25eth0]", "a host in brackets that is not IPv6"},
+	} {
+		if got := refuseURL(c.url); got != c.want {
+			t.Errorf("%.60q: got %q, want %q", c.url, got, c.want)
+		}
+	}
+}
+
+// Characters that url.Parse lets through, and the expression does not.
+func TestURLCharacters(t *testing.T) {
+	r := mustCompile(t, shop)
+	for _, c := range `<>"{}|\^` + "` " {
+		value := "http://example.org/a" + string(c)
+		err := r.fields["site"].check(value)
+		if want := "site: url: a character that no URL has"; text(err) != want {
+			t.Errorf("%q: got %q, want %q", value, text(err), want)
+		}
+	}
+}
+
+func TestURLsAreAsDescribed(t *testing.T) {
+	described, err := newPart("", urlExpr, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := rapid.OneOf(
+		rapid.StringMatching(`[a-zé0-9.-]{1,10}`),
+		rapid.StringMatching(`\[[0-9a-f]{0,2}(:[0-9a-f]{0,2}){1,8}(:192\.0\.2\.1)?\]`),
+	)
+	rest := rapid.StringMatching(`(:[0-9]{1,5})?([/?#][a-zé0-9/?#@:%;=&+~!$'()*,.-]*)?`)
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.SampledFrom([]string{"http://", "https://", "HTTP://"}).Draw(t, "scheme") + host.Draw(t, "host") + rest.Draw(t, "rest")
+		if refuseURL(value) != "" {
+			return
+		}
+		accepted++
+		if !described.takes(value) {
+			t.Fatalf("%q is accepted, and outside the description", value)
+		}
+	})
+	if accepted == 0 {
+		t.Error("no URL was accepted: the test proves nothing")
+	}
+}
