@@ -1,0 +1,182 @@
+package hints
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// AsEntry is the original's resolve_entry_hint, for a hint in JSON: a text, which must be a PRK
+// or an SRK; a pair of a type and a primary value; a triplet of type, field and value. As there,
+// the type in a list must be declared, but not the field, nor the type in a key; "*" as field
+// gives the pattern for SCAN in place of the key. Unlike there, all parts are crumbs, and read
+// and escaped as such; values are canonical. All else, entries too, is an *Error.
+func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
+	text, list, err := textOrList(b)
+	switch {
+	case err != nil:
+		return Quintuplet{}, err
+	case list == nil:
+		return analyzeUnder(s, text)
+	case len(list) != 2 && len(list) != 3:
+		return Quintuplet{}, refuseJSON(b, fmt.Sprintf("list of %d, want two or three", len(list)))
+	}
+	t, ok := s.Types[list[0]]
+	switch {
+	case !ok:
+		return Quintuplet{}, refuseJSON(b, "the schema has no type "+shown(list[0]))
+	case len(list) == 2:
+		return answer(s, list[0], t.Primary, list[1])
+	}
+	return answer(s, list[0], list[1], list[2])
+}
+
+// AsUser is the original's resolve_user_entry_hint, which is about entries of one type, there
+// user: a text is a PRK or SRK of whatever type, else a UID; a list is a pair of field and value.
+// Otherwise it is as AsEntry; typ must be declared.
+func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
+	t, ok := s.Types[typ]
+	if !ok {
+		return Quintuplet{}, refuseJSON(b, "the schema has no type "+shown(typ))
+	}
+	text, list, err := textOrList(b)
+	switch {
+	case err != nil:
+		return Quintuplet{}, err
+	case list == nil:
+		if q, err := analyzeUnder(s, text); err == nil {
+			return q, nil
+		}
+		return answer(s, typ, t.Primary, text)
+	case len(list) != 2:
+		return Quintuplet{}, refuseJSON(b, fmt.Sprintf("list of %d, want two", len(list)))
+	}
+	return answer(s, typ, list[0], list[1])
+}
+
+// textOrList reads JSON; list is nil for a text.
+func textOrList(b []byte) (text string, list []string, err error) {
+	if reason := checkJSON(b); reason != "" {
+		return "", nil, refuseJSON(b, reason)
+	}
+	switch b = bytes.TrimLeft(b, jsonSpace); b[0] {
+	case '"':
+		text, err = unquote(b)
+		return text, nil, err
+	case '[':
+		list, err = parseList(b)
+		return "", list, err
+	case '{':
+		return listLike(b)
+	}
+	return "", nil, refuseJSON(b, "neither a list nor a text")
+}
+
+// listLike reads an object that calls itself a list. The original goes by ~isa alone, and takes
+// every other object for no hint.
+func listLike(b []byte) (text string, list []string, err error) {
+	part, err := parseObject(b)
+	if err != nil {
+		return "", nil, err
+	}
+	n, _ := part["length"].JSON()
+	if part[facetType] != schema.Text("list") {
+		return "", nil, refuseJSON(b, "an entry")
+	}
+	for i := 0; fmt.Sprint(i) != string(n); i++ {
+		v, ok := part[fmt.Sprint(i)]
+		if !ok || v.Codec() != schema.CodecText {
+			return "", nil, refuseJSON(b, fmt.Sprintf("element %d is no text", i+1))
+		}
+		list = append(list, v.Text())
+	}
+	return "", list, nil
+}
+
+// answer builds the key of a field of a type that need not be declared.
+func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
+	h := Field(field, value).Of(typ)
+	if reason := checkValue(value); reason != "" {
+		return Quintuplet{}, &Error{Hint: h.String(), Reason: reason}
+	}
+	build := recordkey.SRK
+	t, ok := s.Types[typ]
+	switch {
+	case ok && t.Primary == field:
+		build = recordkey.PRK
+	case ok:
+		value = t.Canonical(value)
+	}
+	k, err := build(typ, field, value)
+	if err != nil {
+		return Quintuplet{}, &Error{Hint: h.String(), Reason: reasonOf(err)}
+	}
+	return withPattern(quintuplet(k)), nil
+}
+
+// withPattern puts the pattern of * in the place of a key that nothing can lie under.
+func withPattern(q Quintuplet) Quintuplet {
+	if q[0] == "srk" && q[3] == "*" {
+		q[1] = anyPattern(q[2], q[4])
+	}
+	return q
+}
+
+// analyzeUnder answers about a key; the value of an SRK is made canonical where its type is
+// declared.
+func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
+	k, err := prkOrSRK(text, 0)
+	if err != nil {
+		return Quintuplet{}, err
+	}
+	t, ok := s.Types[k.Type()]
+	if k.Kind() == recordkey.KindPRK || !ok || t.Primary == k.Field() {
+		return quintuplet(k), nil
+	}
+	return answer(s, k.Type(), k.Field(), k.Value())
+}
+
+// Split is the original's split_record_key: the type, the field and the value of a PRK or an
+// SRK, or with only, of keys of that kind alone. They are crumbs as they stand in the key,
+// escaped: recordkey.Unescape reads them. All else, a key in a namespace too, is an *Error.
+func Split(text string, only recordkey.Kind) ([3]string, error) {
+	k, err := prkOrSRK(text, only)
+	return crumbs(k), err
+}
+
+// Analyze is the original's analyze_record_key: Split with the kind and the key itself.
+func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
+	k, err := prkOrSRK(text, only)
+	if err != nil {
+		return Quintuplet{}, err
+	}
+	q, c := quintuplet(k), crumbs(k)
+	return Quintuplet{q[0], q[1], c[0], c[1], c[2]}, nil
+}
+
+func crumbs(k recordkey.Key) [3]string {
+	return [3]string{recordkey.Escape(k.Type()), recordkey.Escape(k.Field()), recordkey.Escape(k.Value())}
+}
+
+func prkOrSRK(text string, only recordkey.Kind) (recordkey.Key, error) {
+	want := "no PRK or SRK"
+	if only != 0 {
+		want = "no " + only.String()
+	}
+	if len(text) > maxKey {
+		return recordkey.Key{}, refuse(text, want+": too long")
+	}
+	k, err := recordkey.Parse(text)
+	if err != nil {
+		return recordkey.Key{}, refuse(text, want+": "+placeOf(err))
+	}
+	if k.Namespace() != (recordkey.Namespace{}) {
+		return recordkey.Key{}, refuse(text, want+": it lies in a namespace")
+	}
+	if k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only {
+		return recordkey.Key{}, refuse(text, want+", but "+k.Kind().String())
+	}
+	return k, nil
+}

@@ -1,0 +1,336 @@
+package hints_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// probe is one call of the original, and what it answered.
+type probe struct {
+	Fn     string            `json:"fn"`
+	Args   []json.RawMessage `json:"args"`
+	Result json.RawMessage   `json:"result"`
+	Error  string            `json:"error"`
+}
+
+// call is how a probe and the table below name it: fn("text"), fn(["list"]).
+func (p probe) call() string {
+	args := make([]string, len(p.Args))
+	for i, arg := range p.Args {
+		args[i] = string(arg)
+	}
+	return p.Fn + "(" + strings.Join(args, ",") + ")"
+}
+
+func originalSchema(t testing.TB) schema.Schema {
+	f, err := os.Open("../testdata/original/original_options.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := schema.Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func probes(t testing.TB) []probe {
+	f, err := os.Open("../testdata/original/original_probes.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var list []probe
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var p probe
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// text is the one argument of a function about texts; others are refused, as by a JavaScript
+// that minds types.
+func (p probe) text() (string, error) {
+	var s string
+	if len(p.Args) != 1 {
+		return "", fmt.Errorf("%d arguments, want 1", len(p.Args))
+	}
+	return s, json.Unmarshal(p.Args[0], &s)
+}
+
+// triplet is a list of three texts, or three arguments.
+func (p probe) triplet() (list []string, err error) {
+	b, err := json.Marshal(p.Args)
+	if len(p.Args) == 1 {
+		b = p.Args[0]
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &list); err != nil || len(list) != 3 {
+		return nil, fmt.Errorf("%d elements, %v", len(list), err)
+	}
+	return list, nil
+}
+
+// ours is what stands here for the functions of the original.
+var ours = map[string]func(schema.Schema, probe) (any, error){
+	"resolve_entry_hint":      func(s schema.Schema, p probe) (any, error) { return hints.AsEntry(s, p.Args[0]) },
+	"resolve_user_entry_hint": func(s schema.Schema, p probe) (any, error) { return hints.AsUser(s, "user", p.Args[0]) },
+
+	"split_record_key":             split(0),
+	"split_primary_record_key":     split(recordkey.KindPRK),
+	"split_secondary_record_key":   split(recordkey.KindSRK),
+	"analyze_record_key":           analyze(0),
+	"analyze_primary_record_key":   analyze(recordkey.KindPRK),
+	"analyze_secondary_record_key": analyze(recordkey.KindSRK),
+
+	"escape_key_value_crumb": func(_ schema.Schema, p probe) (any, error) {
+		text, err := p.text()
+		return recordkey.Escape(text), err
+	},
+	"unescape_key_value_crumb": func(_ schema.Schema, p probe) (any, error) {
+		text, err := p.text()
+		return recordkey.UnescapeLoose(text), err
+	},
+	"primary_record_key_from_id_triplet":   build(recordkey.PRK),
+	"secondary_record_key_from_id_triplet": build(recordkey.SRK),
+	"primary_record_key_from_user_id": func(s schema.Schema, p probe) (any, error) {
+		uid, err := p.text()
+		if err != nil {
+			return nil, err
+		}
+		target, err := hints.UID(uid).Resolve(s, "user")
+		if err != nil {
+			return nil, err
+		}
+		return target.Keys[0].String(), nil
+	},
+	"_primary_record_key_from_hint": func(s schema.Schema, p probe) (any, error) {
+		q, err := hints.AsEntry(s, p.Args[0])
+		return q[1], err
+	},
+	"_index_description_from_type":   declared(func(t schema.Type) any { return []any{t.Primary, t.Secondary()} }),
+	"_key_names_from_type":           declared(func(t schema.Type) any { return []any{t.Primary, t.Secondary()} }),
+	"_primary_key_name_from_type":    declared(func(t schema.Type) any { return t.Primary }),
+	"_secondary_key_names_from_type": declared(func(t schema.Type) any { return t.Secondary() }),
+}
+
+func split(only recordkey.Kind) func(schema.Schema, probe) (any, error) {
+	return func(_ schema.Schema, p probe) (any, error) {
+		text, err := p.text()
+		if err != nil {
+			return nil, err
+		}
+		return hints.Split(text, only)
+	}
+}
+
+func analyze(only recordkey.Kind) func(schema.Schema, probe) (any, error) {
+	return func(_ schema.Schema, p probe) (any, error) {
+		text, err := p.text()
+		if err != nil {
+			return nil, err
+		}
+		return hints.Analyze(text, only)
+	}
+}
+
+func build(key func(typ, field, value string) (recordkey.Key, error)) func(schema.Schema, probe) (any, error) {
+	return func(_ schema.Schema, p probe) (any, error) {
+		list, err := p.triplet()
+		if err != nil {
+			return nil, err
+		}
+		return key(list[0], list[1], list[2])
+	}
+}
+
+func declared(get func(schema.Type) any) func(schema.Schema, probe) (any, error) {
+	return func(s schema.Schema, p probe) (any, error) {
+		name, err := p.text()
+		if err != nil {
+			return nil, err
+		}
+		t, ok := s.Types[name]
+		if !ok {
+			return nil, errors.New("no such type")
+		}
+		return get(t), nil
+	}
+}
+
+// deviations are why our answers differ. A pattern is one of probe.call.
+var deviations = []struct{ reason, pattern string }{
+	{
+		"JavaScript's \\s, by which the original splits, has U+FEFF and lacks U+0085; White_Space is the other way round",
+		`\("user/uid:a[\x{feff}\x{85}]b"\)`,
+	},
+	{
+		"control characters and white space are escaped, and a key with bare ones is none",
+		`\("(.*[\x{3000}\x{2028}]|.*\\u00(0b|1c|1f)|.*\\[tnr])|\["user","name",".*\\[tn]`,
+	},
+	{"braces are escaped, so that no value chooses its cluster slot", `\("(user/uid:)?\{x\}"\)`},
+	{"a value that comes out of a key is read back from its escaped form, as parse(build(x)) = x", `^resolve_.*\("user/.*\+[_.+].*/~prk"\)`},
+	{"[*, *] matches every user there; here callers' text is never a pattern", `^resolve_.*"\*","\*"\]\)`},
+	{"an empty crumb is an error", `^resolve_.*""\]\)`},
+	{"fields are crumbs too, and escaped, or two fields could give one key", `^resolve_.*"(a/b|a:b|name:Alice/~prk)","x"\]\)`},
+	{"no list is taken for its text, as JavaScript does", `^resolve_.*\["u(ser|id)"\]`},
+	{"no text is taken for the list of its characters, as JavaScript does", `_from_id_triplet\("abc"\)`},
+	{"a fallback is the caller's business, who sees the error", `^(split|analyze)_.*,("FALLBACK"|null)\)`},
+	{"decoding is one pass from the left", `^unescape_.*\+\+_`},
+	{"there the function throws on every good hint", `^_primary_record_key_from_hint\(\["user"`},
+	{"there what every JavaScript object inherits is a type", `_type\("constructor"\)`},
+}
+
+// TestOriginalProbes replays every call of the original. The golden file holds where our answer
+// is another one, under the reason.
+func TestOriginalProbes(t *testing.T) {
+	s := originalSchema(t)
+	found := make([]strings.Builder, len(deviations))
+	list := probes(t)
+	for _, p := range list {
+		f, ok := ours[p.Fn]
+		if !ok {
+			t.Errorf("nothing stands for %s", p.Fn)
+			continue
+		}
+		got, want := "error", "error"
+		if answer, err := f(s, p); err == nil {
+			got = compact(t, answer)
+		}
+		if p.Error == "" {
+			want = compact(t, p.Result)
+		}
+		if got == want {
+			continue
+		}
+		i := slices.IndexFunc(deviations, func(d struct{ reason, pattern string }) bool {
+			return regexp.MustCompile(d.pattern).MatchString(p.call())
+		})
+		if i < 0 {
+			t.Errorf("%s: got %s, want %s", p.call(), got, want)
+			continue
+		}
+		fmt.Fprintf(&found[i], "%+q\n\ttheirs %+q\n\tours   %+q\n", p.call(), want, got)
+	}
+	var b strings.Builder
+	for i, d := range deviations {
+		if found[i].Len() == 0 {
+			t.Errorf("no probe is left for: %s", d.reason)
+		}
+		fmt.Fprintf(&b, "# %s\n%s", d.reason, found[i].String())
+	}
+	checkGolden(t, "deviations.golden", b.String())
+	if len(list) != 593 {
+		t.Errorf("%d probes, want 593", len(list))
+	}
+}
+
+// compact writes v as JSON without the choices that JSON leaves.
+func compact(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plain any
+	if err := json.Unmarshal(b, &plain); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = json.Marshal(plain); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The refusals of the original, in our words.
+func TestAsRefuses(t *testing.T) {
+	s := originalSchema(t)
+	entry := func(b string) error {
+		_, err := hints.AsEntry(s, []byte(b))
+		return err
+	}
+	user := func(b string) error {
+		_, err := hints.AsUser(s, "user", []byte(b))
+		return err
+	}
+	_, noType := hints.AsUser(s, "team", []byte(`"x"`))
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{entry(`"17c07627d35e"`), `hints: "17c07627d35e": no PRK or SRK: at byte 12: no / behind the type`},
+		{entry(`"user/uid:x/tags"`), `hints: "user/uid:x/tags": no PRK or SRK, but tertiary key`},
+		{entry(`"~acme/user/uid:x"`), `hints: "~acme/user/uid:x": no PRK or SRK: it lies in a namespace`},
+		{entry(`["name","Alice"]`), `hints: "[\"name\",\"Alice\"]": the schema has no type "name"`},
+		{entry(`["user"]`), `hints: "[\"user\"]": list of 1, want two or three`},
+		{entry(`["user","uid",5]`), `hints: "[\"user\",\"uid\",5]": element 3 is no text`},
+		{entry(`{"~isa":"user","uid":"x"}`), `hints: entry: an entry`},
+		{entry(`{"~isa":"list","length":2,"0":"user"}`), `hints: entry: element 2 is no text`},
+		{entry(`{"~isa":"list","length":2,"0":"user","1":7}`), `hints: entry: element 2 is no text`},
+		{entry(`true`), `hints: "true": neither a list nor a text`},
+		{entry(`["user","uid",`), `hints: "[\"user\",\"uid\",": no JSON value`},
+		{user(`["user","uid","x"]`), `hints: "[\"user\",\"uid\",\"x\"]": list of 3, want two`},
+		{user(`["~isa","user"]`), `hints: field "~isa": field begins with ~`},
+		{user(`""`), `hints: field "uid": no value`},
+		{noType, `hints: "\"x\"": the schema has no type "team"`},
+	} {
+		checkErr(t, row.err, row.want)
+	}
+}
+
+func TestSplitAndAnalyzeRefuse(t *testing.T) {
+	prk := func(text string) error {
+		_, err := hints.Split(text, recordkey.KindPRK)
+		return err
+	}
+	srk := func(text string) error {
+		_, err := hints.Analyze(text, recordkey.KindSRK)
+		return err
+	}
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{prk("user/name:x/~prk"), `hints: "user/name:x/~prk": no PRK, but SRK`},
+		{srk("user/uid:x"), `hints: "user/uid:x": no SRK, but PRK`},
+		{srk("user/job:x/~prks"), `hints: "user/job:x/~prks": no SRK, but index key`},
+		{prk("user/uid:a b"), `hints: "user/uid:a b": no PRK: at byte 10: " " must be written +_`},
+		{prk(strings.Repeat("é", 10_000)), `hints: "` + strings.Repeat("é", 40) + `"…: no PRK: too long`},
+	} {
+		checkErr(t, row.err, row.want)
+	}
+}
+
+// Under a fold the answers name the keys that exist.
+func TestAsUsesTheCanonicalForm(t *testing.T) {
+	s := schema.User()
+	for _, row := range []struct{ in, want string }{
+		{`["user","name","ALICE"]`, `["srk","user/name:alice/~prk","user","name","alice"]`},
+		{`"user/name:ALICE/~prk"`, `["srk","user/name:alice/~prk","user","name","alice"]`},
+		{`"user/uid:ALICE"`, `["prk","user/uid:ALICE","user","uid","ALICE"]`},
+		{`"team/name:ALICE/~prk"`, `["srk","team/name:ALICE/~prk","team","name","ALICE"]`},
+		{`["user","*","A*"]`, `["srk","user/*:a\\*/~prk","user","*","a*"]`},
+	} {
+		got, err := hints.AsEntry(s, []byte(row.in))
+		if err != nil || compact(t, got) != row.want {
+			t.Errorf("%s: got %s, %v, want %s", row.in, compact(t, got), err, row.want)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package hints
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+const (
+	maxJSON    = 1 << 20  // bytes
+	maxNesting = 100      // lists and objects in each other
+	maxKey     = 16 << 10 // bytes of a text that is a key: three crumbs, all of it escaped
+)
+
+// Parse reads an operator's text. It is, in this order:
+//
+//   - the JSON of a hint, if it begins with [ or {: see ParseJSON;
+//   - FIELD=VALUE, or *=VALUE for every secondary field, if the first = has no slash and no
+//     colon before it, and the text begins with no tilde;
+//   - a record key, with * for the field in an SRK meaning every secondary field;
+//   - else a UID.
+//
+// A text that begins like a key of a declared type and is none, such as user/name:a b/~prk, is
+// refused by Resolve. What no other form can say, such as a UID with =, is said in JSON:
+// ["user","a=b"]. An empty or too long text and bad JSON are an *Error.
+func Parse(text string) (Hint, error) {
+	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
+		return ParseJSON([]byte(json))
+	}
+	return parseText(text)
+}
+
+func parseText(text string) (Hint, error) {
+	if text == "" {
+		return Hint{}, &Error{Reason: "empty hint"}
+	}
+	if len(text) > maxKey {
+		return Hint{}, refuse(text, fmt.Sprintf("over %d bytes", maxKey))
+	}
+	if field, value, ok := cutField(text); ok {
+		if field == "*" {
+			return Any(value), nil
+		}
+		return Field(field, value), nil
+	}
+	k, err := recordkey.Parse(text)
+	if err != nil {
+		return Hint{form: formText, value: text}, nil
+	}
+	if k.Kind() == recordkey.KindSRK && k.Field() == "*" && k.Namespace() == (recordkey.Namespace{}) {
+		return Any(k.Value()).Of(k.Type()), nil
+	}
+	return Key(k), nil
+}
+
+func cutField(text string) (field, value string, ok bool) {
+	i := strings.IndexAny(text, "=/:")
+	if i < 0 || text[i] != '=' || text[0] == '~' {
+		return "", "", false
+	}
+	return text[:i], text[i+1:], true
+}
+
+// ParseJSON reads the hints of the original: a triplet [type, field, value]; a pair, which is
+// [type, primary value] if Resolve finds such a type in the schema, else [field, value]; "*" for
+// the field in either; an object, which is an entry or a part of one; and a string, which is
+// what Parse takes, but for JSON. At most 1 MiB, a hundred levels deep. All else is an *Error.
+func ParseJSON(b []byte) (Hint, error) {
+	if reason := checkJSON(b); reason != "" {
+		return Hint{}, refuseJSON(b, reason)
+	}
+	switch b = bytes.TrimLeft(b, jsonSpace); b[0] {
+	case '[':
+		list, err := parseList(b)
+		if err != nil {
+			return Hint{}, err
+		}
+		return fromList(b, list)
+	case '{':
+		part, err := parseObject(b)
+		if err != nil {
+			return Hint{}, err
+		}
+		return Hint{form: formFacets, part: part}, nil
+	case '"':
+		text, err := unquote(b)
+		if err != nil {
+			return Hint{}, err
+		}
+		return parseText(text)
+	}
+	return Hint{}, refuseJSON(b, "neither a list nor an object nor a text")
+}
+
+// refuseJSON quotes no object: it may be an entry with its password hash.
+func refuseJSON(b []byte, reason string) error {
+	if b = bytes.TrimLeft(b, jsonSpace); len(b) > 0 && b[0] == '{' {
+		return &Error{Hint: Hint{form: formFacets}.String(), Reason: reason}
+	}
+	return refuse(string(b[:min(len(b), maxShown+1)]), reason)
+}
+
+const jsonSpace = " \t\r\n"
+
+func checkJSON(b []byte) (reason string) {
+	switch {
+	case len(b) > maxJSON:
+		return fmt.Sprintf("over %d bytes", maxJSON)
+	case !utf8.Valid(b):
+		return "no UTF-8"
+	case nesting(b) > maxNesting:
+		return fmt.Sprintf("nested over %d levels deep", maxNesting)
+	case !json.Valid(b):
+		return "no JSON value"
+	}
+	return ""
+}
+
+// nesting is how deep lists and objects lie in b, or more if it is no JSON.
+func nesting(b []byte) (deepest int) {
+	depth, inText := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			inText = !inText
+		case c == '\\':
+			i++
+		case inText:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// parseList reads a list of texts.
+func parseList(b []byte) ([]string, error) {
+	var raws []json.RawMessage
+	if err := json.Unmarshal(b, &raws); err != nil {
+		return nil, refuseJSON(b, err.Error())
+	}
+	list := make([]string, len(raws))
+	for i, raw := range raws {
+		if raw[0] != '"' {
+			return nil, refuseJSON(b, fmt.Sprintf("element %d is no text", i+1))
+		}
+		var err error
+		if list[i], err = unquote(raw); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// unquote reads a string. Half a surrogate pair becomes U+FFFD, as where the original writes it.
+func unquote(b []byte) (text string, err error) {
+	if err := json.Unmarshal(b, &text); err != nil {
+		return "", refuseJSON(b, err.Error())
+	}
+	return text, nil
+}
+
+func fromList(b []byte, list []string) (Hint, error) {
+	switch len(list) {
+	case 2:
+		return Hint{form: formPair, field: list[0], value: list[1]}, nil
+	case 3:
+		if list[1] == "*" {
+			return Any(list[2]).Of(list[0]), nil
+		}
+		return Field(list[1], list[2]).Of(list[0]), nil
+	}
+	return Hint{}, refuseJSON(b, fmt.Sprintf("list of %d, want two or three", len(list)))
+}
+
+// parseObject reads the facets of an entry; those that are not text are kept as what they are,
+// for they identify nothing.
+func parseObject(b []byte) (schema.Facets, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if _, err := dec.Token(); err != nil {
+		return nil, refuseJSON(b, err.Error())
+	}
+	part := schema.Facets{}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, refuseJSON(b, err.Error())
+		}
+		field := fmt.Sprint(name)
+		if _, again := part[field]; again {
+			return nil, refuseJSON(b, "facet "+shown(field)+" stands there twice")
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, refuseJSON(b, err.Error())
+		}
+		if part[field], err = facet(raw); err != nil {
+			return nil, refuseJSON(b, "facet "+shown(field)+": "+facetReason(err))
+		}
+	}
+	return part, nil
+}
+
+func facet(raw json.RawMessage) (schema.Value, error) {
+	switch raw[0] {
+	case '"':
+		text, err := unquote(raw)
+		return schema.Text(text), err
+	case 'n':
+		return schema.Null(), nil
+	}
+	return schema.JSON(raw)
+}
+
+// facetReason keeps of a ValueError what does not quote the value.
+func facetReason(err error) string {
+	var value *schema.ValueError
+	if errors.As(err, &value) {
+		return value.Reason
+	}
+	return err.Error()
+}

@@ -1,0 +1,203 @@
+package hints_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+)
+
+// texts are operators' hints; the golden file says what becomes of each.
+var texts = []string{
+	// record keys
+	"user/uid:17c07627d35e", "user/name:Alice/~prk", "user/name:Just+_A.+_User/~prk", "user/*:Alice/~prk",
+	"order/number:7", "team/id:x", "~acme/user/uid:x", "~a=b/user/uid:x", "user/uid:x/tags", "~/schema/user",
+	// no record keys, though they look like one
+	"user/name:Just A. User/~prk", "user/uid:+x41", "user/uid:{x}", "user/uid:", "team/id:a b", "user:x", "user/x",
+	// fields and values
+	"name=Alice", "name= Just A.  User ", "uid=17c0", "*=Alice", "*=*", "*=", "=x", "name=", "age=4", "job=Cook",
+	"url=http://example.com/a=b", "email=user/uid:x", "name=a=b",
+	// UIDs
+	"17c07627d35e", "Alice", "alice@hotmail.com", "a/:b", "~x", "*", " ", "-", "é",
+	// the lists of the original
+	`["user","email","a@b.c"]`, `["user","uid","17c0"]`, `["order","7"]`, `["user","17c0"]`, `["email","a@b.c"]`,
+	`["uid","17c0"]`, `["*","Alice"]`, `["user","*","Alice"]`, `["user","*","*"]`, `["*","*"]`, `["team","x"]`,
+	`["order","code","x"]`, `["user","a=b"]`, ` ["user","17c0"]`, `["user","~isa","x"]`, `["user","name",""]`,
+	// entries, whole and in part
+	`{"~isa":"user","~prk":"user/uid:x","uid":"x","name":"Alice","age":42,"rating":{"a":[1]},"added":null}`,
+	`{"~isa":"user","name":"Alice"}`, `{"name":"Alice","email":"a@b.c"}`, `{"~isa":"order","number":"7"}`,
+	`{"~isa":"user"}`, `{}`, `{"uid":5}`, `{"~isa":["user"],"uid":"x"}`, `{"name":"\ud800"}`,
+}
+
+func TestGoldenHints(t *testing.T) {
+	var b strings.Builder
+	answer := func(text, view string) string {
+		h, err := hints.Parse(text)
+		if err != nil {
+			return err.Error()
+		}
+		target, err := h.Resolve(twoTypes(), view)
+		if err != nil {
+			return err.Error()
+		}
+		return strings.ReplaceAll(asJSON(t, target), `\u003c`, "<")
+	}
+	for _, text := range texts {
+		fmt.Fprintf(&b, "%+q\n\tof user   %s\n", text, answer(text, "user"))
+		if free := answer(text, ""); free != answer(text, "user") {
+			fmt.Fprintf(&b, "\tany type  %s\n", free)
+		}
+	}
+	checkGolden(t, "hints.golden", b.String())
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"", `hints: empty hint`},
+		{strings.Repeat("x", 20_000), `hints: "` + strings.Repeat("x", 80) + `"…: over 16384 bytes`},
+		{`[`, `hints: "[": no JSON value`},
+		{`[]`, `hints: "[]": list of 0, want two or three`},
+		{`["user"]`, `hints: "[\"user\"]": list of 1, want two or three`},
+		{`["user","name","x","y"]`, `hints: "[\"user\",\"name\",\"x\",\"y\"]": list of 4, want two or three`},
+		{`["user",7]`, `hints: "[\"user\",7]": element 2 is no text`},
+		{`["user",null]`, `hints: "[\"user\",null]": element 2 is no text`},
+		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": no JSON value`},
+		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": no UTF-8`},
+		{`{"password":"$2a$10$abc"`, `hints: entry: no JSON value`}, // no entry is quoted: it may hold a hash
+		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" stands there twice`},
+		{`{"n":1e999}`, `hints: entry: facet "n": a number is too large`},
+		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: nested over 100 levels deep`},
+		{`{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, `hints: entry: nested over 100 levels deep`},
+		{`["` + strings.Repeat("x", 1<<20) + `"]`, `hints: "[\"` + strings.Repeat("x", 78) + `"…: over 1048576 bytes`},
+	} {
+		h, err := hints.Parse(row.text)
+		checkErr(t, err, row.want)
+		if !h.IsZero() {
+			t.Errorf("%.80s: refused, and yet %s", row.text, h)
+		}
+	}
+}
+
+func TestParseJSON(t *testing.T) {
+	for _, row := range []struct{ in, want string }{
+		{`"user/uid:x"`, `["prk","user/uid:x","user","uid","x"]`},
+		{`"name=Alice"`, `["srk","user/name:alice/~prk","user","name","alice"]`},
+		{`"[\"user\",\"x\"]"`, `["prk","user/uid:[\"user\",\"x\"]","user","uid","[\"user\",\"x\"]"]`}, // no JSON in JSON
+		{`"\u0061"`, `["prk","user/uid:a","user","uid","a"]`},
+		{"\t[ \"user\" ,\n\"[\\\"]\" ]\r\n", `["prk","user/uid:[\"]","user","uid","[\"]"]`},
+	} {
+		h, err := hints.ParseJSON([]byte(row.in))
+		if err != nil {
+			t.Errorf("%s: %v", row.in, err)
+			continue
+		}
+		got, err := h.Resolve(twoTypes(), "user")
+		if err != nil || asJSON(t, got) != row.want {
+			t.Errorf("%s: got %s, %v, want %s", row.in, asJSON(t, got), err, row.want)
+		}
+	}
+	for _, row := range []struct{ in, want string }{
+		{``, `hints: "": no JSON value`},
+		{`7`, `hints: "7": neither a list nor an object nor a text`},
+		{`null`, `hints: "null": neither a list nor an object nor a text`},
+		{`""`, `hints: empty hint`},
+	} {
+		_, err := hints.ParseJSON([]byte(row.in))
+		checkErr(t, err, row.want)
+	}
+}
+
+// Only brackets that nest count, however many stand in a text.
+func TestBracketsInTexts(t *testing.T) {
+	many := strings.Repeat("[{", 200)
+	h, err := hints.Parse(`["user","\"\\` + many + `"]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Resolve(twoTypes(), ""); err != nil || got.Value != `"\`+many {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A type named like a field does not pass the schema's own check, but a pair has one meaning then, too.
+func TestPairs(t *testing.T) {
+	pair, err := hints.ParseJSON([]byte(`["order","7"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pair.Type(); got != "" {
+		t.Errorf("a pair names type %q before there is a schema", got)
+	}
+	got, err := pair.Of("user").Resolve(twoTypes(), "")
+	if err != nil || got.Type != "order" {
+		t.Errorf("got %+v, %v, want the type in the pair", got, err)
+	}
+	_, err = pair.Resolve(twoTypes(), "user")
+	checkErr(t, err, `hints: UID: names type "order", wanted is "user"`)
+}
+
+// fuzzResolve resolves whatever was read, and checks what must hold for all targets.
+func fuzzResolve(t *testing.T, h hints.Hint, err error) {
+	t.Helper()
+	for _, view := range []string{"", "user"} {
+		if err != nil {
+			break
+		}
+		target, err := h.Resolve(twoTypes(), view)
+		if err != nil {
+			if !errors.Is(err, hints.ErrHint) || len(err.Error()) > 2000 {
+				t.Errorf("view %q: %v", view, err)
+			}
+			continue
+		}
+		if view != "" && target.Type != view {
+			t.Errorf("view %q: type %q", view, target.Type)
+		}
+		for _, k := range target.Keys {
+			if k.Type() != target.Type || key(k.String()) != k {
+				t.Errorf("view %q: key %s of type %q", view, k, target.Type)
+			}
+		}
+		_ = asJSON(t, target)
+	}
+	if err != nil && (!errors.Is(err, hints.ErrHint) || len(err.Error()) > 2000) {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range texts {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := hints.Parse(text)
+		fuzzResolve(t, h, err)
+	})
+}
+
+func FuzzParseJSON(f *testing.F) {
+	for _, text := range texts {
+		f.Add([]byte(text))
+	}
+	f.Add([]byte(`"user/uid:x"`))
+	f.Add([]byte(`{"0":"user","1":"uid","2":"x","~isa":"list","length":3}`)) // a list to the original
+	f.Add([]byte(`{"a":"\"[","b":[[{"c":"]"}]]}`))                           // brackets in and out of texts
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := hints.ParseJSON(b)
+		fuzzResolve(t, h, err)
+		for _, as := range []func() (hints.Quintuplet, error){
+			func() (hints.Quintuplet, error) { return hints.AsEntry(twoTypes(), b) },
+			func() (hints.Quintuplet, error) { return hints.AsUser(twoTypes(), "user", b) },
+		} {
+			q, err := as()
+			if err != nil && !errors.Is(err, hints.ErrHint) {
+				t.Error(err)
+			}
+			if err == nil && q[3] != "*" && key(q[1]).Value() != q[4] {
+				t.Errorf("%s: got %v", b, q)
+			}
+		}
+	})
+}
