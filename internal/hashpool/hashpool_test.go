@@ -1,0 +1,430 @@
+package hashpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// second is a job that takes one; the clock of these tests is synctest's.
+func second() { time.Sleep(time.Second) }
+
+// within is a context that ends after d.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// flood starts n jobs of a second and waits until each runs, waits or was refused.
+func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
+	t.Helper()
+	var (
+		mu  sync.Mutex
+		wg  sync.WaitGroup
+		all []error
+	)
+	for range n {
+		wg.Go(func() {
+			err := p.Do(t.Context(), second)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, err)
+		})
+	}
+	synctest.Wait()
+	return func() []error {
+		wg.Wait()
+		return all
+	}
+}
+
+// counted is how many jobs run or wait.
+func (p *Pool) counted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running + len(p.waiting)
+}
+
+// active is how many jobs run.
+func (p *Pool) active() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running
+}
+
+func count(errs []error, want error) (n int) {
+	for _, err := range errs {
+		if errors.Is(err, want) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNoMoreRunThanWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 3, Queue: 100})
+		defer p.Close()
+		var (
+			mu            sync.Mutex
+			running, most int
+			wg            sync.WaitGroup
+		)
+		begin := time.Now()
+		for range 30 {
+			wg.Go(func() {
+				err := p.Do(t.Context(), func() {
+					mu.Lock()
+					running++
+					most = max(most, running)
+					mu.Unlock()
+					second()
+					mu.Lock()
+					running--
+					mu.Unlock()
+				})
+				if err != nil {
+					t.Errorf("Do: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if most != 3 {
+			t.Errorf("%d jobs ran at once, want 3", most)
+		}
+		if got := time.Since(begin); got != 10*time.Second {
+			t.Errorf("30 jobs took %v, want 10s", got)
+		}
+	})
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 1})
+		defer p.Close()
+		var got, want []int
+		for i := range 20 {
+			want = append(want, i)
+			go func() {
+				_ = p.Do(t.Context(), func() {
+					got = append(got, i)
+					second()
+				})
+			}()
+			synctest.Wait()
+		}
+		if err := p.Do(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("served %v, want %v", got, want)
+		}
+	})
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		o    Options
+		jobs int
+		busy int
+	}{
+		{Options{Workers: 2, Queue: 5}, 10, 3},
+		{Options{Workers: 2, Queue: 5}, 7, 0},
+		{Options{Workers: 1, Queue: -1}, 4, 3},
+		{Options{Workers: 2}, 200, 200 - 2 - 2*perWorker},
+		{Options{}, 1 + (1+perWorker)*min(runtime.GOMAXPROCS(0), runtime.NumCPU()), 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(tt.o)
+			defer p.Close()
+			if got := count(flood(t, p, tt.jobs)(), ErrBusy); got != tt.busy {
+				t.Errorf("%+v: %d of %d jobs were refused, want %d", tt.o, got, tt.jobs, tt.busy)
+			}
+			if err := p.Do(t.Context(), second); err != nil {
+				t.Errorf("%+v: afterwards: %v", tt.o, err)
+			}
+		})
+	}
+}
+
+// With two workers, jobs of a second and seven that run or wait, one more ends
+// after four seconds.
+func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		deadline time.Duration
+		want     error
+	}{
+		{500 * time.Millisecond, ErrBusy},
+		{3900 * time.Millisecond, ErrBusy},
+		{4 * time.Second, nil},
+		{time.Hour, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(Options{Workers: 2})
+			defer p.Close()
+			flood(t, p, 1)() // teaches the pool what a job takes
+			wait := flood(t, p, 7)
+			begin := time.Now()
+			err := p.Do(within(t, tt.deadline), second)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
+			}
+			if got := time.Since(begin); err != nil && got != 0 {
+				t.Errorf("deadline in %v: refused after %v, want at once", tt.deadline, got)
+			}
+			wait()
+		})
+	}
+}
+
+// One job that took an hour (the process was suspended, say) must not keep all
+// later ones away.
+func TestOneSlowJobIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 1})
+		defer p.Close()
+		_ = p.Do(t.Context(), func() { time.Sleep(time.Hour) })
+		for i := range 100 {
+			if err := p.Do(within(t, 2*time.Second), second); err != nil {
+				t.Fatalf("job %d: %v", i, err)
+			}
+		}
+		wait := flood(t, p, 1)
+		if err := p.Do(within(t, 3*time.Second), second); err != nil {
+			t.Errorf("behind another: %v", err)
+		}
+		wait()
+	})
+}
+
+func TestEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 1})
+		defer p.Close()
+		wait := flood(t, p, 1)
+		ran := false
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled while it waits: %v", err)
+		}
+		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled before: %v", err)
+		}
+		// The average is unknown as yet, so it is let in and runs out of time.
+		if err := p.Do(within(t, time.Millisecond), func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("deadline while it waits: %v", err)
+		}
+		wait()
+		if ran {
+			t.Error("a job ran whose context had ended")
+		}
+	})
+}
+
+// What a job wrote must be complete when Do returns, so one that runs is not left.
+func TestRunningJobIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 1})
+		defer p.Close()
+		done := false
+		err := p.Do(within(t, time.Millisecond), func() { second(); done = true })
+		if err != nil || !done {
+			t.Errorf("Do = %v, job done %v; want nil, true", err, done)
+		}
+	})
+}
+
+func TestPanicGivesTheWorkerBack(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		p := New(Options{Workers: 1, Queue: -1})
+		defer p.Close()
+		if spare {
+			p.Spare()
+		}
+		func() {
+			defer func() {
+				if got := recover(); got != "job" {
+					t.Errorf("the panic reached the caller as %v", got)
+				}
+			}()
+			_ = p.Do(t.Context(), func() { panic("job") })
+		}()
+		if err := p.Do(t.Context(), func() {}); err != nil {
+			t.Errorf("after a panic: %v", err)
+		}
+	}
+}
+
+// A job that ends its goroutine is the end of its caller's, or a panic there: never a success.
+func TestExitIsNoSuccess(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		p := New(Options{Workers: 1, Queue: -1})
+		if spare {
+			p.Spare()
+		}
+		returned := false
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer func() { _ = recover() }()
+			_ = p.Do(t.Context(), runtime.Goexit)
+			returned = true
+		})
+		wg.Wait()
+		if returned {
+			t.Errorf("spare %v: Do returned although the job did not", spare)
+		}
+		if err := p.Do(t.Context(), func() {}); err != nil {
+			t.Errorf("spare %v: afterwards: %v", spare, err)
+		}
+		p.Close()
+	}
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 2, Queue: 10})
+		errs := flood(t, p, 7)
+		begin := time.Now()
+		p.Close()
+		if got := time.Since(begin); got != time.Second {
+			t.Errorf("Close took %v, want the second that the running jobs need", got)
+		}
+		if got := count(errs(), ErrClosed); got != 5 {
+			t.Errorf("%d waiting jobs were told ErrClosed, want 5", got)
+		}
+		if err := p.Do(t.Context(), second); !errors.Is(err, ErrClosed) {
+			t.Errorf("Do after Close: %v", err)
+		}
+		p.Close()
+	})
+}
+
+func TestSpareLeavesOneProcessorFree(t *testing.T) {
+	processors := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+	for _, tt := range []struct {
+		name string
+		o    Options
+		more int // GOMAXPROCS beyond the processors
+		call bool
+		want int
+	}{
+		{"nobody is about", Options{}, 0, false, processors},
+		{"somebody is about", Options{}, 0, true, max(processors-1, 1)},
+		{"somebody is about, and a processor is free anyway", Options{}, 1, true, processors},
+		{"the caller says how many", Options{Workers: processors}, 0, true, processors},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors + tt.more))
+			synctest.Test(t, func(t *testing.T) {
+				p := New(tt.o)
+				defer p.Close()
+				if tt.call {
+					p.Spare()
+				}
+				wait := flood(t, p, 3*processors)
+				if got := p.active(); got != tt.want {
+					t.Errorf("%d jobs run, want %d", got, tt.want)
+				}
+				wait()
+			})
+		})
+	}
+}
+
+// What runs already is not stopped, and a second after the last call all workers are back.
+func TestSpareTakesAndGivesBack(t *testing.T) {
+	processors := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+	if processors < 2 {
+		t.Skip("with one processor there is none to leave free")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{})
+		defer p.Close()
+		wait := flood(t, p, 8*processors)
+		var got []int
+		for i := range 6 {
+			if i == 0 || i == 1 {
+				time.Sleep(500 * time.Millisecond)
+				p.Spare()
+				time.Sleep(500 * time.Millisecond)
+			} else {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			got = append(got, p.active())
+		}
+		one := processors - 1
+		if want := []int{one, one, processors, processors, processors, processors}; !slices.Equal(got, want) {
+			t.Errorf("running at each second: %v, want %v", got, want)
+		}
+		wait()
+	})
+}
+
+// TestFloodLeavesNothing ends in synctest's own check that no goroutine is left.
+func TestFloodLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 4, Queue: 50})
+		errs := flood(t, p, 5000)()
+		if got := count(errs, ErrBusy); got != 5000-54 {
+			t.Errorf("%d were refused, want %d", got, 5000-54)
+		}
+		if got := p.counted(); got != 0 {
+			t.Errorf("%d jobs are still counted", got)
+		}
+		p.Close()
+	})
+}
+
+// Whatever comes, when and with which patience: every job ran once or its caller
+// was told that it did not, and the pool is empty in the end.
+func TestEveryJobIsAccountedFor(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		workers := rapid.IntRange(1, 4).Draw(r, "workers")
+		queue := rapid.IntRange(-1, 10).Draw(r, "queue")
+		jobs := rapid.SliceOfN(rapid.IntRange(1, 5000), 1, 40).Draw(r, "milliseconds")
+		synctest.Test(t, func(t *testing.T) {
+			p := New(Options{Workers: workers, Queue: queue})
+			var wg sync.WaitGroup
+			for i, ms := range jobs {
+				wg.Go(func() {
+					time.Sleep(time.Duration(i*ms%977) * time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(jobs[len(jobs)-1-i])*time.Millisecond)
+					defer cancel()
+					ran := 0
+					err := p.Do(ctx, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
+					if (err == nil) != (ran == 1) || ran > 1 {
+						t.Errorf("job %d: ran %d times, %v", i, ran, err)
+					}
+				})
+			}
+			wg.Wait()
+			if got := p.counted(); got != 0 {
+				t.Errorf("%d jobs are still counted", got)
+			}
+			p.Close()
+		})
+	})
+}
+
+func ExamplePool() {
+	p := New(Options{Workers: 1})
+	defer p.Close()
+	err := p.Do(context.Background(), func() {
+		fmt.Println("making a hash")
+	})
+	if errors.Is(err, ErrBusy) {
+		fmt.Println("try again later")
+	}
+	// Output: making a hash
+}

@@ -1,0 +1,187 @@
+package password
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// longestHash is more than any hash within the caps has.
+const longestHash = 512
+
+// digest is a stored hash, read, and what is known about its making.
+type digest struct {
+	match    func(secret []byte) bool
+	max      int     // most bytes of a password that it can be the hash of
+	bcrypt   bool    // of whatever cost
+	cost     int     // of bcrypt
+	pepper   *pepper // nil: none
+	original bool    // may be a hash of the original's
+	renew    string  // what speaks for a new hash once the password was right
+}
+
+// parse reads what is stored.
+func (h *Hasher) parse(stored string) (digest, error) {
+	if len(stored) > longestHash {
+		return digest{}, &HashError{Reason: fmt.Sprintf("%d bytes are over %d", len(stored), longestHash)}
+	}
+	if m := bcryptShape.FindStringSubmatch(stored); m != nil {
+		return h.parseBcrypt(m[1], m[2], m[3], m[4])
+	}
+	for _, s := range schemes {
+		if m := s.shape.FindStringSubmatch(stored); m != nil {
+			return s.parse(stored, m, &h.other)
+		}
+	}
+	return digest{}, &HashError{Reason: refusal(stored)}
+}
+
+// bcryptShape: mark of a pepper, variant, cost, salt and hash.
+var bcryptShape = regexp.MustCompile(`^(p[A-Za-z0-9_-]{3})?\$2([aby])\$([0-9]{2})\$([./A-Za-z0-9]{53})$`)
+
+// usualBcrypt says of most bcrypt strings, without much work, that parse takes them. 15 is maxCost.
+func usualBcrypt(stored string) bool {
+	const form = "$2a$10$"
+	if len(stored) != len(form)+53 || stored[:2] != form[:2] || stored[3] != '$' || stored[6] != '$' {
+		return false
+	}
+	if v, cost := stored[2], stored[4:6]; v != 'a' && v != 'b' && v != 'y' || cost < "04" || cost > "15" || cost[1] < '0' || cost[1] > '9' {
+		return false
+	}
+	for i := len(form); i < len(stored); i++ {
+		if c := stored[i]; !('.' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *Hasher) parseBcrypt(mark, variant, cost, rest string) (digest, error) {
+	n, _ := strconv.Atoi(cost)
+	if n < bcrypt.MinCost || n > maxCost {
+		return digest{}, &HashError{Reason: fmt.Sprintf("bcrypt cost %d is not between %d and %d", n, bcrypt.MinCost, maxCost)}
+	}
+	d := digest{max: maxBytes, bcrypt: true, cost: n, original: variant == "a" && mark == ""}
+	if mark != "" {
+		if d.pepper = h.pepperOf(mark); d.pepper == nil {
+			return digest{}, &HashError{Reason: "its pepper is not configured"}
+		}
+		d.max = maxPepperedBytes
+	}
+	hash := []byte("$2" + variant + "$" + cost + "$" + rest)
+	d.match = func(secret []byte) bool { return h.compare(hash, n, secret) }
+	d.renew = h.renewal(d, variant)
+	return d, nil
+}
+
+func (h *Hasher) pepperOf(mark string) *pepper {
+	for i := range h.peppers {
+		if h.peppers[i].mark() == mark {
+			return &h.peppers[i]
+		}
+	}
+	return nil
+}
+
+// renewal is why a bcrypt hash is to be replaced.
+func (h *Hasher) renewal(d digest, variant string) string {
+	switch {
+	case variant != "a":
+		return renewAlgorithm
+	case len(h.peppers) > 0 && d.pepper != &h.peppers[0]:
+		return renewPepper
+	case d.cost != h.cost:
+		return renewCost
+	default:
+		return ""
+	}
+}
+
+// compare does the work of a bcrypt hash, and counts it.
+func (h *Hasher) compare(hash []byte, cost int, secret []byte) bool {
+	if cost == h.cost {
+		h.own.Add(1)
+	} else {
+		h.other.Add(1)
+	}
+	return bcrypt.CompareHashAndPassword(hash, secret) == nil
+}
+
+// dummy is a hash that no password matches: the work of one, for nobody.
+func (h *Hasher) dummy() digest {
+	hash := fmt.Appendf(nil, "$2a$%02d$%s", h.cost, strings.Repeat(".", 53))
+	return digest{max: maxBytes, bcrypt: true, cost: h.cost, match: func(secret []byte) bool {
+		h.compare(hash, h.cost, secret)
+		return false
+	}}
+}
+
+// secret is what the hash function gets for a password, or why it gets none.
+func (d digest) secret(password string) ([]byte, error) {
+	if len(password) > d.max {
+		return nil, tooLong(d.max)
+	}
+	if d.pepper != nil {
+		return d.pepper.apply([]byte(password)), nil
+	}
+	return d.plain([]byte(password))
+}
+
+// legacySecret is what the original gave to bcrypt for a password.
+func (d digest) legacySecret(password string) ([]byte, error) {
+	// A unit of UTF-16 has up to three bytes in UTF-8, and one here at least.
+	if len(password) > 3*maxBytes {
+		return nil, tooLong(maxBytes)
+	}
+	b, ok := legacyBytes(password)
+	if !ok || !d.original {
+		return nil, ErrHash
+	}
+	if len(b) > maxBytes {
+		return nil, tooLong(maxBytes)
+	}
+	return d.plain(b)
+}
+
+func (d digest) plain(secret []byte) ([]byte, error) {
+	if d.bcrypt && repeats(secret) {
+		return nil, &PolicyError{ruleNUL, "it repeats itself around a NUL byte, which bcrypt takes for its first part"}
+	}
+	return secret, nil
+}
+
+func tooLong(most int) *PolicyError {
+	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", most)}
+}
+
+// repeats reports whether a shorter password has the same bcrypt hashes. bcrypt
+// appends a NUL and repeats that up to 72 bytes: "ab" and "ab\x00ab" are one.
+func repeats(secret []byte) bool {
+	for i, c := range secret {
+		if c == 0 && hasPeriod(secret, i+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPeriod reports whether secret, extended as bcrypt does, repeats every n bytes.
+func hasPeriod(secret []byte, n int) bool {
+	whole := append(secret[:len(secret):len(secret)], 0)
+	for i := range maxBytes {
+		if whole[i%len(whole)] != whole[i%n] {
+			return false
+		}
+	}
+	return true
+}
+
+// mojibake reports whether text is UTF-8 that was taken for Latin-1 on its way.
+func mojibake(text string) bool {
+	b, ok := legacyBytes(text)
+	return ok && len(b) == utf8.RuneCountInString(text) && utf8.Valid(b)
+}

@@ -1,0 +1,41 @@
+// Package password hashes passwords, checks them, and says whether a new one may
+// be taken. It knows neither Redis nor a schema.
+//
+// A [Hasher] writes bcrypt as $2a$, which the original program reads too, and
+// hashes the bytes of a password exactly as given: nothing is trimmed, folded or
+// normalised. What is stored:
+//
+//	$2a$12$<22 characters of salt><31 of hash>        60 bytes
+//	pKEY$2a$12$<22 characters of salt><31 of hash>    64 bytes, with a pepper
+//
+// KEY is three characters that name the pepper and reveal nothing else of it.
+// Both forms are short enough for Redis to keep the entry compact.
+//
+// bcrypt reads 72 bytes and ignores the rest. So a longer password is refused when
+// it is set, and is a wrong one when it is checked. With a pepper, a secret key
+// that is not in the database, 1024 bytes are allowed: bcrypt then gets the base64
+// of the password's HMAC-SHA-384.
+//
+// # What is verified
+//
+// Besides its own, a Hasher verifies $2b$ and $2y$, argon2id, scrypt, PBKDF2 (SHA-1,
+// SHA-256, SHA-512) and sha-crypt ($5$, $6$) in their usual text forms, each up to
+// a cost that no server stalls on; the rest is an error that Is [ErrHash]. After a
+// good login [Result] says whether the hash should be replaced by one of its own.
+//
+// The original hashed text that is not ASCII in an encoding of its own. A password
+// that is not ASCII is therefore tried in two forms, always both, and costs two
+// hashes; one of ASCII costs one. That holds whoever is asked for: [Hasher.Dummy]
+// does the same work for nobody. The one exception is an imported hash of another
+// cost or algorithm, which takes its own time until its first good login.
+//
+// Two texts can be one in the two encodings ("ä" in ours is "Ã¤" in the original's).
+// Such a twin of the right password is accepted too; it is as hard to guess.
+//
+// # Whether a password is good enough
+//
+// A [Policy] holds the rules for new passwords, [Strength] the report that the
+// original gave about them.
+//
+// No error of this package holds a password, a hash or a pepper.
+package password

@@ -1,0 +1,180 @@
+package password
+
+import (
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-crypt/crypt/algorithm"
+	"github.com/go-crypt/crypt/algorithm/argon2"
+	"github.com/go-crypt/crypt/algorithm/pbkdf2"
+	"github.com/go-crypt/crypt/algorithm/scrypt"
+	"github.com/go-crypt/crypt/algorithm/shacrypt"
+)
+
+// scheme is an algorithm that imported hashes may have. Its shape and its limits
+// are checked here, before the library sees the text: it takes any cost.
+type scheme struct {
+	name   string
+	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
+	limits []limit        // in order: a later one may rely on the ones before
+	max    int            // bytes of a password
+	decode func(string) (algorithm.Digest, error)
+}
+
+// limit bounds a number that a hash's cost hangs on.
+type limit struct {
+	what        string
+	of          func(numbers) int
+	least, most int
+}
+
+// numbers are what a hash says of its cost, and how many bytes its salt and key have.
+type numbers map[string]int
+
+func is(name string) func(numbers) int {
+	return func(n numbers) int { return n[name] }
+}
+
+// The highest cost of each takes no more than two seconds and 256 MiB.
+var schemes = []scheme{
+	{
+		name: "argon2id",
+		shape: regexp.MustCompile(`^\$argon2id\$v=19\$m=(?<m>[1-9]\d{0,8}),t=(?<t>[1-9]\d{0,8}),p=(?<p>[1-9]\d{0,8})` +
+			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
+		limits: []limit{
+			{"memory in KiB", is("m"), 8, 256 << 10},
+			{"passes", is("t"), 1, 64},
+			{"lanes", is("p"), 1, 16},
+			{"memory in KiB times passes", func(n numbers) int { return n["m"] * n["t"] }, 8, 1 << 20},
+			{"salt in bytes", is("salt"), 8, 64},
+			{"key in bytes", is("key"), 16, 64},
+		},
+		max:    maxPepperedBytes,
+		decode: argon2.DecodeVariant(argon2.VariantID),
+	},
+	{
+		name: "scrypt",
+		shape: regexp.MustCompile(`^\$scrypt\$ln=(?<ln>[1-9]\d{0,8}),r=(?<r>[1-9]\d{0,8}),p=(?<p>[1-9]\d{0,8})` +
+			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
+		limits: []limit{
+			{"ln", is("ln"), 1, 20},
+			{"r", is("r"), 1, 32},
+			{"p", is("p"), 1, 16},
+			{"memory in bytes", func(n numbers) int { return 128 * n["r"] << n["ln"] }, 0, 256 << 20},
+			{"memory in bytes times p", func(n numbers) int { return 128 * n["r"] * n["p"] << n["ln"] }, 0, 512 << 20},
+			{"salt in bytes", is("salt"), 8, 64},
+			{"key in bytes", is("key"), 16, 64},
+		},
+		max:    maxPepperedBytes,
+		decode: scrypt.DecodeVariant(scrypt.VariantScrypt),
+	},
+	pbkdf2Of("pbkdf2-sha1", `\$pbkdf2(?:-sha1)?`, 20, pbkdf2.VariantSHA1),
+	pbkdf2Of("pbkdf2-sha256", `\$pbkdf2-sha256`, 32, pbkdf2.VariantSHA256),
+	pbkdf2Of("pbkdf2-sha512", `\$pbkdf2-sha512`, 64, pbkdf2.VariantSHA512),
+	shaCryptOf("sha256-crypt", "5", 43, shacrypt.VariantSHA256),
+	shaCryptOf("sha512-crypt", "6", 86, shacrypt.VariantSHA512),
+}
+
+// pbkdf2Of is PBKDF2 with a hash of size bytes: every size bytes of its key cost
+// all the iterations again.
+func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
+	blocks := func(n numbers) int { return (n["key"] + size - 1) / size * n["i"] }
+	return scheme{
+		name: name,
+		shape: regexp.MustCompile(`^` + prefix + `\$(?<i>[1-9]\d{0,8})` +
+			`\$(?<salt>[A-Za-z0-9./]+)\$(?<key>[A-Za-z0-9./]+)$`),
+		limits: []limit{
+			{"iterations", is("i"), 1, 2_000_000},
+			{"salt in bytes", is("salt"), 8, 64},
+			{"key in bytes", is("key"), 16, 64},
+			{"iterations times blocks", blocks, 1, 2_000_000},
+		},
+		max:    maxPepperedBytes,
+		decode: pbkdf2.DecodeVariant(v),
+	}
+}
+
+// shaCryptOf is sha-crypt, whose salt is at most 16 characters, and whose rounds
+// read the password again each.
+func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
+	return scheme{
+		name: name,
+		shape: regexp.MustCompile(`^\$` + id + `(?:\$rounds=(?<rounds>[1-9]\d{0,8}))?` +
+			`\$[A-Za-z0-9./]{1,16}\$[A-Za-z0-9./]{` + strconv.Itoa(key) + `}$`),
+		limits: []limit{{"rounds", rounds, 1000, 1_000_000}},
+		max:    256,
+		decode: shacrypt.DecodeVariant(v),
+	}
+}
+
+func rounds(n numbers) int {
+	if r, ok := n["rounds"]; ok {
+		return r
+	}
+	return shacrypt.IterationsDefaultOmitted
+}
+
+// parse reads a hash that has the shape of s; m are the groups of that. made counts
+// how often it was compared.
+func (s scheme) parse(stored string, m []string, made *atomic.Uint64) (digest, error) {
+	n := s.numbers(m)
+	for _, l := range s.limits {
+		if v := l.of(n); v < l.least || v > l.most {
+			return digest{}, &HashError{Reason: fmt.Sprintf("%s: %s: %d is not between %d and %d", s.name, l.what, v, l.least, l.most)}
+		}
+	}
+	found, err := s.decode(stored)
+	if err != nil {
+		// The library's text may quote the hash.
+		return digest{}, &HashError{Reason: s.name + ", but malformed"}
+	}
+	match := func(secret []byte) bool {
+		made.Add(1)
+		ok, err := found.MatchBytesAdvanced(secret)
+		return ok && err == nil
+	}
+	return digest{max: s.max, match: match, renew: renewAlgorithm}, nil
+}
+
+func (s scheme) numbers(m []string) numbers {
+	n := numbers{}
+	for i, name := range s.shape.SubexpNames() {
+		switch {
+		case m[i] == "" || name == "":
+		case name == "salt" || name == "key":
+			n[name] = base64.RawStdEncoding.DecodedLen(len(m[i]))
+		default:
+			n[name], _ = strconv.Atoi(m[i]) // nine digits at most
+		}
+	}
+	return n
+}
+
+// refused are beginnings of hashes that are known and were not taken.
+var refused = []struct{ prefix, why string }{
+	{"$2x$", "$2x$ is bcrypt with a fault that makes passwords equal"},
+	{"$2", "bcrypt, but malformed"},
+	{"$argon2id$", "argon2id, but malformed"},
+	{"$argon2", "of argon2 only argon2id is taken"},
+	{"$scrypt$", "scrypt, but malformed"},
+	{"$pbkdf2", "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+	{"$5$", "sha-crypt, but malformed"},
+	{"$6$", "sha-crypt, but malformed"},
+	{"$1$", "md5 is too weak"},
+	{"$apr1$", "md5 is too weak"},
+	{"$md5", "md5 is too weak"},
+}
+
+// refusal is why a text is no hash for us.
+func refusal(stored string) string {
+	for _, r := range refused {
+		if strings.HasPrefix(stored, r.prefix) {
+			return r.why
+		}
+	}
+	return "of an unknown algorithm"
+}

@@ -1,0 +1,124 @@
+package password
+
+import (
+	"errors"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// FuzzVerify: whatever is stored and typed, the answer is right or an ErrHash, comes
+// without a panic and within the caps, and no password is right with more behind it.
+func FuzzVerify(f *testing.F) {
+	h := cheap(f, pepperA)
+	for _, v := range vectors {
+		f.Add(v.stored, v.password) // what has to be verified
+	}
+	f.Add(h.must(f, "secret"), "secret")
+	f.Add(cheap(f).must(f, "ab"), "ab\x00ab")                         // one password to bcrypt
+	f.Add("$2a$31$"+strings.Repeat(".", 53), "x")                     // stalls for days
+	f.Add("$2a$04$"+strings.Repeat(".", 53), "\xed\xa0\xbd")          // half a surrogate
+	f.Add("$argon2id$v=19$m=4294967295,t=1,p=1$AAAAAAAAAAA$AAAA", "") // 4 TiB
+	f.Add("$scrypt$ln=63,r=8,p=1$AAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA", "")
+	f.Add("$5$rounds=999999999$salt$"+strings.Repeat("a", 43), "")
+	f.Add("", "ä")
+	f.Fuzz(func(t *testing.T, stored, password string) {
+		err := h.Usable(stored)
+		if err != nil && !errors.Is(err, ErrHash) {
+			t.Fatalf("Usable: %v", err)
+		}
+		if err == nil && !withinCaps(stored) {
+			t.Fatalf("%q is taken", stored)
+		}
+		if err == nil && dear(stored) {
+			return
+		}
+		got, verr := h.Verify(stored, password)
+		if (err == nil) != (verr == nil) && stored != "" {
+			t.Fatalf("Usable: %v, Verify: %v", err, verr)
+		}
+		if !got.OK && got.Renew != "" {
+			t.Fatalf("wrong, and to be renewed: %+v", got)
+		}
+		if more, _ := h.Verify(stored, password+"x"); got.OK && more.OK {
+			t.Fatalf("%q is right with an x behind it", password)
+		}
+	})
+}
+
+var number = regexp.MustCompile(`(m|t|p|ln|r|rounds)=(\d+)|^\$(pbkdf2)[^$]*\$(\d+)|^(?:p...)?\$2.\$(\d+)`)
+
+// costs are the numbers of a hash by their names, read in another way than parse does.
+func costs(stored string) map[string]float64 {
+	n := map[string]float64{}
+	for _, m := range number.FindAllStringSubmatch(stored, -1) {
+		v, _ := strconv.ParseFloat(m[2]+m[4]+m[5], 64)
+		n[m[1]+m[3]] = v
+	}
+	return n
+}
+
+func withinCaps(stored string) bool {
+	n := costs(stored)
+	memory := 128 * n["r"] * math.Exp2(n["ln"])
+	return len(stored) <= 512 && n["m"]*max(n["t"], 1) <= 1<<20 && n["p"] <= 16 &&
+		memory <= 256<<20 && memory*n["p"] <= 512<<20 &&
+		n["rounds"] <= 1e6 && n["pbkdf2"] <= 2e6 && n[""] <= 15
+}
+
+// dear hashes would make fuzzing slow; that they have caps is all there is to know.
+func dear(stored string) bool {
+	n := costs(stored)
+	return n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||
+		n["rounds"] > 5000 || n["pbkdf2"] > 5000 || n[""] > 5
+}
+
+// FuzzStrength: every text has a report.
+func FuzzStrength(f *testing.F) {
+	for _, s := range []string{"", "p@ssw0rd", "1/1/1999", "drowssap", "aAaAaA", "4bcd3fgh!", "qwER43@!"} {
+		f.Add(s, "me")
+	}
+	// Lower case of another length, ligatures, other planes, no UTF-8.
+	for _, s := range []string{"İİİ", "ȺȺȺȺ", "ﬁﬁﬁ123", "日本日本日本", "drowssap😀", "\xff\xfe"} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, password, own string) {
+		r := Strength(password, own)
+		if r.Score < 0 || r.Score > 4 || r.Level < 0 || r.Level > 6 || r.Time == "" ||
+			math.IsNaN(r.Entropy) || math.IsInf(r.Seconds, 0) || r.Entropy < 0 {
+			t.Fatalf("%q: %+v", password, r)
+		}
+	})
+}
+
+// FuzzPolicy: a refusal is a PolicyError that does not show the password.
+func FuzzPolicy(f *testing.F) {
+	f.Add("password", "me", 8)
+	f.Add("ｍｅ", "me", 1)
+	f.Add("\u0130\xff", "\u0130", 0)
+	f.Fuzz(func(t *testing.T, password, own string, least int) {
+		err := Policy{Min: least, Blocklist: true}.Check(password, own)
+		var refused *PolicyError
+		if err != nil && (!errors.As(err, &refused) || refused.Rule == "") {
+			t.Fatalf("%q: %v", password, err)
+		}
+		if names(fold(password), password) != (strings.TrimSpace(fold(password)) != "") {
+			t.Fatalf("%q is not its own identifier", password)
+		}
+	})
+}
+
+// FuzzUsual: what is taken at once is also taken the long way.
+func FuzzUsual(f *testing.F) {
+	h := cheap(f)
+	for _, head := range []string{"$2a$04$", "$2b$15$", "$2y$10$", "$2a$16$", "$2x$10$", "$2a$0:$", "$2a$1/$"} {
+		f.Add(head + strings.Repeat("./9Az", 11)[:53])
+	}
+	f.Fuzz(func(t *testing.T, stored string) {
+		if _, err := h.parse(stored); err != nil && usualBcrypt(stored) {
+			t.Fatalf("%q is usual, but: %v", stored, err)
+		}
+	})
+}

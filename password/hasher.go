@@ -1,0 +1,105 @@
+package password
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/coffeenode/userdb/internal/hashcost"
+)
+
+// Costs are bcrypt's: each is twice the work of the one before.
+const (
+	defaultCost = 12 // a quarter of a second
+	minCost     = 10 // of a new hash
+	maxCost     = 15 // of any hash, made or verified: two seconds
+)
+
+// How long a password can be.
+const (
+	maxBytes         = 72   // for bcrypt
+	maxPepperedBytes = 1024 // for everything else
+)
+
+// Options are what New needs.
+type Options struct {
+	Cost    int      // of bcrypt, 10 to 15; 0: 12; less than 10: 10
+	Peppers [][]byte // none: no pepper; the first hashes, all verify; 16 to 1024 bytes each
+}
+
+// Hasher makes and verifies hashes, those of one type of entry. It is safe for
+// concurrent use. The zero Hasher is not usable; make one with New.
+type Hasher struct {
+	cost       int
+	peppers    []pepper
+	own, other atomic.Uint64
+}
+
+// New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a
+// pepper of a wrong length, two peppers that would be confused.
+func New(o Options) (*Hasher, error) {
+	if o.Cost == 0 {
+		o.Cost = defaultCost
+	}
+	if o.Cost < 0 || o.Cost > maxCost {
+		return nil, fmt.Errorf("%w: bcrypt cost %d is not between 0 and %d", ErrOptions, o.Cost, maxCost)
+	}
+	peppers, err := newPeppers(o.Peppers)
+	if err != nil {
+		return nil, err
+	}
+	return &Hasher{cost: hashcost.Of(max(o.Cost, minCost)), peppers: peppers}, nil
+}
+
+// Cost is the bcrypt cost of new hashes.
+func (h *Hasher) Cost() int { return h.cost }
+
+// String tells the cost and how many peppers there are, and never one of them.
+func (h *Hasher) String() string {
+	return fmt.Sprintf("bcrypt cost %d, %d peppers", h.cost, len(h.peppers))
+}
+
+// GoString is String, so that %#v prints no pepper either.
+func (h *Hasher) GoString() string { return h.String() }
+
+// Hash returns what to store for a password whose bytes are hashed as they are. It
+// takes as long as its cost says, whatever the password.
+//
+// A *PolicyError tells of a password that bcrypt cannot tell from another one: over
+// 72 bytes (1024 with a pepper), or repeating itself around a NUL byte.
+func (h *Hasher) Hash(password string) (string, error) {
+	d := h.newest()
+	secret, err := d.secret(password)
+	if err != nil {
+		return "", err
+	}
+	h.own.Add(1)
+	hash, err := bcrypt.GenerateFromPassword(secret, h.cost)
+	if err != nil {
+		return "", fmt.Errorf("hashing with cost %d: %w", h.cost, err)
+	}
+	return d.pepper.mark() + string(hash), nil
+}
+
+// Hashable says why Hash would refuse a password, without the work.
+func (h *Hasher) Hashable(password string) error {
+	_, err := h.newest().secret(password)
+	return err
+}
+
+// newest is a digest as Hash makes it, without the hash.
+func (h *Hasher) newest() digest {
+	d := digest{max: maxBytes, bcrypt: true, cost: h.cost}
+	if len(h.peppers) > 0 {
+		d.max, d.pepper = maxPepperedBytes, &h.peppers[0]
+	}
+	return d
+}
+
+// Work counts the hashes made so far: own are bcrypt of h's cost, other are bcrypt of
+// another cost and other algorithms. Equal work whatever is asked is what keeps the
+// time of an answer from telling who has an account.
+func (h *Hasher) Work() (own, other uint64) {
+	return h.own.Load(), h.other.Load()
+}

@@ -1,0 +1,87 @@
+package password
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// Policy is what a new password has to fulfil. There is no rule about kinds of
+// characters. The zero Policy takes everything; any other one also refuses the
+// identifiers of the password's owner.
+type Policy struct {
+	Min       int  // least length in code points; 0: none
+	Blocklist bool // refuse the 30,000 most common passwords
+	Strength  int  // least Report.Score, 1 to 4; 0: any
+}
+
+// Check returns nil if password may be set, else a *PolicyError with the first rule
+// that it breaks. own are the identifiers of its owner: name, e-mail address and so on.
+//
+// A common password is refused however its letters are cased, and so is an identifier,
+// or the part of one before an "@". A password that only holds an identifier is
+// left to Strength, which takes own into account.
+func (p Policy) Check(password string, own ...string) error {
+	if p == (Policy{}) {
+		return nil
+	}
+	if len(password) > maxPepperedBytes {
+		return tooLong(maxPepperedBytes)
+	}
+	if n := utf8.RuneCountInString(password); n < p.Min {
+		return &PolicyError{ruleMin, fmt.Sprintf("%d characters are fewer than %d", n, p.Min)}
+	}
+	if err := p.checkKnown(fold(password), own); err != nil {
+		return err
+	}
+	return p.checkStrength(password, own)
+}
+
+// checkKnown refuses what anybody would try first.
+func (p Policy) checkKnown(folded string, own []string) error {
+	if p.Blocklist {
+		found, err := isCommon(folded)
+		if err != nil {
+			return err
+		}
+		if found {
+			return &PolicyError{ruleBlocklist, "it is one of the most common passwords, which are tried first"}
+		}
+	}
+	if slices.ContainsFunc(own, func(id string) bool { return names(folded, id) }) {
+		return &PolicyError{ruleIdentifier, "it is a name, address or other identifier of its owner"}
+	}
+	return nil
+}
+
+func (p Policy) checkStrength(password string, own []string) error {
+	if p.Strength <= 0 {
+		return nil
+	}
+	r := Strength(password, own...)
+	if r.Score >= p.Strength {
+		return nil
+	}
+	reason := fmt.Sprintf("its strength %d is less than %d", r.Score, p.Strength)
+	if len(r.Suggestions) > 0 {
+		reason += ": " + r.Suggestions[0]
+	}
+	return &PolicyError{ruleStrength, reason}
+}
+
+// names reports whether a folded password is an identifier or its local part.
+func names(folded, id string) bool {
+	id = fold(id)
+	local, _, _ := strings.Cut(id, "@")
+	return folded != "" && (folded == id || folded == local)
+}
+
+// fold makes texts equal that differ in case, in width or in how their accents are
+// written: who guesses tries them together. It is for comparing only.
+func fold(text string) string {
+	return strings.TrimSpace(cases.Fold().String(norm.NFKC.String(text)))
+}

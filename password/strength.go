@@ -1,0 +1,142 @@
+package password
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/trustelem/zxcvbn"
+)
+
+const (
+	strengthLimit = 100 // code points that are looked at: uncapped, 1,000 take 22 seconds
+	ownLimit      = 32  // identifiers that are taken into account
+)
+
+// Report says how hard a password is to guess for somebody who has its hash and
+// tries 10,000 a second, in the fields of the original's report.
+type Report struct {
+	Level       int      // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
+	Time        string   // the same in words: "instant", "3 minutes", "centuries"
+	Seconds     float64  // until half of the guesses are made
+	Score       int      // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
+	Entropy     float64  // bits: the logarithm of the guesses
+	Suggestions []string // what would help; none at score 3 and 4
+}
+
+// MarshalJSON gives the original's names to the fields.
+func (r Report) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Isa         string   `json:"~isa"`
+		Level       int      `json:"ttc.level"`
+		Time        string   `json:"ttc"`
+		Seconds     float64  `json:"ttc.seconds"`
+		Score       int      `json:"score"`
+		Entropy     float64  `json:"entropy"`
+		Suggestions []string `json:"suggestions"`
+	}{"USERDB/password-strength-report", r.Level, r.Time, r.Seconds, r.Score, r.Entropy, append([]string{}, r.Suggestions...)})
+}
+
+// Strength estimates how hard the first 100 code points of a password are to guess.
+// own are identifiers of its owner, which are guessed early; up to 32 count. Most
+// take a few milliseconds, but text made for it a second or two: run it where hashes run.
+func Strength(password string, own ...string) Report {
+	stand := standIns{}
+	inputs := make([]string, 0, ownLimit)
+	for _, id := range own[:min(len(own), ownLimit)] {
+		inputs = append(inputs, stand.in(head(id)))
+	}
+	found := zxcvbn.PasswordStrength(stand.in(head(password)), inputs)
+	r := Report{Score: found.Score, Entropy: round(math.Log2(max(found.Guesses, 1)))}
+	r.Seconds = round(found.Guesses / 2 / 10_000)
+	r.Level, r.Time = inWords(r.Seconds)
+	if r.Score < 3 {
+		r.Suggestions = suggest(found)
+	}
+	return r
+}
+
+// head is as much of text as is looked at.
+func head(text string) string {
+	n := 0
+	for i := range text {
+		if n == strengthLimit {
+			return text[:i]
+		}
+		n++
+	}
+	return text
+}
+
+// standIns gives every character that is not ASCII a control character to stand for
+// it. The library mixes up bytes and code points: it would not see that "ääääääää"
+// repeats one.
+type standIns map[rune]rune
+
+func (s standIns) in(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf {
+			return r
+		}
+		r = unicode.ToLower(r)
+		if s[r] == 0 {
+			s[r] = rune(1 + 7*len(s)%31) // neighbours lie too far apart for a sequence
+		}
+		return s[r]
+	}, text)
+}
+
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+const (
+	minute  = 60.0
+	hour    = 60 * minute
+	day     = 24 * hour
+	month   = 31 * day
+	year    = 12 * month
+	century = 100 * year
+)
+
+// inWords is the original's way to say how long something takes: one more than it
+// is, rounded up.
+func inWords(seconds float64) (level int, text string) {
+	units := []struct {
+		below, unit float64
+		name        string
+	}{{hour, minute, "minutes"}, {day, hour, "hours"}, {month, day, "days"}, {year, month, "months"}, {century, year, "years"}}
+	if seconds < minute {
+		return 0, "instant"
+	}
+	for i, u := range units {
+		if seconds < u.below {
+			return i + 1, fmt.Sprintf("%d %s", 1+int(math.Ceil(seconds/u.unit)), u.name)
+		}
+	}
+	return len(units) + 1, "centuries"
+}
+
+// hints are what to do about a pattern that a guesser would use, in zxcvbn's names.
+var hints = []struct{ pattern, say string }{
+	{"dictionary", "do not rely on a common word, name or password, nor on what you are called here, however it is spelled"},
+	{"spatial", "do not rely on keys that lie side by side"},
+	{"repeat", "do not repeat characters or words"},
+	{"sequence", "do not rely on sequences like abc or 4321"},
+	{"date", "do not rely on dates"},
+	{"regex", "do not rely on years"},
+}
+
+func suggest(found zxcvbn.Result) []string {
+	all := []string{"add another word or two, unusual ones"}
+	for _, h := range hints {
+		for _, m := range found.Sequence {
+			if m.Pattern == h.pattern && !slices.Contains(all, h.say) {
+				all = append(all, h.say)
+			}
+		}
+	}
+	return all
+}
