@@ -1,0 +1,92 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestBulk(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	d := &countingDisk{}
+	s.disk = d
+	ctx, end := s.Bulk(t.Context())
+	for i := range 100 {
+		if err := s.Client().Set(ctx, fmt.Sprint(i), "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.renames.Load(); got != 0 {
+		t.Errorf("%d writes during the bulk", got)
+	}
+	if err := end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, records := d.renames.Load(), len(onDisk(t, path)); got != 1 || records != 100 {
+		t.Errorf("%d writes, %d records; want 1, 100", got, records)
+	}
+	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil { // an ended bulk is none
+		t.Fatal(err)
+	}
+	if got := d.renames.Load(); got != 2 {
+		t.Errorf("%d writes after the end, want 2", got)
+	}
+}
+
+// A bulk that nobody ended, after Ctrl-C say, is written by Close.
+func TestCloseWritesBulk(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	ctx, _ := s.Bulk(t.Context())
+	if err := s.Client().Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	if got := len(onDisk(t, path)); got != 1 {
+		t.Errorf("%d records on disk", got)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	if err := open(t, "").Room(1 << 40); err != nil {
+		t.Errorf("in memory: %v", err)
+	}
+	s := open(t, file(t))
+	if s.limit != 50_000 {
+		t.Errorf("the limit is %d", s.limit)
+	}
+	s.limit = 10
+	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v 6 v 7 v 8 v")
+	if err := s.Room(2); err != nil {
+		t.Error(err)
+	}
+	err := s.Room(3)
+	want := "embedded: store is full: it has 8 records, and 3 more would be over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
+	if !errors.Is(err, ErrFull) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	err = s.Client().MSet(t.Context(), "a", 1, "b", 2, "c", 3).Err()
+	want = "embedded: change not saved: " + s.Path() + ": embedded: store is full: 11 records are over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
+	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if got := s.Client().DBSize(t.Context()).Val(); got != 8 {
+		t.Errorf("%d records after the refusal", got)
+	}
+	do(t, s.Client(), "DEL 1")
+}
+
+// A file that is over the limit already, made by other means, may shrink.
+func TestOverfullShrinks(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v")
+	s.limit = 3
+	if err := s.Client().Set(t.Context(), "6", "v", 0).Err(); !errors.Is(err, ErrFull) {
+		t.Errorf("grown: %v", err)
+	}
+	do(t, s.Client(), "DEL 1")
+	if got := len(onDisk(t, s.Path())); got != 4 {
+		t.Errorf("%d records", got)
+	}
+}

@@ -1,0 +1,279 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const childEnv = "USERDB_EMBEDDED_TEST_CHILD"
+
+// TestMain is also the process that tests kill: it writes 0, 1, 2 … and says
+// each number when it was told that it is kept.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		if err := count(path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func count(path string) error {
+	ctx := context.Background()
+	s, err := Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := s.Client().Incr(ctx, "n").Result()
+		if err == nil {
+			err = s.Client().HSet(ctx, fmt.Sprint("user/", n%50), "n", n, "text", strings.Repeat("x", 200)).Err()
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			continue // it is refused, and the next one may fit
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(n)
+	}
+}
+
+// child starts a counting process and returns what it says.
+func child(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+func TestKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	last := 0
+	for range 15 {
+		cmd, out := child(t, path)
+		life := time.Duration(rand.Int64N(int64(8 * time.Millisecond)))
+		for out.Scan() {
+			n, err := strconv.Atoi(out.Text())
+			if err != nil {
+				t.Fatal(out.Text())
+			}
+			if last == 0 || n > last { // the first word says that it runs
+				last = n
+			}
+			if life >= 0 {
+				time.AfterFunc(life, func() { cmd.Process.Kill() })
+				life = -1
+			}
+		}
+		cmd.Wait()
+		s := open(t, path)
+		kept, err := s.Client().Get(t.Context(), "n").Int()
+		if err != nil || kept < last {
+			t.Fatalf("the file has %d, %v; %d was answered", kept, err, last)
+		}
+		last = kept
+		closeStore(t, s)
+	}
+	if last < 15 {
+		t.Errorf("only %d changes: nothing was tested", last)
+	}
+}
+
+// A process is killed again and again while most of what it writes does not fit on the disk.
+func TestKilledOnFullDisk(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("mounting a small disk needs root on Linux")
+	}
+	dir := t.TempDir()
+	if err := mountTmpfs(dir); err != nil {
+		t.Skip("mounting a tmpfs: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unmount(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 40<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, last := filepath.Join(dir, "f"), 0
+	for range 10 {
+		cmd, out := child(t, path)
+		time.AfterFunc(50*time.Millisecond+rand.N(20*time.Millisecond), func() { cmd.Process.Kill() })
+		for out.Scan() {
+			n, err := strconv.Atoi(out.Text())
+			if err != nil {
+				t.Fatal(out.Text())
+			}
+			last = n
+		}
+		cmd.Wait()
+		s := open(t, path)
+		kept, err := s.Client().Get(t.Context(), "n").Int()
+		if err != nil && !errors.Is(err, redis.Nil) || kept < last {
+			t.Fatalf("the file has %d, %v; %d was answered", kept, err, last)
+		}
+		closeStore(t, s)
+	}
+	if last == 0 {
+		t.Error("nothing was written: nothing was tested")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that holds the file keeps others waiting until it dies.
+func TestLockedByProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	cmd, out := child(t, path)
+	if !out.Scan() {
+		t.Fatal("the child says nothing")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Open(ctx, path)
+	if !errors.Is(err, ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	go cmd.Process.Kill()
+	go func() {
+		for out.Scan() {
+		}
+	}()
+	closeStore(t, open(t, path))
+}
+
+func TestLock(t *testing.T) {
+	path := file(t)
+	first := open(t, path)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { cancel(errors.New("enough")) })
+	_, err := Open(ctx, path)
+	if want := "embedded: file is locked by another process (" + first.Path() + ".lock): enough"; !errors.Is(err, ErrLocked) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	opened := make(chan *Store)
+	go func() {
+		s, err := Open(context.Background(), path)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- s
+	}()
+	do(t, first.Client(), "SET k v")
+	closeStore(t, first)
+	second := <-opened
+	if got := second.Client().Get(t.Context(), "k").Val(); got != "v" {
+		t.Errorf("got %q", got)
+	}
+	closeStore(t, second)
+}
+
+func TestLinks(t *testing.T) {
+	dir := t.TempDir()
+	real := filepath.Join(dir, "real")
+	for from, to := range map[string]string{"file": "real/deep/f", "dir": "real", "loop": "loop"} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			t.Skip(err)
+		}
+	}
+	s := open(t, filepath.Join(dir, "file")) // to where nothing is yet
+	do(t, s.Client(), "SET k v")
+	for _, other := range []string{filepath.Join(dir, "dir", "deep", "f"), filepath.Join(real, "deep", "..", "deep", "f")} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := Open(ctx, other); !errors.Is(err, ErrLocked) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "file")); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the link was replaced: %v, %v", info, err)
+	}
+	if got := len(onDisk(t, filepath.Join(real, "deep", "f"))); got != 1 {
+		t.Errorf("%d records", got)
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "loop")); err == nil || !strings.HasSuffix(err.Error(), "too many links") {
+		t.Errorf("loop: %v", err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, encoded(t, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                       dir + " is no regular file",
+		filepath.Join(plain, "f"): "not a directory",
+	} {
+		if _, err := Open(t.Context(), path); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: got %v, want …%s", path, err, want)
+		}
+	}
+}
+
+func TestDefaultPath(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("USERPROFILE", home)
+	t.Setenv("LOCALAPPDATA", filepath.Join(home, "local"))
+	for _, test := range []struct{ goos, xdg, want string }{
+		{"linux", "", filepath.Join(home, ".local", "share")},
+		{"linux", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},
+		{"linux", "relative", filepath.Join(home, ".local", "share")}, // the XDG rules say: ignore
+		{"darwin", "", filepath.Join(home, "Library", "Application Support")},
+		{"windows", "", filepath.Join(home, "local")},
+		{"windows", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},
+	} {
+		t.Setenv("XDG_DATA_HOME", test.xdg)
+		if got, err := dataDir(test.goos); got != test.want || err != nil {
+			t.Errorf("%s, %q: got %q, %v; want %q", test.goos, test.xdg, got, err, test.want)
+		}
+	}
+	t.Setenv("XDG_DATA_HOME", home)
+	if got, err := DefaultPath(); got != filepath.Join(home, "userdb", "userdb.jsonl") || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestDefaultPathWithoutHome(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the error names a variable of the system")
+	}
+	for _, name := range []string{"HOME", "XDG_DATA_HOME", "LOCALAPPDATA"} {
+		t.Setenv(name, "")
+	}
+	_, err := DefaultPath()
+	if want := "finding the user's data directory: $HOME is not defined; set XDG_DATA_HOME, or name a store"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := dataDir("windows"); err == nil || err.Error() != "LOCALAPPDATA is not set" {
+		t.Errorf("windows: %v", err)
+	}
+}

@@ -1,0 +1,216 @@
+package embedded
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// A record is one key with its value, as the file spells it. Exactly one of
+// the five value fields is set; Redis has no empty hash, list, set or zset.
+type record struct {
+	Base64 bool              `json:"base64,omitempty"` // all text is encoded
+	Key    string            `json:"key"`
+	String *string           `json:"string,omitempty"`
+	Hash   map[string]string `json:"hash,omitempty"`
+	List   []string          `json:"list,omitempty"`
+	Set    []string          `json:"set,omitempty"`
+	ZSet   [][2]string       `json:"zset,omitempty"`  // member, score; by member
+	Until  int64             `json:"until,omitempty"` // Unix milliseconds; 0: for ever
+}
+
+// values counts the value fields that are set.
+func (r *record) values() int {
+	n := 0
+	for _, set := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// texts yields every text of r, scores left out.
+func (r *record) texts(yield func(string) bool) {
+	scalar := []string{r.Key}
+	if r.String != nil {
+		scalar = append(scalar, *r.String)
+	}
+	for _, list := range [][]string{scalar, r.List, r.Set} {
+		for _, s := range list {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+	for field, value := range r.Hash {
+		if !yield(field) || !yield(value) {
+			return
+		}
+	}
+	for _, pair := range r.ZSet {
+		if !yield(pair[0]) {
+			return
+		}
+	}
+}
+
+// each returns r with f applied to every text.
+func (r record) each(f func(string) (string, error)) (record, error) {
+	var failed error
+	apply := func(s string) string {
+		out, err := f(s)
+		if err != nil {
+			failed = err
+		}
+		return out
+	}
+	all := func(list []string) []string {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i] = apply(list[i])
+		}
+		return list
+	}
+	r.Key, r.List, r.Set, r.ZSet = apply(r.Key), all(r.List), all(r.Set), slices.Clone(r.ZSet)
+	if r.String != nil {
+		s := apply(*r.String)
+		r.String = &s
+	}
+	if r.Hash != nil {
+		hash := make(map[string]string, len(r.Hash))
+		for field, value := range r.Hash {
+			hash[apply(field)] = apply(value)
+		}
+		r.Hash = hash
+	}
+	for i := range r.ZSet {
+		r.ZSet[i][0] = apply(r.ZSet[i][0])
+	}
+	return r, failed
+}
+
+// wire returns r as the file has it: in base64 where JSON could not keep it.
+func (r record) wire() (record, error) {
+	for s := range r.texts {
+		if !utf8.ValidString(s) {
+			r.Base64 = true
+			return r.each(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
+		}
+	}
+	return r, nil
+}
+
+// plain undoes wire.
+func (r record) plain() (record, error) {
+	if !r.Base64 {
+		return r, nil
+	}
+	r.Base64 = false
+	return r.each(func(s string) (string, error) {
+		b, err := base64.StdEncoding.Strict().DecodeString(s)
+		return string(b), err
+	})
+}
+
+// readRecord copies the record at key out of db; nothing may change it
+// meanwhile. now is the clock of the store.
+func readRecord(db *miniredis.RedisDB, key string, now time.Time) (record, error) {
+	r := record{Key: key}
+	if ttl := db.TTL(key); ttl != 0 {
+		r.Until = now.Add(ttl).UnixMilli()
+	}
+	var err error
+	switch kind := db.Type(key); kind {
+	case "string":
+		var s string
+		s, err = db.Get(key)
+		r.String = &s
+	case "hash":
+		r.Hash, err = readHash(db, key)
+	case "list":
+		r.List, err = db.List(key)
+		r.List = slices.Clone(r.List)
+	case "set":
+		r.Set, err = db.Members(key)
+	case "zset":
+		r.ZSet, err = readZSet(db, key)
+	default:
+		err = fmt.Errorf("a %s cannot be kept in a file", kind)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("reading record %q: %w", key, err)
+	}
+	return r, nil
+}
+
+func readHash(db *miniredis.RedisDB, key string) (map[string]string, error) {
+	fields, err := db.HKeys(key)
+	hash := make(map[string]string, len(fields))
+	for _, field := range fields {
+		hash[field] = db.HGet(key, field)
+	}
+	return hash, err
+}
+
+func readZSet(db *miniredis.RedisDB, key string) ([][2]string, error) {
+	scores, err := db.SortedSet(key)
+	pairs := make([][2]string, 0, len(scores))
+	for _, member := range slices.Sorted(maps.Keys(scores)) {
+		pairs = append(pairs, [2]string{member, strconv.FormatFloat(scores[member], 'g', -1, 64)})
+	}
+	return pairs, err
+}
+
+// put writes r into db, unless it has expired.
+func (r record) put(db *miniredis.RedisDB, now time.Time) error {
+	ttl := time.UnixMilli(r.Until).Sub(now)
+	if r.Until != 0 && ttl <= 0 {
+		return nil
+	}
+	if err := r.putValue(db); err != nil {
+		return fmt.Errorf("record %q: %w", r.Key, err)
+	}
+	if r.Until != 0 {
+		db.SetTTL(r.Key, ttl)
+	}
+	return nil
+}
+
+func (r record) putValue(db *miniredis.RedisDB) error {
+	var err error
+	switch {
+	case r.String != nil:
+		err = db.Set(r.Key, *r.String)
+	case r.Hash != nil:
+		for field, value := range r.Hash {
+			db.HSet(r.Key, field, value)
+		}
+	case r.List != nil:
+		_, err = db.Push(r.Key, r.List...)
+	case r.Set != nil:
+		_, err = db.SetAdd(r.Key, r.Set...)
+	default:
+		err = putZSet(db, r.Key, r.ZSet)
+	}
+	return err
+}
+
+func putZSet(db *miniredis.RedisDB, key string, pairs [][2]string) error {
+	for _, pair := range pairs {
+		score, err := strconv.ParseFloat(pair[1], 64)
+		if err != nil {
+			return err
+		}
+		if _, err := db.ZAdd(key, score, pair[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Sync returns when every change that was answered before the call is in the
+// file. Only changes of an open bulk are not there yet.
+func (s *Store) Sync(ctx context.Context) error {
+	return s.run(ctx, nil, func() error { return s.wait(ctx, s.engine.version.Load()) })
+}
+
+// A bulk is a run of changes that one write puts into the file.
+type bulk struct {
+	begun bool // epoch is set; under Store.mu
+	epoch uint64
+	ended atomic.Bool
+}
+
+type bulkKey struct{ store *Store }
+
+// Bulk begins a run of changes that are put into the file together: commands
+// with the context it returns are answered before that. The caller calls end,
+// once, to put them there; if it fails with ErrUnsaved, all of them are undone.
+// Commands with other contexts wait for their write as ever, and may take
+// changes of the bulk to the file early.
+func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
+	b := &bulk{}
+	end = func(ctx context.Context) error {
+		defer b.ended.Store(true)
+		return s.run(ctx, b, func() error { return s.wait(ctx, s.engine.version.Load()) })
+	}
+	return context.WithValue(ctx, bulkKey{s}, b), end
+}
+
+func (s *Store) bulkOf(ctx context.Context) *bulk {
+	b, _ := ctx.Value(bulkKey{s}).(*bulk)
+	if b == nil || b.ended.Load() {
+		return nil
+	}
+	return b
+}
+
+// run runs do as one command, of b if that is not nil.
+func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	if err := s.enter(b); err != nil {
+		return err
+	}
+	defer s.leave()
+	return do()
+}
+
+// enter lets a command begin. The first one after a failed write goes back to
+// the records of the file, but not while commands run: they are told of the
+// failure first, so that no change is both undone and reported as done.
+func (s *Store) enter(b *bulk) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.failed != nil && s.running == 0 && s.writing == nil {
+		if err := s.load(); err != nil {
+			return err
+		}
+		s.undone, s.failed = s.failed, nil
+		s.epoch++
+	}
+	if s.failed != nil {
+		return s.failed
+	}
+	if b != nil && !b.begun {
+		b.begun, b.epoch = true, s.epoch
+	}
+	if b != nil && b.epoch != s.epoch {
+		return fmt.Errorf("a write failed since the bulk began: %w", s.undone)
+	}
+	s.running++
+	return nil
+}
+
+func (s *Store) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+// wait returns when version is in the file.
+func (s *Store) wait(ctx context.Context, version uint64) error {
+	for {
+		done, err := s.save(version)
+		if done == nil || err != nil {
+			return err
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrWaiting, ended(ctx))
+		}
+	}
+}
+
+// ended is why a context has ended: in its own word, which callers ask for, and
+// by the cause that was given for it.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// save returns what to wait for before asking again: the write that runs, or
+// else a new one; nil when version is in the file. A write that runs already
+// may have begun before the change.
+func (s *Store) save(version uint64) (<-chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.path == "" || s.saved >= version {
+		return nil, nil
+	}
+	if s.failed != nil {
+		return nil, s.failed
+	}
+	if s.writing == nil {
+		if s.sealed {
+			return nil, ErrClosed
+		}
+		s.writing = make(chan struct{})
+		go s.write(s.kept)
+	}
+	return s.writing, nil
+}
+
+// write puts all records into the file, which holds kept of them.
+func (s *Store) write(kept int) {
+	s.gate.Lock()
+	records, version, err := s.engine.snapshot()
+	s.gate.Unlock()
+	if err == nil {
+		err = s.replaceFile(records, kept)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
+	} else {
+		s.saved, s.kept = version, len(records)
+	}
+	close(s.writing)
+	s.writing = nil
+}
+
+func (s *Store) replaceFile(records []record, kept int) error {
+	if len(records) > max(kept, s.limit) {
+		return fullError(fmt.Sprintf("%d records are over the limit of %d", len(records), s.limit))
+	}
+	data, err := encode(records)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxFile {
+		return fullError(fmt.Sprintf("%d bytes are over the limit of %d", len(data), maxFile))
+	}
+	return replace(s.disk, s.path, data)
+}
+
+// A hook makes commands of the client wait for the file.
+type hook struct{ store *Store }
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h.process(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.process(ctx, cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+// process answers each of cmds with the error of the write, if that fails.
+func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error) error {
+	var answer error
+	b := h.store.bulkOf(ctx)
+	err := h.store.run(ctx, b, func() error {
+		if !h.mayChange(cmds) {
+			answer = next()
+			return nil
+		}
+		version, changed := h.store.change(func() { answer = next() })
+		if !changed || b != nil {
+			return nil
+		}
+		return h.store.wait(ctx, version)
+	})
+	if err == nil {
+		return answer
+	}
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+// change runs do, which may change records. No snapshot is taken from before
+// do until the version is read, so a snapshot has the changes of do if, and
+// only if, it is of that version or a later one: nobody can be told that a
+// change is undone that an earlier write has kept.
+func (s *Store) change(do func()) (version uint64, changed bool) {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	before := s.engine.version.Load()
+	do()
+	version = s.engine.version.Load()
+	return version, version != before
+}
+
+func (h hook) mayChange(cmds []redis.Cmder) bool {
+	for _, cmd := range cmds {
+		if h.store.engine.mayChange(cmd.Name()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,173 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// MaxRecords is how many records a file holds.
+const MaxRecords = 50_000
+
+// A Store is an open embedded store, safe for concurrent use. Close it: until
+// then no other process can use the file.
+type Store struct {
+	path   string // real; "": memory only
+	limit  int    // of records
+	disk   disk
+	engine *engine
+	client *redis.Client
+	lock   *os.File // nil: memory only
+
+	gate sync.RWMutex // shared by commands that may change records, held alone by a snapshot
+
+	mu      sync.Mutex
+	running int           // commands between enter and leave
+	epoch   uint64        // grows whenever changes are undone
+	failed  error         // of the last write; the next command undoes what it lost
+	undone  error         // why changes were undone last
+	saved   uint64        // version in the file
+	kept    int           // records in the file
+	writing chan struct{} // closed when the running write ends; nil: none runs
+	closed  bool          // takes no more commands
+	sealed  bool          // starts no more writes
+	close   func() error
+}
+
+// Open opens the store in the file at path, or one that is gone at Close where
+// path is "". A missing file is an empty store; it and its directory are made,
+// for this user alone. Where another store has the file, Open waits until ctx
+// ends, then fails with ErrLocked. A file that it cannot read as written fails
+// with ErrDamaged and stays as it is.
+func Open(ctx context.Context, path string) (*Store, error) {
+	s := &Store{disk: osDisk{}, limit: MaxRecords}
+	s.close = sync.OnceValue(s.shut)
+	if path != "" {
+		if err := s.take(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.start(); err != nil {
+		s.lock.Close() // nil is allowed, and an error no news
+		return nil, err
+	}
+	return s, nil
+}
+
+// take finds and locks the file.
+func (s *Store) take(ctx context.Context, path string) (err error) {
+	if s.path, err = resolve(path); err != nil {
+		return fmt.Errorf("opening the embedded store: %w", err)
+	}
+	s.lock, err = lockFile(ctx, s.path+".lock")
+	return err
+}
+
+func (s *Store) start() (err error) {
+	if s.engine, err = newEngine(); err != nil {
+		return err
+	}
+	if err := s.load(); err != nil {
+		s.engine.close()
+		return err
+	}
+	s.client = s.newClient()
+	return nil
+}
+
+// load makes the records those of the file.
+func (s *Store) load() error {
+	if s.path == "" {
+		return nil
+	}
+	records, err := readFile(s.path)
+	if err != nil {
+		return err
+	}
+	s.kept = len(records)
+	s.saved, err = s.engine.restore(records)
+	return err
+}
+
+// newClient makes the client, without what is for networks: every command that
+// begins also ends, since a store can only undo changes while none runs.
+func (s *Store) newClient() *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		Addr:            "embedded",
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.engine.dial() },
+		MaxRetries:      -1,
+		ReadTimeout:     -2,
+		WriteTimeout:    -2,
+		ConnMaxIdleTime: -1,
+		PoolSize:        1000, // connections cost nothing here, and waiting for one could take forever
+		DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})
+	if s.path != "" {
+		client.AddHook(hook{s})
+	}
+	return client
+}
+
+// Client returns the one client of the store. The store closes it.
+func (s *Store) Client() *redis.Client { return s.client }
+
+// Path returns the real path of the file, or "" when there is none.
+func (s *Store) Path() string { return s.path }
+
+// Room fails with ErrFull unless n more records fit. It is asked before a
+// change, and reserves nothing: a file that grows over its limit all the same
+// makes the write fail, which undoes all changes that waited for it.
+func (s *Store) Room(n int) error {
+	if s.path == "" {
+		return nil
+	}
+	have, err := s.client.DBSize(context.Background()).Result()
+	if err != nil {
+		return err
+	}
+	if have+int64(n) > int64(s.limit) {
+		return fullError(fmt.Sprintf("it has %d records, and %d more would be over the limit of %d", have, n, s.limit))
+	}
+	return nil
+}
+
+// Close writes what a bulk left unwritten, ends the client and lets go of the
+// file. It fails when the last write did. Further calls return the same.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) shut() error {
+	err := s.seal()
+	if cerr := s.client.Close(); err == nil {
+		err = cerr
+	}
+	s.engine.close()
+	if s.lock != nil {
+		s.lock.Close() // only ever locked, never written
+	}
+	return err
+}
+
+// seal writes the last changes. No write runs after it: the file may be
+// another process's then.
+func (s *Store) seal() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	err := s.wait(context.Background(), s.engine.version.Load())
+	s.mu.Lock()
+	s.sealed = true
+	writing := s.writing
+	s.mu.Unlock()
+	if writing != nil {
+		<-writing
+	}
+	return err
+}

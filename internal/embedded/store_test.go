@@ -1,0 +1,386 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func open(t testing.TB, path string) *Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func closeStore(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func file(t testing.TB) string { return filepath.Join(t.TempDir(), "new", "userdb.jsonl") }
+
+// onDisk reads the file as another process would find it.
+func onDisk(t testing.TB, path string) []record {
+	t.Helper()
+	records, err := readFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// do runs commands, each a line of words, and fails t on any error.
+func do(t testing.TB, c redis.Cmdable, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		if err := pipe(t.Context(), c, command); err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+	}
+}
+
+// pipe runs commands in one pipeline and returns the first error.
+func pipe(ctx context.Context, c redis.Cmdable, commands ...string) error {
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, command := range commands {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				args = append(args, word)
+			}
+			p.Do(ctx, args...)
+		}
+		return nil
+	})
+	return err
+}
+
+func TestEveryTypeSurvives(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	do(t, s.Client(), "SET s v", "HSET h f v", "RPUSH l b a b", "SADD set b a", "ZADD z 1.5 m -inf n", "SET gone 1", "DEL gone", "PEXPIREAT h 4000000000123")
+	want := []record{
+		{Key: "h", Hash: map[string]string{"f": "v"}, Until: 4000000000123},
+		{Key: "l", List: []string{"b", "a", "b"}},
+		{Key: "s", String: text("v")},
+		{Key: "set", Set: []string{"a", "b"}},
+		{Key: "z", ZSet: [][2]string{{"m", "1.5"}, {"n", "-Inf"}}},
+	}
+	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
+		t.Fatalf("before Close: got %+v, want %+v", got, want)
+	}
+	closeStore(t, s)
+	s = open(t, path)
+	do(t, s.Client(), "SET another 1")
+	if got := onDisk(t, path)[1:]; !reflect.DeepEqual(got, want) {
+		t.Errorf("after Open: got %+v, want %+v", got, want)
+	}
+}
+
+// Scripts read and change as commands do, also those loaded before.
+func TestScripts(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	script := redis.NewScript(`redis.call('SET', KEYS[1], ARGV[1]) return redis.call('TIME')[1]`)
+	if err := script.Run(t.Context(), s.Client(), []string{"k"}, "v").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := script.EvalSha(t.Context(), s.Client(), []string{"k2"}, "v").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(t, path); len(got) != 2 {
+		t.Errorf("on disk: %+v", got)
+	}
+}
+
+// Only changes are written, however they are sent.
+func TestWritesOnlyChanges(t *testing.T) {
+	s := open(t, file(t))
+	d := &countingDisk{}
+	s.disk = d
+	tests := []struct {
+		name     string
+		commands []string
+		writes   int
+	}{
+		{"set", []string{"SET k v"}, 1},
+		{"pipeline", []string{"SET a 1", "SET b 2", "GET a"}, 1},
+		{"transaction", []string{"MULTI", "SET c 1", "INCR c", "EXEC"}, 1},
+		{"script", []string{"EVAL return(redis.call('INCR',KEYS[1])) 1 c"}, 1},
+		{"script in a transaction", []string{"MULTI", "EVAL return(redis.call('INCR',KEYS[1])) 1 c", "EXEC"}, 1},
+		{"reads", []string{"GET k", "EXISTS k", "SCAN 0", "TTL k", "DBSIZE", "PING", "TIME"}, 0},
+		{"reading script", []string{"EVAL return(redis.call('GET',KEYS[1])) 1 k"}, 0},
+		{"reading transaction", []string{"MULTI", "GET k", "EXEC"}, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := d.renames.Load()
+			if err := pipe(t.Context(), s.Client(), test.commands...); err != nil {
+				t.Fatal(err)
+			}
+			if got := int(d.renames.Load() - before); got != test.writes {
+				t.Errorf("%d writes, want %d", got, test.writes)
+			}
+		})
+	}
+}
+
+// A transaction that was queued before a write and runs after it is in the
+// next one.
+func TestTransactionAfterWrite(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	conn := s.Client().Conn()
+	defer conn.Close()
+	for _, command := range []string{"MULTI", "SET k v"} {
+		if err := pipe(t.Context(), conn, command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(t, s.Client(), "SET other 1")
+	if err := pipe(t.Context(), conn, "EXEC"); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(t, path); len(got) != 2 {
+		t.Errorf("on disk: %+v", got)
+	}
+}
+
+func TestRefusedCommands(t *testing.T) {
+	s := open(t, "")
+	for _, test := range []struct{ command, want string }{
+		{"XADD s * f v", "ERR an embedded store has no streams"},
+		{"PFADD h a", "ERR an embedded store has no HyperLogLogs"},
+		{"HEXPIRE h 10 FIELDS 1 f", "ERR an embedded store has no times to live on hash fields"},
+		{"SELECT 1", "ERR an embedded store has no second database"},
+		{"COPY a b DB 1", "ERR an embedded store has no second database"},
+		{"BLPOP l 0", "ERR an embedded store has no blocking commands"},
+		{"SUBSCRIBE c", "ERR an embedded store has no subscriptions"},
+		{`KEYS [b-a]`, `ERR an embedded store has no patterns with [ or \`},
+		{`SCAN 0 COUNT 10 match \\E(`, `ERR an embedded store has no patterns with [ or \`},
+		{`HSCAN [k] 0 MATCH [b-a]`, `ERR an embedded store has no patterns with [ or \`},
+		{"EVAL redis.call('XADD','s','*','f','v') 0", "ERR an embedded store has no streams"},
+	} {
+		err := pipe(t.Context(), s.Client(), test.command)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.command, err, test.want)
+		}
+	}
+	do(t, s.Client(), "KEYS *", "SCAN 0 MATCH a*", "SSCAN [k] 0")
+}
+
+func TestExpiry(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	do(t, s.Client(), "SET short v PX 40", "SET long v EX 1000", "SET ever v")
+	closeStore(t, s)
+	s = open(t, path)
+	for s.Client().Exists(t.Context(), "short").Val() == 1 {
+		time.Sleep(time.Millisecond) // ends, because time passes in the store
+	}
+	do(t, s.Client(), "SET another v")
+	got := map[string]bool{}
+	for _, r := range onDisk(t, path) {
+		got[r.Key] = r.Until != 0
+	}
+	if want := map[string]bool{"long": true, "ever": false, "another": false}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestExpiredInTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	records := []record{{Key: "old", String: text("v"), Until: 1}, {Key: "young", String: text("v"), Until: 1 << 42}}
+	if err := os.WriteFile(path, encoded(t, records), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, path).Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"young"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A client sends a whole pipeline before it reads an answer, so both ways must
+// take 40 MB without either side reading.
+func TestLongPipeline(t *testing.T) {
+	s := open(t, "")
+	big := strings.Repeat("x", 2000)
+	cmds, err := s.Client().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range 10_000 {
+			p.Set(t.Context(), fmt.Sprint(i), big, 0)
+			p.Get(t.Context(), fmt.Sprint(i))
+		}
+		return nil
+	})
+	if err != nil || len(cmds) != 20_000 {
+		t.Fatalf("%d answers, error %v", len(cmds), err)
+	}
+	for i := 1; i < len(cmds); i += 2 {
+		if got := cmds[i].(*redis.StringCmd).Val(); got != big {
+			t.Fatalf("answer %d: %d bytes", i, len(got))
+		}
+	}
+}
+
+func TestNothingListens(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc")
+	}
+	sockets := func() (n int) {
+		files, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if target, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.HasPrefix(target, "socket:") {
+				n++
+			}
+		}
+		return n
+	}
+	before := sockets()
+	do(t, open(t, file(t)).Client(), "SET k v")
+	if after := sockets(); after != before {
+		t.Errorf("%d sockets, %d before", after, before)
+	}
+}
+
+func TestModes(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	path := file(t)
+	s := open(t, path)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file before the first change: %v", err)
+	}
+	do(t, s.Client(), "SET k v")
+	for name, want := range map[string]fs.FileMode{path: 0o600, path + ".lock": 0o600, filepath.Dir(path): 0o700 | fs.ModeDir} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v; want %v", name, info.Mode(), err, want)
+		}
+	}
+}
+
+func TestManyWriters(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	d := &countingDisk{}
+	s.disk = d
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for j := range 5 {
+				if err := s.Client().Set(t.Context(), fmt.Sprintf("%d-%d", i, j), "v", 0).Err(); err != nil {
+					t.Error(err)
+				}
+				if err := s.Sync(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := len(onDisk(t, path)); got != 320 {
+		t.Errorf("%d records on disk, want 320", got)
+	}
+	if got := d.renames.Load(); got >= 320 {
+		t.Errorf("%d writes for 320 changes: none was shared", got)
+	}
+}
+
+func TestClose(t *testing.T) {
+	for _, path := range []string{"", file(t)} {
+		s := open(t, path)
+		do(t, s.Client(), "SET k v")
+		for range 2 {
+			closeStore(t, s)
+		}
+		if err := s.Client().Get(t.Context(), "k").Err(); err == nil {
+			t.Error("a command after Close: no error")
+		}
+		if err := s.Sync(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("Sync after Close: %v", err)
+		}
+	}
+}
+
+// Close races with writers: whoever was told "done" is in the file.
+func TestCloseWhileWriting(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	var all sync.WaitGroup
+	var done sync.Map
+	for i := range 8 {
+		all.Go(func() {
+			for j := 0; ; j++ {
+				key := fmt.Sprintf("%d-%d", i, j)
+				if s.Client().Set(context.Background(), key, "v", 0).Err() != nil {
+					return
+				}
+				done.Store(key, true)
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	closeStore(t, s)
+	all.Wait()
+	got := map[any]bool{}
+	for _, r := range onDisk(t, path) {
+		got[r.Key] = true
+	}
+	done.Range(func(key, _ any) bool {
+		if !got[key] {
+			t.Errorf("%v is lost", key)
+		}
+		return true
+	})
+}
+
+func TestCancelled(t *testing.T) {
+	s := open(t, file(t))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if err := s.Client().Set(ctx, "k", "v", 0).Err(); !errors.Is(err, context.Canceled) || err.Error() != "context canceled: enough" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func ExampleOpen() {
+	dir, err := os.MkdirTemp("", "userdb")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	for range 2 {
+		s, err := Open(ctx, filepath.Join(dir, "userdb.jsonl"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(s.Client().Incr(ctx, "opened").Val())
+		s.Close()
+	}
+	// Output:
+	// 1
+	// 2
+}

@@ -1,0 +1,11 @@
+//go:build unix
+
+package redistest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup keeps Ctrl-C from the keeper, which would leave its server behind.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

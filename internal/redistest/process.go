@@ -1,0 +1,95 @@
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// program returns the server to run; without one the test ends here.
+func program(t testing.TB) string {
+	t.Helper()
+	names := []string{"redis-server", "valkey-server"}
+	if name := os.Getenv("USERDB_REDIS_SERVER"); name != "" {
+		names = []string{name}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	missing := "no " + strings.Join(names, " or ") + " found; make test installs one"
+	if os.Getenv("USERDB_REQUIRE_REDIS") == "1" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// keeper runs its arguments in the background, says their process id, and ends
+// when they do. When its input ends first, the test process has died: then it
+// removes their directory and kills them, in that order, as it is ended after.
+const keeper = `
+exec 3<&0
+"$@" 3<&- >"$REDISTEST_DIR/log" 2>&1 &
+server=$!
+echo $server
+{ read -r line <&3; rm -rf "$REDISTEST_DIR"; kill -9 $server; } >/dev/null 2>&1 &
+wait $server
+kill $!
+`
+
+// A process is a running server program.
+type process struct {
+	pid   int
+	input io.Closer
+	ended chan struct{} // closed when the program has ended
+}
+
+// launch starts the program with args; its output goes to dir/log.
+func launch(path, dir string, args ...string) (*process, error) {
+	cmd := exec.Command("sh", append([]string{"-c", keeper, "sh", path}, args...)...)
+	cmd.Env = append(os.Environ(), "REDISTEST_DIR="+dir)
+	ownGroup(cmd)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	pid, perr := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || perr != nil {
+		input.Close()
+		return nil, fmt.Errorf("starting %s: got process id %q: %w", path, line, cmd.Wait())
+	}
+	p := &process{pid: pid, input: input, ended: make(chan struct{})}
+	go func() {
+		cmd.Wait() // how it ended is no news
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// signal sends sig and waits until the program has ended.
+func (p *process) signal(sig os.Signal) {
+	select {
+	case <-p.ended: // the id may be another program's by now
+	default:
+		if found, err := os.FindProcess(p.pid); err == nil {
+			found.Signal(sig) // fails when the program has just ended
+		}
+		<-p.ended
+	}
+	p.input.Close()
+}

@@ -1,0 +1,117 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MasterName is what the Sentinels of this package call their master.
+const MasterName = "userdb"
+
+// A Sentinel is a throwaway master with one replica and three Sentinels, which
+// make the replica master about two seconds after the master was killed. Give
+// it AppendOnly where a killed master is to come back with its data.
+type Sentinel struct {
+	Master, Replica *Server // as they began
+	Sentinels       []*Server
+	t               testing.TB
+}
+
+// StartSentinel starts it for t; master and replica have the options.
+func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
+	t.Helper()
+	opts = append([]Option{Config("repl-diskless-sync-delay 0")}, opts...)
+	s := &Sentinel{t: t, Master: Start(t, opts...)}
+	port := s.Master.port
+	s.Replica = Start(t, append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", port)))...)
+	watch := Config(
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", MasterName, port),
+		"sentinel down-after-milliseconds "+MasterName+" 1000",
+		"sentinel failover-timeout "+MasterName+" 2000",
+	)
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, Start(t, watch, func(c *config) { c.args = []string{"--sentinel"} }))
+	}
+	s.WaitReady()
+	return s
+}
+
+// WaitReady waits until all running Sentinels see the same healthy master, one
+// replica, and the other Sentinels; of the latter also those that died.
+func (s *Sentinel) WaitReady() {
+	s.t.Helper()
+	if err := eventually(s.ready); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Sentinel) ready() error {
+	ports := map[string]bool{}
+	for _, server := range s.Sentinels {
+		if server.proc == nil {
+			continue
+		}
+		master, err := masterSeen(server)
+		if err != nil {
+			return err
+		}
+		ports[master["port"]] = true
+		if master["flags"] != "master" || master["num-slaves"] != "1" || master["num-other-sentinels"] != "2" || len(ports) != 1 {
+			return fmt.Errorf("the Sentinels are not ready: %v", master)
+		}
+	}
+	return nil
+}
+
+// masterSeen returns what a Sentinel knows of the master.
+func masterSeen(server *Server) (map[string]string, error) {
+	client := redis.NewSentinelClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	return client.Master(context.Background(), MasterName).Result()
+}
+
+// Addrs returns the HOST:PORT of all Sentinels.
+func (s *Sentinel) Addrs() []string {
+	var addrs []string
+	for _, server := range s.Sentinels {
+		addrs = append(addrs, server.Addr())
+	}
+	return addrs
+}
+
+// URL returns the redis+sentinel: URL of the master.
+func (s *Sentinel) URL() string { return manyURL("redis+sentinel", s.Addrs(), MasterName) }
+
+// Client returns a new client of the master, whichever that is; it is closed
+// with the test.
+func (s *Sentinel) Client() *redis.Client {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: MasterName, SentinelAddrs: s.Addrs()})
+	s.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// Current returns the server that the first running Sentinel calls master, or
+// nil when that is none of ours.
+func (s *Sentinel) Current() *Server {
+	s.t.Helper()
+	for _, sentinel := range s.Sentinels {
+		if sentinel.proc == nil {
+			continue
+		}
+		master, err := masterSeen(sentinel)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, server := range []*Server{s.Master, s.Replica} {
+			if strconv.Itoa(server.port) == master["port"] {
+				return server
+			}
+		}
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+//go:build unix
+
+package redistest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestStart(t *testing.T) {
+	s := Start(t, Config("maxmemory 77mb", "databases 3"))
+	for _, url := range []string{s.URL(), s.SocketURL()} {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := redis.NewClient(o)
+		defer c.Close()
+		for name, want := range map[string]string{"maxmemory": strconv.Itoa(77 << 20), "databases": "3", "save": "", "appendonly": "no"} {
+			if got := c.ConfigGet(t.Context(), name).Val()[name]; got != want {
+				t.Errorf("%s: %s is %q, want %q", url, name, got, want)
+			}
+		}
+	}
+}
+
+func TestKillAndRestart(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		opts []Option
+		want int64
+	}{
+		{"nothing kept", nil, 0},
+		{"append only", []Option{AppendOnly("always")}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := Start(t, test.opts...)
+			c := s.Client()
+			addr, pid := s.Addr(), s.proc.pid
+			if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			s.Kill()
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the process after Kill: %v", err)
+			}
+			if err := c.Ping(t.Context()).Err(); err == nil {
+				t.Error("Ping after Kill: no error")
+			}
+			s.Restart()
+			if s.Addr() != addr {
+				t.Errorf("now at %s, was at %s", s.Addr(), addr)
+			}
+			if got := c.Exists(t.Context(), "k").Val(); got != test.want {
+				t.Errorf("%d keys after Restart, want %d", got, test.want)
+			}
+			s.Stop()
+			s.Stop() // ended already
+		})
+	}
+}
+
+func TestEndsWithTheTest(t *testing.T) {
+	var s *Server
+	t.Run("inner", func(t *testing.T) { s = Start(t) })
+	if s == nil {
+		t.Skip("no server")
+	}
+	if s.proc != nil {
+		t.Error("it runs")
+	}
+	if _, err := os.Stat(s.dir); err == nil {
+		t.Errorf("%s was left", s.dir)
+	}
+}
+
+func TestShared(t *testing.T) {
+	var pid int
+	for i := range 2 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			s := Shared(t)
+			if pid != 0 && s.proc.pid != pid {
+				t.Error("not the same server")
+			}
+			pid = s.proc.pid
+			c, other := s.Client(), Shared(t).Client()
+			if n := c.DBSize(t.Context()).Val(); n != 0 {
+				t.Errorf("%d keys at first", n)
+			}
+			if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+				t.Error(err)
+			}
+			if n := other.DBSize(t.Context()).Val(); n != 0 {
+				t.Errorf("%d keys of another test", n)
+			}
+			if err := s.end(os.Kill); err == nil {
+				t.Error("one test can end it")
+			}
+		})
+	}
+}
+
+const childEnv = "REDISTEST_CHILD"
+
+// TestChild is the process that TestEndsWithTheProcess kills.
+func TestChild(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("runs in a process of its own")
+	}
+	for _, s := range []*Server{Start(t), Shared(t)} {
+		fmt.Println("server", s.proc.pid, s.dir)
+	}
+	time.Sleep(time.Minute)
+}
+
+// Servers end with the test process, even where it cannot clean up.
+func TestEndsWithTheProcess(t *testing.T) {
+	program(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]int{}
+	for lines := bufio.NewScanner(out); len(left) < 2 && lines.Scan(); {
+		var pid int
+		var dir string
+		if n, _ := fmt.Sscanf(lines.Text(), "server %d %s", &pid, &dir); n == 2 {
+			left[dir] = pid
+			if err := syscall.Kill(pid, 0); err != nil {
+				t.Fatalf("no server: %v", err)
+			}
+		}
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if err := eventually(func() error { return gone(left) }); err != nil {
+		t.Error(err)
+	}
+}
+
+func gone(left map[string]int) error {
+	for dir, pid := range left {
+		if _, err := os.Stat(dir); err == nil || syscall.Kill(pid, 0) == nil {
+			return fmt.Errorf("%s or process %d was left", dir, pid)
+		}
+	}
+	return nil
+}
+
+// A recorder is a test whose end can be watched.
+type recorder struct {
+	testing.TB
+	said string
+}
+
+type ended struct{}
+
+func (r *recorder) Helper()           {}
+func (r *recorder) Cleanup(f func())  { r.TB.Cleanup(f) }
+func (r *recorder) Skip(args ...any)  { r.said = "skip: " + fmt.Sprint(args...); panic(ended{}) }
+func (r *recorder) Fatal(args ...any) { r.said = "fatal: " + fmt.Sprint(args...); panic(ended{}) }
+func (r *recorder) run(f func(*recorder)) string {
+	defer func() {
+		if p := recover(); p != nil && p != (ended{}) {
+			panic(p)
+		}
+	}()
+	f(r)
+	return ""
+}
+
+func TestWithoutServer(t *testing.T) {
+	for _, test := range []struct{ server, require, want string }{
+		{"no-such-server", "", "skip: no no-such-server found; make test installs one"},
+		{"no-such-server", "1", "fatal: no no-such-server found; make test installs one"},
+		{"", "1", "fatal: no redis-server or valkey-server found; make test installs one"},
+		{"", "0", "skip: no redis-server or valkey-server found; make test installs one"},
+	} {
+		t.Setenv("PATH", t.TempDir())
+		t.Setenv("USERDB_REDIS_SERVER", test.server)
+		t.Setenv("USERDB_REQUIRE_REDIS", test.require)
+		r := &recorder{TB: t}
+		r.run(func(r *recorder) { Start(r) })
+		if r.said != test.want {
+			t.Errorf("got %q, want %q", r.said, test.want)
+		}
+	}
+}
+
+func TestServerThatDoesNotStart(t *testing.T) {
+	program(t)
+	r := &recorder{TB: t}
+	r.run(func(r *recorder) { Start(r, Config("no-such-directive yes")) })
+	if !strings.HasPrefix(r.said, "fatal: starting ") || !strings.Contains(r.said, "no-such-directive") {
+		t.Errorf("got %q", r.said)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	seen := map[int]bool{}
+	for range 50 {
+		port, err := freePort(true)
+		if err != nil || seen[port] || port < firstPort || port > lastPort {
+			t.Fatalf("got %d, %v", port, err)
+		}
+		seen[port] = true
+	}
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A Candidate is what one SRK led to: the PRK it names and the hash found there, or a problem.
+type Candidate struct {
+	SRK     recordkey.Key
+	Owner   string // relative PRK
+	Fields  map[string]string
+	Problem string
+}
+
+// Believe makes of what SRKs led to the answer to a lookup. An SRK is believed only if its entry is
+// live, of the SRK's own type, and holds the value under one of the fields asked for (I1, I2, I4).
+func Believe(l Lookup, cs []Candidate) Found {
+	var found *Found
+	agreeing := 0
+	for _, c := range cs {
+		f := believeOne(l, c)
+		switch {
+		case errors.Is(f.Err, ErrNotFound):
+			continue
+		case f.Err != nil:
+			return f
+		case found == nil:
+			found = &f
+		case found.Record.Key != f.Record.Key:
+			return disagreement(l, c)
+		}
+		agreeing++
+	}
+	if found == nil || l.All && agreeing < len(l.SRKs) {
+		return Found{Err: ErrNotFound}
+	}
+	return *found
+}
+
+// disagreement is damage, unless the lookup asked for entries that all its SRKs name.
+func disagreement(l Lookup, c Candidate) Found {
+	if l.All {
+		return Found{Err: ErrNotFound}
+	}
+	return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: "the value belongs to two entries (I2)"}}
+}
+
+func believeOne(l Lookup, c Candidate) Found {
+	if c.Problem != "" {
+		return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: c.Problem}}
+	}
+	key, err := recordkey.Parse(c.Owner)
+	if err != nil || key.Kind() != recordkey.KindPRK || key.Type() != c.SRK.Type() {
+		return Found{Err: ErrNotFound}
+	}
+	key = key.In(c.SRK.Namespace())
+	r := Record{Key: key, Fields: c.Fields}
+	if !r.Live() || !r.holds(l, c.SRK) {
+		return Found{Err: ErrNotFound}
+	}
+	return FoundAt(key, c.Fields, nil)
+}
+
+// holds says whether the entry has the value of an SRK under its field or, where a lookup asks under
+// several, under another of them: the value may have moved between two reads.
+func (r Record) holds(l Lookup, srk recordkey.Key) bool {
+	if r.Holds(srk.Field(), srk.Value()) {
+		return true
+	}
+	if l.All {
+		return false
+	}
+	for _, k := range l.SRKs {
+		if k.Value() == srk.Value() && r.Holds(k.Field(), k.Value()) {
+			return true
+		}
+	}
+	return false
+}
+
+// FoundAt makes an answer of the hash at a PRK, or of the error of reading it (I3).
+func FoundAt(key recordkey.Key, fields map[string]string, err error) Found {
+	r := Record{Key: key, Fields: fields}
+	switch {
+	case WrongType(err):
+		return Found{Err: &CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
+	case err != nil:
+		return Found{Err: Fail(err)}
+	case r.Live() && r.Fields[FieldType] == key.Type():
+		return Found{Record: r}
+	case r.Live():
+		return Found{Err: &CorruptError{Key: key.String(), Reason: "~isa names another type (I3)"}}
+	case len(fields) == 0 || Tombstone(fields):
+		return Found{Err: ErrNotFound}
+	}
+	return Found{Err: &CorruptError{Key: key.String(), Reason: "a hash without ~isa"}}
+}
+
+// IsEntryError says whether an error concerns one entry only.
+func IsEntryError(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// What an engine answers; userdb exports them under the same names.
+var (
+	ErrNotFound       = errors.New("not found")
+	ErrDuplicate      = errors.New("taken")
+	ErrConflict       = errors.New("changed meanwhile")
+	ErrSchemaMismatch = errors.New("schema differs from the one in the database")
+	ErrCorrupt        = errors.New("damaged record")
+	ErrUnavailable    = errors.New("store unavailable")
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	ErrCursor         = errors.New("not a cursor of this listing")
+)
+
+// A DuplicateError says which SRK of a change is taken, never by whom. Primary is set when it is the PRK.
+type DuplicateError struct {
+	Field   string
+	Primary bool
+}
+
+func (e *DuplicateError) Error() string { return ErrDuplicate.Error() + ": " + e.Field }
+
+// Is makes the error an ErrDuplicate.
+func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// Duplicate says that another entry holds srk, one that c claims or looks at aside. It names the field
+// that c claims the value for: under which one the other has it is nobody's business.
+func Duplicate(c Change, srk recordkey.Key) *DuplicateError {
+	for _, claim := range c.Claim {
+		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {
+			return &DuplicateError{Field: claim.Field()}
+		}
+	}
+	return &DuplicateError{Field: srk.Field()}
+}
+
+// A MismatchError carries the schema in the database; Stored is "" where entries exist and none is stored.
+type MismatchError struct{ Stored string }
+
+func (e *MismatchError) Error() string { return ErrSchemaMismatch.Error() }
+
+// Is makes the error an ErrSchemaMismatch.
+func (e *MismatchError) Is(target error) bool { return target == ErrSchemaMismatch }
+
+// CorruptError says what is wrong with one record.
+type CorruptError struct{ Key, Reason string }
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", ErrCorrupt, shorten(e.Key), e.Reason)
+}
+
+// Is makes the error an ErrCorrupt.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// shorten keeps an error on one line, whatever the key is.
+func shorten(key string) string {
+	const most = 200
+	if len(key) > most {
+		key = key[:most] + "…"
+	}
+	return strings.Map(printable, key)
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return '?'
+	}
+	return r
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"strings"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// The store's own fields of an entry.
+const (
+	FieldType     = "~isa"
+	FieldPRK      = "~prk"
+	FieldRev      = "~rev"
+	FieldFence    = "~fence"
+	FieldDying    = "~dying"
+	FieldFill     = "~fill"     // on a cluster: what was laid ready before the entry was committed is not in its place yet
+	FieldKey      = "~key"      // what single-use tokens are bound to; gone with a password change
+	FieldChanged  = "~passwd"   // when the password was last set
+	FieldDisabled = "~disabled" // since when the entry may not log in
+	FieldPassword = "password"
+	prefixSKV     = "~skv:"
+	prefixLost    = "~lost:" // what an operator gave to another entry
+	prefixWas     = "~was:"  // while a schema changes: the canonical value by the old one
+)
+
+// A Record is an entry as it was read: every field of the hash.
+type Record struct {
+	Key    recordkey.Key
+	Fields map[string]string
+}
+
+// FieldSKV is the field that keeps the canonical value of a secondary field where it differs.
+func FieldSKV(field string) string { return prefixSKV + field }
+
+// FieldLost is the field that keeps a facet whose value was decided to belong to another entry.
+func FieldLost(field string) string { return prefixLost + field }
+
+// FieldWas is the field that keeps, while a schema changes, the canonical value of a secondary field
+// by the old schema, so that it can still be found by that.
+func FieldWas(field string) string { return prefixWas + field }
+
+// Holds says whether the record has a canonical value under a secondary field, by the schema in force
+// or by the one that is just being left.
+func (r Record) Holds(field, value string) bool {
+	was, changing := r.Fields[FieldWas(field)]
+	return r.SKV(field) == value || changing && was == value
+}
+
+// OwnField says whether a field is the store's own and not a facet.
+func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
+
+// Live says whether the record is an entry, not a tombstone.
+func (r Record) Live() bool { return r.Fields[FieldType] != "" }
+
+// Version is what a change of the record expects.
+func (r Record) Version() Version {
+	return Version{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
+}
+
+// SKV is the canonical value of a secondary field as it was written, never computed anew; "" when absent.
+func (r Record) SKV(field string) string {
+	if v, ok := r.Fields[FieldSKV(field)]; ok {
+		return v
+	}
+	return r.Fields[field]
+}
+
+// Tombstone says whether only the store's own fields are left, as a delete or a fence leaves them.
+func Tombstone(fields map[string]string) bool {
+	for f := range fields {
+		if !OwnField(f) || f == FieldType {
+			return false
+		}
+	}
+	return len(fields) > 0
+}
+
+// TokenLen is the length of a version in ~rev, which holds up to four of them.
+const TokenLen = 12
+
+// Rev is the newest version in a ~rev field.
+func Rev(past string) string {
+	if len(past) > TokenLen {
+		return past[:TokenLen]
+	}
+	return past
+}
+
+// Owner is the PRK in an SRV, which on a cluster has a token behind it.
+func Owner(srv string) string {
+	prk, _, _ := strings.Cut(srv, " ")
+	return prk
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// refusals are the prefixes of answers by which a server says that it cannot serve now, or not us.
+var refusals = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "OOM", "MISCONF",
+	"NOREPLICAS", "NOAUTH", "NOPERM", "WRONGPASS", "BUSY", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
+	"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
+}
+
+// passing are those of them that another attempt may not meet.
+var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"}
+
+// Fail makes one of this package's errors of what a client returned. The cause stays in the chain.
+func Fail(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("waiting for the store: %w", err)
+	case IsAnswer(err) && !hasPrefix(err, refusals):
+		return fmt.Errorf("the store answered: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// IsAnswer says whether the server itself answered, so that what it says is known to be so.
+func IsAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+func hasPrefix(err error, prefixes []string) bool {
+	if err == nil {
+		return false
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(answer.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Refused says whether err is the answer of a server that cannot serve now, or not us.
+func Refused(err error) bool { return hasPrefix(err, refusals) }
+
+// Moved says whether err is the answer of a node that does not serve the slot, or not alone.
+func Moved(err error) bool {
+	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
+}
+
+// WrongType says whether err is the answer for a record of another Redis type.
+func WrongType(err error) bool { return hasPrefix(err, []string{"WRONGTYPE"}) }
+
+// Passing says whether another attempt may succeed.
+func Passing(err error) bool {
+	if IsAnswer(err) {
+		return hasPrefix(err, passing)
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
+}
+
+// Sent says whether the server may have run the command: false only where it certainly did not.
+func Sent(err error) bool {
+	var dial *net.OpError
+	switch {
+	case IsAnswer(err), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+		return false
+	case errors.As(err, &dial):
+		return dial.Op != "dial"
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// answer is an error that a server answered.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+func TestFail(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	read := &net.OpError{Op: "read", Err: io.EOF}
+	for _, tt := range []struct {
+		err           error
+		unavailable   bool
+		passing, sent bool
+	}{
+		{answer("LOADING Redis is loading"), true, true, false},
+		{answer("READONLY You can't write"), true, true, false},
+		{answer("OOM command not allowed"), true, false, false},
+		{answer("NOAUTH Authentication required."), true, false, false},
+		{answer("CLUSTERDOWN Hash slot not served"), true, true, false},
+		{answer("WRONGTYPE Operation against a key"), false, false, false},
+		{answer("ERR syntax error"), false, false, false},
+		{dial, true, true, false},
+		{read, true, true, true},
+		{io.EOF, true, true, true},
+		{redis.ErrPoolTimeout, true, true, false},
+		{redis.ErrClosed, true, false, false},
+		{context.Canceled, false, false, false},
+		{context.DeadlineExceeded, true, true, false},
+	} {
+		err := Fail(tt.err)
+		if !errors.Is(err, tt.err) {
+			t.Errorf("Fail(%v) = %v: the cause is lost", tt.err, err)
+		}
+		if got := errors.Is(err, ErrUnavailable); got != tt.unavailable {
+			t.Errorf("Fail(%v) is ErrUnavailable: %v, want %v", tt.err, got, tt.unavailable)
+		}
+		if got := Passing(tt.err); got != tt.passing {
+			t.Errorf("Passing(%v) = %v, want %v", tt.err, got, tt.passing)
+		}
+		if got := Sent(tt.err); got != tt.sent {
+			t.Errorf("Sent(%v) = %v, want %v", tt.err, got, tt.sent)
+		}
+	}
+	if Fail(nil) != nil {
+		t.Error("Fail(nil) is an error")
+	}
+}
+
+func TestCorruptErrorStaysOnOneLine(t *testing.T) {
+	err := &CorruptError{Key: "user/uid:\x1b[31m\nx\xff", Reason: "why"}
+	if got, want := err.Error(), "damaged record: user/uid:?[31m?x\ufffd: why"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestParseReply(t *testing.T) {
+	for _, tt := range []struct {
+		in   any
+		want Reply
+		ok   bool
+	}{
+		{nil, Reply{Nil: true}, true},
+		{int64(3), Reply{Int: 3}, true},
+		{"x", Reply{Text: "x"}, true},
+		{[]any{"a", int64(2), nil}, Reply{Items: []string{"a", "2", ""}}, true},
+		{[]any{[]any{}}, Reply{}, false},
+		{3.5, Reply{}, false},
+	} {
+		got, err := ParseReply(tt.in)
+		if (err == nil) != tt.ok {
+			t.Errorf("ParseReply(%v): %v", tt.in, err)
+		}
+		if tt.ok && (got.Nil != tt.want.Nil || got.Int != tt.want.Int || got.Text != tt.want.Text || len(got.Items) != len(tt.want.Items)) {
+			t.Errorf("ParseReply(%v) = %+v, want %+v", tt.in, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+const batch = 1000
+
+// BenchmarkApplyAll makes entries with two secondary fields, a thousand at a time. It is to be compared
+// with BenchmarkBare, which writes the same hash and two strings, and checks nothing.
+func BenchmarkApplyAll(b *testing.B) {
+	client := redistest.Shared(b).Client()
+	e := single.New(client, single.Options{})
+	c, err := core.New(e, schema.User(), recordkey.Namespace{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	typ, err := c.Type("user")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := c.Apply(b.Context(), typ, creation(b, typ, -1)); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		cs := make([]store.Change, batch)
+		for i := range cs {
+			cs[i] = creation(b, typ, n)
+			n++
+		}
+		_, errs := e.ApplyAll(b.Context(), cs, e.CreateAll(b.Context(), cs))
+		for _, err := range errs {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(batch*b.N)/b.Elapsed().Seconds(), "entries/s")
+}
+
+func creation(b *testing.B, typ *core.Type, n int) store.Change {
+	c, err := typ.Create(core.Draft{UID: fmt.Sprintf("%012x", n), Facets: map[string]string{
+		"name": fmt.Sprintf("user%d", n), "email": fmt.Sprintf("user%d@example.com", n), "added": "2026-11-20T08:02:40.512Z",
+		"password": "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi",
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func BenchmarkBare(b *testing.B) {
+	client := redistest.Shared(b).Client()
+	n := 0
+	for b.Loop() {
+		if err := bare(b.Context(), client, n); err != nil {
+			b.Fatal(err)
+		}
+		n += batch
+	}
+	b.ReportMetric(float64(batch*b.N)/b.Elapsed().Seconds(), "entries/s")
+}
+
+func bare(ctx context.Context, client *redis.Client, first int) error {
+	pipe := client.Pipeline()
+	for n := first; n < first+batch; n++ {
+		uid := fmt.Sprintf("%012x", n)
+		prk := "user/uid:" + uid
+		name, email := fmt.Sprintf("user%d", n), fmt.Sprintf("user%d@example.com", n)
+		pipe.HSet(ctx, prk, "~isa", "user", "~prk", prk, "~rev", "abcdefghijkl", "uid", uid, "name", name, "email", email,
+			"added", "2026-11-20T08:02:40.512Z", "password", "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi")
+		pipe.Set(ctx, "user/name:"+name+"/~prk", prk, 0)
+		pipe.Set(ctx, "user/email:"+email+"/~prk", prk, 0)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}

@@ -1,0 +1,223 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// expectedArg is where change.lua reads the version that is expected; a create expects none.
+const expectedArg = 8
+
+// adjudications is how often a change looks again at SRKs that others hold before it gives up.
+const adjudications = 20
+
+// Apply implements [store.Engine]: one short script in the usual case, or one for many callers' creates;
+// else, after it, the whole one, and that once more where an SRK is occupied.
+func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	token := store.NewToken()
+	done, unsure, err := e.applySoon(ctx, c, token)
+	switch {
+	case err != nil:
+		return store.Version{}, fmt.Errorf("changing %s: %w", c.Key, err)
+	case done:
+		return store.Version{Rev: token}, nil
+	}
+	return e.applyAny(ctx, c, token, unsure)
+}
+
+// applySoon makes a change in one of the short ways, or not at all; unsure as of applyUsual.
+func (e *Engine) applySoon(ctx context.Context, c store.Change, token string) (done, unsure bool, err error) {
+	if plain(&c) {
+		many := e.creates.Add(1) > crowd
+		defer e.creates.Add(-1)
+		if many {
+			if done, unsure, err = e.joint.apply(ctx, c, token); err != nil {
+				return false, unsure, ended(err, unsure)
+			}
+			if done || unsure {
+				return done, unsure, nil
+			}
+		}
+	}
+	if usual(c) {
+		return e.applyUsual(ctx, c, token)
+	}
+	return false, false, nil
+}
+
+// ended is the error of a context that ended while a change waited.
+func ended(err error, unsure bool) error {
+	if unsure {
+		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	}
+	return store.Fail(err)
+}
+
+// applyAny makes any change. unsure says that it may have been made already.
+func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, unsure bool) (store.Version, error) {
+	var owners []owner
+	may, looked := c.Schema.Exact, false
+	for range adjudications {
+		known, err := e.knownMembers(ctx, c.Drop)
+		if err != nil {
+			return store.Version{}, err
+		}
+		keys, args := changeArgs(c, token, may, known, owners)
+		mark := -1
+		if c.Create {
+			if mark = expectedArg; unsure {
+				args[mark] = resent
+			}
+		}
+		answer, doubt, err := e.writeMarked(ctx, changeScript, keys, args, mark)
+		if store.WrongType(err) {
+			return store.Version{}, &store.CorruptError{Key: c.Key.String(), Reason: "it, or a record that goes with it, is of another Redis type (WRONGTYPE)"}
+		}
+		if err != nil {
+			return store.Version{}, fmt.Errorf("changing %s: %w", c.Key, err)
+		}
+		reply := items(answer)
+		unsure = unsure || doubt
+		switch text(reply, 0) {
+		case "ok":
+			return store.Version{Rev: token}, nil
+		case "occupied":
+			owners = ownersOf(reply[1:])
+		case "members":
+		case "unstored":
+			// Entries may come from a first write just now, which stored the schema: look once more.
+			err := store.NoEntries(ctx, e, c.Schema.Entries)
+			if err != nil && (looked || !errors.Is(err, store.ErrSchemaMismatch)) {
+				return store.Version{}, err
+			}
+			may, looked = err == nil, true
+		default:
+			return store.Version{}, refusal(c, reply, unsure)
+		}
+	}
+	return store.Version{}, store.ErrConflict
+}
+
+// refusal makes an error of an answer that nothing was written.
+func refusal(c store.Change, reply []any, unsure bool) error {
+	what, detail := text(reply, 0), text(reply, 1)
+	if unsure && what != "duplicate" && !store.Accounts(detail, c.Version.Rev) {
+		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
+	}
+	switch what {
+	case "exists":
+		return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
+	case "absent":
+		return store.ErrNotFound
+	case "conflict":
+		return store.ErrConflict
+	case "schema":
+		return &store.MismatchError{Stored: detail}
+	case "damaged":
+		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
+	case "duplicate":
+		i, _ := reply[1].(int64)
+		return store.Duplicate(c, srkAt(c, int(i)))
+	}
+	return fmt.Errorf("changing %s: unknown answer %q", c.Key, what)
+}
+
+// An owner is an entry that an SRK of a change names, to be looked at by the next call.
+type owner struct {
+	at   int    // index of the SRK among claims and asides, from 1
+	seen string // its value
+}
+
+func ownersOf(pairs []any) []owner {
+	var owners []owner
+	for i := 0; i+1 < len(pairs); i += 2 {
+		n, _ := pairs[i].(int64)
+		seen, _ := pairs[i+1].(string)
+		owners = append(owners, owner{int(n), seen})
+	}
+	return owners
+}
+
+func srkAt(c store.Change, i int) recordkey.Key {
+	if i <= len(c.Claim) {
+		return c.Claim[i-1]
+	}
+	return c.Aside[i-1-len(c.Claim)]
+}
+
+// knownMembers reads the members of indexed sets that go with the entry, so that the script can
+// declare the index sets that hold it.
+func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) ([][]string, error) {
+	known := make([][]string, len(drop))
+	for i, d := range drop {
+		if !d.Indexed {
+			continue
+		}
+		members, err := e.client.SMembers(ctx, d.Key.String()).Result()
+		if store.WrongType(err) {
+			continue
+		}
+		if err != nil {
+			return nil, store.Fail(err)
+		}
+		known[i] = members
+	}
+	return known, nil
+}
+
+// changeArgs lays a change out as change.lua reads it.
+func changeArgs(c store.Change, token string, may bool, known [][]string, owners []owner) (keys, args []string) {
+	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String()}
+	args = guardArgs(c.Key, c.Schema, token, may)
+	args = append(args, verb(c), c.Version.Rev)
+	for _, n := range []int{
+		len(c.Claim), len(c.Aside), len(c.Release), len(c.Index), len(c.Unindex),
+		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(owners),
+	} {
+		args = append(args, strconv.Itoa(n))
+	}
+	args = append(args, strconv.Itoa(2*len(c.Set)))
+	for _, f := range c.Set {
+		args = append(args, f.Field, f.Wire)
+	}
+	args = appendList(args, c.Unset)
+	rankKeys, ranks := rankLists(c.Rank)
+	unrankKeys, unranks := rankLists(c.Unrank)
+	args = appendList(appendList(args, ranks), unranks)
+	for _, ks := range [][]recordkey.Key{c.Claim, c.Aside, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
+		keys = appendKeys(keys, ks)
+	}
+	for _, m := range c.Add {
+		args = append(appendList(args, m.Values), flag(len(m.Index) > 0), putting(m.Kind), flag(c.Replaces(m)))
+		keys = appendKeys(append(keys, m.Key.String()), m.Index)
+	}
+	for i, d := range c.Drop {
+		members, index := memberIndexes(d, known[i])
+		keys = appendKeys(append(keys, d.Key.String()), index)
+		args = appendList(append(args, flag(d.Indexed)), members)
+	}
+	ns := c.Key.Namespace().String()
+	for _, o := range owners {
+		srk := srkAt(c, o.at)
+		keys = append(keys, ns+store.Owner(o.seen))
+		args = append(args, strconv.Itoa(o.at), o.seen, srk.Field(), srk.Value())
+	}
+	return keys, args
+}
+
+func verb(c store.Change) string {
+	switch {
+	case c.Delete:
+		return "delete"
+	case c.Create:
+		return "create"
+	case c.Mend:
+		return "mend"
+	}
+	return "update"
+}

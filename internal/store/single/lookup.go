@@ -1,0 +1,193 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Find implements [store.Engine]: one round trip for all lookups.
+func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	if len(lookups) == 0 {
+		return nil, nil
+	}
+	if e.plain.Load() {
+		return e.FindPlain(ctx, lookups)
+	}
+	if len(lookups) == 1 {
+		return e.findOne(ctx, lookups[0])
+	}
+	cmds, err := e.pipeline(ctx, lookups)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]store.Found, len(lookups))
+	for i, l := range lookups {
+		switch cmd := cmds[i].(type) {
+		case *redis.MapStringStringCmd:
+			found[i] = store.FoundAt(l.PRK, cmd.Val(), cmd.Err())
+		case *redis.Cmd:
+			found[i], err = e.behind(ctx, l, cmd)
+		}
+		if err == nil {
+			err = unreadable(found[i].Err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// unreadable passes on what concerns the store and not one entry.
+func unreadable(err error) error {
+	if err == nil || store.IsEntryError(err) {
+		return nil
+	}
+	return err
+}
+
+// pipeline sends every lookup at once. An error of one command stands in that command.
+func (e *Engine) pipeline(ctx context.Context, lookups []store.Lookup) ([]redis.Cmder, error) {
+	pipe := e.client.Pipeline()
+	for _, l := range lookups {
+		if l.PRK.IsValid() {
+			pipe.HGetAll(ctx, l.PRK.String())
+		} else {
+			pipe.Do(ctx, evalArgs("evalsha", lookupScript.sha, keysOf(l.SRKs), prefixOf(l))...)
+		}
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !store.IsAnswer(err) {
+		return nil, store.Fail(err)
+	}
+	return cmds, nil
+}
+
+// behind reads what the lookup script answered, running it again where the server did not have it.
+func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (store.Found, error) {
+	if cmd.Err() != nil {
+		found, err := e.findOne(ctx, l)
+		if err != nil {
+			return store.Found{}, err
+		}
+		return found[0], nil
+	}
+	reply, err := cmd.Slice()
+	if err != nil {
+		return store.Found{}, store.Fail(err)
+	}
+	return store.Believe(l, candidates(l, reply)), nil
+}
+
+// findOne answers one lookup: a plain command for a PRK, else a script.
+func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, error) {
+	var found store.Found
+	var err error
+	switch {
+	case l.PRK.IsValid():
+		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
+		if err = e.flow.process(ctx, cmd); err == nil {
+			return []store.Found{store.FoundAt(l.PRK, cmd.Val(), nil)}, nil
+		}
+		found = store.FoundAt(l.PRK, nil, err)
+		err = unreadable(found.Err)
+	case len(l.SRKs) == 1:
+		found, err = e.behindOne(ctx, l)
+	default:
+		found, err = e.behindSeveral(ctx, l)
+	}
+	if undeclared(err) {
+		e.plain.Store(true)
+		return e.FindPlain(ctx, []store.Lookup{l})
+	}
+	return []store.Found{found}, err
+}
+
+// ownerField is under which the script for one SRK gives what it names, among the entry's fields.
+const ownerField = "~srv"
+
+// behindOne follows one SRK. The reply is read into the map that the record keeps.
+func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, error) {
+	srk, prefix := l.SRKs[0].String(), l.SRKs[0].Namespace().String()
+	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.sha, 1, srk, prefix)
+	err := e.flow.process(ctx, cmd)
+	if noScript(err) {
+		cmd = redis.NewMapStringStringCmd(ctx, "eval", followScript.source, 1, srk, prefix)
+		err = e.flow.process(ctx, cmd)
+	}
+	switch {
+	case errors.Is(err, redis.Nil):
+		return store.Found{Err: store.ErrNotFound}, nil
+	case store.WrongType(err):
+		return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Problem: err.Error()}}), nil
+	case err != nil:
+		return store.Found{}, store.Fail(err)
+	}
+	fields := cmd.Val()
+	owner := fields[ownerField]
+	delete(fields, ownerField)
+	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
+}
+
+func (e *Engine) behindSeveral(ctx context.Context, l store.Lookup) (store.Found, error) {
+	cmd, err := e.ask(ctx, lookupScript, keysOf(l.SRKs), prefixOf(l))
+	if err != nil {
+		return store.Found{}, store.Fail(err)
+	}
+	reply, err := cmd.Slice()
+	if err != nil {
+		return store.Found{}, store.Fail(err)
+	}
+	return store.Believe(l, candidates(l, reply)), nil
+}
+
+// undeclared knows the answers of servers that forbid scripts the keys that they do not declare.
+func undeclared(err error) bool {
+	if err == nil || !store.IsAnswer(err) {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	for _, word := range []string{"undeclared", "non declared", "not declared", "non local", "non-local"} {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates makes of the script's reply what each SRK led to.
+func candidates(l store.Lookup, reply []any) []store.Candidate {
+	cs := make([]store.Candidate, 0, len(reply))
+	for i, item := range reply {
+		flat, _ := item.([]any)
+		if len(flat) == 0 || i >= len(l.SRKs) {
+			continue
+		}
+		c := store.Candidate{SRK: l.SRKs[i], Owner: text(flat, 0)}
+		if c.Owner == "" {
+			c.Problem = text(flat, 1)
+		} else {
+			c.Fields = fieldsOf(flat[1:])
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+func fieldsOf(flat []any) map[string]string {
+	fields := make(map[string]string, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[text(flat, i)] = text(flat, i+1)
+	}
+	return fields
+}
+
+func keysOf(ks []recordkey.Key) []string { return appendKeys(make([]string, 0, len(ks)), ks) }
+
+func prefixOf(l store.Lookup) []string { return []string{l.SRKs[0].Namespace().String()} }

@@ -1,0 +1,83 @@
+package single
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+var (
+	//go:embed scripts/align.lua
+	alignLua string
+	//go:embed scripts/sweep.lua
+	sweepLua string
+	//go:embed scripts/restate.lua
+	restateLua string
+)
+
+var (
+	alignScript   = newScript(alignLua)
+	sweepScript   = newScript(sweepLua)
+	restateScript = newScript(restateLua)
+)
+
+// yes runs a script that may arrive twice, and says whether it answered 1.
+func (e *Engine) yes(ctx context.Context, s script, keys []string, args ...string) (bool, error) {
+	var err error
+	for attempt := range attempts {
+		var cmd *redis.Cmd
+		if cmd, err = e.do(ctx, s, keys, args); err == nil {
+			return cmd.Val() == int64(1), nil
+		}
+		if !e.passing(err) || ctx.Err() != nil || pause(ctx, firstWait<<attempt) != nil {
+			break
+		}
+	}
+	return false, store.Fail(err)
+}
+
+// Align implements [store.Mender]: one script.
+func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
+	keys := []string{m.Index.String(), m.Entry.String()}
+	if !m.Entry.IsValid() {
+		keys[1] = keys[0] // which is no entry
+	}
+	value := m.Facet.Wire
+	if m.Set.IsValid() {
+		keys, value = append(keys, m.Set.String()), m.Value
+	}
+	return e.yes(ctx, alignScript, keys, m.Member, m.Facet.Field, value)
+}
+
+// Sweep implements [store.Mender]: one script on one key.
+func (e *Engine) Sweep(ctx context.Context, w store.Waste) (bool, error) {
+	return e.yes(ctx, sweepScript, []string{w.Key}, w.Kind, w.Text)
+}
+
+// Restate implements [store.Mender]: every later change of another writer compares with the new state.
+func (e *Engine) Restate(ctx context.Context, g store.Guard, seen string, state []store.Facet) (bool, error) {
+	if err := e.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
+		return false, store.Fail(err)
+	}
+	args := []string{seen}
+	for _, f := range state {
+		args = append(args, f.Field, f.Wire)
+	}
+	return e.yes(ctx, restateScript, []string{g.Key.String()}, args...)
+}
+
+// Settle implements [store.Mender]: every change compares.
+func (e *Engine) Settle(context.Context) error { return nil }
+
+// Copy implements [store.Mender]: one command of the server's.
+func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
+	n, err := e.client.Do(ctx, "copy", from, to, "replace").Int64()
+	if err != nil {
+		return false, fmt.Errorf("copying a record: %w", store.Fail(err))
+	}
+	return n == 1, nil
+}

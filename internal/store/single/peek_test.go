@@ -1,0 +1,104 @@
+package single
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// peeked is a server with one record of each kind that a Peeker tells apart.
+func peeked(t *testing.T) *Engine {
+	t.Helper()
+	c := redistest.Shared(t).Client()
+	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3"} {
+		var args []any
+		for word := range strings.SplitSeq(words, " ") {
+			args = append(args, word)
+		}
+		if err := c.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(c, Options{})
+}
+
+func TestPeek(t *testing.T) {
+	e := peeked(t)
+	keys := []string{"s", "none", "h", "set", "empty"}
+	kinds, err := e.Kinds(t.Context(), keys)
+	if want := []string{"string", "none", "hash", "set", "string"}; err != nil || !reflect.DeepEqual(kinds, want) {
+		t.Errorf("kinds %q, %v", kinds, err)
+	}
+	texts, err := e.Texts(t.Context(), keys)
+	if want := []store.Text{{Wire: "text", Is: true}, {}, {}, {}, {Is: true}}; err != nil || !reflect.DeepEqual(texts, want) {
+		t.Errorf("texts %v, %v", texts, err)
+	}
+	hashes, err := e.Hashes(t.Context(), keys[:4])
+	whole := map[string]string{"a": "1", "b": "2"}
+	if err != nil || !hashes[0].Other || hashes[1].Other || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].Other {
+		t.Errorf("hashes %v, %v", hashes, err)
+	}
+	facets, err := e.Facets(t.Context(), []store.FacetRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}})
+	if want := []store.Text{{Wire: "2", Is: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(facets, want) {
+		t.Errorf("facets %v, %v", facets, err)
+	}
+	sets, err := e.Sets(t.Context(), []string{"set", "none", "s"}, 10)
+	if err != nil || !reflect.DeepEqual(sets[0].Members, []string{"x"}) || sets[1].Other || len(sets[1].Members) != 0 || !sets[2].Other {
+		t.Errorf("sets %v, %v", sets, err)
+	}
+	messages, err := e.Messages(t.Context(), "stream", 1)
+	want := []store.Message{{ID: "1-1", Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "a", Wire: "2"}}}}
+	if err != nil || !reflect.DeepEqual(messages, want) {
+		t.Errorf("messages %v, %v", messages, err)
+	}
+	if n, err := e.Size(t.Context()); n != 5 || err != nil {
+		t.Errorf("size %d, %v", n, err)
+	}
+}
+
+// TestPeekMany goes beyond one MGET and one page of a set.
+func TestPeekMany(t *testing.T) {
+	e := peeked(t)
+	const n = 2500
+	keys := make([]string, n)
+	pipe := e.client.Pipeline()
+	for i := range n {
+		keys[i] = fmt.Sprint("k", i)
+		pipe.Set(t.Context(), keys[i], fmt.Sprint("v", i), 0)
+		pipe.SAdd(t.Context(), "large", keys[i])
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	texts, err := e.Texts(t.Context(), keys)
+	if err != nil || len(texts) != n || texts[0].Wire != "v0" || texts[n-1].Wire != "v2499" {
+		t.Errorf("%d texts, %v", len(texts), err)
+	}
+	pages, err := e.Sets(t.Context(), []string{"large"}, 100)
+	if err != nil || pages[0].Next == "" || len(pages[0].Members) > 200 {
+		t.Errorf("%d members, next %q, %v", len(pages[0].Members), pages[0].Next, err)
+	}
+}
+
+func TestPeekUnavailable(t *testing.T) {
+	e, ctx, keys := peeked(t), t.Context(), []string{"x"}
+	e.client.Close()
+	for name, peek := range map[string]func() error{
+		"size":     func() error { _, err := e.Size(ctx); return err },
+		"kinds":    func() error { _, err := e.Kinds(ctx, keys); return err },
+		"texts":    func() error { _, err := e.Texts(ctx, keys); return err },
+		"facets":   func() error { _, err := e.Facets(ctx, []store.FacetRead{{Key: "x"}}); return err },
+		"hashes":   func() error { _, err := e.Hashes(ctx, keys); return err },
+		"sets":     func() error { _, err := e.Sets(ctx, keys, 1); return err },
+		"messages": func() error { _, err := e.Messages(ctx, "x", 1); return err },
+	} {
+		if err := peek(); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+	}
+}

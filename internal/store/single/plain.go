@@ -1,0 +1,109 @@
+package single
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// FindPlain answers lookups with two rounds of plain commands: SRKs, then the entries that they name.
+// That is for servers on which the lookup script may not touch the entry, and for clusters.
+func (e *Engine) FindPlain(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	found, err := e.findPlain(ctx, lookups)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range lookups {
+		// A value may just move between two fields: read once more.
+		if len(l.SRKs) > 1 && !l.All && errors.Is(found[i].Err, store.ErrNotFound) {
+			again, err := e.findPlain(ctx, lookups[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			found[i] = again[0]
+		}
+	}
+	return found, nil
+}
+
+// A plainLookup is a lookup on its way: what its SRKs held, and the entries behind them.
+type plainLookup struct {
+	store.Lookup
+	entry   *redis.MapStringStringCmd
+	srvs    []*redis.StringCmd
+	entries []*redis.MapStringStringCmd
+}
+
+func (e *Engine) findPlain(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	ways := make([]plainLookup, len(lookups))
+	pipe := e.client.Pipeline()
+	for i, l := range lookups {
+		ways[i] = plainLookup{Lookup: l}
+		ways[i].readFirst(ctx, pipe)
+	}
+	if err := run(ctx, pipe); err != nil {
+		return nil, err
+	}
+	pipe = e.client.Pipeline()
+	for i := range ways {
+		ways[i].readEntries(ctx, pipe)
+	}
+	if err := run(ctx, pipe); err != nil {
+		return nil, err
+	}
+	found := make([]store.Found, len(ways))
+	for i := range ways {
+		found[i] = ways[i].found()
+		if err := unreadable(found[i].Err); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (w *plainLookup) readFirst(ctx context.Context, pipe redis.Pipeliner) {
+	if w.PRK.IsValid() {
+		w.entry = pipe.HGetAll(ctx, w.PRK.String())
+		return
+	}
+	for _, k := range w.SRKs {
+		w.srvs = append(w.srvs, pipe.Get(ctx, k.String()))
+	}
+}
+
+func (w *plainLookup) readEntries(ctx context.Context, pipe redis.Pipeliner) {
+	w.entries = make([]*redis.MapStringStringCmd, len(w.srvs))
+	for i, cmd := range w.srvs {
+		if owner := store.Owner(cmd.Val()); owner != "" {
+			w.entries[i] = pipe.HGetAll(ctx, w.SRKs[i].Namespace().String()+owner)
+		}
+	}
+}
+
+func (w *plainLookup) found() store.Found {
+	if w.entry != nil {
+		return store.FoundAt(w.PRK, w.entry.Val(), w.entry.Err())
+	}
+	var cs []store.Candidate
+	for i, cmd := range w.srvs {
+		c := store.Candidate{SRK: w.SRKs[i], Owner: store.Owner(cmd.Val())}
+		switch {
+		case cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil):
+			if !store.IsAnswer(cmd.Err()) {
+				return store.Found{Err: store.Fail(cmd.Err())}
+			}
+			c.Owner, c.Problem = "", cmd.Err().Error()
+		case w.entries[i] == nil:
+			continue
+		case w.entries[i].Err() != nil:
+			c.Owner, c.Problem = "", w.entries[i].Err().Error()
+		default:
+			c.Fields = w.entries[i].Val()
+		}
+		cs = append(cs, c)
+	}
+	return store.Believe(w.Lookup, cs)
+}

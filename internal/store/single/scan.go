@@ -1,0 +1,129 @@
+package single
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Scan implements [store.Engine].
+func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
+	at, err := cursorOf(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	glob := pattern
+	if e.options.Match {
+		glob = ""
+	}
+	keys, next, err := e.client.Scan(ctx, at, glob, int64(count)).Result()
+	if e.options.Match {
+		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(pattern, k) })
+	}
+	return keys, cursorText(next), store.Fail(err)
+}
+
+// ScanIndex implements [store.Engine]. The embedded server's cursors count members: one that leaves
+// the set would make another be missed, so a set is read there at once.
+func (e *Engine) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
+	at, err := cursorOf(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	var prks []string
+	next := uint64(0)
+	if e.options.Match {
+		prks, err = e.client.SMembers(ctx, index.String()).Result()
+	} else {
+		prks, next, err = e.client.SScan(ctx, index.String(), at, "", int64(count)).Result()
+	}
+	if store.WrongType(err) {
+		return nil, "", &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
+	}
+	return prks, cursorText(next), store.Fail(err)
+}
+
+func cursorOf(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	at, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, store.ErrCursor
+	}
+	return at, nil
+}
+
+func cursorText(at uint64) string {
+	if at == 0 {
+		return ""
+	}
+	return strconv.FormatUint(at, 10)
+}
+
+// Sizes implements [store.Engine].
+func (e *Engine) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
+	pipe := e.client.Pipeline()
+	cmds := make([]*redis.IntCmd, len(indexes))
+	for i, k := range indexes {
+		cmds[i] = pipe.SCard(ctx, k.String())
+	}
+	if err := run(ctx, pipe); err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, len(cmds))
+	for i, cmd := range cmds {
+		if cmd.Err() != nil {
+			return nil, &store.CorruptError{Key: indexes[i].String(), Reason: cmd.Err().Error()}
+		}
+		sizes[i] = cmd.Val()
+	}
+	return sizes, nil
+}
+
+// Holds implements [store.Engine].
+func (e *Engine) Holds(ctx context.Context, members []store.Member) ([]bool, error) {
+	return holds(ctx, e.client.Pipeline(), members)
+}
+
+// HoldsAtOnce implements [store.Engine] by a transaction.
+func (e *Engine) HoldsAtOnce(ctx context.Context, members []store.Member) ([]bool, error) {
+	return holds(ctx, e.client.TxPipeline(), members)
+}
+
+func holds(ctx context.Context, pipe redis.Pipeliner, members []store.Member) ([]bool, error) {
+	cmds := make([]*redis.BoolCmd, len(members))
+	for i, m := range members {
+		cmds[i] = pipe.SIsMember(ctx, m.Set.String(), m.Value)
+	}
+	if err := run(ctx, pipe); err != nil {
+		return nil, err
+	}
+	has := make([]bool, len(cmds))
+	for i, cmd := range cmds {
+		has[i] = cmd.Val() // false for a record of another type
+	}
+	return has, nil
+}
+
+// run sends a pipeline whose commands are judged one by one.
+func run(ctx context.Context, pipe redis.Pipeliner) error {
+	if pipe.Len() == 0 {
+		return nil
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !store.IsAnswer(err) {
+		return store.Fail(err)
+	}
+	for _, cmd := range cmds {
+		if store.Refused(cmd.Err()) {
+			return store.Fail(cmd.Err())
+		}
+	}
+	return nil
+}

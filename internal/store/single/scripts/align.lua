@@ -1,0 +1,23 @@
+-- align: puts an entry into an index set or takes it out, as what the entry holds demands (I5).
+--
+-- KEYS[1]  the index set  KEYS[2]  the entry      KEYS[3]  the tertiary set that must have the value, if any
+-- ARGV[1]  what stands for the entry there
+-- ARGV[2]  field          ARGV[3]  what the field must hold, or the value that the set must have
+-- Reply: 1 if it is in the index now, else 0
+local kind = redis.call('TYPE', KEYS[1]).ok
+local due = false
+local head = redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])
+if not head.err and head[1] and head[1] ~= '' then
+  if KEYS[3] then
+    due = redis.pcall('SISMEMBER', KEYS[3], ARGV[3]) == 1
+  else
+    due = head[2] == ARGV[3]
+  end
+end
+if not due then
+  if kind == 'set' then redis.call('SREM', KEYS[1], ARGV[1]) end
+  return 0
+end
+if kind ~= 'set' and kind ~= 'none' then redis.call('UNLINK', KEYS[1]) end
+redis.call('SADD', KEYS[1], ARGV[1])
+return 1

@@ -1,0 +1,181 @@
+-- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
+--
+-- KEYS  as in guard, then in this order, as many as ARGV counts: SRKs to claim, SRKs aside, SRKs to
+--       release, index sets to join, index sets to leave, ordered indexes to rank in, ordered indexes
+--       to leave, tertiary records to fill followed each by its
+--       members' index sets, containers to drop followed each by its known members' index sets,
+--       and last the entries (owners) that an earlier call was told of.
+-- ARGV  as in guard, then
+--   [8]  create | update | mend | delete       [9] expected ~rev; of a create "again" if it may have run before
+--   [10..19]  how many: claims, asides, releases, joins, leaves, ranks, unranks, fills, drops, owners
+--   then counted lists, each a number and its items: facets to set (field, value, …), fields to unset,
+--   members of ordered indexes to add, and to remove, one for each such index,
+--   each fill's members, "1" if indexed, the command that puts them in and "1" if what is there goes first,
+--   each drop's "1" if indexed and its known members,
+--   each owner's (index of the SRK among claims and asides, what was seen there, field, canonical value).
+--
+-- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
+--      | {"unstored"} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
+
+local at = 19
+local function take()
+  at = at + 1
+  return ARGV[at]
+end
+local function list()
+  local n, out = tonumber(take()), {}
+  for i = 1, n do out[i] = take() end
+  return out
+end
+local count = {}
+for i = 10, 19 do count[i] = tonumber(ARGV[i]) end
+local nclaim, naside, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, nowner =
+  unpack(count, 10, 19)
+local verb, expected = ARGV[8], ARGV[9]
+
+if remembered() then return {'ok'} end
+local tombstone = false -- of a delete, or of a fence, which has no ~rev
+local function has_facets()
+  for _, field in ipairs(redis.call('HKEYS', entry)) do
+    if string.sub(field, 1, 1) ~= '~' then return true end
+    tombstone = true
+  end
+end
+if verb == 'create' then
+  if live then return {'exists', past} end
+  -- Sent again, and the tombstone may have forgotten the token: the entry may have come and gone (I7).
+  if expected == 'again' and #past >= 48 then return {'conflict', past} end
+  if has_facets() then return {'damaged'} end
+else
+  if not live and not (verb == 'mend' and has_facets()) then return {'absent', past} end
+  if rev ~= expected then return {'conflict', past} end
+end
+local refused = refused_by_schema()
+if refused then return refused end
+
+local set, unset, ranks, unranks = list(), list(), list(), list()
+local k = 3
+local nsrk = nclaim + naside
+local function owner_of(srv) return (string.match(srv, '^([^ ]*)')) end
+
+-- SRKs that are taken: by whom was looked up by an earlier call, which declared those entries.
+local srv = {}
+for i = 1, nsrk do
+  local v = redis.pcall('GET', KEYS[k + i])
+  if failed(v) then return redis.error_reply(v.err) end
+  if v and owner_of(v) ~= prk then srv[i] = v end
+end
+local releasing = {}
+for i = 1, nrelease do
+  local v = redis.pcall('GET', KEYS[k + nsrk + i])
+  if failed(v) then return redis.error_reply(v.err) end
+  releasing[i] = v and owner_of(v) == prk
+end
+k = k + nsrk + nrelease
+local join, leave = k, k + njoin
+for i = 1, njoin + nleave do
+  local n = redis.pcall('SCARD', KEYS[k + i])
+  if failed(n) then return redis.error_reply(n.err) end
+end
+k = k + njoin + nleave
+local rank, unrank = k, k + nrank
+for i = 1, nrank + nunrank do
+  local n = redis.pcall('ZCARD', KEYS[k + i])
+  if failed(n) then return redis.error_reply(n.err) end
+end
+k = k + nrank + nunrank
+
+-- What is born with the entry, and what goes with it.
+local fills, drops = {}, {}
+for i = 1, nfill do
+  local members = list()
+  local indexed, command, fresh = take() == '1', take(), take() == '1'
+  fills[i] = {key = KEYS[k + 1], members = members, index = k + 1, indexed = indexed, command = command, fresh = fresh}
+  local last = k + 1 + (indexed and #members or 0)
+  for j = k + (fresh and 2 or 1), last do
+    local n = redis.pcall('SCARD', KEYS[j])
+    if failed(n) then return redis.error_reply(n.err) end
+  end
+  k = last
+end
+for i = 1, ndrop do
+  local indexed, known, index = take() == '1', list(), {}
+  local key = KEYS[k + 1]
+  for j, member in ipairs(known) do index[member] = KEYS[k + 1 + j] end
+  if indexed then
+    local members = redis.pcall('SMEMBERS', key)
+    if failed(members) then members = {} end -- another Redis type: it goes, too
+    for _, member in ipairs(members) do
+      if not index[member] then return {'members'} end
+    end
+  end
+  drops[i] = {key = key, first = k + 2, last = k + 1 + #known}
+  for j = k + 2, k + 1 + #known do
+    local n = redis.pcall('SCARD', KEYS[j])
+    if failed(n) then return redis.error_reply(n.err) end
+  end
+  k = k + 1 + #known
+end
+
+-- I2: an SRK that names another entry is believed only after a look at that entry.
+local stale = {}
+for i = 1, nowner do
+  local n, seen, field, value = tonumber(take()), take(), take(), take()
+  if srv[n] == seen then
+    local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field)
+    if not failed(q) and q[1] == ARGV[7] and (q[2] or q[3]) == value then return {'duplicate', n} end
+    srv[n] = nil
+    if n > nclaim then stale[#stale + 1] = n end
+  end
+end
+local occupied = {'occupied'}
+for i = 1, nsrk do
+  if srv[i] then
+    occupied[#occupied + 1] = i
+    occupied[#occupied + 1] = srv[i]
+  end
+end
+if #occupied > 1 then return occupied end
+
+-- From here on only writes, and the first of them is the one that a refusing server refuses.
+refused = store_schema()
+if refused then return refused end
+local remember = token .. string.sub(past, 1, 36)
+if verb == 'delete' then
+  local gone = redis.pcall('UNLINK', entry)
+  if failed(gone) then return redis.error_reply(gone.err) end
+  redis.call('HSET', entry, '~rev', remember)
+  redis.call('EXPIRE', entry, 600)
+else
+  set[#set + 1] = '~rev'
+  set[#set + 1] = remember
+  refused = in_pieces('HSET', entry, set)
+  if refused then return refused end
+  if head[3] then unset[#unset + 1] = '~fence' end
+  in_pieces('HDEL', entry, unset)
+  if tombstone then
+    redis.call('HDEL', entry, '~dying', '~since')
+    redis.call('PERSIST', entry)
+  end
+end
+for i = 1, nclaim do redis.call('SET', KEYS[3 + i], prk) end
+for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[3 + n]) end
+for i = 1, nrelease do
+  if releasing[i] then redis.call('UNLINK', KEYS[3 + nsrk + i]) end
+end
+for i = 1, njoin do redis.call('SADD', KEYS[join + i], prk) end
+for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
+for i = 1, nunrank do redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
+for i = 1, nrank do redis.call('ZADD', KEYS[rank + i], '0', ranks[i]) end
+for _, d in ipairs(drops) do
+  for j = d.first, d.last do redis.call('SREM', KEYS[j], prk) end
+  redis.call('UNLINK', d.key)
+end
+for _, f in ipairs(fills) do
+  if f.fresh then redis.call('UNLINK', f.key) end
+  in_pieces(f.command, f.key, f.members)
+  if f.indexed then
+    for j = 1, #f.members do redis.call('SADD', KEYS[f.index + j], prk) end
+  end
+end
+return {'ok'}

@@ -1,0 +1,12 @@
+-- create: the usual case of change.lua, an entry where nothing is yet, in as few commands as can be
+-- (I1, I2, I7). Whatever is unusual is left to change.lua, which knows the token if this was done.
+--
+-- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs aside
+-- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4..]  field, value, …
+-- Reply: 1 if it is done, 0 if nothing was done
+if redis.pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
+if redis.call('EXISTS', KEYS[1], unpack(KEYS, 3)) ~= 0 then return 0 end
+local first = redis.pcall('HSET', KEYS[1], unpack(ARGV, 4))
+if type(first) == 'table' then return redis.error_reply(first.err) end
+for i = 3, 2 + ARGV[3] do redis.call('SET', KEYS[i], ARGV[2]) end
+return 1

@@ -1,0 +1,76 @@
+-- creates: makes many entries, if none of the records that they need is there yet (I1, I2, I7).
+--
+-- It is the short way for entries among strangers. Whatever else is the case, nothing is written, and
+-- each of them goes through the script change, which looks closer. Entries of one shape have the same
+-- fields and as many records, so that names and numbers are sent once for all of them.
+--
+-- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
+--          same values under other fields and the tertiary records that are born with it; then the index
+--          sets to join, and last the ordered indexes.
+-- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
+--          index sets, ordered indexes. Of each shape, how many: entries, and of each entry SRKs, asides,
+--          tertiary records and facets; the fields; then of each entry the values of the facets, the token and
+--          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
+--          index the places. Members, PRKs and places are lists: a number and the items.
+-- Reply: {"ok"} | {"other"}
+
+local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
+
+local fingerprint = redis.pcall('HGET', KEYS[1], 'fingerprint')
+if fingerprint ~= ARGV[1] then return {'other'} end
+local nshape, nabsent, njoin, nrank = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+for i = 2, nabsent + 1, 2000 do
+  if redis.call('EXISTS', unpack(KEYS, i, math.min(i + 1999, nabsent + 1))) ~= 0 then return {'other'} end
+end
+local join, rank = nabsent + 1, nabsent + 1 + njoin
+for i = 1, njoin do
+  if failed(redis.pcall('SCARD', KEYS[join + i])) then return {'other'} end
+end
+for i = 1, nrank do
+  if failed(redis.pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
+end
+
+local at, k, srks = 7, 1, {}
+-- list sends a command with the next list.
+local function list(command, key)
+  local first, last = at + 2, at + 1 + ARGV[at + 1]
+  at = last
+  for i = first, last, 2000 do redis.call(command, key, unpack(ARGV, i, math.min(i + 1999, last))) end
+end
+
+local relative, wrote = ARGV[3] + 1, false
+for s = 1, nshape do
+  local nentry, nclaim, naside, nfill, nfacet = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]),
+    tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+  at = at + 5
+  local facets, last = {'~isa', ARGV[2], '~prk', '', '~rev', ''}, 6 + 2 * nfacet
+  for i = 1, nfacet do facets[5 + 2 * i] = ARGV[at + i] end
+  at = at + nfacet
+  for e = 1, nentry do
+    local entry = KEYS[k + 1]
+    local prk = string.sub(entry, relative)
+    for i = 1, nfacet do facets[6 + 2 * i] = ARGV[at + i] end
+    at = at + nfacet + 1
+    facets[4], facets[6] = prk, ARGV[at]
+    for i = 1, last, 2000 do
+      local reply = redis.pcall('HSET', entry, unpack(facets, i, math.min(i + 1999, last)))
+      -- The first write is the one that a refusing server refuses.
+      if not wrote and failed(reply) then return redis.error_reply(reply.err) end
+      wrote = true
+    end
+    for i = k + 2, k + 1 + nclaim do
+      srks[#srks + 1] = KEYS[i]
+      srks[#srks + 1] = prk
+    end
+    k = k + 1 + nclaim + naside
+    for i = 1, nfill do
+      k = k + 1
+      at = at + 1
+      list(ARGV[at], KEYS[k])
+    end
+  end
+end
+for i = 1, #srks, 2000 do redis.call('MSET', unpack(srks, i, math.min(i + 1999, #srks))) end
+for i = 1, njoin do list('SADD', KEYS[join + i]) end
+for i = 1, nrank do list('ZADD', KEYS[rank + i]) end
+return {'ok'}

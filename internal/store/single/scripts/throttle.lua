@@ -1,0 +1,167 @@
+-- throttle: counts attempts to log in, exactly, however many come at once.
+--
+-- KEYS     hashes of counters: an account's, an origin's, or one of each
+-- ARGV[1]  admit | forgive | withdraw | reset
+-- ARGV[2]  now in milliseconds, or "" for the server's clock
+-- ARGV[3]  the origin's name inside an account's counters, or ""
+-- ARGV[4]  to forgive or withdraw, "1": the attempt was counted on its origin's own budget
+-- ARGV[5..13]  limits: window, strangers' free and most, a familiar origin's most, how many familiar
+--          origins and for how long, an origin's window and free, longest delay; times in milliseconds
+-- ARGV[14..]   for each key: account | origin
+--
+-- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
+-- its origin's own budget; 1 if it was counted at its origin.
+--
+-- An account:  sn su sa   failures of strangers, end of their window, when the next one may come
+--              o:NAME     when that origin last logged in; n:NAME its failures
+--              fu         end of the window of those failures
+-- An origin:   sn su sa
+
+local verb, name = ARGV[1], ARGV[3]
+local L = {}
+for i = 5, 13 do L[i - 4] = tonumber(ARGV[i]) end
+local window, sfree, smost, fmost, fcount, flife, owindow, ofree, longest = unpack(L)
+local now = tonumber(ARGV[2])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function num(h, field) return tonumber(h[field]) or 0 end
+local function text(n) return string.format('%.0f', n) end
+local function is(field, prefix) return string.sub(field, 1, 2) == prefix end
+
+local function forget_old(h)
+  if num(h, 'su') <= now then h.sn, h.su, h.sa = nil, nil, nil end
+  if num(h, 'fu') <= now then h.fu = nil end
+  for f, v in pairs(h) do
+    if is(f, 'o:') and tonumber(v) + flife <= now then h[f] = nil end
+  end
+  for f in pairs(h) do
+    if is(f, 'n:') and not (h.fu and h['o:' .. string.sub(f, 3)]) then h[f] = nil end
+  end
+end
+
+-- An origin that logged in before has a budget of its own, while it lasts.
+local function own(h)
+  return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < fmost
+end
+
+local function wait(h, kind)
+  if kind == 'account' and own(h) then return 0 end
+  if kind == 'account' and num(h, 'sn') >= smost then return num(h, 'su') - now end
+  return math.max(num(h, 'sa') - now, 0)
+end
+
+local function count(h, kind)
+  if kind == 'account' and own(h) then
+    h['n:' .. name] = text(num(h, 'n:' .. name) + 1)
+    h.fu = h.fu or text(now + window)
+    return
+  end
+  local free, span = ofree, owindow
+  if kind == 'account' then free, span = sfree, window end
+  local n = num(h, 'sn') + 1
+  h.sn, h.su = text(n), h.su or text(now + span)
+  if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), longest)) end
+end
+
+-- As if the attempt had not been made: it could not have been while there was a delay.
+local function withdraw(h, kind)
+  if kind == 'account' and ARGV[4] == '1' then
+    h['n:' .. name] = text(math.max(num(h, 'n:' .. name) - 1, 0))
+  else
+    h.sn, h.sa = text(math.max(num(h, 'sn') - 1, 0)), nil
+  end
+end
+
+-- The oldest familiar origin makes room for a new one.
+local function remember(h)
+  h['o:' .. name], h['n:' .. name] = text(now), nil
+  local n, oldest = 0, nil
+  for f, v in pairs(h) do
+    if is(f, 'o:') then
+      n = n + 1
+      local o = oldest and num(h, oldest)
+      if f ~= 'o:' .. name and (not o or tonumber(v) < o or (tonumber(v) == o and f < oldest)) then oldest = f end
+    end
+  end
+  if n > fcount then h[oldest], h['n:' .. string.sub(oldest, 3)] = nil, nil end
+end
+
+local function forgive(h, kind)
+  if kind == 'account' and name == '' then
+    h.sn = nil
+    return
+  end
+  withdraw(h, kind)
+  if kind == 'account' then remember(h) end
+end
+
+local function reset(h)
+  for f in pairs(h) do
+    if not is(f, 'o:') then h[f] = nil end
+  end
+end
+
+-- Without failures there is no window.
+local function tidy(h)
+  if num(h, 'sn') == 0 then h.sn, h.su, h.sa = nil, nil, nil end
+  local any = false
+  for f, v in pairs(h) do
+    if is(f, 'n:') and v == '0' then h[f] = nil end
+    any = any or is(f, 'n:') and v ~= '0'
+  end
+  if not any then h.fu = nil end
+end
+
+-- The first write is the one that a full server refuses: then nothing changed.
+local function write(key, h, was)
+  tidy(h)
+  local set, gone = {}, {}
+  local last = math.max(num(h, 'su'), num(h, 'fu'))
+  for f, v in pairs(h) do
+    set[#set + 1], set[#set + 2] = f, v
+    if is(f, 'o:') then last = math.max(last, tonumber(v) + flife) end
+  end
+  if #set == 0 then
+    redis.call('UNLINK', key)
+    return
+  end
+  redis.call('HSET', key, unpack(set))
+  for _, f in ipairs(was) do
+    if h[f] == nil then gone[#gone + 1] = f end
+  end
+  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  redis.call('PEXPIRE', key, text(last - now + 60000)) -- the times inside decide; this only cleans up
+end
+
+local hashes, fields, waits, kinds = {}, {}, {}, {}
+local longer, mine = 0, false
+for i, key in ipairs(KEYS) do
+  local flat = redis.pcall('HGETALL', key)
+  if flat.err then return redis.error_reply(flat.err) end
+  local h, was = {}, {}
+  for j = 1, #flat, 2 do
+    h[flat[j]] = flat[j + 1]
+    was[#was + 1] = flat[j]
+  end
+  forget_old(h)
+  hashes[i], fields[i], kinds[i] = h, was, ARGV[13 + i]
+  waits[i] = wait(h, kinds[i])
+  mine = mine or kinds[i] == 'account' and own(h)
+  longer = math.max(longer, waits[i])
+end
+if verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
+
+local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
+local at = 0
+for i, key in ipairs(KEYS) do
+  -- Its origin does not hold back an attempt that has a budget of its own, and then does not count it.
+  if verb ~= 'admit' or waits[i] == 0 then
+    act[verb](hashes[i], kinds[i])
+    write(key, hashes[i], fields[i])
+    if kinds[i] == 'origin' then at = 1 end
+  end
+end
+return {0, mine and 1 or 0, at}

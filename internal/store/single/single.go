@@ -1,0 +1,75 @@
+// Package single keeps records on one server: standalone, behind Sentinel, or embedded.
+// A change is one Lua script and one round trip; so is a lookup.
+package single
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Options of an engine.
+type Options struct {
+	// Undone says of a client's error that the command was certainly not carried out; nil: never.
+	Undone func(error) bool
+	// Doubtful says of a client's error that the command may have been carried out, although its
+	// context ended; nil: never.
+	Doubtful func(error) bool
+	// Match has the engine match SCAN's patterns itself, for a server that does it in another way
+	// than Redis.
+	Match bool
+	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
+	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
+	// Close releases what was opened for the engine; nil leaves the client open.
+	Close func() error
+}
+
+// An Engine keeps records on the one server behind a client.
+type Engine struct {
+	client  redis.UniversalClient
+	flow    *flow
+	joint   joint        // creates of many callers
+	creates atomic.Int32 // how many are under way
+	options Options
+	close   func() error
+	plain   atomic.Bool // the server forbids scripts the keys that they do not declare
+}
+
+var _ store.Engine = (*Engine)(nil)
+
+// New returns an engine over a client that speaks to one server.
+func New(client redis.UniversalClient, o Options) *Engine {
+	if o.Close == nil {
+		o.Close = func() error { return nil }
+	}
+	e := &Engine{client: client, flow: newFlow(client), options: o, close: sync.OnceValue(o.Close)}
+	e.joint.create = e.create
+	if o.Bulk != nil {
+		e.flow.alone() // a shared pipeline has no caller's context, and so belongs to no bulk
+	}
+	return e
+}
+
+// Ping implements [store.Engine].
+func (e *Engine) Ping(ctx context.Context) error { return store.Fail(e.client.Ping(ctx).Err()) }
+
+// Close implements [store.Engine]; further calls return the same.
+func (e *Engine) Close() error { return e.close() }
+
+// sent says whether the server may have run the command behind err.
+func (e *Engine) sent(err error) bool {
+	if errors.Is(err, errAbandoned) || e.options.Doubtful != nil && e.options.Doubtful(err) {
+		return true
+	}
+	return store.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
+}
+
+// passing says whether another attempt may succeed.
+func (e *Engine) passing(err error) bool {
+	return store.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
+}

@@ -1,0 +1,74 @@
+package single
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Tertiary implements [store.Engine]: one script.
+func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
+	may := op.Schema.Exact || !op.Write
+	for range 2 {
+		reply, err := e.tertiary(ctx, op, may)
+		if err != nil {
+			return store.Reply{}, fmt.Errorf("%s %s: %w", op.Command, op.Key, err)
+		}
+		switch text(reply, 0) {
+		case "ok":
+			if len(reply) == 1 {
+				return store.Reply{Nil: true}, nil
+			}
+			return store.ParseReply(reply[1])
+		case "absent":
+			return store.Reply{}, store.ErrNotFound
+		case "schema":
+			return store.Reply{}, &store.MismatchError{Stored: text(reply, 1)}
+		case "unstored":
+			if err := store.NoEntries(ctx, e, op.Schema.Entries); err != nil {
+				return store.Reply{}, err
+			}
+			may = true
+		}
+	}
+	return store.Reply{}, store.ErrConflict
+}
+
+// tertiary sends the script: again and again like every write, or only once for a command that
+// would be done twice, or as a read, which the client itself may repeat.
+func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
+	keys, args := tertiaryArgs(op, may)
+	if op.Write && !op.Once {
+		reply, _, err := e.write(ctx, tertiaryScript, keys, args)
+		return items(reply), wrongType(op, err)
+	}
+	send := e.ask
+	if op.Write {
+		send = e.do
+	}
+	cmd, err := send(ctx, tertiaryScript, keys, args)
+	switch {
+	case err != nil && op.Write && e.sent(err):
+		return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	case err != nil:
+		return nil, wrongType(op, store.Fail(err))
+	}
+	return cmd.Slice()
+}
+
+func wrongType(op store.Op, err error) error {
+	if store.WrongType(err) {
+		return &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+	}
+	return err
+}
+
+func tertiaryArgs(op store.Op, may bool) (keys, args []string) {
+	keys = []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
+	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
+	args = guardArgs(op.PRK, op.Schema, "", may)
+	args = append(args, flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
+	return keys, append(args, op.Args...)
+}

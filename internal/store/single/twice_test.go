@@ -1,0 +1,157 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A loser carries commands out and loses the answers of the first scripts that write.
+type loser struct {
+	left    int
+	between func() // after each loss
+}
+
+func (*loser) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*loser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if l.left == 0 || cmd.Name() != "eval" && cmd.Name() != "evalsha" || noScript(err) {
+			return err
+		}
+		l.left--
+		l.between()
+		err = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// A pair is a type of entries in an empty store, and an engine that loses nothing.
+type pair struct {
+	t     *testing.T
+	users *core.Type
+	plain *Engine
+}
+
+func newPair(t *testing.T, srv *redistest.Server) pair {
+	t.Helper()
+	secondary := schema.Field{Role: schema.RoleSecondary}
+	c, err := core.New(nil, schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fold: schema.FoldExact, Fields: map[string]schema.Field{"name": secondary, "email": secondary},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
+	}}}, recordkey.Namespace{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, err := c.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pair{t, users, New(srv.Client(), Options{})}
+	p.make("first", "first") // so that the schema is stored
+	return p
+}
+
+func (p pair) draft(uid, name string, tags []string) store.Change {
+	p.t.Helper()
+	c, err := p.users.Create(core.Draft{UID: uid, Facets: map[string]string{"name": name}, Sets: map[string][]string{"tags": tags}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
+func (p pair) find(uid string) store.Record {
+	p.t.Helper()
+	prk, _ := p.users.PRK(uid)
+	found, err := p.plain.Find(p.t.Context(), []store.Lookup{{PRK: prk}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return found[0].Record
+}
+
+func (p pair) apply(c store.Change) {
+	p.t.Helper()
+	if _, err := p.plain.Apply(p.t.Context(), c); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p pair) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, name, nil)) }
+func (p pair) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
+
+var twice = []struct {
+	name    string
+	tags    []string // with them it is the script for every change
+	lost    int
+	between func(p pair)
+	want    error
+	holds   string // the name of the entry then
+}{
+	{name: "one answer", lost: 1, holds: "n"},
+	{name: "three answers", lost: 3, holds: "n"},
+	{name: "with tags, one answer", tags: []string{"red"}, lost: 1, holds: "n"},
+	{name: "with tags, three answers", tags: []string{"red"}, lost: 3, holds: "n"},
+	{name: "no answer ever", lost: 1000, want: store.ErrOutcomeUnknown, holds: "n"},
+	{name: "others deleted it", lost: 1, between: func(p pair) { p.remove("u") }},
+	{name: "others made it anew", lost: 1, between: func(p pair) {
+		p.remove("u")
+		p.make("u", "m")
+	}, holds: "m"},
+	{name: "others did so until it was forgotten", lost: 1, between: func(p pair) {
+		for range 3 {
+			p.remove("u")
+			p.make("u", "m")
+		}
+	}, want: store.ErrOutcomeUnknown, holds: "m"},
+	{name: "others took the name that it had", lost: 1, between: func(p pair) {
+		p.remove("u")
+		p.make("v", "n")
+	}},
+}
+
+// TestCreateArrivesTwice loses the answers to a create, which is sent again: it is made once, is no
+// duplicate of itself, and is never made again behind what others did meanwhile (I7).
+func TestCreateArrivesTwice(t *testing.T) {
+	for _, tt := range twice {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := redistest.Shared(t)
+			p, client := newPair(t, srv), srv.Client()
+			client.AddHook(&loser{left: tt.lost, between: func() {
+				if tt.between != nil {
+					tt.between(p)
+				}
+			}})
+			_, err := New(client, Options{}).Apply(t.Context(), p.draft("u", "n", tt.tags))
+			if !errors.Is(err, tt.want) || errors.Is(err, store.ErrDuplicate) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			r := p.find("u")
+			if r.Fields["name"] != tt.holds {
+				t.Errorf("the entry is %v, want the name %q", r.Fields, tt.holds)
+			}
+			if tt.between == nil && len(r.Fields[store.FieldRev]) != store.TokenLen {
+				t.Errorf("~rev %q: made more than once", r.Fields[store.FieldRev])
+			}
+			if tags, _ := client.SMembers(t.Context(), "user/uid:u/tags").Result(); len(tags) != len(tt.tags) {
+				t.Errorf("tags %q, want %q", tags, tt.tags)
+			}
+		})
+	}
+}

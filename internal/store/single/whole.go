@@ -1,0 +1,80 @@
+package single
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+//go:embed scripts/whole.lua
+var wholeLua string
+
+var wholeScript = newScript(wholeLua)
+
+// Wholes implements [store.Engine]: one script an entry, all in one round trip.
+func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
+	pipe := e.client.Pipeline()
+	cmds := make([]*redis.Cmd, len(reads))
+	for i, r := range reads {
+		cmds[i] = pipe.Do(ctx, evalArgs("evalsha", wholeScript.sha, wholeKeys(r), r.Kind)...)
+	}
+	if err := run(ctx, pipe); err != nil {
+		return nil, err
+	}
+	wholes := make([]store.Whole, len(reads))
+	for i, cmd := range cmds {
+		if noScript(cmd.Err()) {
+			cmd = e.client.Do(ctx, evalArgs("eval", wholeScript.source, wholeKeys(reads[i]), reads[i].Kind)...)
+		}
+		wholes[i] = wholeOf(reads[i], cmd)
+		if err := unreadable(wholes[i].Err); err != nil {
+			return nil, err
+		}
+	}
+	return wholes, nil
+}
+
+func wholeKeys(r store.WholeRead) []string { return appendKeys([]string{r.PRK.String()}, r.Keys) }
+
+func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
+	reply, err := cmd.Slice()
+	if err != nil || len(reply) == 0 {
+		return store.Whole{Found: store.FoundAt(r.PRK, nil, err)}
+	}
+	fields := map[string]string{}
+	flat := listed(reply[0])
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[flat[i]] = flat[i+1]
+	}
+	w := store.Whole{Found: store.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
+	for i, part := range reply[1:] {
+		pair, _ := part.([]any)
+		if len(pair) == 2 {
+			w.Parts[i] = store.Part{Kind: text(pair, 0), Values: listed(pair[1])}
+			if w.Parts[i].Kind == "zset" {
+				swap(w.Parts[i].Values)
+			}
+		}
+	}
+	return w
+}
+
+// listed are the texts of a list in a reply.
+func listed(reply any) []string {
+	list, _ := reply.([]any)
+	all := make([]string, len(list))
+	for i := range list {
+		all[i] = text(list, i)
+	}
+	return all
+}
+
+// swap puts each score before its member.
+func swap(pairs []string) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		pairs[i], pairs[i+1] = pairs[i+1], pairs[i]
+	}
+}

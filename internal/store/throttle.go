@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A Throttler counts attempts to log in, and keeps what lives for a short time. It is the part of an
+// Engine that Login uses besides Find.
+type Throttler interface {
+	// Admit counts an attempt as a failure, until Forgive says that it was none, or returns how long
+	// to wait before the next one. It is exact: of attempts at the same time, no more are admitted
+	// than the limits say.
+	Admit(ctx context.Context, a Attempt) (Admission, error)
+	// Forgive takes a failure back that was a success, and remembers its origin.
+	Forgive(ctx context.Context, a Attempt, as Admission) error
+	// Withdraw takes an admission back whose attempt was not made.
+	Withdraw(ctx context.Context, a Attempt, as Admission) error
+	// Reset forgets the failures of an account. Its familiar origins stay.
+	Reset(ctx context.Context, a Attempt) error
+	// Take returns a short-lived string and removes it; "" where there is none.
+	Take(ctx context.Context, key recordkey.Key) (string, error)
+	// Keep stores a short-lived string.
+	Keep(ctx context.Context, key recordkey.Key, value string, life time.Duration) error
+	// Secret returns the random text at key, and makes it where there is none.
+	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
+}
+
+// An Attempt names the counters of one attempt to log in.
+type Attempt struct {
+	Account recordkey.Key // counters of one account, or of one identifier that nobody has
+	Origin  recordkey.Key // counters of one origin; the zero key: the origin is not known
+	Name    string        // the origin's name inside the account's counters
+	Now     time.Time     // zero: the server's clock
+}
+
+// An Admission says how an attempt was counted.
+type Admission struct {
+	Wait time.Duration // until the next attempt; zero: this one is admitted
+	Own  bool          // on the own budget of an origin that logged in before, not on that of strangers
+	At   bool          // at its origin, too
+}
+
+// Parts are the attempt's counters, each as an attempt of its own: on a cluster they lie in two slots.
+// The origin's is the zero Attempt where the origin is not known.
+func (a Attempt) Parts() (account, origin Attempt) {
+	account, origin = a, Attempt{}
+	account.Origin = recordkey.Key{}
+	if a.Origin.IsValid() {
+		origin = Attempt{Origin: a.Origin, Name: a.Name, Now: a.Now}
+	}
+	return account, origin
+}
+
+// Limits of throttling. Failures are counted in a window that begins with the first of them. Each of
+// an account's familiar origins, those that logged in before, has a budget of its own, which nobody
+// else can use up; whatever goes beyond it counts among the failures of strangers. So strangers
+// cannot lock the owner out, and between two good logins an account stands no more than
+// StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
+const (
+	ThrottleWindow  = 24 * time.Hour
+	StrangerFree    = 10 // failures before delays begin, which double from a second
+	StrangerMost    = 60 // failures in a window
+	FamiliarMost    = 8  // failures of one familiar origin in a window
+	FamiliarOrigins = 5  // how many are remembered, the latest
+	FamiliarLife    = 90 * 24 * time.Hour
+	OriginWindow    = time.Hour
+	OriginFree      = 30 // failures of one origin, over all accounts, before delays begin
+	LongestDelay    = 15 * time.Minute
+)

@@ -1,0 +1,197 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/single"
+)
+
+// guess lets somebody fail at an account until nothing is admitted before end, and says how often he
+// was admitted. He comes from all origins at once, and keeps to the waits.
+func (b *bench) guess(account string, end time.Time, origins ...string) (admitted int) {
+	b.t.Helper()
+	for b.now.Before(end) {
+		wait := time.Duration(0)
+		for _, o := range origins {
+			as := b.admit(account, o)
+			if as.Wait == 0 {
+				admitted++
+			} else if wait == 0 || as.Wait < wait {
+				wait = as.Wait
+			}
+		}
+		b.now = b.now.Add(wait)
+	}
+	return admitted
+}
+
+// TestNoMoreThanAHundredFailures: not even somebody who has every origin of the owner's gets more.
+func TestNoMoreThanAHundredFailures(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "hundred")
+		homes := []string{"home", "work", "phone", "train", "cafe"}
+		for _, o := range homes {
+			b.succeed("alice", o)
+		}
+		if got := b.guess("alice", b.now.Add(store.ThrottleWindow), append(homes, "", "evil")...); got != 100 {
+			t.Errorf("%d failures were admitted in a window, want 100", got)
+		}
+	})
+}
+
+// TestDelaysGrow shows the waits of somebody who does not stop.
+func TestDelaysGrow(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "delays")
+		var got []string
+		for len(got) < 61 {
+			if as := b.admit("alice", ""); as.Wait > 0 {
+				got[len(got)-1] = as.Wait.String()
+				b.now = b.now.Add(as.Wait)
+			} else {
+				got = append(got, "0")
+			}
+		}
+		want := strings.Fields("0 0 0 0 0 0 0 0 0 1s 2s 4s 8s 16s 32s 1m4s 2m8s 4m16s 8m32s")
+		for len(want) < 59 {
+			want = append(want, "15m0s")
+		}
+		// Ten free ones, ten doublings, 15 minutes each: the rest of the day is what is left then.
+		want = append(want, (24*time.Hour - 1023*time.Second - 40*15*time.Minute).String(), "0")
+		if !slices.Equal(got, want) {
+			t.Errorf("waits:\ngot  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// TestStrangersCannotLockTheOwnerOut: whatever they do and for however long, a familiar origin comes in.
+func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "lock")
+		b.succeed("alice", "home")
+		for range 30 {
+			b.guess("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
+			for range store.FamiliarMost - 1 {
+				if as := b.admit("alice", "home"); as.Wait > 0 {
+					t.Fatalf("the owner must wait for %v", as.Wait)
+				}
+			}
+			if !b.succeed("alice", "home") {
+				t.Fatal("the owner cannot log in")
+			}
+		}
+	})
+}
+
+// TestOneOriginOverAllAccounts: who tries one password on everybody is held back, but not at the
+// account where he is known.
+func TestOneOriginOverAllAccounts(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "spray")
+		b.succeed("own", "here")
+		n := 0
+		for ; n < 100 && b.admit(fmt.Sprint("victim", n), "here").Wait == 0; n++ {
+		}
+		if n != store.OriginFree {
+			t.Errorf("an origin reached %d accounts, want %d", n, store.OriginFree)
+		}
+		if !b.succeed("own", "here") {
+			t.Error("an origin is held back where it logged in before")
+		}
+		if as := b.admit("another", "here"); as.Wait != time.Second {
+			t.Errorf("after the good login it waits for %v, want 1s: its own account gives no attempts back", as.Wait)
+		}
+		if as := b.admit("another", "there"); as.Wait > 0 {
+			t.Errorf("another origin must wait for %v", as.Wait)
+		}
+	})
+}
+
+// TestCountingIsExact sends attempts at the same time. Whatever order they come in, the limits hold; a
+// cluster, where account and origin are asked at the same time, may refuse some that one server admits.
+func TestCountingIsExact(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "exact")
+		b.succeed("alice", "home")
+		limit, total := store.FamiliarMost+store.StrangerFree, 0
+		for _, origin := range []string{"home", "evil", ""} {
+			total += b.storm("alice", origin, 500)
+			if total > limit {
+				t.Errorf("with 500 attempts from %q %d were admitted, want %d at most", origin, total, limit)
+			}
+		}
+		if total < limit {
+			t.Errorf("of 1500 attempts %d were admitted, want %d", total, limit)
+		}
+	})
+}
+
+// storm makes n attempts at the same time and says how many were admitted.
+func (b *bench) storm(account, origin string, n int) (admitted int) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range n {
+		wg.Go(func() {
+			as, err := b.e.Admit(context.Background(), b.attempt(account, origin))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				b.t.Errorf("admit: %v", err)
+			} else if as.Wait == 0 {
+				admitted++
+			}
+		})
+	}
+	wg.Wait()
+	return admitted
+}
+
+// TestDamagedCounters: a record of another kind is an error, and stays.
+func TestDamagedCounters(t *testing.T) {
+	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+		b := newBench(t, e, raw, "damaged")
+		key := own(t, "damaged", "alice").String()
+		if err := raw.Set(t.Context(), key, "text", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if as, err := e.Admit(t.Context(), b.attempt("alice", "")); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("got %+v, %v; want an error with WRONGTYPE", as, err)
+		}
+		if got := raw.Get(t.Context(), key).Val(); got != "text" {
+			t.Errorf("the record is %q now", got)
+		}
+	})
+}
+
+// TestFullServerAdmitsNobody: a server that cannot count refuses, and forgets nothing.
+func TestFullServerAdmitsNobody(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	b := newBench(t, single.New(c, single.Options{}), c, "full")
+	b.succeed("alice", "home")
+	for range 5 {
+		b.admit("alice", "evil")
+	}
+	before := c.HGetAll(t.Context(), own(t, "full", "alice").String()).Val()
+	if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.e.Admit(t.Context(), b.attempt("alice", "evil"))
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("got %v, want ErrUnavailable with OOM", err)
+	}
+	if after := c.HGetAll(t.Context(), own(t, "full", "alice").String()).Val(); fmt.Sprint(after) != fmt.Sprint(before) || len(after) == 0 {
+		t.Errorf("counters were %v and are %v", before, after)
+	}
+}

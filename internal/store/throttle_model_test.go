@@ -1,0 +1,189 @@
+package store_test
+
+import (
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// A throttle is what the documentation says that counting attempts does, without Redis and without
+// the script. Times are those of the attempts.
+type throttle struct {
+	accounts map[string]*account
+	origins  map[string]*window
+}
+
+// A window holds the failures of strangers at an account, or of an origin.
+type window struct {
+	failures   int
+	ends, next time.Time
+}
+
+// An account has, beside strangers, the origins that logged in before, each with its failures.
+type account struct {
+	strangers window
+	seen      map[string]time.Time
+	own       map[string]int
+	ownEnds   time.Time
+}
+
+func newThrottle() *throttle {
+	return &throttle{accounts: map[string]*account{}, origins: map[string]*window{}}
+}
+
+func (m *throttle) account(name string, now time.Time) *account {
+	a := m.accounts[name]
+	if a == nil {
+		a = &account{seen: map[string]time.Time{}, own: map[string]int{}}
+		m.accounts[name] = a
+	}
+	a.strangers.refresh(now)
+	for o, last := range a.seen {
+		if !now.Before(last.Add(store.FamiliarLife)) {
+			delete(a.seen, o)
+			delete(a.own, o)
+		}
+	}
+	if !now.Before(a.ownEnds) {
+		clear(a.own)
+	}
+	return a
+}
+
+func (m *throttle) origin(name string, now time.Time) *window {
+	if m.origins[name] == nil {
+		m.origins[name] = &window{}
+	}
+	m.origins[name].refresh(now)
+	return m.origins[name]
+}
+
+// refresh forgets a window that has ended, and one without failures.
+func (w *window) refresh(now time.Time) {
+	if w.failures == 0 || !now.Before(w.ends) {
+		*w = window{}
+	}
+}
+
+// wait is how long a window holds an attempt back; most is 0 for no end.
+func (w *window) wait(now time.Time, most int) time.Duration {
+	if most > 0 && w.failures >= most {
+		return w.ends.Sub(now)
+	}
+	return max(w.next.Sub(now), 0)
+}
+
+// fail counts one more failure, behind which the delay doubles.
+func (w *window) fail(now time.Time, length time.Duration, free int) {
+	if w.failures++; w.failures == 1 {
+		w.ends = now.Add(length)
+	}
+	delay := time.Second
+	for range w.failures - free {
+		delay = min(2*delay, store.LongestDelay)
+	}
+	if w.failures >= free {
+		w.next = now.Add(delay)
+	}
+}
+
+// unfail takes a failure back, and its delay.
+func (w *window) unfail(now time.Time) {
+	w.failures, w.next = max(w.failures-1, 0), time.Time{}
+	w.refresh(now)
+}
+
+// hasOwn says whether an origin has a failure of its own left.
+func (a *account) hasOwn(origin string) bool {
+	_, familiar := a.seen[origin]
+	return familiar && a.own[origin] < store.FamiliarMost
+}
+
+func (m *throttle) admit(name, origin string, now time.Time) store.Admission {
+	a := m.account(name, now)
+	held := time.Duration(0)
+	if origin != "" {
+		held = m.origin(origin, now).wait(now, 0)
+	}
+	as := store.Admission{Own: a.hasOwn(origin), At: origin != "" && held == 0}
+	if !as.Own {
+		if as.Wait = max(held, a.strangers.wait(now, store.StrangerMost)); as.Wait > 0 {
+			return store.Admission{Wait: as.Wait}
+		}
+		a.strangers.fail(now, store.ThrottleWindow, store.StrangerFree)
+	} else {
+		if len(a.own) == 0 {
+			a.ownEnds = now.Add(store.ThrottleWindow)
+		}
+		a.own[origin]++
+	}
+	if as.At {
+		m.origin(origin, now).fail(now, store.OriginWindow, store.OriginFree)
+	}
+	return as
+}
+
+func (m *throttle) withdraw(name, origin string, now time.Time, as store.Admission) {
+	a := m.account(name, now)
+	if !as.Own {
+		a.strangers.unfail(now)
+	} else if a.own[origin]--; a.own[origin] <= 0 {
+		delete(a.own, origin)
+	}
+	if as.At {
+		m.origin(origin, now).unfail(now)
+	}
+}
+
+// forgive: a good login without an origin ends what strangers did; one with an origin makes that
+// familiar, with all its failures forgotten, and the one that logged in longest ago is forgotten for it.
+func (m *throttle) forgive(name, origin string, now time.Time, as store.Admission) {
+	a := m.account(name, now)
+	if origin == "" {
+		a.strangers = window{}
+		return
+	}
+	m.withdraw(name, origin, now, as)
+	delete(a.own, origin)
+	a.seen[origin] = now
+	for len(a.seen) > store.FamiliarOrigins {
+		oldest := ""
+		for o, last := range a.seen {
+			older := oldest == "" || last.Before(a.seen[oldest]) || last.Equal(a.seen[oldest]) && o < oldest
+			if o != origin && older {
+				oldest = o
+			}
+		}
+		delete(a.seen, oldest)
+		delete(a.own, oldest)
+	}
+}
+
+func (m *throttle) reset(name string, now time.Time) {
+	a := m.account(name, now)
+	a.strangers = window{}
+	clear(a.own)
+}
+
+// life is how long an account's counters are needed; 0: not at all.
+func (m *throttle) life(name string, now time.Time) time.Duration {
+	a := m.account(name, now)
+	last := now
+	for _, seen := range a.seen {
+		last = latest(last, seen.Add(store.FamiliarLife))
+	}
+	if len(a.own) > 0 {
+		last = latest(last, a.ownEnds)
+	}
+	if a.strangers.failures > 0 {
+		last = latest(last, a.strangers.ends)
+	}
+	return last.Sub(now)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,279 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// throttlers are the engines that count; open gives one with a client beside it. Every embedded one is a
+// store of its own. One server is a cluster of one.
+var throttlers = []struct {
+	name string
+	open func(t *testing.T) (store.Throttler, redis.UniversalClient)
+}{
+	{"embedded", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+		s, err := embedded.Open(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return single.New(s.Client(), single.Options{}), s.Client()
+	}},
+	{"redis", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+		c := redistest.Shared(t).Client()
+		return single.New(c, single.Options{}), c
+	}},
+	{"cluster", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+		c := redistest.Shared(t).Client()
+		return cluster.New(c, cluster.Options{}), c
+	}},
+}
+
+// eachThrottler runs a test on every engine.
+func eachThrottler(t *testing.T, test func(t *testing.T, e store.Throttler, raw redis.UniversalClient)) {
+	t.Helper()
+	for _, engine := range throttlers {
+		t.Run(engine.name, func(t *testing.T) {
+			e, raw := engine.open(t)
+			test(t, e, raw)
+		})
+	}
+}
+
+// own is a key of the store's own.
+func own(t testing.TB, parts ...string) recordkey.Key {
+	t.Helper()
+	k, err := recordkey.Own(append([]string{"throttle"}, parts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// A bench is one engine's counters and the model's, at one time.
+type bench struct {
+	t      *testing.T
+	e      store.Throttler
+	raw    redis.UniversalClient
+	prefix string
+	model  *throttle
+	now    time.Time
+	log    []string
+}
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func newBench(t *testing.T, e store.Throttler, raw redis.UniversalClient, prefix string) *bench {
+	return &bench{t: t, e: e, raw: raw, prefix: prefix, model: newThrottle(), now: epoch}
+}
+
+func (b *bench) attempt(account, origin string) store.Attempt {
+	a := store.Attempt{Account: own(b.t, b.prefix, account), Name: origin, Now: b.now}
+	if origin != "" {
+		a.Origin = own(b.t, b.prefix, "origin", origin)
+	}
+	return a
+}
+
+func (b *bench) note(format string, args ...any) {
+	b.log = append(b.log, b.now.Sub(epoch).String()+" "+fmt.Sprintf(format, args...))
+}
+
+func (b *bench) fatalf(format string, args ...any) {
+	b.t.Helper()
+	for _, line := range b.log {
+		b.t.Log(line)
+	}
+	b.t.Errorf(b.prefix+": "+format, args...)
+	b.t.FailNow()
+}
+
+func (b *bench) ok(what string, err error) {
+	b.t.Helper()
+	if err != nil {
+		b.fatalf("%s: %v", what, err)
+	}
+}
+
+// admit lets an attempt in, or not, and wants what the model says.
+func (b *bench) admit(account, origin string) store.Admission {
+	b.t.Helper()
+	got, err := b.e.Admit(context.Background(), b.attempt(account, origin))
+	b.ok("admit", err)
+	want := b.model.admit(account, origin, b.now)
+	b.note("admit %s %q: %+v", account, origin, got)
+	if got != want {
+		b.fatalf("admit %s %q: got %+v, want %+v", account, origin, got, want)
+	}
+	return got
+}
+
+func (b *bench) forgive(account, origin string, as store.Admission) {
+	b.t.Helper()
+	b.note("forgive %s %q", account, origin)
+	b.ok("forgive", b.e.Forgive(context.Background(), b.attempt(account, origin), as))
+	b.model.forgive(account, origin, b.now, as)
+}
+
+func (b *bench) withdraw(account, origin string, as store.Admission) {
+	b.t.Helper()
+	b.note("withdraw %s %q", account, origin)
+	b.ok("withdraw", b.e.Withdraw(context.Background(), b.attempt(account, origin), as))
+	b.model.withdraw(account, origin, b.now, as)
+}
+
+func (b *bench) reset(account string) {
+	b.t.Helper()
+	b.note("reset %s", account)
+	b.ok("reset", b.e.Reset(context.Background(), b.attempt(account, "")))
+	b.model.reset(account, b.now)
+}
+
+// succeed is a good login, if it is admitted.
+func (b *bench) succeed(account, origin string) bool {
+	b.t.Helper()
+	as := b.admit(account, origin)
+	if as.Wait == 0 {
+		b.forgive(account, origin, as)
+	}
+	return as.Wait == 0
+}
+
+// lives wants the counters of an account, written just now, to expire when they are not needed any more.
+func (b *bench) lives(account string) {
+	b.t.Helper()
+	key := own(b.t, b.prefix, account).String()
+	ttl, err := b.raw.PTTL(context.Background(), key).Result()
+	b.ok("pttl", err)
+	want := b.model.life(account, b.now)
+	if ttl < 0 && b.raw.Exists(context.Background(), key).Val() != 0 {
+		b.fatalf("%s never expires", key)
+	}
+	if spare := ttl - want; want > 0 && (spare < 0 || spare > time.Minute) {
+		b.fatalf("%s lives for %v, want %v", key, ttl, want)
+	}
+}
+
+// A walk is one random sequence of logins.
+type walk struct {
+	*bench
+	r    *rand.Rand
+	last time.Duration // the last wait
+}
+
+func (w *walk) who() (account, origin string) {
+	return []string{"a", "a", "a", "b"}[w.r.IntN(4)], []string{"", "o1", "o1", "o2", "o3", "o4", "o5", "o6", "o7"}[w.r.IntN(9)]
+}
+
+func (w *walk) step() {
+	account, origin := w.who()
+	switch n := w.r.IntN(100); {
+	case n < 30:
+		w.last = w.admit(account, origin).Wait
+	case n < 50:
+		w.succeed(account, origin)
+	case n < 60:
+		w.overlap(account, origin)
+	case n < 61:
+		w.burst(account, origin, 8+w.r.IntN(60))
+	case n < 67:
+		w.burst(account, origin, w.r.IntN(12))
+	case n < 73:
+		w.reset(account)
+	case n < 76:
+		if as := w.admit(account, origin); as.Wait == 0 {
+			w.withdraw(account, origin, as)
+		}
+	default:
+		w.pass()
+	}
+}
+
+// pass lets time go by: often to just where something ends.
+func (w *walk) pass() {
+	spans := []time.Duration{
+		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, store.LongestDelay,
+		store.OriginWindow, store.ThrottleWindow - time.Millisecond, store.ThrottleWindow, store.FamiliarLife,
+	}
+	w.now = w.now.Add(max(spans[w.r.IntN(len(spans))], 0))
+}
+
+// overlap is two attempts at the same time, which end in any order and way.
+func (w *walk) overlap(account, origin string) {
+	_, other := w.who()
+	origins := [2]string{origin, other}
+	as := [2]store.Admission{w.admit(account, origin), w.admit(account, other)}
+	first := w.r.IntN(2)
+	for _, i := range [2]int{first, 1 - first} {
+		w.now = w.now.Add(time.Duration(w.r.IntN(2000)) * time.Millisecond)
+		if as[i].Wait == 0 && w.r.IntN(3) > 0 {
+			w.forgive(account, origins[i], as[i])
+		}
+	}
+}
+
+// burst is a guesser who keeps to the waits.
+func (w *walk) burst(account, origin string, n int) {
+	for range n {
+		as := w.admit(account, origin)
+		if w.last = as.Wait; as.Wait > time.Hour {
+			return
+		}
+		w.now = w.now.Add(as.Wait)
+	}
+}
+
+// seed makes the sequences the same ones every time; walks is how many each engine sees.
+const seed = 3
+
+// TestThrottleIsTheModel runs random sequences of logins against the model, in lanes that have an engine each:
+// an embedded store does one thing at a time.
+func TestThrottleIsTheModel(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // scripts of the embedded store leave much behind
+	for _, engine := range throttlers {
+		t.Run(engine.name, func(t *testing.T) {
+			var wg sync.WaitGroup
+			const lanes = 8
+			for lane := range lanes {
+				e, raw := engine.open(t)
+				wg.Go(func() {
+					for i := lane; i < walks && !t.Failed(); i += lanes {
+						newWalk(t, e, raw, i).run()
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func newWalk(t *testing.T, e store.Throttler, raw redis.UniversalClient, i int) *walk {
+	return &walk{bench: newBench(t, e, raw, fmt.Sprint(i)), r: rand.New(rand.NewPCG(seed, uint64(i)))}
+}
+
+// run does some steps, and then looks whether the counters will go in time.
+func (w *walk) run() {
+	for range 2 + w.r.IntN(8) {
+		w.step()
+	}
+	if w.succeed("a", "o1") {
+		w.lives("a")
+	}
+	if w.admit("b", "").Wait == 0 {
+		w.lives("b")
+	}
+}
