@@ -1,0 +1,420 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// A stage lets the commands of several actors at a store through, one at a time, in the order that
+// somebody chooses.
+type stage struct {
+	direct   sync.Mutex // over commands that nobody holds up
+	world    *world
+	tamper   tamper
+	settle   bool // tampering: see mutants
+	patience int  // how often an actor pauses before its time is over
+	client   *redis.Client
+	actors   []*actor
+	commits  map[string]int // by the verb that made them
+	late     [][]string     // writes that were carried out, and may arrive once more
+}
+
+// A tamper changes what an actor sends: nil args are not carried out, and answer reply.
+type tamper func(a *actor, args []string) (changed []string, reply any)
+
+// An actor does some verbs, one after the other, on an engine of its own.
+type actor struct {
+	id      int
+	name    string
+	stage   *stage
+	engine  *Engine
+	mu      sync.Mutex
+	pending []*request
+	ended   bool
+	dead    bool
+	seen    uint64         // what was answered so far
+	count   map[string]int // how often each command was answered
+	granted string         // what was let through last
+	pauses  int
+	verb    string // the running one
+	tokens  int
+	sent    bool // tampering: a commit of the running attempt succeeded
+	results []error
+}
+
+// A request is one command that waits to be let through.
+type request struct {
+	actor *actor
+	cmd   redis.Cmder // nil: a pause
+	args  []string
+	text  string
+	after string       // of a pause, what it follows: several goroutines may pause at a time
+	event func(*world) // instead of a command
+	grant chan error
+}
+
+var (
+	errLost  = &net.OpError{Op: "read", Err: errors.New("connection reset")} // it was carried out
+	errDead  = fmt.Errorf("the actor has died: %w", context.Canceled)
+	errWeary = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
+)
+
+// mostPauses of one actor in a walk before its time is over.
+const mostPauses = 40
+
+type actorKey struct{}
+
+// newStage makes a stage. Its client never connects to anything.
+func newStage(w *world, t tamper) *stage {
+	s := &stage{world: w, tamper: t, patience: mostPauses, client: redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})}
+	s.client.AddHook(s)
+	return s
+}
+
+// reset begins a run.
+func (s *stage) reset(start map[string]*cell) {
+	s.world.reset(start)
+	s.actors, s.commits, s.late = nil, map[string]int{}, nil
+}
+
+// cast begins what an actor does.
+func (s *stage) cast(id int, verbs []verb) *actor {
+	a := &actor{id: id, name: fmt.Sprint(id), stage: s, count: map[string]int{}}
+	a.engine = s.newEngine(people.Guard())
+	a.engine.sleep = a.pause
+	a.engine.token = a.token
+	go func() {
+		a.perform(context.WithValue(context.Background(), actorKey{}, a), verbs)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.ended = true
+	}()
+	return a
+}
+
+func (s *stage) newEngine(guard store.Guard) *Engine {
+	e := New(s.client, Options{})
+	fixed := time.Unix(1000, 0)
+	e.now = func() time.Time { return fixed }
+	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed}
+	return e
+}
+
+// token names the attempt: tokens of a run are the same whenever it is repeated.
+func (a *actor) token() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tokens++
+	a.sent = false
+	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.tokens)
+}
+
+// pause is told apart from others by the command that was answered before, since only that one's goroutine
+// runs; but what is answered last before an attempt ends does not matter.
+func (a *actor) pause(context.Context, time.Duration) error {
+	var callers [1]uintptr
+	runtime.Callers(3, callers[:])
+	r := &request{text: "pause"}
+	f, _ := runtime.CallersFrames(callers[:]).Next()
+	if !strings.HasSuffix(f.Function, ".Apply") && !strings.HasSuffix(f.Function, ".prepare") {
+		a.mu.Lock()
+		r.after = a.granted
+		a.mu.Unlock()
+	}
+	return a.ask(r)
+}
+
+// tire counts pauses: one too many, and the actor's time is over. It is counted when a pause ends: which one is
+// too many is the choice of whoever lets them through, not chance.
+func (a *actor) tire(r *request) error {
+	if r.text != "pause" {
+		return nil
+	}
+	if a.pauses++; a.pauses <= a.stage.patience {
+		return nil
+	}
+	return errWeary
+}
+
+// grant notes what was let through last.
+func (a *actor) grant(text string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.granted = text
+}
+
+func (a *actor) weary() bool { return a.pauses > a.stage.patience }
+
+// event is a step that is no command.
+func (a *actor) event(text string, do func(*world)) error {
+	return a.ask(&request{text: text, event: do})
+}
+
+func (a *actor) ask(r *request) error {
+	r.actor, r.grant = a, make(chan error, 1)
+	a.mu.Lock()
+	if a.dead {
+		a.mu.Unlock()
+		return errDead
+	}
+	a.pending = append(a.pending, r)
+	a.mu.Unlock()
+	return <-r.grant
+}
+
+// DialHook implements redis.Hook.
+func (s *stage) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (s *stage) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		a, ok := ctx.Value(actorKey{}).(*actor)
+		args := argsOf(cmd)
+		if !ok {
+			s.direct.Lock()
+			defer s.direct.Unlock()
+			return s.carryOut(nil, cmd, args)
+		}
+		if err := a.ask(&request{cmd: cmd, args: args, text: strings.Join(args, " ")}); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return cmd.Err()
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook: the commands of a pipeline go to different nodes, in any order.
+func (s *stage) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	one := s.ProcessHook(nil)
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		errs := make([]error, len(cmds))
+		_ = together(len(cmds), func(i int) error {
+			errs[i] = one(ctx, cmds[i])
+			return nil
+		})
+		if a, ok := ctx.Value(actorKey{}).(*actor); ok && len(cmds) > 1 {
+			a.grant("pipeline") // whichever of them came last
+		}
+		return cmp.Or(errs...)
+	}
+}
+
+func argsOf(cmd redis.Cmder) []string {
+	args := make([]string, len(cmd.Args()))
+	for i, a := range cmd.Args() {
+		switch a := a.(type) {
+		case string:
+			args[i] = a
+		default:
+			args[i] = fmt.Sprint(a)
+		}
+	}
+	return args
+}
+
+// carryOut runs a command on the world and sets its answer.
+func (s *stage) carryOut(a *actor, cmd redis.Cmder, args []string) error {
+	var reply any
+	if a != nil && s.tamper != nil {
+		args, reply = s.tamper(a, args)
+	}
+	if args != nil {
+		reply = s.do(a, args)
+	}
+	return setAnswer(cmd, reply)
+}
+
+// apply makes a change, which is the same whenever it is repeated.
+func (a *actor) apply(ctx context.Context, c store.Change) error {
+	slices.SortFunc(c.Set, func(x, y store.Facet) int { return cmp.Compare(x.Field, y.Field) })
+	slices.Sort(c.Unset)
+	v, err := a.engine.Apply(ctx, c)
+	if err == nil && a.stage.settle {
+		prk := c.Key.String()
+		for _, srk := range c.Claim {
+			_, _ = a.engine.run(ctx, on(swapScript, srk.String(), prk+" "+v.Rev, prk))
+		}
+	}
+	return err
+}
+
+// do runs a command and notes what was committed (I7).
+func (s *stage) do(a *actor, args []string) any {
+	if a == nil || len(args) < 5 || args[1] != commitScript.sha {
+		return s.world.do(args)
+	}
+	rev := func() string {
+		past, _ := s.world.at(args[3]).field(store.FieldRev).(string)
+		return past
+	}
+	before := rev()
+	reply := s.world.do(args)
+	if rev() != before {
+		s.commits[fmt.Sprintf("%s: %s", a.name, a.verb)]++
+	}
+	if list, ok := reply.([]any); ok && list[0] == "ok" {
+		a.sent = true
+	}
+	return reply
+}
+
+func setAnswer(cmd redis.Cmder, reply any) error {
+	if err, is := reply.(wrong); is {
+		cmd.SetErr(err)
+		return err
+	}
+	switch c := cmd.(type) {
+	case once:
+		return setAnswer(c.Cmd, reply)
+	case *redis.Cmd:
+		if reply == nil {
+			c.SetErr(redis.Nil)
+			return redis.Nil
+		}
+		c.SetVal(reply)
+	case *redis.StringCmd:
+		if reply == nil {
+			c.SetErr(redis.Nil)
+			return redis.Nil
+		}
+		c.SetVal(reply.(string))
+	case *redis.IntCmd:
+		c.SetVal(reply.(int64))
+	case *redis.BoolCmd:
+		c.SetVal(reply == int64(1))
+	case *redis.SliceCmd:
+		c.SetVal(reply.([]any))
+	case *redis.StringSliceCmd:
+		c.SetVal(stringsOf(reply.([]any)))
+	case *redis.BoolSliceCmd:
+		var bs []bool
+		for _, item := range reply.([]any) {
+			bs = append(bs, item == int64(1))
+		}
+		c.SetVal(bs)
+	case *redis.MapStringStringCmd:
+		flat, m := stringsOf(reply.([]any)), map[string]string{}
+		for i := 0; i+1 < len(flat); i += 2 {
+			m[flat[i]] = flat[i+1]
+		}
+		c.SetVal(m)
+	default:
+		panic(fmt.Sprintf("the stage does not know %T", cmd))
+	}
+	return nil
+}
+
+func stringsOf(list []any) []string {
+	out := make([]string, len(list))
+	for i, item := range list {
+		out[i], _ = item.(string)
+	}
+	return out
+}
+
+// A fault is what befalls a step.
+type fault byte
+
+const (
+	none fault = iota
+	lost       // the command is carried out, and its answer lost
+	dies       // the actor stops for ever, before the command
+)
+
+// step lets one request through, and waits until all actors wait again.
+func (s *stage) step(r *request, f fault) {
+	a := r.actor
+	if f == dies {
+		s.die(a)
+		return
+	}
+	a.mu.Lock()
+	a.pending = slices.DeleteFunc(a.pending, func(p *request) bool { return p == r })
+	a.mu.Unlock()
+	answer := "ok"
+	switch {
+	case r.event != nil:
+		r.event(s.world)
+	case r.cmd != nil:
+		_ = s.carryOut(a, r.cmd, r.args) // the error stands in the command
+		answer = answerOf(r.cmd)
+		if isWriting(r.args) {
+			s.late = append(s.late, r.args)
+		}
+	}
+	err := a.tire(r)
+	if f == lost {
+		err, answer = errLost, "lost"
+	}
+	a.note(r, answer)
+	a.grant(r.text)
+	r.grant <- err
+	synctest.Wait()
+}
+
+func answerOf(cmd redis.Cmder) string {
+	o, ok := cmd.(once)
+	if !ok {
+		return cmd.String()
+	}
+	switch v := o.Val().(type) {
+	case string:
+		return v
+	case int64:
+		return string(rune('0' + v))
+	default:
+		return fmt.Sprint(v, o.Err())
+	}
+}
+
+// isWriting knows commands that matter when they arrive once more.
+func isWriting(args []string) bool {
+	return slices.Contains([]string{"evalsha", "sadd", "srem", "zadd", "zrem", "unlink"}, strings.ToLower(args[0]))
+}
+
+// die ends an actor: none of its commands is carried out any more.
+func (s *stage) die(a *actor) {
+	a.mu.Lock()
+	a.dead = true
+	pending := a.pending
+	a.pending = nil
+	a.mu.Unlock()
+	for _, r := range pending {
+		r.grant <- errDead
+	}
+	synctest.Wait()
+}
+
+// close ends all actors that are left.
+func (s *stage) close() {
+	for _, a := range s.actors {
+		s.die(a)
+	}
+}
+
+// waiting are the requests of an actor, in an order that does not depend on chance.
+func (a *actor) waiting() []*request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rs := slices.Clone(a.pending)
+	slices.SortFunc(rs, func(x, y *request) int {
+		return cmp.Or(cmp.Compare(x.text, y.text), cmp.Compare(x.after, y.after))
+	})
+	return rs
+}

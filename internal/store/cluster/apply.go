@@ -1,0 +1,369 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// An attempt is one try to make a change, with a token of its own.
+type attempt struct {
+	e     *Engine
+	c     store.Change
+	prk   string // relative, as SRVs have it
+	token string
+	own   string // the SRV of this attempt
+	going []seenSRK
+	gone  []goneMembers // of indexed sets that others take the place of
+	sent  bool          // the commit was sent
+	began time.Time     // when
+}
+
+// A seenSRK is an SRK with exactly what was read there.
+type seenSRK struct {
+	key recordkey.Key
+	srv string
+}
+
+// errAgain: the attempt met something that is over by now; begin again with a new token.
+var errAgain = errors.New("begin again")
+
+// Apply implements [store.Engine]. A create without contention is three rounds: claims, looks aside,
+// commit.
+func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestVerb)
+	defer cancel()
+	for {
+		a := newAttempt(e, c)
+		err := a.run(ctx)
+		switch {
+		case err == nil:
+			return store.Version{Rev: a.token}, nil
+		case !errors.Is(err, errAgain):
+			return store.Version{}, a.name(err)
+		}
+		if err := e.pause(ctx, e.trips.several(1, 4)); err != nil {
+			return store.Version{}, a.name(store.Fail(err))
+		}
+		if c.Version, err = e.prepare(ctx, c); err != nil {
+			return store.Version{}, a.name(err)
+		}
+	}
+}
+
+func newAttempt(e *Engine, c store.Change) *attempt {
+	prk := c.Key.In(recordkey.Namespace{}).String()
+	token := e.token()
+	return &attempt{e: e, c: c, prk: prk, token: token, own: prk + " " + token}
+}
+
+// name says which entry an error was about, where that is no secret.
+func (a *attempt) name(err error) error {
+	if store.WrongType(err) {
+		return &store.CorruptError{Key: a.c.Key.String(), Reason: "it, an SRK or an index of it is of another Redis type (WRONGTYPE)"}
+	}
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
+		return fmt.Errorf("changing %s: %w", a.c.Key, err)
+	}
+	return err
+}
+
+// run is the protocol. Whatever ends it before the commit leaves only garbage behind.
+func (a *attempt) run(ctx context.Context) error {
+	err := a.beforeCommit(ctx)
+	if err != nil {
+		err = a.entryFirst(ctx, harmless(err))
+	} else {
+		err = a.commit(ctx)
+	}
+	switch {
+	case errors.Is(err, store.ErrOutcomeUnknown): // step 7: leave everything as it is
+	case err != nil:
+		a.giveBack(ctx)
+	default:
+		a.finish(ctx)
+	}
+	return err
+}
+
+// entryFirst says of a change whose values are taken what is wrong with its own entry, if anything is
+// besides: that the UID is taken, or that the entry has changed or is gone. One server says that first, too.
+func (a *attempt) entryFirst(ctx context.Context, err error) error {
+	if !errors.Is(err, store.ErrDuplicate) {
+		return err
+	}
+	r, e := a.e.run(ctx, on(prepareScript, a.c.Key.String(), tombstoneLife))
+	if e != nil {
+		return err
+	}
+	head, _ := r.value.([]any)
+	live, rev := item(head, 0) != "", store.Rev(item(head, 1))
+	switch {
+	case a.c.Create && live:
+		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
+	case !a.c.Create && !live:
+		return store.ErrNotFound
+	case !a.c.Create && rev != a.c.Version.Rev:
+		return store.ErrConflict
+	}
+	return err
+}
+
+// beforeCommit is steps 5, 1, 2 and 3, in this order: all claims, then all looks. Members of tertiary sets
+// are laid ready with the looks.
+func (a *attempt) beforeCommit(ctx context.Context) error {
+	if err := a.e.guard(ctx, a.c.Schema); err != nil {
+		return err
+	}
+	if err := a.readGoing(ctx); err != nil {
+		return err
+	}
+	if err := a.readReplaced(ctx); err != nil {
+		return err
+	}
+	err := together(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
+	if err != nil {
+		return err
+	}
+	n := len(a.c.Aside)
+	err = together(n+len(a.c.Add), func(i int) error {
+		if i < n {
+			return a.lookAside(ctx, a.c.Aside[i])
+		}
+		return a.layReady(ctx, a.c.Add[i-n])
+	})
+	if err != nil {
+		return err
+	}
+	return a.e.guard(ctx, a.c.Schema) // the steps before may have taken long
+}
+
+// readGoing is step 5: the SRKs that will go, as they are before the commit.
+func (a *attempt) readGoing(ctx context.Context) error {
+	seen := make([]string, len(a.c.Release))
+	err := together(len(seen), func(i int) (err error) {
+		seen[i], err = a.e.get(ctx, a.c.Release[i].String())
+		return err
+	})
+	for i, srv := range seen {
+		if store.Owner(srv) == a.prk {
+			a.going = append(a.going, seenSRK{a.c.Release[i], srv})
+		}
+	}
+	return err
+}
+
+// claim is steps 1 and 2.
+func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
+	for {
+		r, err := a.e.run(ctx, on(claimScript, srk.String(), a.own))
+		if err != nil {
+			return err
+		}
+		seen, occupied := r.value.(string)
+		if !occupied {
+			return nil
+		}
+		if taken, err := a.take(ctx, srk, seen, a.own, a.e.trips.several(waitLeast, waitMost)); err != nil || taken {
+			return err
+		}
+	}
+}
+
+// lookAside is step 3.
+func (a *attempt) lookAside(ctx context.Context, srk recordkey.Key) error {
+	for {
+		seen, is, err := a.e.there(ctx, srk.String())
+		if err != nil || !is || store.Owner(seen) == a.prk {
+			return err
+		}
+		if taken, err := a.take(ctx, srk, seen, "", a.e.trips.several(a.patience(srk))); err != nil || taken {
+			return err
+		}
+	}
+}
+
+// patience is how many round trips to wait for somebody who claimed the value under another field. Of two
+// fields the first goes first: it is done before anybody who wants its own claim has waited enough.
+func (a *attempt) patience(srk recordkey.Key) (least, most int) {
+	for _, claim := range a.c.Claim {
+		if claim.Value() == srk.Value() && claim.Field() < srk.Field() {
+			return firstLeast, firstMost
+		}
+	}
+	return waitLeast, waitMost
+}
+
+// take is step 2: what to do about an SRK that is occupied. It becomes want ("": it goes) if nobody
+// holds the value, and then the answer is true; false says that it changed meanwhile.
+func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string, wait time.Duration) (bool, error) {
+	if owner, can := a.ownerOf(srk, seen); can {
+		if held, err := a.e.fence(ctx, owner, srk, true); err != nil || held {
+			return false, a.held(srk, seen, err)
+		}
+		if err := a.e.pause(ctx, wait); err != nil {
+			return false, store.Fail(err)
+		}
+		now, err := a.e.get(ctx, srk.String())
+		if err != nil || now != seen {
+			return false, err
+		}
+		if held, err := a.e.fence(ctx, owner, srk, false); err != nil || held {
+			return false, a.held(srk, seen, err)
+		}
+	}
+	r, err := a.e.run(ctx, on(swapScript, srk.String(), seen, want))
+	return r.yes(), err
+}
+
+// held is the error for a value that an entry holds: this one (it was changed meanwhile) or another.
+func (a *attempt) held(srk recordkey.Key, seen string, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case store.Owner(seen) == a.prk && !a.c.Create:
+		return store.ErrConflict
+	case store.Owner(seen) == a.prk:
+		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
+	}
+	return store.Duplicate(a.c, srk)
+}
+
+// ownerOf is the key of the entry that an SRV names; false where no entry of the type can be there,
+// so that nothing can have been prepared on it.
+func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
+	key, err := recordkey.Parse(store.Owner(srv))
+	ok := err == nil && key.Kind() == recordkey.KindPRK && key.Namespace() == recordkey.Namespace{} &&
+		key.Type() == srk.Type() && key.Field() == a.c.Key.Field()
+	return key.In(srk.Namespace()), ok
+}
+
+// commit is step 4.
+func (a *attempt) commit(ctx context.Context) error {
+	a.sent, a.began = true, a.e.now()
+	r, err := a.e.run(ctx, on(commitScript, a.c.Key.String(), a.commitArgs()...))
+	if err != nil {
+		return err
+	}
+	reply, _ := r.value.([]any)
+	what, past := item(reply, 0), item(reply, 1)
+	if what == "ok" {
+		return nil
+	}
+	if r.unsure && !store.Accounts(past, a.c.Version.Rev) {
+		return store.ErrOutcomeUnknown
+	}
+	switch {
+	case what == "exists":
+		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
+	case what == "absent":
+		return store.ErrNotFound
+	case what == "damaged":
+		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
+	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Version.Rev:
+		return store.ErrConflict
+	}
+	return errAgain // it was only fenced, or is not ready yet
+}
+
+func (a *attempt) commitArgs() []string {
+	verb, dying := "update", ""
+	switch {
+	case a.c.Create:
+		verb = "create"
+	case a.c.Mend:
+		verb = "mend"
+	case a.c.Delete:
+		verb = "delete"
+		if len(a.c.Drop)+len(a.c.Unindex)+len(a.c.Unrank) > 0 {
+			dying = a.token
+		}
+	}
+	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.Itoa(len(a.c.Unset))}
+	args = append(args, a.c.Unset...)
+	for _, f := range a.c.Set {
+		args = append(args, f.Field, f.Wire)
+	}
+	if len(a.c.Add) > 0 {
+		args = append(args, store.FieldFill, a.fill())
+	}
+	return args
+}
+
+// giveBack is step 7: the own claims go, each only after fencing the own entry, which says "held" if
+// the claim is in use after all. It does what it can in the time there is: what stays is garbage.
+func (a *attempt) giveBack(ctx context.Context) {
+	afterwards(ctx, giveBackTime, func(ctx context.Context) {
+		_ = together(len(a.c.Claim), func(i int) error {
+			srk := a.c.Claim[i]
+			if a.sent {
+				if held, err := a.e.fence(ctx, a.c.Key, srk, false); held || err != nil {
+					return err
+				}
+			}
+			_, err := a.e.run(ctx, on(swapScript, srk.String(), a.own, ""))
+			return err
+		})
+		for _, m := range a.c.Add {
+			_ = a.e.write(ctx, "unlink", stageKey(m.Key, a.token))
+		}
+	})
+}
+
+// finish does what the commit made due. If it does not come to the end, a check finds the rest.
+func (a *attempt) finish(ctx context.Context) {
+	afterwards(ctx, finishTime, func(ctx context.Context) {
+		ng := len(a.going)
+		err := together(ng+1, func(i int) error {
+			if i == ng {
+				return a.settle(ctx)
+			}
+			_, err := a.e.run(ctx, on(swapScript, a.going[i].key.String(), a.going[i].srv, ""))
+			return err
+		})
+		if err == nil && a.c.Delete {
+			_, _ = a.e.bury(ctx, a.c.Key, a.token, "end", "")
+		}
+	})
+}
+
+// settle brings indexes and tertiary records in line with what was committed.
+func (a *attempt) settle(ctx context.Context) error {
+	if a.c.Delete {
+		limited, cancel, dying := a.stillDying(ctx)
+		defer cancel()
+		if !dying {
+			return store.ErrConflict
+		}
+		ctx = limited
+	}
+	err := together(2, func(i int) error {
+		if i == 0 {
+			return a.e.alignFacets(ctx, a.c.Key, placesOf(a.c))
+		}
+		return together(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
+	})
+	if err == nil && len(a.c.Add) > 0 {
+		err = a.e.putInPlace(ctx, a.c.Key, a.fill())
+	}
+	if err != nil {
+		return err
+	}
+	return together(len(a.gone), func(i int) error {
+		_, err := a.e.alignMembers(ctx, a.gone[i].set, a.gone[i].members, false)
+		return err
+	})
+}
+
+func item(reply []any, i int) string {
+	if i >= len(reply) {
+		return ""
+	}
+	s, _ := reply[i].(string)
+	return s
+}

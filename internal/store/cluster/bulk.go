@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// concurrent is how many changes are made at once: each is several rounds to several nodes.
+const concurrent = 64
+
+// CreateAll implements [store.Engine]: there is no short way.
+func (e *Engine) CreateAll(_ context.Context, cs []store.Change) []store.Tried {
+	return make([]store.Tried, len(cs))
+}
+
+// Overlaps implements [store.Engine].
+func (e *Engine) Overlaps() bool { return false }
+
+// ApplyAll implements [store.Engine]: many changes at a time.
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change, _ []store.Tried) ([]store.Version, []error) {
+	versions, errs := make([]store.Version, len(cs)), make([]error, len(cs))
+	store.Each(cs, concurrent, func(i int) { versions[i], errs[i] = e.Apply(ctx, cs[i]) })
+	return versions, errs
+}
+
+// wholeLooks is how often an entry is read that changes all the time.
+const wholeLooks = 8
+
+// Wholes implements [store.Engine]: entries and their records in one round, and once more those whose
+// entry was another by then.
+func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
+	wholes := make([]store.Whole, len(reads))
+	todo := make([]int, len(reads))
+	for i := range todo {
+		todo[i] = i
+	}
+	for range wholeLooks {
+		if len(todo) == 0 {
+			break
+		}
+		changed, err := e.readWholes(ctx, reads, wholes, todo)
+		if err != nil {
+			return nil, err
+		}
+		todo = changed
+	}
+	for _, i := range todo {
+		wholes[i] = store.Whole{Found: store.Found{Err: store.ErrConflict}}
+	}
+	return wholes, nil
+}
+
+// readWholes reads some of the entries, and says which of them were others by the time their records were read.
+func (e *Engine) readWholes(ctx context.Context, reads []store.WholeRead, wholes []store.Whole, todo []int) (changed []int, err error) {
+	looks := make([]*wholeLook, len(todo))
+	err = e.judged(ctx, len(todo), func(p redis.Pipeliner, j int) {
+		looks[j] = queueWhole(ctx, p, reads[todo[j]])
+	})
+	if err != nil {
+		return nil, err
+	}
+	again := make([]*redis.StringCmd, len(todo))
+	err = e.judged(ctx, len(todo), func(p redis.Pipeliner, j int) {
+		again[j] = p.HGet(ctx, reads[todo[j]].PRK.String(), store.FieldRev)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for j, i := range todo {
+		wholes[i] = looks[j].whole(reads[i])
+		fill := wholes[i].Record.Fields[store.FieldFill]
+		if fill != "" {
+			if err := e.putInPlace(ctx, reads[i].PRK, fill); err != nil {
+				return nil, err
+			}
+		}
+		if fill != "" || wholes[i].Err == nil && again[j].Val() != wholes[i].Record.Fields[store.FieldRev] {
+			changed = append(changed, i)
+		}
+	}
+	return changed, nil
+}
+
+// judged sends reads whose answers are judged one by one.
+func (e *Engine) judged(ctx context.Context, n int, queue func(p redis.Pipeliner, i int)) error {
+	_, err := e.again(ctx, func() (any, error) {
+		pipe := e.client.Pipeline()
+		for i := range n {
+			queue(pipe, i)
+		}
+		if _, err := pipe.Exec(ctx); err != nil && (!store.IsAnswer(err) || store.Passing(err)) {
+			return nil, err
+		}
+		return nil, nil
+	})
+	return harmless(err)
+}
+
+// A wholeLook is the answers about one entry.
+type wholeLook struct {
+	entry *redis.MapStringStringCmd
+	kinds []*redis.StatusCmd
+	parts []func() ([]string, error)
+}
+
+func queueWhole(ctx context.Context, p redis.Pipeliner, r store.WholeRead) *wholeLook {
+	l := &wholeLook{entry: p.HGetAll(ctx, r.PRK.String())}
+	for i, k := range r.Keys {
+		l.kinds = append(l.kinds, p.Type(ctx, k.String()))
+		l.parts = append(l.parts, queuePart(ctx, p, k.String(), r.Kind[i]))
+	}
+	return l
+}
+
+func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() ([]string, error) {
+	switch kind {
+	case "list":
+		return p.LRange(ctx, key, 0, -1).Result
+	case "zset":
+		cmd := p.ZRangeWithScores(ctx, key, 0, -1)
+		return func() ([]string, error) { return scored(cmd.Val()), cmd.Err() }
+	case "hash":
+		cmd := p.HGetAll(ctx, key)
+		return func() ([]string, error) { return flatten(cmd.Val()), cmd.Err() }
+	case "string":
+		cmd := p.Get(ctx, key)
+		return func() ([]string, error) { return []string{cmd.Val()}, cmd.Err() }
+	}
+	return p.SMembers(ctx, key).Result
+}
+
+func (l *wholeLook) whole(r store.WholeRead) store.Whole {
+	w := store.Whole{Found: store.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
+	for i, kind := range l.kinds {
+		part := store.Part{Kind: kind.Val()}
+		if values, err := l.parts[i](); err == nil && part.Kind == r.Kind[i] {
+			part.Values = values
+		}
+		w.Parts = append(w.Parts, part)
+	}
+	return w
+}
+
+func scored(zs []redis.Z) []string {
+	all := make([]string, 0, 2*len(zs))
+	for _, z := range zs {
+		member, _ := z.Member.(string)
+		all = append(all, strconv.FormatFloat(z.Score, 'g', 17, 64), member)
+	}
+	return all
+}
+
+func flatten(fields map[string]string) []string {
+	all := make([]string, 0, 2*len(fields))
+	for name, value := range fields {
+		all = append(all, name, value)
+	}
+	return all
+}

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Confirm implements [store.Confirmer], on the nodes of the entry and of its claims.
+func (e *Engine) Confirm(ctx context.Context, c store.Change, v store.Version, n int, most time.Duration) error {
+	srv := c.Key.In(recordkey.Namespace{}).String() + " " + v.Rev
+	return together(1+len(c.Claim), func(i int) error {
+		if i == 0 {
+			return e.confirm(ctx, c.Key, func(node redis.Cmdable, key string) error {
+				return store.ConfirmEntry(ctx, node, key, v, n, most)
+			})
+		}
+		return e.confirm(ctx, c.Claim[i-1], func(node redis.Cmdable, key string) error {
+			return store.ConfirmSRK(ctx, node, key, srv, n, most)
+		})
+	})
+}
+
+// confirm asks the master that serves a key, and another one where the slot has just moved.
+func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node redis.Cmdable, key string) error) (err error) {
+	cc, ok := e.client.(*redis.ClusterClient)
+	if !ok {
+		return ask(e.client, k.String())
+	}
+	for attempt := range attempts / 2 {
+		var node *redis.Client
+		if node, err = cc.MasterForKey(ctx, k.String()); err == nil {
+			err = ask(node, k.String())
+		}
+		if err == nil || !store.Moved(err) {
+			return err
+		}
+		cc.ReloadState(ctx)
+		if e.pause(ctx, firstWait<<(attempt+1)) != nil {
+			break
+		}
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"context"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Discard implements [store.Engine]. An SRK goes as in step 2: after its entry is fenced, and only if
+// it is still exactly what was seen.
+func (e *Engine) Discard(ctx context.Context, l store.Leftover) (bool, error) {
+	owner, err := recordkey.Parse(l.Owner)
+	owned := err == nil && owner.Kind() == recordkey.KindPRK
+	switch {
+	case owned && l.Field != "":
+		held, err := e.holds(ctx, owner, l)
+		if err != nil || held {
+			return false, err
+		}
+		return e.discard(ctx, l)
+	case owned:
+		gone := false
+		_, err := e.ifDead(ctx, owner, "", func(ctx context.Context) (err error) {
+			gone, err = e.discard(ctx, l)
+			return err
+		})
+		return gone, err
+	}
+	return e.discard(ctx, l)
+}
+
+func (e *Engine) discard(ctx context.Context, l store.Leftover) (bool, error) {
+	if l.Seen != "" {
+		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen, ""))
+		return r.yes(), harmless(err)
+	}
+	command := []string{"unlink", l.Key}
+	if l.Member != "" {
+		command = []string{"srem", l.Key, l.Member}
+	}
+	n, err := e.plain(ctx, command...)
+	return n != int64(0) && err == nil, harmless(err)
+}
+
+// holds fences an entry unless it holds the value of a leftover.
+func (e *Engine) holds(ctx context.Context, owner recordkey.Key, l store.Leftover) (bool, error) {
+	srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value)
+	if err != nil {
+		return false, nil
+	}
+	return e.fence(ctx, owner, srk, false)
+}

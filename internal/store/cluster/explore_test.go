@@ -1,0 +1,377 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A choice is one step of a run: which actor, which of its requests, and what befalls it.
+type choice struct {
+	actor, request int
+	fault          fault
+}
+
+// An explorer takes a scenario through all orders of its steps that stay inside its budgets. States are
+// merged: the same records, and actors that were told the same, have the same future.
+type explorer struct {
+	stage       *stage
+	scenario    scenario
+	preemptions int // how often an actor may be stopped in the middle for another
+	faults      int // how many actors may die, or answers be lost
+	most        int // states
+	troupe      *troupe
+	stock       *stock
+	seen        map[uint64]uint8 // by state: with which budgets used up
+	judged      map[uint64]bool  // records that break nothing
+	todo        [][]moment       // by budgets used up
+	states      int
+	ends        int
+	weary       int // ends that an actor's time was over before
+}
+
+// A moment is a state of a run.
+type moment struct {
+	cells       []uint32
+	now         int64
+	commits     uint64 // four bits for each verb of each actor
+	cast        []role
+	current     int // the actor that would be stopped in the middle; -1: none
+	preemptions int
+	faults      int
+	deaths      int
+	trace       *trace
+}
+
+// A role is an actor in a state.
+type role struct {
+	at   *node
+	sent bool // tampering: a commit of the running attempt succeeded
+	dead bool
+}
+
+func (r role) wants() []want {
+	if r.dead {
+		return nil
+	}
+	return r.at.wants
+}
+
+// A trace is how a state came about.
+type trace struct {
+	before *trace
+	choice choice
+}
+
+// explore returns a violation and how it came about, or "". It has been everywhere unless limited says
+// otherwise.
+func (x *explorer) explore() string {
+	x.seen, x.judged = map[uint64]uint8{}, map[uint64]bool{}
+	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
+	x.stage.reset(nil)
+	x.stage.patience = setting("USERDB_PAUSES", 3)
+	x.troupe, x.stock = newTroupe(x.stage, x.scenario.actors), newStock(x.stage.world)
+	defer x.troupe.close()
+	x.push(x.beginning())
+	for i := range x.todo {
+		for len(x.todo[i]) > 0 {
+			last := len(x.todo[i]) - 1
+			m := x.todo[i][last]
+			x.todo[i] = x.todo[i][:last]
+			if v := x.from(m); v != "" {
+				return v
+			}
+			if x.limited() {
+				return ""
+			}
+		}
+	}
+	return ""
+}
+
+// limited says whether there was no room for all states.
+func (x *explorer) limited() bool { return x.states >= x.most }
+
+func (x *explorer) beginning() moment {
+	m := moment{current: -1, now: startTime}
+	for _, key := range sortedKeys(x.scenario.start()) {
+		m.cells = put(m.cells, x.stock.key(key), x.stock.cell(x.scenario.start()[key]))
+	}
+	for i := range x.scenario.actors {
+		m.cast = append(m.cast, role{at: x.troupe.first(x.stock, i)})
+	}
+	return m
+}
+
+// from goes on from a state in every way.
+func (x *explorer) from(m moment) string {
+	options := x.options(m)
+	if len(options) == 0 {
+		x.ends++
+		return x.end(m)
+	}
+	for _, c := range options {
+		next := x.take(m, c)
+		if v := x.broken(next); v != "" {
+			return v + x.story(next.trace)
+		}
+		x.push(next)
+	}
+	return ""
+}
+
+// push notes a state to go on from, unless it was reached before with budgets no smaller.
+func (x *explorer) push(m moment) {
+	sum := m.sum()
+	used := x.seen[sum]
+	for i := range m.preemptions + 1 {
+		for j := range m.faults + 1 {
+			if used&(1<<(i*2+j)) != 0 {
+				return
+			}
+		}
+	}
+	if used == 0 {
+		x.states++
+	}
+	x.seen[sum] = used | 1<<(m.preemptions*2+m.faults)
+	i := m.preemptions*(x.faults+1) + m.faults
+	x.todo[i] = append(x.todo[i], m)
+}
+
+// take makes a choice.
+func (x *explorer) take(m moment, c choice) moment {
+	if x.stops(m, c.actor) {
+		m.preemptions++
+	}
+	if c.request > 0 && c.fault != dies {
+		m.preemptions++
+	}
+	if c.fault != none {
+		m.faults++
+	}
+	m.trace = &trace{m.trace, c}
+	m.cast = slices.Clone(m.cast)
+	r := &m.cast[c.actor]
+	if c.fault == dies {
+		m.deaths++
+		m.current, r.dead = -1, true
+		return m
+	}
+	x.step(&m, r, c)
+	m.current = c.actor
+	if r.at.resting() {
+		m.current = -1
+	}
+	return m
+}
+
+// step lets a request through.
+func (x *explorer) step(m *moment, r *role, c choice) {
+	w := r.at.wants[c.request]
+	h := heard{want: c.request, lost: c.fault == lost}
+	var reply any
+	if !w.pauses() {
+		h.reply, reply = x.carryOut(m, r, w)
+	}
+	if h.lost {
+		h.reply, reply = 0, nil
+	}
+	next := x.troupe.tell(x.stock, r.at, h, reply)
+	if next.tokens > r.at.tokens {
+		r.sent = false
+	}
+	r.at = next
+}
+
+// carryOut runs a command, as it is tampered with, on the records.
+func (x *explorer) carryOut(m *moment, r *role, w want) (uint32, any) {
+	if x.stage.tamper != nil && w.cmd != nil {
+		x.stock.fill(m.now, m.cells)
+		args, reply := x.stage.tamper(&actor{id: r.at.actor, stage: x.stage, verb: r.at.verb, sent: r.sent}, w.args)
+		if args == nil {
+			return x.stock.reply(reply), reply
+		}
+		w = x.stock.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
+	}
+	e := x.stock.run(w, m.now, m.cells)
+	m.cells = slices.Clone(m.cells)
+	for i, k := range w.keys {
+		m.cells = put(m.cells, k, e.cells[i])
+	}
+	m.now = e.now
+	r.sent = r.sent || e.ok
+	if e.committed {
+		m.commits += 1 << (4 * (r.at.actor*mostVerbs + r.at.done))
+	}
+	if w.cmd == nil {
+		return 0, nil
+	}
+	return e.reply, x.stock.said[e.reply]
+}
+
+// mostVerbs of one actor.
+const mostVerbs = 4
+
+// stops says whether going on with an actor stops another in the middle.
+func (x *explorer) stops(m moment, actor int) bool { return m.current >= 0 && m.current != actor }
+
+// options are all choices inside the budgets.
+func (x *explorer) options(m moment) []choice {
+	var os []choice
+	for i, r := range m.cast {
+		cost := 0
+		if x.stops(m, i) {
+			cost = 1
+		}
+		if m.preemptions+cost > x.preemptions {
+			continue
+		}
+		for j, w := range r.wants() {
+			if w.event != nil && x.scenario.late && len(m.cast[0].wants()) > 0 {
+				continue
+			}
+			if j > 0 && m.preemptions+cost+1 > x.preemptions {
+				break // out of its turn: as if the actor stopped itself
+			}
+			os = append(os, choice{i, j, none})
+			if m.faults < x.faults && w.cmd != nil {
+				os = append(os, choice{i, j, lost})
+			}
+		}
+		if m.faults < x.faults && len(r.wants()) > 0 && cost == 0 {
+			os = append(os, choice{i, 0, dies})
+		}
+	}
+	return os
+}
+
+// mix spreads a number over all bits.
+func mix(h, x uint64) uint64 {
+	h = (h ^ x) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>29) * 0x94d049bb133111eb
+	return h ^ h>>32
+}
+
+// records is a number for the records alone.
+func (m moment) records() uint64 {
+	h := mix(uint64(m.now), m.commits)
+	for i, n := range m.cells {
+		if n != 0 {
+			h = mix(h, uint64(i)<<32|uint64(n))
+		}
+	}
+	return h
+}
+
+// sum is a number for the state, whatever it cost to come here.
+func (m moment) sum() uint64 {
+	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
+	for _, r := range m.cast {
+		n := r.at.number << 2
+		if r.sent {
+			n |= 1
+		}
+		if r.dead {
+			n = 2
+		}
+		h = mix(h, n)
+	}
+	return h
+}
+
+// broken says which invariant the records break, "" for none.
+func (x *explorer) broken(m moment) string {
+	sum := m.records()
+	if x.judged[sum] {
+		return ""
+	}
+	for i, r := range m.cast {
+		for j := range mostVerbs {
+			if m.commits>>(4*(i*mostVerbs+j))&15 > 1 {
+				return fmt.Sprintf("I7: committed twice: %d: %d %s", i, j, x.scenario.actors[r.at.actor][j].name)
+			}
+		}
+	}
+	x.stock.fill(m.now, m.cells)
+	v := x.stage.violated()
+	x.judged[sum] = v == ""
+	return v
+}
+
+// end judges a run that came to its end.
+func (x *explorer) end(m moment) string {
+	x.stock.fill(m.now, m.cells)
+	if x.scenario.final != nil {
+		if v := x.scenario.final(x.stage); v != "" {
+			return v + x.story(m.trace)
+		}
+	}
+	if m.deaths > 0 {
+		return ""
+	}
+	won := 0
+	for _, r := range m.cast {
+		if r.at.weary {
+			x.weary++
+			return "" // without jitter, contenders may keep each other from a commit for ever
+		}
+		for _, err := range r.at.errs {
+			if err == nil {
+				won++
+			}
+		}
+	}
+	if v := x.stage.leftover(); v != "" {
+		return v + x.story(m.trace)
+	}
+	if x.scenario.wins > 0 && won != x.scenario.wins {
+		return fmt.Sprintf("%d verbs succeeded, want %d", won, x.scenario.wins) + x.story(m.trace)
+	}
+	return ""
+}
+
+// story tells a run step by step.
+func (x *explorer) story(t *trace) string {
+	var all []choice
+	for ; t != nil; t = t.before {
+		all = append(all, t.choice)
+	}
+	var out strings.Builder
+	m := x.beginning()
+	for _, c := range slices.Backward(all) {
+		r := m.cast[c.actor]
+		w := r.at.wants[c.request]
+		answer := ""
+		if c.fault != dies && !w.pauses() {
+			scratch, of := m, r
+			_, reply := x.carryOut(&scratch, &of, w)
+			answer = " → " + replyText(reply)
+		}
+		text := w.text
+		for _, s := range scriptNames {
+			text = strings.Replace(text, "evalsha "+s.script.sha, s.name, 1)
+		}
+		fmt.Fprintf(&out, "\n  %d %s %s%s", c.actor, [...]string{"", "(lost)", "(dies)"}[c.fault], text, answer)
+		m = x.take(m, c)
+	}
+	for i, r := range m.cast {
+		fmt.Fprintf(&out, "\n  %d ended: %v", i, r.at.errs)
+	}
+	return out.String()
+}
+
+var scriptNames = []struct {
+	name   string
+	script script
+}{
+	{"claim", claimScript},
+	{"swap", swapScript},
+	{"fence", fenceScript},
+	{"prepare", prepareScript},
+	{"commit", commitScript},
+	{"bury", buryScript},
+	{"ready", readyScript},
+	{"promote", promoteScript},
+	{"filled", filledScript},
+}

@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
+func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	var found []store.Found
+	_, err := e.again(ctx, func() (_ any, err error) {
+		found, err = e.FindPlain(ctx, lookups)
+		return nil, err
+	})
+	if err != nil {
+		return nil, harmless(err)
+	}
+	for _, f := range found {
+		if err := e.complete(ctx, f.Record.Key, f.Record.Fields); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// complete puts in place what was laid ready for an entry that was read.
+func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fields map[string]string) error {
+	fill := fields[store.FieldFill]
+	if fill == "" || fields[store.FieldType] == "" {
+		return nil
+	}
+	delete(fields, store.FieldFill)
+	return e.putInPlace(ctx, entry, fill)
+}
+
+// Hashes implements [store.Peeker], of entries that are complete.
+func (e *Engine) Hashes(ctx context.Context, keys []string) ([]store.Hash, error) {
+	hashes, err := e.Engine.Hashes(ctx, keys)
+	for i, h := range hashes {
+		key, parsed := recordkey.Parse(keys[i])
+		if parsed != nil || key.Kind() != recordkey.KindPRK {
+			continue
+		}
+		if err := e.complete(ctx, key, h.Fields); err != nil {
+			return nil, err
+		}
+	}
+	return hashes, err
+}
+
+// Texts implements [store.Peeker]: strings of one command would have to lie in one slot.
+func (e *Engine) Texts(ctx context.Context, keys []string) ([]store.Text, error) {
+	texts := make([]store.Text, len(keys))
+	cmds := make([]*redis.StringCmd, len(keys))
+	_, err := e.again(ctx, func() (any, error) {
+		pipe := e.client.Pipeline()
+		for i, k := range keys {
+			cmds[i] = pipe.Get(ctx, k)
+		}
+		if pipe.Len() == 0 {
+			return nil, nil
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		for i, cmd := range cmds {
+			wire, err := cmd.Result()
+			if err != nil && err != redis.Nil && !store.WrongType(err) {
+				return nil, err
+			}
+			texts[i] = store.Text{Wire: wire, Is: err == nil}
+		}
+		return nil, nil
+	})
+	return texts, harmless(err)
+}

@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Align implements [store.Mender] as changes do: a membership is brought about, and looked at again
+// until it is what the entry demands.
+func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
+	if _, err := e.Sweep(ctx, store.Waste{Key: m.Index.String(), Kind: "set"}); err != nil {
+		return false, err
+	}
+	if !m.Entry.IsValid() {
+		return false, e.write(ctx, "srem", m.Index.String(), m.Member)
+	}
+	if m.Set.IsValid() {
+		has, err := e.has(ctx, m.Set.String(), []string{m.Value})
+		if err != nil {
+			return false, err
+		}
+		live, err := e.alignMembers(ctx, m.Set, []string{m.Value}, has[m.Value])
+		return live && has[m.Value], err
+	}
+	wire, err := e.Facets(ctx, []store.FacetRead{{Key: m.Entry.String(), Field: m.Facet.Field}})
+	if err != nil {
+		return false, err
+	}
+	in := wire[0].Is && wire[0].Wire == m.Facet.Wire
+	p := place{key: m.Index.String(), member: m.Member, facet: m.Facet, in: in}
+	return in, e.alignFacets(ctx, m.Entry, []place{p})
+}
+
+// changeWait is longer than a handle goes on by a schema that it could not compare.
+const changeWait = 15 * time.Second
+
+// Settle implements [store.Mender]: writers look at the schema now and then, so it waits until every
+// one of them has looked again, or stopped.
+func (e *Engine) Settle(ctx context.Context) error {
+	if err := e.sleep(ctx, changeWait); err != nil {
+		return store.Fail(err)
+	}
+	return nil
+}
+
+// Copy implements [store.Mender]: the two keys lie in slots of their own.
+func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
+	pipe := e.client.Pipeline()
+	dump, life := pipe.Dump(ctx, from), pipe.PTTL(ctx, from)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	err := dump.Err()
+	if errors.Is(err, redis.Nil) || err == nil && life.Val() == -2 {
+		return false, nil
+	}
+	if err == nil {
+		err = life.Err()
+	}
+	if err == nil {
+		err = e.client.RestoreReplace(ctx, to, max(0, life.Val()), dump.Val()).Err()
+	}
+	if err != nil {
+		return false, fmt.Errorf("copying a record: %w", store.Fail(err))
+	}
+	return true, nil
+}

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// A mutant is the engine without one of its safeguards. Scripts are rewritten before they run, and
+// commands on their way.
+type mutant struct {
+	name    string
+	rewrite func(source string) string
+	tamper  tamper
+	settle  bool     // a claim becomes the plain PRK when the change is made
+	in      []string // beginnings of the scenarios in which it is found out
+	finds   string
+}
+
+func replaced(old, new string) func(string) string {
+	return func(source string) string { return strings.Replace(source, old, new, 1) }
+}
+
+// isFence says whether a command is a fence, and of whom.
+func isFence(args []string) (entry string, is bool) {
+	if args[0] != "evalsha" || args[1] != fenceScript.sha || args[7] != "fence" {
+		return "", false
+	}
+	return args[3], true
+}
+
+// own says whether an actor's running verb is about an entry.
+func own(a *actor, entry string) bool {
+	words := strings.Fields(a.verb)
+	return entry == "user/uid:"+words[2]
+}
+
+var oneToken = replaced("for i = 1, #past, 12 do", "for i = 1, math.min(#past, 1), 12 do")
+
+// withoutAside has the engine's changes look at no other field.
+func withoutAside(a *actor, args []string) ([]string, any) {
+	if args[0] == "get" && strings.Contains(args[1], ":") && !a.releases(args[1]) {
+		return nil, nil
+	}
+	return args, nil
+}
+
+// releases guesses whether a read of an SRK is for its release: then the entry has the value.
+func (a *actor) releases(srk string) bool {
+	c := a.stage.world.at(srk)
+	return c == nil || own(a, store.Owner(c.text))
+}
+
+// mutants are those of the protocol's model, and the safeguards that the engine adds to it.
+var mutants = []mutant{
+	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutAside},
+	{name: "settle", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "plain"}, settle: true},
+	{name: "bluntrelease", finds: "I1", in: []string{"update a->x->a | create", "update a->x | update a->x->a", "update a->x | the same"}, rewrite: replaced(
+		"if seen == ARGV[1] then", "local function who(s) return s and string.match(s, '^([^ ]*)') end\n"+
+			"if seen == ARGV[1] or (ARGV[3] and who(seen) == who(ARGV[1])) then"), tamper: func(a *actor, args []string) ([]string, any) {
+		if args[1] == swapScript.sha && args[5] == "" && a.sent {
+			return append(slices.Clone(args), "blunt"), nil
+		}
+		return args, nil
+	}},
+	{name: "fencetoken", finds: "I1", in: []string{"create email=x | create email=x", "3: fenced", "update a->x | create name=x", "3: create email"}, rewrite: replaced(
+		"redis.call('HINCRBY', KEYS[1], '~fence', 1)", "redis.call('HSET', KEYS[1], '~fence', ARGV[6] or '1')"), tamper: func(a *actor, args []string) ([]string, any) {
+		if _, is := isFence(args); is {
+			return append(slices.Clone(args), string(rune('A'+a.id))), nil
+		}
+		return args, nil
+	}},
+	{name: "nofence", finds: "I1", in: []string{"create email=x | create email=x"}, tamper: func(_ *actor, args []string) ([]string, any) {
+		if _, is := isFence(args); is {
+			args = slices.Clone(args)
+			args[7] = "look"
+		}
+		return args, nil
+	}},
+	{name: "notomb", finds: "I", in: []string{"3: create P", "delete and create"}, rewrite: replaced(
+		"redis.call('HSET', KEYS[1], '~rev', remember)\n  if", "do return {'ok'} end\n  if")},
+	{name: "nopast", finds: "I7", in: []string{"update a->x | update a->y", "update a->x | the same", "update email a->x"}, rewrite: oneToken},
+	{name: "blindback", finds: "I1", in: []string{"update a->x | update a->y", "update a->x | the same", "update email a->x", "swap | update"}, rewrite: oneToken, tamper: func(a *actor, args []string) ([]string, any) {
+		if entry, is := isFence(args); is && own(a, entry) {
+			return nil, int64(0)
+		}
+		return args, nil
+	}},
+	{name: "nolook", finds: "I5", in: []string{"index: cook->baker | baker->cook"}, tamper: func(a *actor, args []string) ([]string, any) {
+		if args[0] == "hgetall" && a.sent {
+			return nil, []any{"~isa", "user", "job", lastJob(a)} // as the change left it
+		}
+		return args, nil
+	}},
+	{name: "nodying", finds: "I", in: []string{"tags: tag | delete", "index: delete, create", "tags: create | delete"}, rewrite: replaced(
+		"if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], '~dying', ARGV[6], '~since', redis.call('TIME')[1]) end", ""), tamper: func(_ *actor, args []string) ([]string, any) {
+		if args[1] == buryScript.sha {
+			return nil, int64(1)
+		}
+		return args, nil
+	}},
+	{name: "impatient", finds: "I7: the new entry", in: []string{"tags: delete | create anew"}, rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
+	{name: "nofill", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
+		if args[1] == readyScript.sha { // into the set itself
+			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]
+			return []string{"sadd", set, args[6]}, nil
+		}
+		return args, nil
+	}},
+}
+
+func lastJob(a *actor) string {
+	words := strings.Fields(a.verb)
+	return pairs(words[len(words)-1])["job"]
+}
+
+// budgets are what a search begins with, and goes on with while it finds nothing.
+var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}}
+
+// TestMutants takes one safeguard after the other out, and wants the search to notice.
+func TestMutants(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rewrite := m.rewrite
+				if rewrite == nil {
+					rewrite = unchanged
+				} else if !slices.ContainsFunc(allScripts, func(s script) bool { return rewrite(s.source) != s.source }) {
+					t.Fatal("it changes no script")
+				}
+				tried := 0
+				for _, b := range budgets {
+					for _, s := range scenarios() {
+						if !slices.ContainsFunc(m.in, func(name string) bool { return strings.HasPrefix(s.name, name) }) {
+							continue
+						}
+						st := newStage(newWorld(rewrite), m.tamper)
+						st.settle = m.settle
+						x := explorer{stage: st, scenario: s, preemptions: b.preemptions, faults: b.faults, most: 200_000}
+						v := x.explore()
+						tried += x.states
+						if strings.HasPrefix(v, m.finds) && v != "" {
+							first, _, _ := strings.Cut(v, "\n")
+							t.Logf("%d preemptions, %d faults, %q, %d states: %s", b.preemptions, b.faults, s.name, tried, first)
+							return
+						}
+					}
+				}
+				t.Errorf("not found in %d states", tried)
+			})
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Occupy implements [store.Engine]: it looks at the entry after it has changed the place, until both agree.
+func (e *Engine) Occupy(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
+	return misplaced(p, e.alignFacets(ctx, entry, []place{{key: p.Key.String(), member: p.Member, ranked: true, facet: p.Facet}}))
+}
+
+// misplaced is the error of a place in what is no ordered index.
+func misplaced(p store.Ranked, err error) error {
+	if store.WrongType(err) {
+		return &store.CorruptError{Key: p.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
+	}
+	return err
+}
+
+// Vacate implements [store.Engine]. If the entry's value changes while it does, it takes the place again:
+// then it may be the entry's own.
+func (e *Engine) Vacate(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
+	at := place{key: p.Key.String(), member: p.Member, ranked: true}
+	other, err := e.hasOther(ctx, entry, p.Facet)
+	if err != nil || other {
+		return err
+	}
+	return misplaced(p, e.align(ctx, []place{at}, func() (func(place) bool, error) {
+		other, err := e.hasOther(ctx, entry, p.Facet)
+		return func(place) bool { return other }, err
+	}))
+}
+
+// hasOther says whether an entry is live and has another value than this one.
+func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Facet) (bool, error) {
+	if !entry.IsValid() {
+		return false, nil
+	}
+	var other bool
+	_, err := e.again(ctx, func() (any, error) {
+		head, err := e.client.HMGet(ctx, entry.String(), store.FieldType, f.Field).Result()
+		if store.WrongType(err) || errors.Is(err, redis.Nil) {
+			return nil, nil
+		}
+		wire, has := "", false
+		if len(head) == 2 && item(head, 0) != "" {
+			wire, has = head[1].(string)
+		}
+		other = has && wire != f.Wire
+		return nil, err
+	})
+	return other, harmless(err)
+}

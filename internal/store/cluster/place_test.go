@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// direct is an engine over some records, whose commands nobody holds up.
+func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
+	t.Helper()
+	s := newStage(newWorld(unchanged), nil)
+	s.reset(start)
+	e := s.newEngine(people.Guard())
+	t.Cleanup(func() { s.client.Close() })
+	return e, s.world
+}
+
+func parsed(t *testing.T, key string) recordkey.Key {
+	t.Helper()
+	k, err := recordkey.Parse(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestPlaces takes and frees places in an ordered index, for entries that have the value, another one, none, or
+// that are dead.
+func TestPlaces(t *testing.T) {
+	index, err := recordkey.Own("order", "user", "name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranked := store.Ranked{Key: index, Member: "n user/uid:A", Facet: store.Facet{Field: "name", Wire: "n"}}
+	dead := map[string]*cell{"user/uid:A": ending(hash("~rev=r"), startTime+1000)}
+	empty := map[string]*cell{"user/uid:A": hash("~isa= name=n")}
+	for _, tt := range []struct {
+		name         string
+		start        map[string]*cell
+		after        bool // Occupy: the place is taken
+		afterVacated bool // Vacate of a taken place: it still is
+	}{
+		{"it has the value", entries(some, "A name=n")(), true, false},
+		{"it has another", entries(some, "A name=m")(), false, true},
+		{"it has none", entries(some, "A email=n")(), false, false},
+		{"it is dead", dead, false, false},
+		{"it is no entry", empty, false, false},
+		{"it is a string", map[string]*cell{"user/uid:A": text("x")}, false, false},
+		{"it was never there", nothing(), false, false},
+	} {
+		e, w := direct(t, tt.start)
+		taken := func() bool { return w.at(index.String()).field(ranked.Member) != nil }
+		for _, before := range []bool{false, true} {
+			if before {
+				w.do([]string{"zadd", index.String(), "0", ranked.Member})
+			}
+			if err := e.Occupy(t.Context(), parsed(t, "user/uid:A"), ranked); err != nil || taken() != tt.after {
+				t.Errorf("%s: occupied, before %v: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
+			}
+		}
+		w.do([]string{"zadd", index.String(), "0", ranked.Member})
+		if err := e.Vacate(t.Context(), parsed(t, "user/uid:A"), ranked); err != nil || taken() != tt.afterVacated {
+			t.Errorf("%s: vacated: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
+		}
+	}
+}
+
+// TestPlacesOf follows a change of an ordered facet, which the facet of a place decides.
+func TestPlacesOf(t *testing.T) {
+	at := func(member, wire string) store.Ranked {
+		return store.Ranked{Key: parsed(t, "user/job:x/~prks"), Member: member, Facet: store.Facet{Field: "name", Wire: wire}}
+	}
+	c := store.Change{Key: parsed(t, "user/uid:A"), Rank: []store.Ranked{at("new", "n")}, Unrank: []store.Ranked{at("old", "o")}}
+	for _, tt := range []struct {
+		name, holds string
+		want        string
+	}{
+		{"as it was committed", "n", "new"},
+		{"changed back meanwhile", "o", "old"},
+		{"changed to a third meanwhile", "x", ""},
+	} {
+		e, w := direct(t, entries(some, "A name="+tt.holds)())
+		w.do([]string{"zadd", "user/job:x/~prks", "0", "old"})
+		if err := e.alignFacets(t.Context(), c.Key, placesOf(c)); err != nil {
+			t.Error(err)
+		}
+		got := w.at("user/job:x/~prks").names()
+		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || got[0] != tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestDiscard removes leftovers, and nothing that an entry holds.
+func TestDiscard(t *testing.T) {
+	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
+	claim := store.Leftover{Key: srk, Seen: "user/uid:A " + some, Owner: "user/uid:A", Field: "email", Value: "a"}
+	tags := store.Leftover{Key: set, Owner: "user/uid:A"}
+	member := store.Leftover{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
+	nobody := store.Leftover{Key: index, Member: "user/uid:A"}
+	with := func(words string) map[string]*cell {
+		cells := entries(some, "A "+words)()
+		cells[srk], cells[set], cells[index] = text("user/uid:A "+some), setOf("red"), setOf("user/uid:A")
+		return cells
+	}
+	dead := func() map[string]*cell {
+		cells := with("name=n")
+		cells["user/uid:A"] = ending(hash("~rev=rA__________"), startTime+1000)
+		return cells
+	}
+	other := dead()
+	other[srk] = text("user/uid:B " + some)
+	wrong := dead()
+	wrong["user/uid:A"] = text("no entry")
+	for _, tt := range []struct {
+		name  string
+		start map[string]*cell
+		l     store.Leftover
+		gone  bool
+		fence any
+	}{
+		{"an SRK of a value that is held", with("email=a"), claim, false, nil},
+		{"an SRK of another value", with("email=b"), claim, true, "1"},
+		{"an SRK of a dead entry", dead(), claim, true, "1"},
+		{"an SRK that is another by now", other, claim, false, "1"},
+		{"an SRK of what is no entry", wrong, claim, true, nil},
+		{"tags of a live entry", with("email=a"), tags, false, nil},
+		{"tags of a dead entry", dead(), tags, true, nil},
+		{"tags of what is no entry", wrong, tags, true, nil},
+		{"an index member of a live entry", with("email=a"), member, false, nil},
+		{"an index member of a dead entry", dead(), member, true, nil},
+		{"an index member that belongs to nobody", with("email=a"), nobody, true, nil},
+	} {
+		e, w := direct(t, tt.start)
+		gone, err := e.Discard(t.Context(), tt.l)
+		left := w.at(tt.l.Key)
+		if err != nil || gone != tt.gone || gone == (left != nil) {
+			t.Errorf("%s: got %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
+		}
+		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field(store.FieldDying) != nil) {
+			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)
+		}
+		if again, err := e.Discard(t.Context(), tt.l); again || err != nil {
+			t.Errorf("%s, once more: %v, %v", tt.name, again, err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+-- bury: step 6. While anybody removes what belonged to a dead entry, it is not created anew.
+--
+-- KEYS[1]  the entry      ARGV[1]  own token, of twelve characters
+-- ARGV[2]  "begin" or "end"      ARGV[3]  seconds that a tombstone lives
+-- ARGV[4]  with "end": tokens of others, who have died, to take out, too
+-- Reply: 1; 0 where the entry is live
+--
+-- ~dying holds the tokens of all who are at it, ~since the seconds in which they began.
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
+if head.err then return redis.error_reply(head.err) end
+if head[1] and head[1] ~= '' then return 0 end
+local others, times, seconds = '', '', {}
+for second in string.gmatch(head[3] or '', '%d+') do seconds[#seconds + 1] = second end
+for i = 1, #(head[2] or ''), 12 do
+  local token = string.sub(head[2], i, i + 11)
+  local ended = token == ARGV[1]
+  for j = 1, #ARGV[4], 12 do ended = ended or token == string.sub(ARGV[4], j, j + 11) end
+  if not ended then
+    others = others .. token
+    times = times .. (seconds[(i + 11) / 12] or '0') .. ' '
+  end
+end
+if ARGV[2] == 'begin' then
+  local tombstone = redis.call('PTTL', KEYS[1]) ~= -1
+  redis.call('HSET', KEYS[1], '~dying', others .. ARGV[1], '~since', times .. redis.call('TIME')[1])
+  if tombstone then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
+elseif others == '' then
+  redis.call('HDEL', KEYS[1], '~dying', '~since')
+else
+  redis.call('HSET', KEYS[1], '~dying', others, '~since', times)
+end
+return 1

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+var (
+	//go:embed scripts/claim.lua
+	claimLua string
+	//go:embed scripts/swap.lua
+	swapLua string
+	//go:embed scripts/fence.lua
+	fenceLua string
+	//go:embed scripts/prepare.lua
+	prepareLua string
+	//go:embed scripts/commit.lua
+	commitLua string
+	//go:embed scripts/bury.lua
+	buryLua string
+	//go:embed scripts/ready.lua
+	readyLua string
+	//go:embed scripts/promote.lua
+	promoteLua string
+	//go:embed scripts/filled.lua
+	filledLua string
+	//go:embed scripts/schema.lua
+	schemaLua string
+)
+
+var (
+	claimScript   = newScript(claimLua)
+	swapScript    = newScript(swapLua)
+	fenceScript   = newScript(fenceLua)
+	prepareScript = newScript(prepareLua)
+	commitScript  = newScript(commitLua)
+	buryScript    = newScript(buryLua)
+	readyScript   = newScript(readyLua)
+	promoteScript = newScript(promoteLua)
+	filledScript  = newScript(filledLua)
+	schemaScript  = newScript(schemaLua)
+)
+
+var allScripts = []script{
+	claimScript, swapScript, fenceScript, prepareScript, commitScript, buryScript,
+	readyScript, promoteScript, filledScript, schemaScript,
+}
+
+type script struct{ source, sha string }
+
+func newScript(source string) script { return script{source, redis.NewScript(source).Hash()} }
+
+// A step is one script of the protocol, on keys of one slot.
+type step struct {
+	script script
+	keys   []string
+	args   []string
+}
+
+func on(s script, key string, args ...string) step { return step{s, []string{key}, args} }
+
+// once keeps the client from repeating a command: the engine does it, and so knows that it did.
+type once struct{ *redis.Cmd }
+
+// NoRetry is asked by the client.
+func (once) NoRetry() bool { return true }
+
+// A result is the answer to a step.
+type result struct {
+	value  any
+	unsure bool // an earlier sending of it may have been carried out
+}
+
+// yes says whether a script answered 1.
+func (r result) yes() bool { return r.value == int64(1) }
+
+const (
+	attempts  = 8
+	firstWait = 10 * time.Millisecond
+)
+
+// run sends one step until it is answered: every step may arrive twice. The error keeps whether it
+// may have been carried out (ErrOutcomeUnknown) or certainly was not.
+func (e *Engine) run(ctx context.Context, s step) (result, error) {
+	return e.again(ctx, func() (any, error) { return e.send(ctx, s) })
+}
+
+// plain sends a command that may arrive twice.
+func (e *Engine) plain(ctx context.Context, args ...string) (any, error) {
+	all := make([]any, len(args))
+	for i, a := range args {
+		all[i] = a
+	}
+	r, err := e.again(ctx, func() (any, error) {
+		cmd := once{redis.NewCmd(ctx, all...)}
+		return answer(cmd, e.client.Process(ctx, cmd))
+	})
+	return r.value, err
+}
+
+// again does something until the server answers, as long as it makes sense.
+func (e *Engine) again(ctx context.Context, send func() (any, error)) (result, error) {
+	var unsure bool
+	var err error
+	for attempt := range attempts {
+		var value any
+		begin := time.Now()
+		if value, err = send(); err == nil {
+			e.trips.took(time.Since(begin))
+			return result{value, unsure}, nil
+		}
+		unsure = unsure || store.Sent(err)
+		if !store.Passing(err) || ctx.Err() != nil {
+			break
+		}
+		e.reload(ctx)
+		if e.pause(ctx, firstWait<<attempt) != nil {
+			break
+		}
+	}
+	if unsure {
+		return result{}, &unknownError{err}
+	}
+	return result{}, failed(err)
+}
+
+// An unknownError is about something that may have been done.
+type unknownError struct{ cause error }
+
+func (u *unknownError) Error() string {
+	return store.ErrOutcomeUnknown.Error() + ": " + u.cause.Error()
+}
+
+func (u *unknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown, u.cause} }
+
+// harmless is the error of a step that may have been done as well: it is garbage at worst.
+func harmless(err error) error {
+	var u *unknownError
+	if errors.As(err, &u) {
+		return failed(u.cause)
+	}
+	return err
+}
+
+func failed(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	return store.Fail(err)
+}
+
+// reload has the client read anew who serves which slots: a dead master does not tell.
+func (e *Engine) reload(ctx context.Context) {
+	if cc, ok := e.client.(*redis.ClusterClient); ok {
+		cc.ReloadState(ctx)
+	}
+}
+
+// send sends a script once, and once more in full where the server did not have it.
+func (e *Engine) send(ctx context.Context, s step) (any, error) {
+	cmd := once{redis.NewCmd(ctx, evalArgs("evalsha", s.script.sha, s)...)}
+	err := e.client.Process(ctx, cmd)
+	if noScript(err) {
+		cmd = once{redis.NewCmd(ctx, evalArgs("eval", s.script.source, s)...)}
+		err = e.client.Process(ctx, cmd)
+	}
+	return answer(cmd, err)
+}
+
+func answer(cmd once, err error) (any, error) {
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return cmd.Val(), err
+}
+
+func evalArgs(command, what string, s step) []any {
+	all := append(make([]any, 0, 3+len(s.keys)+len(s.args)), command, what, len(s.keys))
+	for _, k := range s.keys {
+		all = append(all, k)
+	}
+	for _, a := range s.args {
+		all = append(all, a)
+	}
+	return all
+}
+
+func noScript(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}

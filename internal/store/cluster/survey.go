@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Survey implements [store.Surveyor], for every master, and loads the scripts there.
+func (e *Engine) Survey(ctx context.Context) ([]string, error) {
+	masters, err := e.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := together(len(masters), func(i int) error { return load(ctx, masters[i].client) }); err != nil {
+		return nil, store.Fail(err)
+	}
+	var warnings []string
+	for _, m := range masters {
+		warnings = append(warnings, store.Evicts(ctx, m.client, "the node "+m.addr)...)
+	}
+	return warnings, nil
+}
+
+// load gives a node the scripts, in one round. What a node does not have, it is sent in full later.
+func load(ctx context.Context, node redis.UniversalClient) error {
+	pipe := node.Pipeline()
+	for _, s := range allScripts {
+		pipe.ScriptLoad(ctx, s.source)
+	}
+	_, err := pipe.Exec(ctx)
+	if store.IsAnswer(err) {
+		return nil // it forbids that, but may run them
+	}
+	return err
+}
+
+// loadNew gives the scripts to nodes that join the cluster later, or are promoted.
+func loadNew(cc *redis.ClusterClient) {
+	cc.OnNewNode(func(node *redis.Client) {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			_ = load(ctx, node)
+		}()
+	})
+}

@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Tertiary implements [store.Engine]: single-key commands, between two looks at the entry for those
+// that write. A record that was written to while its entry died is never shown, and goes again.
+func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
+	if !op.Write {
+		return e.readTertiary(ctx, op)
+	}
+	if err := e.guard(ctx, op.Schema); err != nil {
+		return store.Reply{}, err
+	}
+	if _, err := e.mustLive(ctx, op.PRK); err != nil {
+		return store.Reply{}, err
+	}
+	reply, err := e.command(ctx, op)
+	if err != nil {
+		return store.Reply{}, err
+	}
+	for {
+		live, err := e.alignOp(ctx, op)
+		if store.WrongType(err) {
+			err = &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
+		}
+		if err != nil || live {
+			return reply, err
+		}
+		if e.dropOf(ctx, op) {
+			return store.Reply{}, store.ErrNotFound
+		}
+	}
+}
+
+// alignOp brings index members in line with what a command did, and says whether the entry was live
+// behind that.
+func (e *Engine) alignOp(ctx context.Context, op store.Op) (live bool, err error) {
+	if len(op.Index)+len(op.Unindex) == 0 {
+		return e.live(ctx, op.PRK)
+	}
+	for i, keys := range [][]recordkey.Key{op.Unindex, op.Index} {
+		members := make([]string, len(keys))
+		for j, k := range keys {
+			members[j] = k.Value()
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		if live, err = e.alignMembers(ctx, op.Key, members, i == 1); err != nil {
+			return false, err
+		}
+	}
+	return live, nil
+}
+
+// dropOf removes what was written to a record whose entry died meanwhile; false where it is live again.
+func (e *Engine) dropOf(ctx context.Context, op store.Op) bool {
+	var again atomic.Bool
+	afterwards(ctx, finishTime, func(ctx context.Context) {
+		dead, err := e.ifDead(ctx, op.PRK, "", func(ctx context.Context) error {
+			return e.drop(ctx, store.Container{Key: op.Key, Indexed: len(op.Index)+len(op.Unindex) > 0})
+		})
+		again.Store(err == nil && !dead)
+	})
+	return !again.Load()
+}
+
+// readTertiary asks for the record and for its entry at the same time; the entry is what counts.
+func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, error) {
+	var reply store.Reply
+	filled := false
+	err := together(2, func(i int) (err error) {
+		if i == 0 {
+			filled, err = e.mustLive(ctx, op.PRK)
+			return err
+		}
+		reply, err = e.command(ctx, op)
+		return err
+	})
+	if err == nil && filled {
+		return e.command(ctx, op)
+	}
+	return reply, err
+}
+
+// command sends a tertiary command; one that must not be done twice is sent once.
+func (e *Engine) command(ctx context.Context, op store.Op) (store.Reply, error) {
+	all := append(make([]any, 0, len(op.Args)+2), op.Command, op.Key.String())
+	for _, a := range op.Args {
+		all = append(all, a)
+	}
+	send := func() (any, error) {
+		cmd := once{redis.NewCmd(ctx, all...)}
+		return answer(cmd, e.client.Process(ctx, cmd))
+	}
+	var r result
+	var err error
+	if op.Once {
+		if r.value, err = send(); err != nil && store.Sent(err) {
+			return store.Reply{}, &unknownError{err}
+		}
+		err = failed(err)
+	} else {
+		r, err = e.again(ctx, send)
+	}
+	switch {
+	case store.WrongType(err):
+		return store.Reply{}, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+	case err != nil && op.Write:
+		return store.Reply{}, err
+	case err != nil:
+		return store.Reply{}, harmless(err)
+	}
+	return store.ParseReply(flat(r.value))
+}
+
+// flat undoes what a newer protocol makes of pairs: maps, and scores as numbers in lists of their own.
+func flat(v any) any {
+	switch v := v.(type) {
+	case map[any]any:
+		list := make([]any, 0, 2*len(v))
+		for k, x := range v {
+			list = append(list, flat(k), flat(x))
+		}
+		return list
+	case []any:
+		var list []any
+		for _, x := range v {
+			if inner, ok := flat(x).([]any); ok {
+				list = append(list, inner...)
+			} else {
+				list = append(list, flat(x))
+			}
+		}
+		return list
+	case float64:
+		return fmt.Sprintf("%.17g", v)
+	case bool:
+		if v {
+			return int64(1)
+		}
+		return int64(0)
+	}
+	return v
+}

@@ -1,0 +1,366 @@
+package cluster
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A world is a store in memory that runs the engine's own scripts: as exact as it must be for the
+// commands that the engine sends, and fast enough to be taken through all of its states.
+type world struct {
+	cells   map[string]*cell
+	now     int64 // milliseconds
+	scripts map[string]*lua.LFunction
+	vm      *lua.LState
+}
+
+// A cell is one record: a string, a hash, a set or a sorted set without scores.
+type cell struct {
+	kind byte // s, h, S, z
+	text string
+	hash map[string]string
+	ends int64 // 0: never
+}
+
+// A wrong is what a server answers as an error.
+type wrong string
+
+func (w wrong) Error() string { return string(w) }
+
+// RedisError makes it an answer for the client.
+func (wrong) RedisError() {}
+
+const wrongType = wrong("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+// newWorld loads the scripts, as rewrite changes them.
+func newWorld(rewrite func(source string) string) *world {
+	w := &world{vm: lua.NewState(), scripts: map[string]*lua.LFunction{}}
+	r := w.vm.NewTable()
+	r.RawSetString("call", w.vm.NewFunction(func(l *lua.LState) int { return w.fromScript(l, true) }))
+	r.RawSetString("pcall", w.vm.NewFunction(func(l *lua.LState) int { return w.fromScript(l, false) }))
+	r.RawSetString("error_reply", w.vm.NewFunction(func(l *lua.LState) int {
+		t := l.NewTable()
+		t.RawSetString("err", l.Get(1))
+		l.Push(t)
+		return 1
+	}))
+	w.vm.SetGlobal("redis", r)
+	for _, s := range allScripts {
+		w.scripts[s.sha] = compile(w.vm, rewrite(s.source))
+	}
+	return w
+}
+
+func compile(vm *lua.LState, source string) *lua.LFunction {
+	chunk, err := parse.Parse(strings.NewReader(source), "script")
+	if err != nil {
+		panic(err)
+	}
+	proto, err := lua.Compile(chunk, "script")
+	if err != nil {
+		panic(err)
+	}
+	return vm.NewFunctionFromProto(proto)
+}
+
+// startTime is when scenarios begin, in milliseconds.
+const startTime = 1_000_000
+
+// reset empties the world.
+func (w *world) reset(start map[string]*cell) {
+	w.now = startTime
+	w.cells = make(map[string]*cell, len(start)+8)
+	for k, c := range start {
+		n := *c
+		n.hash = maps.Clone(c.hash)
+		w.cells[k] = &n
+	}
+}
+
+// eval runs a script.
+func (w *world) eval(sha string, keys, args []string) any {
+	w.vm.SetGlobal("KEYS", list(w.vm, keys))
+	w.vm.SetGlobal("ARGV", list(w.vm, args))
+	w.vm.Push(w.scripts[sha])
+	if err := w.vm.PCall(0, 1, nil); err != nil {
+		panic(err)
+	}
+	reply := fromLua(w.vm.Get(-1))
+	w.vm.Pop(1)
+	return reply
+}
+
+func list(vm *lua.LState, items []string) *lua.LTable {
+	t := vm.CreateTable(len(items), 0)
+	for _, s := range items {
+		t.Append(lua.LString(s))
+	}
+	return t
+}
+
+func (w *world) fromScript(l *lua.LState, raise bool) int {
+	args := make([]string, l.GetTop())
+	for i := range args {
+		args[i] = lua.LVAsString(l.Get(i + 1))
+	}
+	switch reply := w.do(args).(type) {
+	case nil:
+		l.Push(lua.LFalse)
+	case string:
+		l.Push(lua.LString(reply))
+	case int64:
+		l.Push(lua.LNumber(reply))
+	case wrong:
+		if raise {
+			l.RaiseError("%s", string(reply))
+		}
+		t := l.NewTable()
+		t.RawSetString("err", lua.LString(reply))
+		l.Push(t)
+	case []any:
+		t := l.CreateTable(len(reply), 0)
+		for i, item := range reply {
+			if item == nil {
+				t.RawSetInt(i+1, lua.LFalse)
+			} else {
+				t.RawSetInt(i+1, lua.LString(item.(string)))
+			}
+		}
+		l.Push(t)
+	}
+	return 1
+}
+
+func fromLua(v lua.LValue) any {
+	switch v := v.(type) {
+	case lua.LString:
+		return string(v)
+	case lua.LNumber:
+		return int64(v)
+	case *lua.LTable:
+		if err := v.RawGetString("err"); err != lua.LNil {
+			return wrong(lua.LVAsString(err))
+		}
+		out := make([]any, v.Len())
+		for i := range out {
+			out[i] = fromLua(v.RawGetInt(i + 1))
+		}
+		return out
+	}
+	return nil
+}
+
+// do runs one command.
+func (w *world) do(args []string) any {
+	name := strings.ToLower(args[0])
+	if name == "evalsha" || name == "eval" {
+		n, _ := strconv.Atoi(args[2])
+		return w.eval(args[1], args[3:3+n], args[3+n:])
+	}
+	if name == "time" {
+		return []any{strconv.FormatInt(w.now/1000, 10), "0"}
+	}
+	key, rest := args[1], args[2:]
+	c := w.at(key)
+	kind := kinds[name]
+	if c != nil && kind != 0 && c.kind != kind {
+		return wrongType
+	}
+	f, known := commands[name]
+	if !known {
+		panic("the world does not know " + name)
+	}
+	return f(w, key, c, rest)
+}
+
+// at is the record at a key, nil where there is none or its time is over.
+func (w *world) at(key string) *cell {
+	c := w.cells[key]
+	if c != nil && c.ends != 0 && c.ends <= w.now {
+		delete(w.cells, key)
+		return nil
+	}
+	return c
+}
+
+var kinds = map[string]byte{
+	"get": 's', "hget": 'h', "hmget": 'h', "hset": 'h', "hdel": 'h', "hgetall": 'h', "hkeys": 'h', "hexists": 'h', "hincrby": 'h',
+	"sadd": 'S', "srem": 'S', "smembers": 'S', "sismember": 'S', "smismember": 'S', "scard": 'S', "zadd": 'z', "zrem": 'z',
+}
+
+type command func(w *world, key string, c *cell, args []string) any
+
+var commands map[string]command
+
+func init() {
+	commands = map[string]command{
+		"get": func(_ *world, _ string, c *cell, _ []string) any {
+			if c == nil {
+				return nil
+			}
+			return c.text
+		},
+		"set": func(w *world, key string, _ *cell, args []string) any {
+			w.cells[key] = &cell{kind: 's', text: args[0]}
+			return "OK"
+		},
+		"exists": func(_ *world, _ string, c *cell, _ []string) any { return number(c != nil) },
+		"unlink": func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
+		"del":    func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
+		"hget":   func(_ *world, _ string, c *cell, args []string) any { return c.field(args[0]) },
+		"hmget":  func(_ *world, _ string, c *cell, args []string) any { return each(args, c.field) },
+		"hset":   hset,
+		"hdel":   removeFields,
+		"hgetall": func(_ *world, _ string, c *cell, _ []string) any {
+			return each(c.names(), func(f string) any { return f }, c.field)
+		},
+		"hkeys": func(_ *world, _ string, c *cell, _ []string) any {
+			return each(c.names(), func(f string) any { return f })
+		},
+		"hexists": func(_ *world, _ string, c *cell, args []string) any { return number(c.field(args[0]) != nil) },
+		"hincrby": func(w *world, key string, c *cell, args []string) any {
+			was, _ := c.field(args[0]).(string)
+			n, _ := strconv.ParseInt(cmp.Or(was, "0"), 10, 64)
+			by, _ := strconv.ParseInt(args[1], 10, 64)
+			hset(w, key, c, []string{args[0], strconv.FormatInt(n+by, 10)})
+			return n + by
+		},
+		"expire": func(w *world, _ string, c *cell, args []string) any {
+			if c != nil {
+				seconds, _ := strconv.ParseInt(args[0], 10, 64)
+				c.ends = w.now + seconds*1000
+			}
+			return number(c != nil)
+		},
+		"persist": func(_ *world, _ string, c *cell, _ []string) any {
+			if c != nil {
+				c.ends = 0
+			}
+			return int64(1)
+		},
+		"pttl": func(w *world, _ string, c *cell, _ []string) any {
+			switch {
+			case c == nil:
+				return int64(-2)
+			case c.ends == 0:
+				return int64(-1)
+			}
+			return c.ends - w.now
+		},
+		"sadd": addMembers('S'),
+		"zadd": func(w *world, key string, c *cell, args []string) any { return addMembers('z')(w, key, c, args[1:]) },
+		"srem": removeFields,
+		"zrem": removeFields,
+		"smembers": func(_ *world, _ string, c *cell, _ []string) any {
+			return each(c.names(), func(f string) any { return f })
+		},
+		"scard":     func(_ *world, _ string, c *cell, _ []string) any { return int64(len(c.names())) },
+		"sismember": func(_ *world, _ string, c *cell, args []string) any { return number(c.field(args[0]) != nil) },
+		"smismember": func(_ *world, _ string, c *cell, args []string) any {
+			return each(args, func(m string) any { return number(c.field(m) != nil) })
+		},
+		"sunionstore": func(w *world, key string, _ *cell, args []string) any {
+			var all []string
+			for _, k := range args {
+				all = append(all, w.at(k).names()...)
+			}
+			delete(w.cells, key)
+			return addMembers('S')(w, key, nil, all)
+		},
+	}
+}
+
+func (w *world) remove(key string, c *cell) any {
+	delete(w.cells, key)
+	return number(c != nil)
+}
+
+func (c *cell) field(f string) any {
+	if c == nil {
+		return nil
+	}
+	if v, ok := c.hash[f]; ok {
+		return v
+	}
+	return nil
+}
+
+func (c *cell) names() []string {
+	if c == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(c.hash))
+}
+
+func each(items []string, fs ...func(string) any) any {
+	out := make([]any, 0, len(items)*len(fs))
+	for _, s := range items {
+		for _, f := range fs {
+			out = append(out, f(s))
+		}
+	}
+	return out
+}
+
+func number(b bool) any {
+	if b {
+		return int64(1)
+	}
+	return int64(0)
+}
+
+func hset(w *world, key string, c *cell, args []string) any {
+	if c == nil {
+		c = &cell{kind: 'h', hash: map[string]string{}}
+		w.cells[key] = c
+	}
+	for i := 0; i+1 < len(args); i += 2 {
+		c.hash[args[i]] = args[i+1]
+	}
+	return int64(len(args) / 2)
+}
+
+func addMembers(kind byte) command {
+	return func(w *world, key string, c *cell, args []string) any {
+		if c == nil && len(args) > 0 {
+			c = &cell{kind: kind, hash: map[string]string{}}
+			w.cells[key] = c
+		}
+		n := int64(0)
+		for _, m := range args {
+			if _, is := c.hash[m]; !is {
+				c.hash[m] = ""
+				n++
+			}
+		}
+		return n
+	}
+}
+
+func removeFields(w *world, key string, c *cell, args []string) any {
+	if c == nil {
+		return int64(0)
+	}
+	n := int64(0)
+	for _, f := range args {
+		if _, is := c.hash[f]; is {
+			delete(c.hash, f)
+			n++
+		}
+	}
+	if len(c.hash) == 0 {
+		delete(w.cells, key)
+	}
+	return n
+}
+
+func sortedKeys(cells map[string]*cell) []string { return slices.Sorted(maps.Keys(cells)) }
+
+var seed = maphash.MakeSeed()
