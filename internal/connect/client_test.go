@@ -1,0 +1,63 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/store/single"
+)
+
+func TestUse(t *testing.T) {
+	addrs := []string{"127.0.0.1:1"}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addrs[0]}})
+	t.Cleanup(func() { ring.Close() })
+	for _, tt := range []struct {
+		name   string
+		client redis.UniversalClient
+		want   string // of the error
+	}{
+		{"one server", redis.NewClient(&redis.Options{Addr: addrs[0]}), ""},
+		{"a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), ""},
+		{"nil", nil, "nil"},
+		{"reads from replicas", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadOnly: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
+		{"routes by latency", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, RouteByLatency: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
+		{"routes randomly", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, RouteRandomly: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
+		{"a ring", ring, "want *redis.Client or *redis.ClusterClient"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			engine, err := Use(tt.client)
+			if tt.want != "" {
+				if !errors.Is(err, ErrClient) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("got %v, want %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, clustered := engine.(*cluster.Engine)
+			_, alone := engine.(*single.Engine)
+			if _, is := tt.client.(*redis.ClusterClient); clustered != is || alone == is {
+				t.Errorf("got engine %T", engine)
+			}
+			tt.client.Close()
+		})
+	}
+}
+
+func TestOpenRefusesReplicas(t *testing.T) {
+	for _, url := range []string{
+		"redis+cluster://127.0.0.1:1?read_only=true",
+		"redis+cluster://127.0.0.1:1?route_by_latency=true",
+		"redis+sentinel://127.0.0.1:1?master_name=m&route_randomly=true",
+	} {
+		if _, err := Open(context.Background(), url); err == nil || !strings.Contains(err.Error(), "replicas, which may be behind") {
+			t.Errorf("%s: got %v, want a refusal", url, err)
+		}
+	}
+}

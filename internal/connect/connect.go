@@ -1,0 +1,159 @@
+// Package connect finds the engine for a URL or for a client.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/store/single"
+)
+
+// ErrURL is a store that no URL of ours names.
+var ErrURL = errors.New("bad store URL")
+
+// ErrClient is a client that the promise cannot be kept with.
+var ErrClient = errors.New("unsuitable Redis client")
+
+// Open returns the engine for a URL; closing it closes the connections.
+func Open(ctx context.Context, text string) (store.Engine, error) {
+	scheme, rest, ok := strings.Cut(text, ":")
+	if !ok {
+		return nil, fmt.Errorf("%w: it has no scheme, as redis: and file: are", ErrURL)
+	}
+	switch scheme {
+	case "memory":
+		return openEmbedded(ctx, "")
+	case "file":
+		path, err := filePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return openEmbedded(ctx, path)
+	case "redis", "rediss", "unix":
+		return openServer(text)
+	case "redis+sentinel", "rediss+sentinel":
+		return openSentinel(strings.Replace(text, "+sentinel", "", 1))
+	case "redis+cluster", "rediss+cluster":
+		return openCluster(strings.Replace(text, "+cluster", "", 1))
+	}
+	return nil, fmt.Errorf("%w: unknown scheme %q; want redis, rediss, unix, redis+cluster, redis+sentinel, file or memory", ErrURL, scheme)
+}
+
+// Use returns an engine over a client of the caller's, which closing the engine leaves open.
+func Use(c redis.UniversalClient) (store.Engine, error) {
+	switch c := c.(type) {
+	case *redis.Client:
+		return single.New(c, single.Options{}), nil
+	case *redis.ClusterClient:
+		if err := writesWhereItReads(c.Options()); err != nil {
+			return nil, err
+		}
+		return cluster.New(c, cluster.Options{}), nil
+	case nil:
+		return nil, fmt.Errorf("%w: nil", ErrClient)
+	}
+	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", ErrClient, c)
+}
+
+// filePath takes file:PATH, and file:///PATH as browsers write it.
+func filePath(rest string) (string, error) {
+	if strings.HasPrefix(rest, "///") {
+		u, err := url.Parse("file:" + rest)
+		if err != nil || u.Path == "" {
+			return "", fmt.Errorf("%w: not a file URL", ErrURL)
+		}
+		rest = u.Path
+	}
+	if rest == "" {
+		return "", fmt.Errorf("%w: file: names no file", ErrURL)
+	}
+	return rest, nil
+}
+
+func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
+	s, err := embedded.Open(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return single.New(s.Client(), single.Options{Close: s.Close, Undone: undone, Doubtful: doubtful, Match: true, Bulk: s.Bulk}), nil
+}
+
+// undone knows the embedded store's word that a change was not made.
+func undone(err error) bool {
+	return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
+}
+
+// doubtful knows the embedded store's word that a change is made, but not known to be saved.
+func doubtful(err error) bool { return errors.Is(err, embedded.ErrWaiting) }
+
+func openServer(text string) (store.Engine, error) {
+	o, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, hidden(err)
+	}
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1 // whoever asks tries again itself
+	c := redis.NewClient(o)
+	return single.New(c, single.Options{Close: c.Close}), nil
+}
+
+func openSentinel(text string) (store.Engine, error) {
+	o, err := redis.ParseFailoverURL(text)
+	if err != nil {
+		return nil, hidden(err)
+	}
+	if o.MasterName == "" {
+		return nil, fmt.Errorf("%w: a Sentinel URL needs ?master_name=NAME", ErrURL)
+	}
+	if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
+		return nil, fmt.Errorf("%w: it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out", ErrURL)
+	}
+	o.ContextTimeoutEnabled = true
+	c := redis.NewFailoverClient(o)
+	return single.New(c, single.Options{Close: c.Close}), nil
+}
+
+// reload is how often a cluster's topology is read anew: a client notices a failover no earlier than
+// it meets an answer that says so, and a dead master answers nothing.
+const reload = 2 * time.Second
+
+func openCluster(text string) (store.Engine, error) {
+	o, err := redis.ParseClusterURL(text)
+	if err != nil {
+		return nil, hidden(err)
+	}
+	if err := writesWhereItReads(o); err != nil {
+		return nil, err
+	}
+	o.ContextTimeoutEnabled = true
+	o.ClusterStateReloadInterval = reload
+	c := redis.NewClusterClient(o)
+	return cluster.New(c, cluster.Options{Close: c.Close}), nil
+}
+
+// writesWhereItReads refuses clients that read from replicas, which may be behind.
+func writesWhereItReads(o *redis.ClusterOptions) error {
+	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+		return fmt.Errorf("%w: it reads from replicas, which may be behind, so that one identifier could mean two people; "+
+			"leave ReadOnly, RouteByLatency and RouteRandomly off", ErrClient)
+	}
+	return nil
+}
+
+// hidden keeps the password in a URL out of the error.
+func hidden(err error) error {
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		err = parse.Err
+	}
+	return fmt.Errorf("%w: %w", ErrURL, err)
+}

@@ -1,0 +1,304 @@
+package core
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A Draft is an entry as it shall be: its facets on the wire, without the store's own fields.
+type Draft struct {
+	UID    string
+	Facets map[string]string   // the primary one may be among them, as the UID
+	Own    map[string]string   // fields of the store's own
+	Sets   map[string][]string // members of tertiary sets that are born with the entry
+	More   []Content           // tertiary records of any kind that are, too
+}
+
+// Create makes the change that brings a draft to life.
+func (t *Type) Create(d Draft) (store.Change, error) {
+	prk, err := t.PRK(d.UID)
+	if err != nil {
+		return store.Change{}, Invalid(t.Schema.Primary, "key", "not a value that a record key can hold")
+	}
+	if err := t.Rules.Facet(t.Schema.Primary, schema.Text(d.UID)); err != nil {
+		return store.Change{}, refused(err)
+	}
+	facets := d.Facets
+	if facets[t.Schema.Primary] != d.UID {
+		facets = make(map[string]string, len(d.Facets)+1)
+		maps.Copy(facets, d.Facets)
+		facets[t.Schema.Primary] = d.UID
+	}
+	c, err := t.change(store.Record{Key: prk}, facets)
+	if err != nil {
+		return store.Change{}, err
+	}
+	c.Create = true
+	for _, field := range sortedKeys(d.Own) {
+		c.Set = append(c.Set, store.Facet{Field: field, Wire: d.Own[field]})
+	}
+	relative := prk.In(recordkey.Namespace{}).String()
+	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name}, store.Facet{Field: store.FieldPRK, Wire: relative})
+	if c.Add, err = t.members(prk, d.Sets); err != nil {
+		return c, err
+	}
+	return c, t.fill(&c, d.More)
+}
+
+// Update makes the change from a record as it was read to the facets that it shall have, and to own
+// fields of the store's, "" for one that goes. The second result is false where there is nothing to
+// change.
+func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
+	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
+		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
+	}
+	c, err := t.change(old, facets)
+	c.Version = old.Version()
+	for _, field := range sortedKeys(own) {
+		switch was, had := old.Fields[field]; {
+		case own[field] == "" && had:
+			c.Unset = append(c.Unset, field)
+		case own[field] != was:
+			c.Set = append(c.Set, store.Facet{Field: field, Wire: own[field]})
+		}
+	}
+	return c, len(c.Set)+len(c.Unset) > 0, err
+}
+
+// Delete makes the change that ends an entry and all that belongs to it.
+func (t *Type) Delete(old store.Record) store.Change {
+	c := store.Change{Key: old.Key, Delete: true, Version: old.Version(), Schema: t.guard}
+	for _, f := range t.Secondary {
+		c.Release = t.appendSRK(c.Release, f, old.SKV(f))
+	}
+	for _, f := range t.Indexed {
+		c.Unindex = t.appendIndex(c.Unindex, f, old.Fields[f])
+	}
+	c.Unrank, _ = t.Places(old)
+	for _, name := range slices.Sorted(maps.Keys(t.Schema.Tertiary)) {
+		if key, err := old.Key.Tertiary(name); err == nil {
+			c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[name].Indexed})
+		}
+	}
+	if counters, err := t.Own("throttle", "uid", old.Key.Value()); err == nil {
+		c.Drop = append(c.Drop, store.Container{Key: counters})
+	}
+	return c
+}
+
+// change compares an entry as it is with the facets it shall have, which Encode has checked.
+func (t *Type) change(old store.Record, facets map[string]string) (store.Change, error) {
+	c := store.Change{Key: old.Key, Schema: t.guard}
+	if len(old.Fields) == 0 {
+		c.Set = make([]store.Facet, 0, len(facets)+ownRoom)
+		c.Claim = make([]recordkey.Key, 0, len(t.Secondary))
+	}
+	for field, wire := range facets {
+		if was, had := old.Fields[field]; !had || was != wire {
+			c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
+		}
+	}
+	for field := range old.Fields {
+		if _, stays := facets[field]; !stays && !store.OwnField(field) {
+			c.Unset = append(c.Unset, field)
+		}
+	}
+	if err := t.checkSize(facets); err != nil {
+		return c, err
+	}
+	if err := t.secondaries(&c, old, facets); err != nil {
+		return c, err
+	}
+	if err := t.indexes(&c, old, facets); err != nil {
+		return c, err
+	}
+	return c, t.ranks(&c, old, facets)
+}
+
+// secondaries claims and releases the difference over (field, canonical value). The old canonical
+// values are those that were written, never computed anew.
+func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]string) error {
+	for _, field := range t.Secondary {
+		written, has := facets[field]
+		canonical := ""
+		if has {
+			canonical = t.Schema.Canonical(written)
+		}
+		was := old.SKV(field)
+		if canonical != was {
+			if has {
+				srk, ok := t.srk(field, canonical)
+				if !ok {
+					return Invalid(field, "key", "not a value that a record key can hold")
+				}
+				c.Claim = append(c.Claim, srk)
+			}
+			c.Release = t.appendSRK(c.Release, field, was)
+		}
+		t.keepSKV(c, old, field, canonical, has && canonical != written)
+	}
+	t.aside(c)
+	return nil
+}
+
+// keepSKV writes or removes ~skv:FIELD where that is not as it must be.
+func (t *Type) keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
+	name := t.skv[field]
+	was, had := old.Fields[name]
+	switch {
+	case keep && was != canonical:
+		c.Set = append(c.Set, store.Facet{Field: name, Wire: canonical})
+	case had && !keep:
+		c.Unset = append(c.Unset, name)
+	}
+}
+
+// aside names the SRKs of the claimed values under the other secondary fields (I2).
+func (t *Type) aside(c *store.Change) {
+	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
+		return
+	}
+	c.Aside = make([]recordkey.Key, 0, len(c.Claim)*(len(t.Secondary)-1))
+	for _, claim := range c.Claim {
+		for _, field := range t.Secondary {
+			if field == claim.Field() {
+				continue
+			}
+			if srk, ok := t.srk(field, claim.Value()); ok && !slices.Contains(c.Claim, srk) {
+				c.Aside = append(c.Aside, srk)
+			}
+		}
+	}
+}
+
+// indexes moves the entry between index sets (I5).
+func (t *Type) indexes(c *store.Change, old store.Record, facets map[string]string) error {
+	for _, field := range t.Indexed {
+		is, has := facets[field]
+		was, had := old.Fields[field]
+		if has == had && is == was {
+			continue
+		}
+		if has {
+			key, ok := t.index(field, is)
+			if !ok {
+				return Invalid(field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
+			}
+			c.Index = append(c.Index, key)
+		}
+		if had {
+			c.Unindex = t.appendIndex(c.Unindex, field, was)
+		}
+	}
+	return nil
+}
+
+func (t *Type) appendSRK(keys []recordkey.Key, field, value string) []recordkey.Key {
+	if value == "" {
+		return keys
+	}
+	if srk, ok := t.srk(field, value); ok {
+		keys = append(keys, srk)
+	}
+	return keys
+}
+
+func (t *Type) appendIndex(keys []recordkey.Key, field, value string) []recordkey.Key {
+	if key, ok := t.index(field, value); ok {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// MaxMembers is how many elements of a tertiary record one verb takes.
+const MaxMembers = 10_000
+
+// members makes the tertiary sets that are born with an entry.
+func (t *Type) members(prk recordkey.Key, sets map[string][]string) ([]store.Members, error) {
+	if len(sets) == 0 {
+		return nil, nil
+	}
+	var all []store.Members
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		values := slices.Compact(slices.Sorted(slices.Values(sets[name])))
+		if len(values) == 0 {
+			continue
+		}
+		if len(values) > MaxMembers {
+			return nil, Invalid(name, "size", "over 10,000 elements")
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return len(v) > schema.MaxFacet }) {
+			return nil, Invalid(name, "size", "an element of over 64 KiB")
+		}
+		key, index, err := t.Tertiary(prk, name, "set", values)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, store.Members{Key: key, Values: values, Index: index})
+	}
+	return all, nil
+}
+
+// Tertiary is the key of an entry's tertiary record and, for an indexed set, the index sets of the
+// members given. The schema must declare the name with that Redis type.
+func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) (recordkey.Key, []recordkey.Key, error) {
+	declared, ok := t.Schema.Tertiary[name]
+	if !ok || declared.Kind != kind {
+		return recordkey.Key{}, nil, &schema.Error{
+			Path: "types." + t.Name + ".tertiary." + name, Reason: "the schema declares no " + kind + " of that name",
+		}
+	}
+	key, err := prk.Tertiary(name)
+	if err != nil || !declared.Indexed {
+		return key, nil, err
+	}
+	index := make([]recordkey.Key, len(members))
+	for i, m := range members {
+		if index[i], ok = t.index(name, m); !ok {
+			return key, nil, Invalid(name, "key", "not a member that an index can hold: it is empty or over 1 KiB")
+		}
+	}
+	return key, index, nil
+}
+
+// After is the record that a change of a record with these fields has made.
+func After(c store.Change, v store.Version, fields map[string]string) store.Record {
+	after := maps.Clone(fields)
+	if after == nil {
+		after = make(map[string]string, len(c.Set)+1)
+	}
+	for _, f := range c.Unset {
+		delete(after, f)
+	}
+	for _, f := range c.Set {
+		after[f.Field] = f.Wire
+	}
+	after[store.FieldRev] = v.Rev
+	delete(after, store.FieldFence)
+	return store.Record{Key: c.Key, Fields: after}
+}
+
+// Created is the record that a create has made of facets, which it takes over.
+func Created(c store.Change, v store.Version, facets map[string]string) store.Record {
+	for _, f := range c.Set {
+		if store.OwnField(f.Field) {
+			facets[f.Field] = f.Wire
+		}
+	}
+	facets[store.FieldRev] = v.Rev
+	return store.Record{Key: c.Key, Fields: facets}
+}
+
+// sortedKeys are a map's keys in order.
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

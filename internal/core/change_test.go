@@ -1,0 +1,227 @@
+package core
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// testType has two secondary fields, an index and indexed tags.
+func testType(t *testing.T, fold schema.Fold) *Type {
+	t.Helper()
+	s := schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fold: fold,
+		Fields: map[string]schema.Field{
+			"email": {Role: schema.RoleSecondary},
+			"name":  {Role: schema.RoleSecondary},
+			"job":   {Role: schema.RoleIndexed},
+			"age":   {Codec: schema.CodecNumber},
+		},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "log": {Kind: "list"}},
+	}}}
+	c, err := New(nil, s, recordkey.Namespace{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ, err := c.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typ
+}
+
+func record(pairs ...string) store.Record {
+	prk, _ := recordkey.PRK("user", "uid", "1")
+	fields := map[string]string{"~isa": "user", "~prk": "user/uid:1", "~rev": "aaaaaaaaaaaa", "uid": "1"}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		fields[pairs[i]] = pairs[i+1]
+	}
+	return store.Record{Key: prk, Fields: fields}
+}
+
+func facets(pairs ...string) map[string]string {
+	m := map[string]string{"uid": "1"}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return m
+}
+
+// shape is a change as one text. The order of facets means nothing.
+func shape(c store.Change) string {
+	var parts []string
+	set := slices.SortedFunc(slices.Values(c.Set), func(a, b store.Facet) int { return cmp.Compare(a.Field, b.Field) })
+	for _, f := range set {
+		parts = append(parts, f.Field+"="+f.Wire)
+	}
+	for _, f := range slices.Sorted(slices.Values(c.Unset)) {
+		parts = append(parts, "-"+f)
+	}
+	for _, l := range []struct {
+		name string
+		keys []recordkey.Key
+	}{{"claim", c.Claim}, {"aside", c.Aside}, {"release", c.Release}, {"index", c.Index}, {"unindex", c.Unindex}} {
+		for _, k := range l.keys {
+			parts = append(parts, l.name+" "+k.String())
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func TestUpdate(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		fold schema.Fold
+		old  store.Record
+		to   map[string]string
+		want string
+	}{
+		{"nothing", schema.FoldCasefold, record("name", "bob"), facets("name", "bob"), ""},
+		{"a plain facet", schema.FoldCasefold, record("age", "4"), facets("age", "5"), "age=5"},
+		{"a plain facet goes", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
+		{
+			"a secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
+			"name=Rob; claim user/name:Rob/~prk; aside user/email:Rob/~prk; release user/name:Bob/~prk",
+		},
+		{
+			"only its spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "BOB"),
+			"name=BOB",
+		},
+		{
+			"to its canonical spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "bob"),
+			"name=bob; -~skv:name",
+		},
+		{
+			"from its canonical spelling", schema.FoldCasefold, record("name", "bob"), facets("name", "Bob"),
+			"name=Bob; ~skv:name=bob",
+		},
+		{
+			"a secondary value goes", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets(),
+			"-name; -~skv:name; release user/name:bob/~prk",
+		},
+		{
+			"the old canonical value is what was written, not what is computed", schema.FoldCasefold,
+			record("name", "Bob", "~skv:name", "old form"), facets("name", "Rob"),
+			"name=Rob; ~skv:name=rob; claim user/name:rob/~prk; aside user/email:rob/~prk; release user/name:old+_form/~prk",
+		},
+		{
+			"two fields exchange values", schema.FoldExact, record("name", "a", "email", "b"), facets("name", "b", "email", "a"),
+			"email=a; name=b; claim user/email:a/~prk; claim user/name:b/~prk; aside user/name:a/~prk; aside user/email:b/~prk; " +
+				"release user/email:b/~prk; release user/name:a/~prk",
+		},
+		{
+			"both fields get one value", schema.FoldExact, record(), facets("name", "x", "email", "x"),
+			"email=x; name=x; claim user/email:x/~prk; claim user/name:x/~prk",
+		},
+		{
+			"an index", schema.FoldExact, record("job", "cook"), facets("job", "smith"),
+			"job=smith; index user/job:smith/~prks; unindex user/job:cook/~prks",
+		},
+		{"an old value that no key can name", schema.FoldExact, record("name", ""), facets("name", "x"), "name=x; claim user/name:x/~prk; aside user/email:x/~prk"},
+	} {
+		typ := testType(t, tt.fold)
+		c, changed, err := typ.Update(tt.old, tt.to, nil)
+		if err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+			continue
+		}
+		if got := shape(c); got != tt.want || changed != (tt.want != "") {
+			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
+		}
+		if c.Version.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
+			t.Errorf("%s: version %q, create %v, delete %v", tt.what, c.Version.Rev, c.Create, c.Delete)
+		}
+	}
+}
+
+func TestUpdateRefuses(t *testing.T) {
+	typ := testType(t, schema.FoldExact)
+	for _, tt := range []struct {
+		what string
+		to   map[string]string
+		want string
+	}{
+		{"another UID", map[string]string{"uid": "2"}, "invalid value: uid: the primary facet cannot change"},
+		{"a value over a crumb's size", facets("name", strings.Repeat("x", 1025)), "invalid value: name: not a value that a record key can hold"},
+		{"an empty index value", facets("job", ""), "invalid value: job: not a value that an index can hold: it is empty or over 1 KiB"},
+	} {
+		_, _, err := typ.Update(record(), tt.to, nil)
+		if err == nil || err.Error() != tt.want || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v, want %s", tt.what, err, tt.want)
+		}
+	}
+}
+
+func TestUpdateOwnFields(t *testing.T) {
+	typ := testType(t, schema.FoldExact)
+	old := record("~key", "k", "~disabled", "since")
+	c, changed, err := typ.Update(old, facets(), map[string]string{"~key": "", "~disabled": "since", "~passwd": "now", "~gone": ""})
+	if err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if got, want := shape(c), "~passwd=now; -~key"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	c, err := typ.Create(Draft{
+		UID: "1", Facets: map[string]string{"email": "A@x.org", "name": "Al"}, Own: map[string]string{"~passwd": "now"},
+		Sets: map[string][]string{"tags": {"b", "a", "b"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "email=A@x.org; name=Al; uid=1; ~isa=user; ~passwd=now; ~prk=user/uid:1; ~skv:email=a@x.org; ~skv:name=al; " +
+		"claim user/email:a@x.org/~prk; claim user/name:al/~prk; aside user/name:a@x.org/~prk; aside user/email:al/~prk"
+	if got := shape(c); got != want || !c.Create {
+		t.Errorf(" got %s\nwant %s", got, want)
+	}
+	if len(c.Add) != 1 || !slices.Equal(c.Add[0].Values, []string{"a", "b"}) || c.Add[0].Index[1].String() != "user/tags:b/~prks" {
+		t.Errorf("tags: %+v", c.Add)
+	}
+	if _, err := typ.Create(Draft{UID: ""}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an empty UID: %v", err)
+	}
+	if _, err := typ.Create(Draft{UID: "1", Sets: map[string][]string{"log": {"x"}}}); !errors.Is(err, schema.ErrSchema) {
+		t.Errorf("a list as a set: %v", err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	c := typ.Delete(record("name", "Bob", "~skv:name", "bob", "job", "cook"))
+	if got, want := shape(c), "release user/name:bob/~prk; unindex user/job:cook/~prks"; got != want || !c.Delete {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var drop []string
+	for _, d := range c.Drop {
+		drop = append(drop, d.Key.String())
+	}
+	if want := []string{"user/uid:1/log", "user/uid:1/tags", "~/throttle/user/uid/1"}; !slices.Equal(drop, want) {
+		t.Errorf("drops %v, want %v", drop, want)
+	}
+}
+
+func TestAfter(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	old := record("name", "Bob", "~skv:name", "bob", "job", "cook")
+	c, _, err := typ.Update(old, facets("name", "bob", "age", "3"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := After(c, store.Version{Rev: "bbbbbbbbbbbb"}, old.Fields).Fields
+	want := map[string]string{"~isa": "user", "~prk": "user/uid:1", "~rev": "bbbbbbbbbbbb", "uid": "1", "name": "bob", "age": "3"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,88 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// Secrets are what package userdb knows about passwords, for those who bring entries in.
+type Secrets interface {
+	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
+	Hash(ctx context.Context, typ, password string, own []string) (string, error)
+	// Judge is Hash without the hash: it says why that would refuse a password.
+	Judge(ctx context.Context, typ, password string, own []string) error
+	// Usable says why a stored hash is none that login verifies.
+	Usable(typ, hash string) error
+}
+
+// A Content is a tertiary record: its values are as in store.Members.
+type Content struct {
+	Name, Kind string
+	Values     []string
+}
+
+// fill adds tertiary records to a change.
+func (t *Type) fill(c *store.Change, contents []Content) error {
+	for _, content := range contents {
+		m, err := t.content(c.Key, content)
+		if err != nil {
+			return err
+		}
+		if len(m.Values) > 0 {
+			c.Add = append(c.Add, m)
+		}
+	}
+	return nil
+}
+
+func (t *Type) content(prk recordkey.Key, content Content) (store.Members, error) {
+	values := content.Values
+	for _, v := range values {
+		if len(v) > schema.MaxFacet {
+			return store.Members{}, Invalid(content.Name, "size", "an element of over 64 KiB")
+		}
+	}
+	var indexed []string
+	if content.Kind == "set" {
+		values = slices.Compact(slices.Sorted(slices.Values(values)))
+		indexed = values
+	}
+	key, index, err := t.Tertiary(prk, content.Name, content.Kind, indexed)
+	return store.Members{Key: key, Kind: content.Kind, Values: values, Index: index}, err
+}
+
+// Replace adds to a change of a live entry that tertiary records take the place of those it has; one
+// without values only goes.
+func (t *Type) Replace(c *store.Change, contents []Content) error {
+	for _, content := range contents {
+		m, err := t.content(c.Key, content)
+		if err != nil {
+			return err
+		}
+		c.Drop = append(c.Drop, store.Container{Key: m.Key, Indexed: t.Schema.Tertiary[content.Name].Indexed})
+		if len(m.Values) > 0 {
+			c.Add = append(c.Add, m)
+		}
+	}
+	return nil
+}
+
+// ApplyAll lets the engine make many changes, each whole or not at all. tried is what its CreateAll said of
+// them, nil if it was not asked.
+func (c *Core) ApplyAll(ctx context.Context, t *Type, changes []store.Change, tried []store.Tried) ([]store.Version, []error) {
+	versions, errs := c.Engine.ApplyAll(ctx, changes, tried)
+	for i, err := range errs {
+		if err == nil && c.Replicas > 0 {
+			err = c.confirm(ctx, changes[i], versions[i])
+		}
+		errs[i] = t.explain(err)
+	}
+	return versions, errs
+}
+
+// Mine parses record keys, and keeps the PRKs of the type's entries in the view, each once.
+func (t *Type) Mine(keys []string) []recordkey.Key { return Selection{Type: t}.prks(keys) }

@@ -1,0 +1,108 @@
+package core
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
+)
+
+func (t *Type) checkSize(facets map[string]string) error {
+	size := 0
+	for f, w := range facets {
+		size += len(f) + len(w)
+	}
+	if size > validate.MaxEntry {
+		return Invalid("", "size", "an entry of over 1 MiB")
+	}
+	return nil
+}
+
+// Encode puts facets on the wire, each by the codec that its field declares, for an entry that has
+// the fields was (nil for a new one). Only what changes is held to the rules, so that an entry older
+// than a rule can still be changed elsewhere.
+func (t *Type) Encode(facets schema.Facets, was map[string]string) (map[string]string, error) {
+	wires := make(map[string]string, len(facets)+ownRoom)
+	for field, v := range facets {
+		if err := t.EncodeFacet(wires, field, v, was); err != nil {
+			return nil, err
+		}
+	}
+	return wires, nil
+}
+
+// ownRoom is how many fields of the store's own usually join the facets of an entry.
+const ownRoom = 6
+
+// EncodeFacet is Encode for one facet more.
+func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
+	if field == store.FieldPassword {
+		return Invalid(field, "name", "a password is set by its own verb")
+	}
+	wire := v.Wire()
+	if old, had := was[field]; !had || old != wire {
+		if err := t.Rules.Facet(field, v); err != nil {
+			return refused(err)
+		}
+	}
+	wires[field] = wire
+	return nil
+}
+
+// Decode reads the facets of a record, without the store's own fields and without the password. A
+// facet that its codec cannot read is an ErrCorrupt that names the field.
+func (t *Type) Decode(r store.Record) (schema.Facets, error) {
+	facets := make(schema.Facets, len(r.Fields))
+	for field, wire := range r.Fields {
+		if store.OwnField(field) || field == store.FieldPassword {
+			continue
+		}
+		v, err := schema.Decode(t.Schema.Codec(field), wire)
+		if err != nil {
+			return nil, &store.CorruptError{Key: r.Key.String(), Reason: "facet " + shown(field) + ": " + err.Error()}
+		}
+		facets[field] = v
+	}
+	return facets, nil
+}
+
+// Readable says whether Decode can read a record, and costs no more than looking at the fields that
+// have a codec.
+func (t *Type) Readable(r store.Record) error {
+	for _, f := range t.cast {
+		wire, ok := r.Fields[f.name]
+		if !ok {
+			continue
+		}
+		if _, err := schema.Decode(f.codec, wire); err != nil {
+			return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + shown(f.name) + ": " + err.Error()}
+		}
+	}
+	return nil
+}
+
+// Bare is a record's facets on the wire, with the password and without the store's own fields.
+func Bare(r store.Record) map[string]string {
+	facets := make(map[string]string, len(r.Fields))
+	for field, wire := range r.Fields {
+		if !store.OwnField(field) {
+			facets[field] = wire
+		}
+	}
+	return facets
+}
+
+// shown makes a field's name fit for an error.
+func shown(field string) string {
+	if len(field) > 64 || !utf8.ValidString(field) {
+		return "of a long or binary name"
+	}
+	return field
+}
+
+// IsEntryError says whether an error is about one entry, so that a listing goes on.
+func IsEntryError(err error) bool {
+	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotFound)
+}

@@ -1,0 +1,135 @@
+package core
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// An ordered index is a sorted set at ~/order/TYPE/FIELD, all of score 0, so that its members lie in the
+// order of their bytes. A member, the place of an entry, is the value of the facet in a form whose bytes
+// lie in the order of the values, an end that sorts before whatever could go on, and the relative PRK.
+//
+//	text, json   as they are: by code points, which is the order of UTF-8
+//	number       NaN, then by size
+//	date         by time
+//	boolean      null, false, true
+
+// Where a value ends. A zero byte inside one is followed by 0xff.
+const (
+	placeEnd   = "\x00\x01"
+	placeAfter = "\x00\x02" // behind all places of a value, before those of any other
+	zeroInside = "\x00\xff"
+)
+
+// maxPlace is the greatest length of a value that has a place, in bytes: as of other values in keys.
+const maxPlace = 1 << 10
+
+// sortable is a facet in a form whose bytes lie in the order of the values; false for one that has no
+// place: over 1 KiB, or not readable by the codec.
+func sortable(c schema.Codec, wire string) (string, bool) {
+	v, err := schema.Decode(c, wire)
+	if err != nil || len(wire) > maxPlace {
+		return "", false
+	}
+	switch f, number := v.Number(); {
+	case c == schema.CodecText, c == schema.CodecIdentity, c == schema.CodecJSON:
+		return wire, true
+	case v.IsNull():
+		return "0", true
+	case number && math.IsNaN(f):
+		return "1", true
+	case number:
+		return "2" + sortableNumber(f), true
+	}
+	if t, is := v.Time(); is {
+		return "2" + sortableInt(t.UnixMilli()), true
+	}
+	if b, _ := v.Bool(); b {
+		return "3", true
+	}
+	return "2", true
+}
+
+// sortableNumber turns the bits of a negative number around, and the sign of a positive one.
+func sortableNumber(f float64) string {
+	bits := math.Float64bits(f)
+	if bits>>63 == 1 {
+		bits = ^bits
+	} else {
+		bits |= 1 << 63
+	}
+	return string(binary.BigEndian.AppendUint64(nil, bits))
+}
+
+func sortableInt(n int64) string {
+	return string(binary.BigEndian.AppendUint64(nil, uint64(n)^1<<63))
+}
+
+func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
+
+// place is where an entry with a facet stands in the ordered index of the field.
+func (t *Type) place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
+	value, ok := sortable(t.Schema.Codec(field), wire)
+	if !ok {
+		return store.Ranked{}, false
+	}
+	key, err := t.OrderKey(field)
+	return store.Ranked{
+		Key: key, Member: escapeZero(value) + placeEnd + prk.In(recordkey.Namespace{}).String(),
+		Facet: store.Facet{Field: field, Wire: wire},
+	}, err == nil
+}
+
+// OrderKey is the key of the ordered index of a field.
+func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.Own("order", field) }
+
+// Places are where a live record stands in the ordered indexes of its type; without are the fields whose
+// facets have no place.
+func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) {
+	for _, field := range t.Ordered {
+		wire, has := r.Fields[field]
+		if !has {
+			continue
+		}
+		if p, ok := t.place(r.Key, field, wire); ok {
+			places = append(places, p)
+		} else {
+			without = append(without, field)
+		}
+	}
+	return places, without
+}
+
+// PlaceOwner is the relative PRK in a member of an ordered index, "" where it is no place.
+func PlaceOwner(member string) string {
+	_, prk, _ := strings.Cut(member, placeEnd)
+	return prk
+}
+
+// ranks moves the entry between places in ordered indexes (I5).
+func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string) error {
+	for _, field := range t.Ordered {
+		is, has := facets[field]
+		was, had := old.Fields[field]
+		if has == had && is == was {
+			continue
+		}
+		if p, ok := t.place(old.Key, field, was); had && ok {
+			c.Unrank = append(c.Unrank, p)
+		}
+		if !has {
+			continue
+		}
+		p, ok := t.place(old.Key, field, is)
+		if !ok {
+			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
+		}
+		c.Rank = append(c.Rank, p)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+func prks(t *rapid.T, uids []string) []recordkey.Key {
+	var all []recordkey.Key
+	for _, uid := range uids {
+		k, err := recordkey.PRK("user", "uid", uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// A bookmark that travels as text means the same place: what was marked is not given again, and
+// everything else is.
+func TestBookmark(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		uids := rapid.SliceOfNDistinct(rapid.StringN(1, 8, -1), 1, 20, rapid.ID).Draw(t, "uids")
+		batch := prks(t, uids)
+		slices.SortFunc(batch, func(a, b recordkey.Key) int { return cmpText(a, b) })
+		n := rapid.IntRange(1, len(batch)).Draw(t, "taken")
+		whole := rapid.Bool().Draw(t, "whole")
+		b := bookmark{}
+		if !whole {
+			b.cursor = rapid.StringMatching(`[0-9]{1,20}|[0-9]-[a-z0-9_:]+-[0-9]+`).Draw(t, "cursor")
+		}
+		b.mark(batch[:n], whole)
+		read, err := parseBookmark(b.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read.cursor != b.cursor {
+			t.Fatalf("cursor %q became %q", b.cursor, read.cursor)
+		}
+		if got := read.rest(slices.Clone(batch)); !slices.Equal(got, batch[n:]) {
+			t.Fatalf("rest is %v, want %v", got, batch[n:])
+		}
+	})
+}
+
+func cmpText(a, b recordkey.Key) int {
+	switch x, y := a.String(), b.String(); {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+func TestBookmarkRefusals(t *testing.T) {
+	for _, text := range []string{"x", "..", "1.!.", "1..!", "1..AAAA", "1.2.3.4"} {
+		if b, err := parseBookmark(text); text != ".." && !errors.Is(err, store.ErrCursor) {
+			t.Errorf("parseBookmark(%q) = %v, %v; want ErrCursor", text, b, err)
+		}
+	}
+	if b, err := parseBookmark(""); err != nil || !b.atEnd() {
+		t.Errorf("the empty bookmark: %v, %v", b, err)
+	}
+}
+
+func TestOwn(t *testing.T) {
+	for key, want := range map[string]bool{
+		"~/schema/user": true, "~acme/~/schema/user": true, "~acme/~eu/~/x": true,
+		"user/uid:1": false, "~acme/user/uid:1": false, "~acme": false, "~": false, "": false, "a/~/b": false,
+	} {
+		if got := own(key); got != want {
+			t.Errorf("own(%q) = %v, want %v", key, got, want)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package userdb
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A DB is a view of a store: the records of one namespace, read by one schema. It is safe for
+// concurrent use. Every method ends with its context.
+type DB struct {
+	core    *core.Core
+	hashers *hashers
+	secret  *secret
+	options Options
+}
+
+// Open connects to the store that a URL names, and asks it for an answer:
+//
+//	memory:                                      embedded, gone with Close
+//	file:PATH                                    embedded, kept in one file
+//	redis://USER:PASSWORD@HOST:PORT/DB           one server; rediss:// with TLS; unix://PATH
+//	redis+sentinel://HOST:PORT?master_name=NAME  the master that Sentinels name
+//	redis+cluster://HOST:PORT?addr=HOST:PORT     a Redis Cluster; any of its nodes
+//
+// Query parameters are those of go-redis. Close closes the connections. What breaks the promise is
+// refused (a client that reads from replicas, a cluster opened as if it were one server) or, where it
+// lies with the server (one that evicts records), a warning to Options.Logger.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	engine, err := connect.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	db, err := open(ctx, engine, o)
+	if err != nil {
+		engine.Close()
+	}
+	return db, err
+}
+
+// New takes a client of the caller's, which Close leaves open. For a client whose
+// ContextTimeoutEnabled is off, calls end with their context or a read timeout later.
+func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
+	engine, err := connect.Use(c)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, engine, o)
+}
+
+func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
+	o = o.withDefaults()
+	c, err := core.New(engine, o.Schema, o.Namespace, logger(o.Logger))
+	if err != nil {
+		return nil, err
+	}
+	hs, err := newHashers(o)
+	if err != nil {
+		return nil, err
+	}
+	db := newDB(c, hs, o)
+	if err := engine.Ping(ctx); err != nil {
+		return db, err
+	}
+	return db, survey(ctx, engine, c.Log)
+}
+
+// survey refuses what the promise cannot be kept on, and warns of what may break it.
+func survey(ctx context.Context, engine store.Engine, log *slog.Logger) error {
+	s, ok := engine.(store.Surveyor)
+	if !ok {
+		return nil
+	}
+	warnings, err := s.Survey(ctx)
+	for _, w := range warnings {
+		log.WarnContext(ctx, w)
+	}
+	return err
+}
+
+func newDB(c *core.Core, hs *hashers, o Options) *DB {
+	o.Peppers = nil // the hashers have them
+	db := &DB{core: c, hashers: hs, secret: &secret{}, options: o}
+	c.Spare, c.HashWork = hs.pool.Spare, db.hashWork
+	c.Replicas, c.ReplicaTime = o.Replicas, o.ReplicaTimeout
+	c.Secrets = secrets{db}
+	return db
+}
+
+func logger(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+// Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
+func (db *DB) Close() error {
+	db.hashers.pool.Close()
+	return db.core.Engine.Close()
+}
+
+// Ping asks the server for an answer; ErrUnavailable keeps the cause.
+func (db *DB) Ping(ctx context.Context) error { return db.core.Engine.Ping(ctx) }
+
+// In is a view of another namespace over the same connections. Closing one closes all.
+func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
+	o := db.options
+	o.Namespace = ns
+	return db.view(o)
+}
+
+// With is a view by another schema over the same connections. Closing one closes all.
+func (db *DB) With(s schema.Schema) (*DB, error) {
+	o := db.options
+	o.Schema = s
+	return db.view(o)
+}
+
+func (db *DB) view(o Options) (*DB, error) {
+	c, err := core.New(db.core.Engine, o.Schema, o.Namespace, db.core.Log)
+	if err != nil {
+		return nil, err
+	}
+	hs, err := db.hashers.forSchema(o.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return newDB(c, hs, o), nil
+}
+
+// Schema is the one that this view reads and writes by.
+func (db *DB) Schema() schema.Schema { return db.core.Schema }
+
+// Type is a view of one declared type, or a *schema.Error.
+func (db *DB) Type(name string) (*Type, error) {
+	t, err := db.core.Type(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Type{db: db, t: t}, nil
+}
+
+// Find returns the entry that a type-free hint points at: one that names its type itself.
+func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) {
+	t, r, err := db.core.Find(ctx, h, "")
+	if err != nil {
+		return Entry{}, err
+	}
+	return (&Type{db: db, t: t}).entry(r)
+}
+
+// Core is for package maintain alone.
+func (db *DB) Core() *core.Core { return db.core }

@@ -1,0 +1,168 @@
+package userdb
+
+import (
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// An Entry is what an entry was when it was read. It never holds the password hash, so that
+// printing, logging or marshalling one gives nothing away. Put and Drop change this copy only;
+// Update and Save write. The zero Entry is no entry.
+type Entry struct {
+	key   recordkey.Key
+	t     *core.Type
+	was   map[string]string // every field as read, but the password; never changed
+	edits map[string]edit   // what Put and Drop have changed since; never changed itself
+}
+
+// An edit is a facet as it shall be.
+type edit struct {
+	v    schema.Value
+	gone bool
+}
+
+// Key is the PRK, relative to the namespace of the view that read the entry.
+func (e Entry) Key() recordkey.Key { return e.key }
+
+// Type is the value of ~isa.
+func (e Entry) Type() string { return e.key.Type() }
+
+// UID is the primary value.
+func (e Entry) UID() string { return e.key.Value() }
+
+// Rev is the entry's version, or "" for one that only the original has written.
+func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
+
+// PasswordChanged is when the password was last set, so that an application can end sessions that
+// are older; the zero time where it is not known.
+func (e Entry) PasswordChanged() time.Time { return changedAt(store.Record{Fields: e.was}) }
+
+// Disabled says whether the entry may not log in.
+func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }
+
+// Fields gives the names of the facets, sorted.
+func (e Entry) Fields() iter.Seq[string] {
+	return slices.Values(slices.Sorted(maps.Keys(e.all())))
+}
+
+// all are the facets.
+func (e Entry) all() schema.Facets {
+	facets := schema.Facets{}
+	if e.t != nil {
+		facets, _ = e.t.Decode(store.Record{Fields: e.was}) // checked when it was read
+	}
+	for field, ed := range e.edits {
+		if ed.gone {
+			delete(facets, field)
+		} else {
+			facets[field] = ed.v
+		}
+	}
+	return facets
+}
+
+// Get returns a facet, and whether there is one.
+func (e Entry) Get(field string) (schema.Value, bool) {
+	if ed, is := e.edits[field]; is {
+		return ed.v, !ed.gone
+	}
+	wire, ok := e.was[field]
+	if !ok || store.OwnField(field) {
+		return schema.Value{}, false
+	}
+	v, err := schema.Decode(e.t.Schema.Codec(field), wire)
+	return v, err == nil
+}
+
+// Text is a facet as text, "" when it is absent.
+func (e Entry) Text(field string) string {
+	v, _ := e.Get(field)
+	return v.Text()
+}
+
+// Put sets a facet of this copy. Copies of e made before keep theirs.
+func (e *Entry) Put(field string, v schema.Value) { e.edit(field, edit{v: v}) }
+
+// Drop unsets a facet of this copy.
+func (e *Entry) Drop(field string) { e.edit(field, edit{gone: true}) }
+
+func (e *Entry) edit(field string, ed edit) {
+	edits := make(map[string]edit, len(e.edits)+1)
+	maps.Copy(edits, e.edits)
+	edits[field] = ed
+	e.edits = edits
+}
+
+// MarshalJSON gives one flat object: the facets by name, cast, and ~isa, ~prk and ~rev. The zero
+// Entry is {}.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	if !e.key.IsValid() {
+		return []byte("{}"), nil
+	}
+	flat := schema.Facets{}
+	maps.Copy(flat, e.all())
+	flat[store.FieldType] = schema.Text(e.Type())
+	flat[store.FieldPRK] = schema.Text(e.key.String())
+	if rev := e.Rev(); rev != "" {
+		flat[store.FieldRev] = schema.Text(rev)
+	}
+	return json.Marshal(flat)
+}
+
+// String is the entry as JSON.
+func (e Entry) String() string {
+	text, err := e.MarshalJSON()
+	if err != nil {
+		return e.key.String()
+	}
+	return string(text)
+}
+
+// LogValue is the entry's PRK: facets are personal data, and a log is no place for them.
+func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
+
+// entry makes an Entry of a record, whose fields it takes over without the password.
+func (t *Type) entry(r store.Record) (Entry, error) {
+	if err := t.t.Readable(r); err != nil {
+		return Entry{}, err
+	}
+	return t.bare(r), nil
+}
+
+// bare is entry for a record of which nobody knows whether it can be read.
+func (t *Type) bare(r store.Record) Entry {
+	delete(r.Fields, store.FieldPassword)
+	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.t, was: r.Fields}
+}
+
+// readable says whether all facets can be read, those that were changed as they are now.
+func (e Entry) readable() error {
+	r := store.Record{Key: e.key, Fields: e.was}
+	err := e.t.Readable(r)
+	if err == nil || len(e.edits) == 0 {
+		return err
+	}
+	r.Fields = maps.Clone(e.was)
+	for field := range e.edits {
+		delete(r.Fields, field)
+	}
+	return e.t.Readable(r)
+}
+
+func changedAt(r store.Record) time.Time {
+	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := v.Time()
+	return at
+}

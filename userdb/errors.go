@@ -1,0 +1,73 @@
+package userdb
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Errors of reading.
+var (
+	// ErrNotFound: no live entry answers to the hint.
+	ErrNotFound = store.ErrNotFound
+	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet
+	// that its codec cannot read, a value that belongs to two entries. Listings go on behind it;
+	// maintain.Check says more.
+	ErrCorrupt = store.ErrCorrupt
+	// ErrCursor: a text that no listing gave as its continuation.
+	ErrCursor = store.ErrCursor
+)
+
+// Errors of changing.
+var (
+	// ErrDuplicate: a secondary value, or the UID, is taken. A *FieldError says which field, never by whom.
+	ErrDuplicate = store.ErrDuplicate
+	// ErrConflict: the entry is not at the revision any more that the change was made from (I6), or
+	// it was changed all the time while a verb tried again.
+	ErrConflict = store.ErrConflict
+	// ErrInvalid: a rule refuses a value. A *FieldError says which field and which rule.
+	ErrInvalid = core.ErrInvalid
+	// ErrSchemaMismatch: the schema in the database lays records out in another way. The text names
+	// the difference and the command that mends it.
+	ErrSchemaMismatch = core.ErrSchemaMismatch
+)
+
+// Errors of the store itself.
+var (
+	// ErrUnavailable: no server, or one that refuses. The cause, with the server's own word (OOM,
+	// READONLY, NOAUTH, LOADING), stays in the text and in the chain. Nothing was written.
+	ErrUnavailable = store.ErrUnavailable
+	// ErrOutcomeUnknown: a change was sent and no answer came; it may have been made or not, wholly
+	// in both cases (I7). Read the entry to find out.
+	ErrOutcomeUnknown = store.ErrOutcomeUnknown
+)
+
+// ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says. What
+// the verb returns besides is what was written; doing it again would be a second change.
+var ErrUnconfirmed = store.ErrUnconfirmed
+
+// Errors of logging in.
+var (
+	// ErrLogin: the identifier or the password is wrong, the entry has no password, or it is
+	// disabled. Which of them is never said.
+	ErrLogin = errors.New("wrong identifier or password")
+	// ErrTooManyAttempts: nothing was checked. A *WaitError says how long to wait.
+	ErrTooManyAttempts = errors.New("too many attempts")
+)
+
+// A WaitError stands behind ErrTooManyAttempts.
+type WaitError struct{ Wait time.Duration }
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("%s: wait %s", ErrTooManyAttempts, (e.Wait + time.Second - 1).Truncate(time.Second))
+}
+
+// Unwrap gives ErrTooManyAttempts.
+func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
+
+// A FieldError stands behind ErrDuplicate and ErrInvalid: errors.As finds the field and the rule.
+// It never says who holds a value.
+type FieldError = core.FieldError

@@ -1,0 +1,294 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+// open opens an empty store that is gone when the program ends.
+func open() (*userdb.DB, *userdb.Type) {
+	db, err := userdb.Open(context.Background(), "memory:", userdb.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	users, err := db.Type("user")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, users
+}
+
+// openWithAlice has one user in it.
+func openWithAlice() (*userdb.DB, *userdb.Type) {
+	db, users := open()
+	_, err := users.Create(context.Background(), userdb.NewEntry{
+		UID:      "17c07627d35e",
+		Facets:   schema.Texts("email", "alice@hotmail.com", "name", "Alice"),
+		Tags:     []string{"cook", "driver"},
+		Password: "correct horse battery staple",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, users
+}
+
+func Example() {
+	ctx := context.Background()
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	users, err := db.Type("user")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = users.Create(ctx, userdb.NewEntry{
+		Facets:   schema.Texts("email", "alice@hotmail.com", "name", "Alice"),
+		Password: "correct horse battery staple",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	alice, err := users.Login(ctx, "ALICE", "correct horse battery staple", userdb.Attempt{})
+	fmt.Println(alice.Text("email"), err)
+	// Output: alice@hotmail.com <nil>
+}
+
+func ExampleOpen() {
+	db, err := userdb.Open(context.Background(), "memory:", userdb.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	fmt.Println(db.Ping(context.Background()))
+	// Output: <nil>
+}
+
+func ExampleType_Create() {
+	db, users := openWithAlice()
+	defer db.Close()
+	// A value belongs to one entry, however it is written and whatever the field is called.
+	_, err := users.Create(context.Background(), userdb.NewEntry{Facets: schema.Texts("name", "ALICE")})
+	var field *userdb.FieldError
+	if errors.As(err, &field) {
+		fmt.Println(errors.Is(err, userdb.ErrDuplicate), field.Field)
+	}
+	_, err = users.Create(context.Background(), userdb.NewEntry{Facets: schema.Texts("name", "bob@x.org")})
+	fmt.Println(err)
+	// Output:
+	// true name
+	// invalid value: name: an @ in it
+}
+
+func ExampleType_Find() {
+	db, users := openWithAlice()
+	defer db.Close()
+	for _, h := range []hints.Hint{
+		hints.Any("alice"),
+		hints.Field("email", "Alice@Hotmail.com"),
+		hints.UID("17c07627d35e"),
+		hints.Any("nobody"),
+	} {
+		e, err := users.Find(context.Background(), h)
+		fmt.Println(e.Text("name"), err)
+	}
+	// Output:
+	// Alice <nil>
+	// Alice <nil>
+	// Alice <nil>
+	//  not found
+}
+
+func ExampleType_FindAll() {
+	db, users := openWithAlice()
+	defer db.Close()
+	hs := []hints.Hint{hints.Any("nobody"), hints.Any("alice")}
+	for e, err := range users.FindAll(context.Background(), hs...) {
+		fmt.Println(e.UID(), err)
+	}
+	// Output:
+	//  not found
+	// 17c07627d35e <nil>
+}
+
+func ExampleType_Update() {
+	db, users := openWithAlice()
+	defer db.Close()
+	e, err := users.Update(context.Background(), hints.Any("alice"), func(e *userdb.Entry) error {
+		e.Put("name", schema.Text("Alicia"))
+		e.Put("job", schema.Text("cook"))
+		return nil
+	})
+	fmt.Println(e.Text("name"), e.Text("job"), err)
+	there, err := users.Exists(context.Background(), hints.Any("alice"))
+	fmt.Println(there, err)
+	// Output:
+	// Alicia cook <nil>
+	// false <nil>
+}
+
+func ExampleType_Save() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	mine, err := users.Find(ctx, hints.Any("alice"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	theirs := mine
+	theirs.Put("job", schema.Text("cook"))
+	_, err = users.Save(ctx, theirs)
+	fmt.Println(err)
+	mine.Put("job", schema.Text("driver"))
+	_, err = users.Save(ctx, mine)
+	fmt.Println(err, errors.Is(err, userdb.ErrConflict))
+	// Output:
+	// <nil>
+	// changed meanwhile true
+}
+
+func ExampleType_Delete() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	fmt.Println(users.Delete(ctx, hints.Any("alice")))
+	fmt.Println(users.Delete(ctx, hints.Any("alice")))
+	// Output:
+	// <nil>
+	// not found
+}
+
+func ExampleType_Login() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	for _, password := range []string{"correct horse battery staple", "123456"} {
+		e, err := users.Login(ctx, "alice@hotmail.com", password, userdb.Attempt{Origin: "192.0.2.1"})
+		fmt.Printf("%q %v\n", e.Text("name"), err)
+	}
+	// Output:
+	// "Alice" <nil>
+	// "" wrong identifier or password
+}
+
+func ExampleType_Tags() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	tags := users.Tags(hints.Any("alice"))
+	added, err := tags.Add(ctx, "cook", "singer")
+	fmt.Println(added, err)
+	members, err := tags.Members(ctx)
+	fmt.Println(members, err)
+	for e, err := range users.All(ctx, userdb.Query{Has: []string{"singer", "cook"}}) {
+		fmt.Println(e.Text("name"), err)
+	}
+	// Output:
+	// 1 <nil>
+	// [cook driver singer] <nil>
+	// Alice <nil>
+}
+
+func ExampleType_Page() {
+	ctx := context.Background()
+	db, users := open()
+	defer db.Close()
+	for _, name := range []string{"Ann", "Bob", "Cy"} {
+		if _, err := users.Create(ctx, userdb.NewEntry{UID: "uid-of-" + name, Facets: schema.Texts("name", name)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	q := userdb.Query{Limit: 2}
+	for {
+		page, next, err := users.Page(ctx, q)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(len(page))
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	// Output:
+	// 2
+	// 1
+}
+
+func ExampleDB_In() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	ns, err := recordkey.Namespace{}.Sub("acme")
+	if err != nil {
+		log.Fatal(err)
+	}
+	acme, err := db.In(ns)
+	if err != nil {
+		log.Fatal(err)
+	}
+	theirs, err := acme.Type("user")
+	if err != nil {
+		log.Fatal(err)
+	}
+	here, _ := users.Exists(ctx, hints.Any("alice"))
+	there, _ := theirs.Exists(ctx, hints.Any("alice"))
+	fmt.Println(here, there)
+	// Output: true false
+}
+
+func ExampleDB_Keys() {
+	db, _ := openWithAlice()
+	defer db.Close()
+	for key, err := range db.Keys(context.Background(), "user/name:*") {
+		fmt.Println(key, err)
+	}
+	// Output: user/name:alice/~prk <nil>
+}
+
+func ExampleDB_RemoveKeys() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	// The SRK of an entry that stays, stays too; an entry goes with all that belongs to it.
+	n, err := db.RemoveKeys(ctx, "user/name:*")
+	fmt.Println(n, err)
+	n, err = db.RemoveKeys(ctx, "user/uid:17c07627d35e")
+	fmt.Println(n, err)
+	there, err := users.Exists(ctx, hints.Any("alice"))
+	fmt.Println(there, err)
+	// Output:
+	// 0 <nil>
+	// 1 <nil>
+	// false <nil>
+}
+
+func ExampleEntry_MarshalJSON() {
+	db, users := openWithAlice()
+	defer db.Close()
+	e, err := users.Find(context.Background(), hints.Any("alice"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	e.Put("added", schema.Null())
+	fmt.Println(e.Key(), e.Type(), e.UID(), e.Text("email"))
+	// The hash of the password is in no form of an entry.
+	v, has := e.Get("password")
+	fmt.Println(v.Text(), has)
+	// Output:
+	// user/uid:17c07627d35e user 17c07627d35e alice@hotmail.com
+	//  false
+}

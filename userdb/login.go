@@ -1,0 +1,234 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// An Attempt says where a login comes from.
+type Attempt struct {
+	// Origin is an address or a name that the caller vouches for: not what a visitor can choose. ""
+	// is not known: then all visitors are strangers to an account.
+	Origin string
+}
+
+// Login returns the entry that has the identifier under any of its secondary fields, if the password
+// is its own. The identifier is a visitor's text: it is never parsed as a key. A hash that is foreign,
+// of another cost or pepper, or as the original made it, is replaced.
+//
+// ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an
+// entry without one and a disabled one. ErrTooManyAttempts says that nothing was checked, because
+// too many attempts failed, and how long to wait. ErrUnavailable also says that more logins wait
+// for a processor than can be served before the deadline of ctx.
+//
+// Failures are counted for each account, and for each origin over all accounts; an identifier that
+// nobody has counts as an account. After ten failures in a day delays begin, which double from a
+// second to a quarter of an hour, and after sixty the account is closed to strangers for the rest of
+// the day; an origin is held back after thirty failures in an hour. Of the five origins that
+// logged in to an account last, in 90 days, each has eight failures of its own before it counts as a
+// stranger. A new password forgets all failures. An attempt counts as a failure while its password is
+// being checked, so ten logins of one account at the same moment can delay the eleventh.
+func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Entry, error) {
+	r, err := t.visited(ctx, identifier)
+	if err != nil {
+		return Entry{}, err
+	}
+	g := guess{t: t, r: r, identifier: identifier, origin: a.Origin}
+	result, err := g.stand(ctx, pw)
+	if err != nil {
+		return Entry{}, err
+	}
+	r, renewed := g.r, ""
+	if result.Renew != "" {
+		var ok bool
+		if r, ok = t.renew(ctx, r, pw); ok {
+			renewed = result.Renew
+		}
+	}
+	e, err := t.entry(r)
+	if err != nil {
+		t.db.emit(ctx, g.event(EventFailure))
+		return Entry{}, err
+	}
+	t.db.emit(ctx, Event{Kind: EventLogin, PRK: r.Key, Origin: a.Origin, Renewed: renewed})
+	return e, nil
+}
+
+// standAttempts bounds how often a password is checked anew because the hash changed meanwhile.
+const standAttempts = 4
+
+// stand checks a password, and once it was right that it still is: an attempt may have waited for a
+// worker while its owner set another password or an operator disabled the entry.
+func (g *guess) stand(ctx context.Context, pw string) (password.Result, error) {
+	for range standAttempts {
+		result, err := g.check(ctx, pw)
+		if err != nil {
+			return result, err
+		}
+		found, err := g.t.db.core.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
+		if err != nil {
+			return result, err
+		}
+		now, err := found[0].Record, found[0].Err
+		switch {
+		case errors.Is(err, ErrNotFound), err == nil && now.Fields[store.FieldDisabled] != "":
+			g.t.db.emit(ctx, g.event(EventFailure))
+			return result, ErrLogin
+		case err != nil:
+			return result, err
+		case now.Fields[store.FieldPassword] == g.r.Fields[store.FieldPassword]:
+			g.r = now
+			return result, nil
+		}
+		g.r = now // another hash, be it a renewed one: then the password is right for that, too
+	}
+	return password.Result{}, ErrConflict
+}
+
+// visited reads the entry that a visitor names, or the zero record. The pool need not spare a
+// processor for that.
+func (t *Type) visited(ctx context.Context, identifier string) (store.Record, error) {
+	s, err := t.db.core.Resolve(hints.Any(identifier), t.t.Name)
+	if err != nil || len(s.Lookup.SRKs) == 0 {
+		return store.Record{}, nil // the text cannot be anybody's
+	}
+	found, err := t.db.core.Engine.Find(ctx, []store.Lookup{s.Lookup})
+	switch {
+	case err != nil:
+		return store.Record{}, err
+	case found[0].Err == nil:
+		return found[0].Record, nil
+	case core.IsEntryError(found[0].Err):
+		return store.Record{}, nil
+	}
+	return store.Record{}, found[0].Err
+}
+
+// A guess is one attempt to prove to be somebody. The zero record is nobody's.
+type guess struct {
+	t                  *Type
+	r                  store.Record
+	identifier, origin string
+}
+
+// check compares a password, if the counters admit it, when a worker is free: so no more attempts
+// are counted and not yet judged than there are workers.
+func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
+	attempt, err := g.attempt(ctx)
+	if err != nil {
+		return password.Result{}, err
+	}
+	var result password.Result
+	var as store.Admission
+	var failed error
+	job := func() {
+		if as, failed = g.t.db.core.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
+			result = g.verify(ctx, pw)
+		}
+	}
+	if err := g.t.onPool(ctx, job); err != nil {
+		return password.Result{}, err
+	}
+	switch {
+	case failed != nil:
+		return password.Result{}, failed
+	case as.Wait > 0:
+		e := g.event(EventThrottle)
+		e.Wait = as.Wait
+		g.t.db.emit(ctx, e)
+		return password.Result{}, &WaitError{Wait: as.Wait}
+	case !result.OK || g.r.Fields[store.FieldDisabled] != "":
+		g.t.db.emit(ctx, g.event(EventFailure))
+		return password.Result{}, ErrLogin
+	}
+	if err := g.t.db.core.Engine.Forgive(ctx, attempt, as); err != nil {
+		g.t.warn(ctx, "a good login stays counted as a failure", g.r, err)
+	}
+	return result, nil
+}
+
+// verify makes the same number of hashes whoever is asked for.
+func (g guess) verify(ctx context.Context, pw string) password.Result {
+	result, err := g.t.hasher().Verify(g.r.Fields[store.FieldPassword], pw)
+	if err != nil {
+		g.t.warn(ctx, "a stored hash is not usable", g.r, err)
+	}
+	return result
+}
+
+// event names the entry, or of nobody's identifier a keyed hash: people type passwords there.
+func (g guess) event(kind EventKind) Event {
+	e := Event{Kind: kind, PRK: g.r.Key, Origin: g.origin}
+	if !g.r.Live() {
+		e.Identifier = g.nobody()
+	}
+	return e
+}
+
+// nobody is an identifier that nobody has, as it is counted and logged.
+func (g guess) nobody() string {
+	return g.t.db.secret.digest("identifier", g.t.t.Schema.Canonical(g.identifier))
+}
+
+// attempt names the counters.
+func (g guess) attempt(ctx context.Context) (store.Attempt, error) {
+	if err := g.t.db.loadSecret(ctx); err != nil {
+		return store.Attempt{}, err
+	}
+	a := store.Attempt{Now: g.t.db.throttleNow()}
+	var err error
+	if g.r.Live() {
+		a.Account, err = g.t.counters(g.r)
+	} else {
+		a.Account, err = g.t.t.Own("throttle", "nobody", g.nobody())
+	}
+	if err == nil && g.origin != "" {
+		a.Name = g.t.db.secret.digest("origin", g.origin)
+		a.Origin, err = g.t.t.Own("throttle", "origin", a.Name)
+	}
+	return a, err
+}
+
+// counters is where the failures of an account are counted. Delete knows it, too.
+func (t *Type) counters(r store.Record) (recordkey.Key, error) {
+	return t.t.Own("throttle", "uid", r.Key.Value())
+}
+
+// warn logs what an operator should know and a visitor should not.
+func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
+	t.db.core.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+}
+
+// renew stores a new hash of a password that just proved right, and says whether it did. Where another
+// login was faster, or the entry changed, it stays as it is by then.
+func (t *Type) renew(ctx context.Context, r store.Record, pw string) (store.Record, bool) {
+	hash, err := t.newHash(ctx, pw)
+	var c store.Change
+	if err == nil {
+		wires := core.Bare(r)
+		wires[store.FieldPassword] = hash
+		c, _, err = t.t.Update(r, wires, nil)
+	}
+	var v store.Version
+	if err == nil {
+		v, err = t.db.core.Apply(ctx, t.t, c)
+	}
+	switch {
+	case made(err):
+		return core.After(c, v, r.Fields), true
+	case !errors.Is(err, ErrConflict):
+		t.warn(ctx, "a hash is not renewed", r, err)
+	default:
+		if now, err := t.db.core.Read(ctx, store.Lookup{PRK: r.Key}); err == nil {
+			return now, false
+		}
+	}
+	return r, false
+}

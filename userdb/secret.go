@@ -1,0 +1,52 @@
+package userdb
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"sync/atomic"
+	"time"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A secret keys the hashes under which identifiers that nobody has, and origins, are counted and
+// logged: visitors type passwords into the wrong box. It is made once for each namespace, and lies
+// in the database as ~/secret.
+type secret struct{ key atomic.Pointer[string] }
+
+// digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first.
+func (s *secret) digest(kind, text string) string {
+	mac := hmac.New(sha256.New, []byte(*s.key.Load()))
+	mac.Write([]byte(kind + "\x00" + text))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// loadSecret reads the secret of the view's namespace, or makes it.
+func (db *DB) loadSecret(ctx context.Context) error {
+	if db.secret.key.Load() != nil {
+		return nil
+	}
+	key, err := recordkey.Own("secret")
+	if err != nil {
+		return err
+	}
+	var fresh [32]byte
+	rand.Read(fresh[:]) // never fails, says its documentation
+	text, err := db.core.Engine.Secret(ctx, key.In(db.core.NS), hex.EncodeToString(fresh[:]))
+	if err != nil {
+		return err
+	}
+	db.secret.key.Store(&text)
+	return nil
+}
+
+// throttleNow is the zero time, for the server's clock, but in tests that set their own.
+func (db *DB) throttleNow() time.Time {
+	if !db.core.OwnClock {
+		return time.Time{}
+	}
+	return db.core.Now()
+}

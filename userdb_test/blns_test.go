@@ -1,0 +1,177 @@
+package userdb_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// naughty is the Big List of Naughty Strings, and some that are naughty here.
+func naughty(t *testing.T, s *site) []string {
+	t.Helper()
+	raw, err := os.ReadFile("../testdata/blns.json")
+	must(t, err)
+	var list []string
+	must(t, json.Unmarshal(raw, &list))
+	if !s.has(cheapWrites) {
+		some := list[:0]
+		for i := 0; i < len(list); i += 12 {
+			some = append(some, list[i])
+		}
+		list = some
+	}
+	return append(list,
+		"~", "~/schema/user", "~isa", "~rev", "user/uid:x", "user/name:x/~prk", "a/~prks", "{x}", "+x41", "+", "\x00", "\xff\xfe",
+		"[a-", "[^", "\\", "*", "?", "[*]", "\u2028", "a\u0300", " ", "\t", "password", "%s%d%v")
+}
+
+// clean says whether a verb refused a value as it should: by a rule, or as a hint that means nothing.
+func clean(err error) bool {
+	return slices.ContainsFunc([]error{userdb.ErrInvalid, hints.ErrHint, password.ErrPolicy, recordkey.ErrSyntax},
+		func(kind error) bool { return errors.Is(err, kind) })
+}
+
+// TestNaughtyStrings uses them as everything that a caller can name. Each is refused by a rule, or
+// comes back as it went in.
+func TestNaughtyStrings(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		for i, text := range naughty(t, s) {
+			naughtyEntry(t, users, userdb.NewEntry{UID: text, Tags: []string{text, text + "2"}}, text)
+			naughtyEntry(t, users, userdb.NewEntry{UID: itoa(i) + "n", Facets: schema.Texts("name", text)}, text)
+			naughtyEntry(t, users, userdb.NewEntry{UID: itoa(i) + "f", Facets: schema.Texts(text, text, "job", text)}, text)
+		}
+	})
+}
+
+// naughtyEntry makes an entry with a text in it, reads it back in every way, and removes it.
+func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text string) {
+	t.Helper()
+	ctx := t.Context()
+	e, err := users.Create(ctx, n)
+	if err != nil {
+		if !clean(err) && n.UID != "" {
+			t.Errorf("creating with %q: %v", text, err)
+		}
+		return
+	}
+	got, err := users.Find(ctx, hints.UID(e.UID()))
+	if err != nil || n.UID != "" && got.UID() != n.UID {
+		t.Errorf("%q: found %q, %v", text, got.UID(), err)
+	}
+	for f, v := range n.Facets {
+		if got.Text(f) != v.Text() {
+			t.Errorf("%q: facet %q came back as %q", text, f, got.Text(f))
+		}
+	}
+	if v, named := n.Facets["name"]; named {
+		if byName, err := users.Find(ctx, hints.Any(v.Text())); err != nil || byName.UID() != got.UID() {
+			t.Errorf("%q by *: %v, %v", text, byName, err)
+		}
+		if _, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", v.Text())}); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("%q a second time: %v", text, err)
+		}
+	}
+	if len(n.Tags) > 0 {
+		naughtyTags(t, users, got, n.Tags)
+	}
+	if v, has := n.Facets["job"]; has {
+		for found, err := range users.All(ctx, userdb.Query{Where: schema.Facets{"job": v}}) {
+			if err != nil || found.UID() != got.UID() {
+				t.Errorf("%q by index: %v, %v", text, found, err)
+			}
+		}
+	}
+	if err := users.Delete(ctx, hints.Key(e.Key())); err != nil {
+		t.Errorf("%q: deleting: %v", text, err)
+	}
+}
+
+func naughtyTags(t *testing.T, users *userdb.Type, e userdb.Entry, want []string) {
+	t.Helper()
+	got, err := users.Tags(hints.UID(e.UID())).Members(t.Context())
+	want = slices.Compact(slices.Sorted(slices.Values(want)))
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("tags %q, %v; want %q", got, err, want)
+	}
+	n := 0
+	for _, err := range users.All(t.Context(), userdb.Query{Has: want}) {
+		must(t, err)
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d entries have the tags %q, want one", n, want)
+	}
+}
+
+// TestNaughtyHints uses them as hints and patterns, in a store with one innocent entry.
+func TestNaughtyHints(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		users, ctx := typeOf(t, db, "user"), t.Context()
+		add(t, users, "innocent", "name", "innocent")
+		for _, text := range naughty(t, s) {
+			hs := []hints.Hint{hints.Any(text), hints.UID(text), hints.Field("name", text), hints.Field(text, "x"), hints.UID("x").Of(text)}
+			if h, err := hints.Parse(text); err == nil {
+				hs = append(hs, h)
+			} else if !clean(err) {
+				t.Errorf("parsing %q: %v", text, err)
+			}
+			if h, err := hints.ParseJSON([]byte(text)); err == nil {
+				hs = append(hs, h)
+			} else if !clean(err) {
+				t.Errorf("parsing %q as JSON: %v", text, err)
+			}
+			for _, h := range hs {
+				if e, err := users.Find(ctx, h); err == nil || !errors.Is(err, userdb.ErrNotFound) && !clean(err) {
+					t.Errorf("%q: hint %v: got %v, %v", text, h, e, err)
+				}
+			}
+			naughtyPattern(t, db, text)
+		}
+	})
+}
+
+// naughtyPattern uses a text as a glob, and quoted as one: that finds only keys that hold it.
+func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
+	t.Helper()
+	for _, err := range db.Keys(t.Context(), text) {
+		if err != nil && !clean(err) {
+			t.Errorf("pattern %q: %v", text, err)
+		}
+	}
+	for key, err := range db.Keys(t.Context(), "user/name:"+recordkey.Glob(recordkey.Escape(text))+"/~prk") {
+		t.Errorf("quoted %q: got %q, %v", text, key, err)
+	}
+}
+
+// TestNaughtyPasswords sets them, and logs in.
+func TestNaughtyPasswords(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		for i, text := range naughty(t, s) {
+			name := "n" + itoa(i)
+			_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name), Password: text})
+			if err != nil {
+				if !clean(err) {
+					t.Errorf("password %q: %v", text, err)
+				}
+				continue
+			}
+			if text == "" {
+				continue
+			}
+			if _, err := users.Login(ctx, name, text, userdb.Attempt{}); err != nil {
+				t.Errorf("login with %q: %v", text, err)
+			}
+		}
+	})
+}

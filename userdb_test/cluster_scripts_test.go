@@ -1,0 +1,153 @@
+package userdb_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// cachedScripts is how many scripts a server has.
+func cachedScripts(t *testing.T, s *redistest.Server) int {
+	t.Helper()
+	info, err := s.Client().Info(t.Context(), "memory").Result()
+	must(t, err)
+	_, rest, _ := strings.Cut(info, "number_of_cached_scripts:")
+	n, _, _ := strings.Cut(rest, "\r\n")
+	count, err := strconv.Atoi(n)
+	must(t, err)
+	return count
+}
+
+// TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both have the scripts soon, and serve
+// where they lost them again.
+func TestClusterNewMastersHaveScripts(t *testing.T) {
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	users := typeOf(t, db, "user")
+	add(t, users, "u", "name", "you")
+	write := func(what string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text(what)); return nil })
+		must(t, err)
+	}
+	hasScripts := func(what string, s *redistest.Server) {
+		t.Helper()
+		const some = 5 // at least
+		for begin := time.Now(); cachedScripts(t, s) < some; time.Sleep(20 * time.Millisecond) {
+			if time.Since(begin) > 15*time.Second {
+				t.Fatalf("%s has %d scripts", what, cachedScripts(t, s))
+			}
+		}
+	}
+	shard := c.AddShard()
+	if n := cachedScripts(t, shard); n > 0 {
+		t.Fatalf("a new server has %d scripts", n)
+	}
+	from := c.Master("user/uid:u")
+	slot, err := from.Client().ClusterKeySlot(t.Context(), "user/uid:u").Result()
+	must(t, err)
+	moveSlot(t, from.Client(), shard.Client(), shard.Addr(), slot)
+	write("on a new shard")
+	hasScripts("the new shard", shard)
+
+	add(t, users, "v", "name", "others")
+	time.Sleep(100 * time.Millisecond) // for the replica
+	before := c.Master("user/uid:v")
+	before.Kill()
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = users.Update(ctx, hints.UID("v"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	must(t, err)
+	after := c.Master("user/uid:v")
+	if after == before {
+		t.Error("no replica took over")
+	}
+	hasScripts("the promoted replica", after)
+
+	must(t, clientOf(db).(*redis.ClusterClient).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return node.ScriptFlush(ctx).Err()
+	}))
+	write("where all scripts are gone")
+	add(t, users, "w", "name", "all")
+	must(t, users.Delete(t.Context(), hints.UID("w")))
+	mended(t, db, never)
+}
+
+// A promoter makes a demoted master one again as soon as it has refused a write.
+type promoter struct {
+	promote func()
+	refused int
+}
+
+func (*promoter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*promoter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p *promoter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if redis.HasErrorPrefix(err, "READONLY") {
+			if p.refused++; p.refused == 3 {
+				p.promote()
+			}
+		}
+		return err
+	}
+}
+
+// TestDemotedMaster writes to a master that Sentinel has made a replica: READONLY is tried again until there is a
+// master, which here is the same server.
+func TestDemotedMaster(t *testing.T) {
+	server, other := redistest.Start(t), redistest.Start(t)
+	behind, client := server.Client(), server.Client()
+	host, port, _ := strings.Cut(other.Addr(), ":")
+	other.Kill() // there must be nobody: from a real master it would take that one's records
+	p := &promoter{promote: func() { must(t, behind.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
+	client.AddHook(p)
+	db, err := userdb.New(t.Context(), client, userdb.Options{})
+	must(t, err)
+	users := typeOf(t, db, "user")
+	add(t, users, "first", "name", "first") // so that the schema is stored
+	for _, tt := range []struct {
+		name string
+		do   func() error
+	}{
+		{"create", func() error {
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "you")})
+			return err
+		}},
+		{"update", func() error {
+			_, err := users.Update(t.Context(), hints.UID("first"), func(e *userdb.Entry) error { e.Put("name", schema.Text("last")); return nil })
+			return err
+		}},
+		{"delete", func() error { return users.Delete(t.Context(), hints.UID("first")) }},
+	} {
+		p.refused = 0
+		must(t, behind.ReplicaOf(t.Context(), host, port).Err())
+		if err := tt.do(); err != nil || p.refused < 3 {
+			t.Errorf("%s: %v; refused %d times", tt.name, err, p.refused)
+		}
+	}
+	mended(t, db, never)
+}

@@ -1,0 +1,293 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// contenders is how many goroutines want one thing.
+const contenders = 64
+
+// together runs do n times at once, and returns the errors in order.
+func together(n int, do func(i int) error) []error {
+	errs := make([]error, n)
+	var start, done sync.WaitGroup
+	start.Add(1)
+	for i := range n {
+		done.Go(func() {
+			start.Wait()
+			errs[i] = do(i)
+		})
+	}
+	start.Done()
+	done.Wait()
+	return errs
+}
+
+// oneWins wants one nil among the errors, and all others of a kind.
+func oneWins(t *testing.T, errs []error, kind error) {
+	t.Helper()
+	won := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, kind):
+			t.Errorf("got error %v, want %v", err, kind)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d won, want one", won, len(errs))
+	}
+}
+
+// TestOneWins lets many want one value, in every way in which two entries can want one.
+func TestOneWins(t *testing.T) {
+	cases := []struct {
+		name  string
+		entry func(i int) userdb.NewEntry
+	}{
+		{"one name in all spellings", func(i int) userdb.NewEntry {
+			spelled := []string{"Ann", "ANN", " ann ", "ａｎｎ"}[i%4]
+			return userdb.NewEntry{Facets: schema.Texts("name", spelled, "email", fmt.Sprint("e", i))}
+		}},
+		{"two values crosswise", func(i int) userdb.NewEntry {
+			return userdb.NewEntry{Facets: schema.Texts([]string{"email", "name"}[i%2], "x", []string{"name", "email"}[i%2], "Y")}
+		}},
+		{"three values in a ring", func(i int) userdb.NewEntry {
+			v := []string{"x", "y", "z", "x", "y"}[i%3 : i%3+3]
+			return userdb.NewEntry{Facets: schema.Texts("email", v[0], "name", v[1], "nick", v[2])}
+		}},
+		{"one UID", func(i int) userdb.NewEntry {
+			return userdb.NewEntry{UID: "one", Facets: schema.Texts("name", fmt.Sprint("n", i))}
+		}},
+		{"one value under every field", func(i int) userdb.NewEntry {
+			return userdb.NewEntry{Facets: schema.Texts(secondaries[i%3], "x"), Tags: []string{"a"}}
+		}},
+	}
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		for _, c := range cases {
+			s.wipe()
+			t.Run(c.name, func(t *testing.T) {
+				oneWins(t, together(contenders, func(i int) error {
+					_, err := users.Create(t.Context(), c.entry(i))
+					return err
+				}), userdb.ErrDuplicate)
+				if n, err := users.Count(t.Context()); n != 1 || err != nil {
+					t.Errorf("%d entries, %v; want one", n, err)
+				}
+				s.inspect(t)
+			})
+		}
+	})
+}
+
+// TestOneUpdateWins lets many entries take one value, and many writers one revision.
+func TestOneUpdateWins(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		es := make([]userdb.Entry, contenders)
+		for i := range es {
+			es[i] = add(t, users, fmt.Sprint("u", i), "name", fmt.Sprint("n", i))
+		}
+		oneWins(t, together(contenders, func(i int) error {
+			_, err := users.Update(ctx, hints.UID(es[i].UID()), func(e *userdb.Entry) error {
+				e.Put(secondaries[i%3], schema.Text("X"))
+				return nil
+			})
+			return err
+		}), userdb.ErrDuplicate)
+		e, err := users.Find(ctx, hints.UID("u0"))
+		must(t, err)
+		oneWins(t, together(contenders, func(i int) error {
+			mine := e
+			mine.Put("job", schema.Text(fmt.Sprint("j", i)))
+			_, err := users.Save(ctx, mine)
+			return err
+		}), userdb.ErrConflict)
+	})
+}
+
+// TestNoUpdateIsLost counts in one facet from many goroutines.
+func TestNoUpdateIsLost(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "u", "name", "n")
+		const writers, each = 8, 10
+		for _, err := range together(writers, func(int) error {
+			for range each {
+				if _, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
+					n, _ := mustGet(e, "age").Number()
+					e.Put("age", schema.Number(n+1))
+					return nil
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			must(t, err)
+		}
+		e, err := users.Find(ctx, hints.UID("u"))
+		must(t, err)
+		if got := e.Text("age"); got != itoa(writers*each) {
+			t.Errorf("counted to %s, want %d", got, writers*each)
+		}
+	})
+}
+
+func mustGet(e *userdb.Entry, field string) schema.Value {
+	v, _ := e.Get(field)
+	return v
+}
+
+// TestSwap swaps the values of two fields of one entry, again and again, while others look it up by
+// them: it is found at every moment, and nobody else gets the values.
+func TestSwap(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "u", "name", "x", "email", "y")
+		swaps := 100
+		if !s.has(cheapWrites) {
+			swaps = 20
+		}
+		var over atomic.Bool
+		errs := together(4, func(i int) error {
+			if i == 0 {
+				defer over.Store(true)
+				return swapFields(ctx, users, swaps)
+			}
+			for !over.Load() {
+				if _, err := users.Find(ctx, hints.Any([]string{"x", "Y"}[i%2])); err != nil {
+					return fmt.Errorf("while it is swapped: %w", err)
+				}
+				_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "X")})
+				if !errors.Is(err, userdb.ErrDuplicate) {
+					return fmt.Errorf("another entry got the value: %w", err)
+				}
+			}
+			return nil
+		})
+		must(t, errors.Join(errs...))
+	})
+}
+
+func swapFields(ctx context.Context, users *userdb.Type, times int) error {
+	for range times {
+		if _, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
+			name, email := e.Text("name"), e.Text("email")
+			e.Put("name", schema.Text(email))
+			e.Put("email", schema.Text(name))
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestExchange has two entries exchange their values: each change by itself is refused, and none of
+// them leaves anything behind.
+func TestExchange(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "a", "name", "x", "email", "ex")
+		add(t, users, "b", "name", "y", "email", "ey")
+		give := func(uid, field, value string) error {
+			_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
+				e.Put(field, schema.Text(value))
+				return nil
+			})
+			return err
+		}
+		s.unchanged("an exchange", func() {
+			for _, err := range together(16, func(i int) error {
+				if i%2 == 0 {
+					return give("a", "name", "Y")
+				}
+				return give("b", "nick", "X")
+			}) {
+				wantErr(t, "exchange", err, userdb.ErrDuplicate)
+			}
+		})
+		must(t, give("a", "name", "z"))
+		must(t, give("b", "name", "x"))
+		must(t, give("a", "name", "y"))
+	})
+}
+
+// TestStorm creates, changes and deletes entries over very few values from many goroutines. What each
+// of them is told must add up to what is there in the end.
+func TestStorm(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		rounds := 40
+		if !s.has(cheapWrites) {
+			rounds = 8
+		}
+		var there atomic.Int64
+		errs := together(16, func(i int) error {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range rounds {
+				n, err := storm(ctx, users, r)
+				there.Add(n)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		must(t, errors.Join(errs...))
+		if n, err := users.Count(ctx); err != nil || n != there.Load() {
+			t.Errorf("%d entries, %v; want %d", n, err, there.Load())
+		}
+	})
+}
+
+// storm does one random verb, and says by how many entries there are more.
+func storm(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
+	uid := fmt.Sprint("u", r.IntN(4))
+	value := func() schema.Value { return schema.Text([]string{"x", "X", "y", "z"}[r.IntN(4)]) }
+	field := func() string { return secondaries[r.IntN(3)] }
+	var err error
+	var more int64
+	switch r.IntN(5) {
+	case 0, 1:
+		n := userdb.NewEntry{UID: uid, Facets: schema.Facets{field(): value()}, Tags: []string{"a", uid}}
+		n.Facets["job"] = value()
+		if _, err = users.Create(ctx, n); err == nil {
+			more = 1
+		}
+	case 2:
+		if err = users.Delete(ctx, hints.Any(value().Text())); err == nil {
+			more = -1
+		}
+	case 3:
+		_, err = users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
+			e.Drop(field())
+			e.Put(field(), value())
+			e.Put("job", value())
+			return nil
+		})
+	case 4:
+		if _, err = users.Tags(hints.UID(uid)).Add(ctx, "a", "b"); err == nil {
+			_, err = users.Tags(hints.UID(uid)).Remove(ctx, "a")
+		}
+	}
+	allowed := []error{nil, userdb.ErrDuplicate, userdb.ErrNotFound, userdb.ErrConflict}
+	if !slices.ContainsFunc(allowed, func(kind error) bool { return errors.Is(err, kind) }) {
+		return more, err
+	}
+	return more, nil
+}

@@ -1,0 +1,129 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// ask is every verb there is, on the entry u of lossyStore.
+func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
+	u := hints.UID("u")
+	before.Put("age", schema.Number(1))
+	return map[string]func(ctx context.Context) error{
+		"ping":       db.Ping,
+		"find":       func(ctx context.Context) error { _, err := users.Find(ctx, u); return err },
+		"find by *":  func(ctx context.Context) error { _, err := users.Find(ctx, hints.Any("n")); return err },
+		"exhaustive": func(ctx context.Context) error { _, err := users.FindExhaustive(ctx, hints.Any("nobody")); return err },
+		"exists":     func(ctx context.Context) error { _, err := users.Exists(ctx, u); return err },
+		"type-free":  func(ctx context.Context) error { _, err := db.Find(ctx, u.Of("user")); return err },
+		"find all": func(ctx context.Context) error {
+			for _, err := range users.FindAll(ctx, u, hints.Any("n")) {
+				return err
+			}
+			return nil
+		},
+		"list": func(ctx context.Context) error {
+			for _, err := range users.All(ctx, userdb.Query{}) {
+				return err
+			}
+			return nil
+		},
+		"page":  func(ctx context.Context) error { _, _, err := users.Page(ctx, userdb.Query{}); return err },
+		"count": func(ctx context.Context) error { _, err := users.Count(ctx); return err },
+		"keys": func(ctx context.Context) error {
+			for _, err := range db.Keys(ctx, "*") {
+				return err
+			}
+			return nil
+		},
+		"members": func(ctx context.Context) error { _, err := users.Tags(u).Members(ctx); return err },
+		"login":   func(ctx context.Context) error { _, err := users.Login(ctx, "n", "x", userdb.Attempt{}); return err },
+		"create": func(ctx context.Context) error {
+			_, err := users.Create(ctx, userdb.NewEntry{Password: "correct horse"})
+			return err
+		},
+		"save": func(ctx context.Context) error { _, err := users.Save(ctx, before); return err },
+		"update": func(ctx context.Context) error {
+			_, err := users.Update(ctx, u, func(e *userdb.Entry) error { e.Drop("job"); return nil })
+			return err
+		},
+		"delete":       func(ctx context.Context) error { return users.Delete(ctx, u) },
+		"add tags":     func(ctx context.Context) error { _, err := users.Tags(u).Add(ctx, "x"); return err },
+		"append":       func(ctx context.Context) error { _, err := users.List(u, "notes").Append(ctx, "x"); return err },
+		"put":          func(ctx context.Context) error { return users.Hash(u, "settings").Put(ctx, "a", "b") },
+		"set password": func(ctx context.Context) error { return users.SetPassword(ctx, u, "correct horse") },
+		"remove keys":  func(ctx context.Context) error { _, err := db.RemoveKeys(ctx, "user/uid:*"); return err },
+	}
+}
+
+// TestEndedContext calls every verb with a context that has ended already: none does anything.
+func TestEndedContext(t *testing.T) {
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("by the test"))
+	expired, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	eachStore(t, func(t *testing.T, s *site) {
+		users := lossyStore(t, s)
+		before, err := users.Find(t.Context(), hints.UID("u"))
+		must(t, err)
+		for name, verb := range everyVerb(s.first, users, before) {
+			s.unchanged(name, func() {
+				wantErr(t, name+", cancelled", verb(cancelled), context.Canceled)
+				wantErr(t, name+", expired", verb(expired), context.DeadlineExceeded)
+			})
+		}
+	})
+}
+
+// TestContextThatEnds ends contexts amid creates. An error other than ErrOutcomeUnknown says that
+// nothing was written, no error that it was; and what there is, is whole.
+func TestContextThatEnds(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		add(t, users, "first")
+		defer s.rest()
+		const n = 200
+		errs := together(n, func(i int) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+			defer cancel()
+			if i%2 == 0 {
+				var stop context.CancelFunc
+				ctx, stop = context.WithCancel(t.Context())
+				time.AfterFunc(time.Duration(i)*20*time.Microsecond, stop)
+			}
+			uid := "u" + itoa(i)
+			_, err := users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "n"+uid, "job", "j"), Tags: []string{"a"}})
+			return err
+		})
+		for i, err := range errs {
+			there, ferr := users.Exists(t.Context(), hints.Any("nu"+itoa(i)))
+			must(t, ferr)
+			switch {
+			case err == nil && !there:
+				t.Errorf("%d: no error, and no entry", i)
+			case err != nil && there && !errors.Is(err, userdb.ErrOutcomeUnknown):
+				t.Errorf("%d: the entry is there: %v", i, err)
+			}
+		}
+	})
+}
+
+// rest waits until nothing changes any more: what was given up may still be under way.
+func (s *site) rest() {
+	s.t.Helper()
+	ctx := context.Background()
+	for before := texts(s.dump(ctx), ""); ; {
+		time.Sleep(50 * time.Millisecond)
+		now := texts(s.dump(ctx), "")
+		if same(before, now) == "" {
+			return
+		}
+		before = now
+	}
+}

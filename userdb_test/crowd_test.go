@@ -1,0 +1,213 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestCrowd has many callers at once, whose commands may travel together, and loses connections amid
+// them: what each is told is so, and nothing is done twice.
+func TestCrowd(t *testing.T) {
+	s, proxy := startProxied(t)
+	users, ctx := s.wide(), t.Context()
+	add(t, users, "u", "name", "n")
+	var stop atomic.Bool
+	cut := make(chan bool)
+	go func() {
+		defer close(cut)
+		for i := 0; !stop.Load(); i++ {
+			proxy.CutReplies(1, []string{"evalsha", "hgetall", ""}[i%3])
+			for proxy.Cuts() < i && !stop.Load() {
+				_ = s.raw.Ping(ctx).Err()
+			}
+		}
+	}()
+	const callers, each = 32, 16
+	noted := make([][3]int, callers*each) // asked for, done, unknown
+	errs := together(callers, func(i int) error {
+		for j := range each {
+			if err := crowdVerbs(ctx, users, i*each+j, &noted[i*each+j]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	stop.Store(true)
+	<-cut
+	proxy.Pass()
+	must(t, errors.Join(errs...))
+	if proxy.Cuts() < 5 {
+		t.Errorf("only %d replies were lost", proxy.Cuts())
+	}
+	notes, err := users.List(hints.UID("u"), "notes").Items(ctx, 0, -1)
+	must(t, err)
+	for i, n := range noted {
+		times := 0
+		for _, note := range notes {
+			if note == itoa(i) {
+				times++
+			}
+		}
+		if times > 1 || times < n[1] || times > n[1]+n[2] {
+			t.Errorf("note %d is there %d times; done %d, unknown %d", i, times, n[1], n[2])
+		}
+	}
+}
+
+// crowdVerbs creates an entry, renames it, finds it, and appends a note to u.
+func crowdVerbs(ctx context.Context, users *userdb.Type, i int, noted *[3]int) error {
+	name := "n" + itoa(i)
+	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
+	if err != nil && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+		return fmt.Errorf("create: %w", err)
+	}
+	if err == nil {
+		_, err = users.Update(ctx, hints.UID(name), func(e *userdb.Entry) error { e.Put("email", schema.Text("e"+name)); return nil })
+		if err != nil && !lostTouch(err) {
+			return fmt.Errorf("update: %w", err)
+		}
+		if e, err := users.Find(ctx, hints.Any(name)); err == nil && e.UID() != name || err != nil && !lostTouch(err) {
+			return fmt.Errorf("find: %v, %w", e, err)
+		}
+	}
+	_, err = users.List(hints.UID("u"), "notes").Append(ctx, itoa(i))
+	switch {
+	case err == nil:
+		noted[1]++
+	case errors.Is(err, userdb.ErrOutcomeUnknown):
+		noted[2]++
+	case !lostTouch(err):
+		return fmt.Errorf("append: %w", err)
+	}
+	return nil
+}
+
+func lostTouch(err error) bool {
+	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
+}
+
+// TestCrowdThatGivesUp ends the contexts of many callers whose commands wait: each gets its context's
+// error, or is told that the outcome is unknown, and none of them hangs.
+func TestCrowdThatGivesUp(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(interleaves)
+		s.needs(oneScript)
+		users := lossyStore(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting atomic.Int64
+		release := make(chan bool)
+		s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			waiting.Add(int64(len(cmds)))
+			<-release
+			return send()
+		})
+		go func() {
+			for waiting.Load() < 8 { // as many as go by themselves; the others wait behind them
+				runtime.Gosched()
+			}
+			cancel()
+			close(release)
+		}()
+		errs := together(contenders, func(i int) error {
+			if i%2 == 0 {
+				_, err := users.Create(ctx, userdb.NewEntry{UID: "v" + itoa(i), Facets: schema.Texts("name", "v"+itoa(i))})
+				return err
+			}
+			_, err := users.Find(ctx, hints.Any("n"))
+			return err
+		})
+		s.tap.set(nil)
+		for i, err := range errs {
+			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+				t.Errorf("%d: got %v, want the context's error", i, err)
+			}
+			if i%2 == 1 {
+				continue
+			}
+			there, ferr := users.Exists(t.Context(), hints.UID("v"+itoa(i)))
+			must(t, ferr)
+			if err == nil && !there || err != nil && there && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+				t.Errorf("%d: %v, and there: %v", i, err, there)
+			}
+		}
+	})
+}
+
+// TestCrowdOfReaders finds entries from many goroutines at once: each gets its own.
+func TestCrowdOfReaders(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		for i := range 40 {
+			add(t, users, "u"+itoa(i), "name", "n"+itoa(i), "email", "e"+itoa(i))
+		}
+		errs := together(contenders, func(i int) error {
+			for j := range 8 {
+				n := itoa((i*7 + j) % 40)
+				for _, h := range []hints.Hint{hints.UID("u" + n), hints.Any("n" + n), hints.Field("email", "e"+n)} {
+					e, err := users.Find(t.Context(), h)
+					if err != nil || e.UID() != "u"+n {
+						return fmt.Errorf("%v: %v, %w", h, e, err)
+					}
+				}
+			}
+			return nil
+		})
+		must(t, errors.Join(errs...))
+	})
+}
+
+// TestCrowdOnBrokenConnections breaks every connection under many readers: a read is done again.
+func TestCrowdOnBrokenConnections(t *testing.T) {
+	s, proxy := startProxied(t)
+	users := lossyStore(t, s)
+	reads := map[string]func() error{
+		"find by UID": func() error { _, err := users.Find(t.Context(), hints.UID("u")); return err },
+		"find by *":   func() error { _, err := users.Find(t.Context(), hints.Any("n")); return err },
+		"find all": func() error {
+			for _, err := range users.FindAll(t.Context(), hints.Any("n"), hints.UID("u")) {
+				return err
+			}
+			return io.EOF
+		},
+		"tags":  func() error { _, err := users.Tags(hints.UID("u")).Members(t.Context()); return err },
+		"list":  func() error { return listAll(t, users, userdb.Query{Has: []string{"a"}}) },
+		"count": func() error { _, err := users.Count(t.Context()); return err },
+	}
+	for name, read := range reads {
+		proxy.CutReplies(1, "")
+		before := proxy.Cuts()
+		if err := read(); err != nil || proxy.Cuts() != before+1 {
+			t.Errorf("%s, its answer lost: %v, %d cuts", name, err, proxy.Cuts()-before)
+		}
+		proxy.CutAll()
+		if err := read(); err != nil {
+			t.Errorf("%s over a broken connection: %v", name, err)
+		}
+	}
+	errs := together(contenders, func(i int) error {
+		for j := range 20 {
+			if i == 0 {
+				proxy.CutAll()
+			}
+			if e, err := users.Find(t.Context(), hints.Any("n")); err != nil || e.UID() != "u" {
+				return fmt.Errorf("%d: %v, %w", j, e, err)
+			}
+		}
+		return nil
+	})
+	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnavailable) }); len(failed) > 0 {
+		t.Error(errors.Join(failed...))
+	}
+}

@@ -1,0 +1,116 @@
+package userdb_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// exported are the lines of an export, sorted.
+func exported(t *testing.T, db *userdb.DB) string {
+	t.Helper()
+	var b bytes.Buffer
+	_, err := maintain.Export(t.Context(), db, &b, maintain.ExportOptions{
+		Secrets: true, Unreadable: func(err error) { t.Errorf("export: %v", err) },
+	})
+	must(t, err)
+	lines := strings.SplitAfter(b.String(), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// What goes out and in again is the same on every store, made anew and brought up to date, with tertiary
+// records of every kind.
+func TestExportImport(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		sc := wideSchema(schema.FoldCasefold)
+		from := s.open(userdb.Options{Schema: sc})
+		typ := typeOf(t, from, "user")
+		for i := range 8 {
+			uid := fmt.Sprintf("u%d", i)
+			_, err := typ.Create(t.Context(), userdb.NewEntry{
+				UID: uid, Tags: []string{"all", uid},
+				Facets: schema.Texts("email", uid+"@x.org", "name", "Name "+uid, "job", "cook"), Password: "correct horse " + uid,
+			})
+			must(t, err)
+			h := hints.UID(uid)
+			_, err = typ.List(h, "notes").Append(t.Context(), "b", "a", "b")
+			must(t, err)
+			must(t, typ.SortedSet(h, "scores").Put(t.Context(), float64(i), "m"))
+			must(t, typ.Hash(h, "settings").Put(t.Context(), "k", uid))
+			must(t, typ.String(h, "bio").Put(t.Context(), uid))
+		}
+		want := exported(t, from)
+		to := s.open(userdb.Options{Schema: sc, Namespace: space(t, "copy")})
+		in := func(what, text string, on string, want maintain.Report) {
+			t.Helper()
+			got, err := maintain.Import(t.Context(), to, strings.NewReader(text), maintain.ImportOptions{OnDuplicate: on})
+			if err != nil || got != want {
+				t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
+			}
+		}
+		in("new", want, "", maintain.Report{Read: 8, Created: 8})
+		if got := exported(t, to); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+		in("again", want, "", maintain.Report{Read: 8, Refused: 8})
+		copied := typeOf(t, to, "user")
+		h := hints.UID("u3")
+		_, err := copied.Tags(h).Add(t.Context(), "gone")
+		must(t, err)
+		_, err = copied.List(h, "notes").Append(t.Context(), "gone")
+		must(t, err)
+		_, err = copied.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text("gone")); return nil })
+		must(t, err)
+		in("up to date", want, maintain.DuplicateUpdate, maintain.Report{Read: 8, Updated: 8})
+		if got := exported(t, to); got != want {
+			t.Errorf("brought up to date:\n%s\nwant\n%s", got, want)
+		}
+		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {
+			t.Errorf("a tag that is gone: %v, %v", has, err)
+		}
+		for e, err := range copied.All(t.Context(), userdb.Query{Has: []string{"gone"}}) {
+			t.Errorf("found by a tag that is gone: %v, %v", e, err)
+		}
+		if _, err := copied.Login(t.Context(), "u5@x.org", "correct horse u5", userdb.Attempt{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Of many that want one value in one import, the first line gets it or, on a cluster, one of them; all others are refused.
+func TestImportCollisions(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		var in strings.Builder
+		for i := range 60 {
+			fmt.Fprintf(&in, `{"facets":{"uid":"u%d","%s":"Value %d"}}`+"\n", i, []string{"name", "email", "nick"}[i%3], i%20)
+		}
+		got, err := maintain.Import(t.Context(), db, strings.NewReader(in.String()), maintain.ImportOptions{})
+		if want := (maintain.Report{Read: 60, Created: 20, Refused: 40}); err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+// A schema that is not the stored one stops an import before anything is written.
+func TestImportMismatch(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u1", "name", "ann")
+		other, err := s.first.With(schema.User())
+		must(t, err)
+		_, err = maintain.Import(t.Context(), other, strings.NewReader(`{"facets":{"name":"ben"}}`), maintain.ImportOptions{})
+		wantErr(t, "import", err, userdb.ErrSchemaMismatch)
+		if errors.Is(err, userdb.ErrDuplicate) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package userdb_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const (
+	maxCrumb  = 1 << 10
+	maxFacet  = 64 << 10
+	maxEntry  = 1 << 20
+	maxMember = 10_000
+)
+
+func xs(n int) string { return strings.Repeat("x", n) }
+
+// TestLimits takes what is just small enough, and refuses what is one byte over.
+func TestLimits(t *testing.T) {
+	cases := []struct {
+		name  string
+		entry userdb.NewEntry
+		field string // of the refusal; "none": it is taken
+	}{
+		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "none"},
+		{"a facet of more", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},
+		{"a field's name of 1 KiB", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb), "v")}, "none"},
+		{"a field's name of more", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb+1), "v")}, xs(maxCrumb + 1)},
+		{"a name of 1 KiB", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb))}, "none"},
+		{"a name of more", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb+1))}, "name"},
+		{"a name of 1 KiB that needs escapes", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("{", maxCrumb))}, "none"},
+		{"a name whose canonical form is longer", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("\ufdfa", 300))}, "name"},
+		{"a name that is canonically empty", userdb.NewEntry{Facets: schema.Texts("name", " \t\u3000")}, "name"},
+		{"a job of 1 KiB", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb))}, "none"},
+		{"a job of more", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb+1))}, "job"},
+		{"an empty job", userdb.NewEntry{Facets: schema.Texts("job", "")}, "job"},
+		{"an empty plain facet", userdb.NewEntry{Facets: schema.Texts("plain", "")}, "none"},
+		{"a UID of 1 KiB", userdb.NewEntry{UID: xs(maxCrumb)}, "none"},
+		{"a UID of more", userdb.NewEntry{UID: xs(maxCrumb + 1)}, "uid"},
+		{"an entry of 1 MiB", big(maxEntry), "none"},
+		{"an entry of more", big(maxEntry + 1), ""},
+		{"a tag of 1 KiB", userdb.NewEntry{Tags: []string{xs(maxCrumb)}}, "none"},
+		{"a tag of more", userdb.NewEntry{Tags: []string{xs(maxCrumb + 1)}}, "tags"},
+		{"an empty tag", userdb.NewEntry{Tags: []string{"a", ""}}, "tags"},
+		{"too many tags", userdb.NewEntry{Tags: numbered("t", maxMember+1)}, "tags"},
+		{"the UID as a facet", userdb.NewEntry{Facets: schema.Texts("uid", "u")}, "uid"},
+		{"a field of the store's own", userdb.NewEntry{Facets: schema.Texts("~rev", "u")}, "~rev"},
+		{"a password as a facet", userdb.NewEntry{Facets: schema.Texts("password", "u")}, "password"},
+	}
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		for _, c := range cases {
+			e, err := users.Create(t.Context(), c.entry)
+			if c.field != "none" {
+				wantField(t, c.name, err, userdb.ErrInvalid, c.field)
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+				continue
+			}
+			got, err := users.Find(t.Context(), hints.UID(e.UID()))
+			must(t, err)
+			for f, v := range c.entry.Facets {
+				if got.Text(f) != v.Text() {
+					t.Errorf("%s: came back with %d bytes", c.name, len(got.Text(f)))
+				}
+			}
+			if name := got.Text("name"); name != "" {
+				if by, err := users.Find(t.Context(), hints.Any(name)); err != nil || by.UID() != e.UID() {
+					t.Errorf("%s: not found: %v", c.name, err)
+				}
+			}
+			must(t, users.Delete(t.Context(), hints.UID(e.UID())))
+		}
+	})
+}
+
+// big is an entry of n bytes, names included.
+func big(n int) userdb.NewEntry {
+	f := schema.Facets{}
+	n -= len("uid") + len("big")
+	for i := 0; n > 0; i++ {
+		name := fmt.Sprintf("f%02d", i)
+		size := min(maxFacet, n-len(name))
+		f[name] = schema.Text(xs(size))
+		n -= size + len(name)
+	}
+	return userdb.NewEntry{UID: "big", Facets: f}
+}
+
+func numbered(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s%05d", prefix, i)
+	}
+	return all
+}
+
+// TestGrowingOverTheLimit updates an entry beyond 1 MiB.
+func TestGrowingOverTheLimit(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		_, err := users.Create(t.Context(), big(maxEntry))
+		must(t, err)
+		_, err = users.Update(t.Context(), hints.UID("big"), func(e *userdb.Entry) error { e.Put("z", schema.Text("")); return nil })
+		wantErr(t, "update", err, userdb.ErrInvalid, "1 MiB")
+	})
+}
+
+// TestManyFacets writes more facets than one Redis command of a script can take.
+func TestManyFacets(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		f := schema.Texts("name", "n")
+		for _, name := range numbered("f", 2300) {
+			f[name] = schema.Text(name)
+		}
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: f})
+		must(t, err)
+		e, err := users.Update(ctx, hints.Any("n"), func(e *userdb.Entry) error {
+			for _, name := range numbered("f", 2200) {
+				e.Drop(name)
+			}
+			for _, name := range numbered("g", 2200) {
+				e.Put(name, schema.Text(name))
+			}
+			return nil
+		})
+		must(t, err)
+		got, err := users.Find(ctx, hints.UID("u"))
+		must(t, err)
+		if n := len(slices.Collect(got.Fields())); n != 2302 || got.Text("g02199") != "g02199" || got.Text("f02200") != "f02200" || got.Rev() != e.Rev() {
+			t.Errorf("%d facets, %q, %q", n, got.Text("g02199"), got.Text("f02200"))
+		}
+	})
+}
+
+// TestManyMembers fills tertiary records beyond what one command of a script can take, and removes an
+// entry with thousands of indexed tags.
+func TestManyMembers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx, u := s.wide(), t.Context(), hints.UID("u")
+		many := numbered("t", 5000)
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Tags: many})
+		must(t, err)
+		all := numbered("x", maxMember)
+		if n, err := users.Set(u, "friends").Add(ctx, all...); n != maxMember || err != nil {
+			t.Errorf("added %d friends, %v", n, err)
+		}
+		if n, err := users.Set(u, "friends").Remove(ctx, all[:9000]...); n != 9000 || err != nil {
+			t.Errorf("removed %d friends, %v", n, err)
+		}
+		if n, err := users.List(u, "notes").Append(ctx, all...); n != maxMember || err != nil {
+			t.Errorf("%d notes, %v", n, err)
+		}
+		items, err := users.List(u, "notes").Items(ctx, 0, -1)
+		if err != nil || !slices.Equal(items, all) {
+			t.Errorf("%d notes come back, %v", len(items), err)
+		}
+		tooMany := append(all, "more")
+		_, err = users.Set(u, "friends").Add(ctx, tooMany...)
+		wantField(t, "too many friends", err, userdb.ErrInvalid, "friends")
+		_, err = users.List(u, "notes").Append(ctx, tooMany...)
+		wantField(t, "too many notes", err, userdb.ErrInvalid, "notes")
+		wantField(t, "a long setting", users.Hash(u, "settings").Put(ctx, "k", xs(maxFacet+1)), userdb.ErrInvalid, "settings")
+		found := 0
+		for _, err := range users.All(ctx, userdb.Query{Has: []string{many[0], many[4999]}}) {
+			must(t, err)
+			found++
+		}
+		if n, err := users.Tags(u).Len(ctx); n != 5000 || err != nil || found != 1 {
+			t.Errorf("%d tags, %v; found %d times", n, err, found)
+		}
+		must(t, users.Delete(ctx, u))
+		for key := range s.dump(ctx) {
+			if strings.Contains(key, "tags") || strings.Contains(key, "u/") && !strings.HasPrefix(key, "~/") {
+				t.Errorf("left: %s", key)
+			}
+		}
+	})
+}
+
+// TestLongHints hands in hints of any length.
+func TestLongHints(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		for _, n := range []int{maxCrumb, maxCrumb + 1, 5000, 1 << 20, 4 << 20} {
+			for what, h := range map[string]hints.Hint{"*": hints.Any(xs(n)), "UID": hints.UID(xs(n)), "field": hints.Field("name", xs(n))} {
+				_, err := users.Find(t.Context(), h)
+				if !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint) {
+					t.Errorf("%s of %d bytes: %v", what, n, err)
+				}
+			}
+			_, err := users.Login(t.Context(), xs(n), "x", userdb.Attempt{Origin: xs(n)})
+			wantErr(t, "login", err, userdb.ErrLogin)
+		}
+	})
+}

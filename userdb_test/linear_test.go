@@ -1,0 +1,355 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A request is what one caller asks of the store; an outcome what it is told.
+type (
+	request struct {
+		verb         string // create, update, delete, find
+		uid          int
+		field, value string
+		email, name  string
+	}
+	outcome struct {
+		what string // ok, taken, absent, conflict, refused, unknown
+		uid  int    // found
+	}
+)
+
+const (
+	linearUIDs   = 3
+	linearValues = "abc"
+)
+
+// linearModel is the store as it would be if verbs were made one after the other: which entry has which
+// e-mail and name.
+func linearModel() porcupine.Model {
+	type entry struct {
+		live        bool
+		email, name string
+	}
+	type state [linearUIDs]entry
+	holder := func(s state, value string) int {
+		for i, e := range s {
+			if e.live && value != "" && (e.email == value || e.name == value) {
+				return i
+			}
+		}
+		return -1
+	}
+	// step is what a verb does where it is carried out, and its true answer.
+	step := func(s state, r request) (state, string) {
+		e := &s[r.uid]
+		switch {
+		case r.verb == "create" && e.live:
+			return s, "taken"
+		case r.verb != "create" && !e.live:
+			return s, "absent"
+		}
+		was := *e
+		switch {
+		case r.verb == "delete":
+			*e = entry{}
+			return s, "ok"
+		case r.verb == "create":
+			*e = entry{true, r.email, r.name}
+		case r.field == "email":
+			e.email = r.value
+		default:
+			e.name = r.value
+		}
+		now := *e
+		*e = was
+		for _, v := range []string{now.email, now.name} {
+			if h := holder(s, v); h >= 0 && h != r.uid {
+				return s, "taken"
+			}
+		}
+		*e = now
+		return s, "ok"
+	}
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{state{}} },
+		Step: func(before, input, output any) []any {
+			s, r, o := before.(state), input.(request), output.(outcome)
+			if r.verb == "find" {
+				if o.what == "refused" || o.uid == holder(s, r.value) {
+					return []any{s}
+				}
+				return nil
+			}
+			after, answer := step(s, r)
+			switch o.what {
+			case "unknown":
+				return []any{s, after}
+			case "refused", "conflict":
+				return []any{s}
+			case answer:
+				return []any{after}
+			}
+			return nil
+		},
+		Equal:             func(a, b any) bool { return a == b },
+		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v → %+v", in, out) },
+	}
+	return m.ToModel()
+}
+
+// A recorder has callers ask for random things, and keeps what they asked and were told, and when.
+type recorder struct {
+	users *userdb.Type
+	round string
+	begin time.Time
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+}
+
+func (h *recorder) uid(i int) string { return fmt.Sprintf("r%s-%d", h.round, i) }
+
+func (h *recorder) text(value string) string { return value + h.round }
+
+func (h *recorder) random(rnd *rand.Rand) request {
+	value := func() string { return string(linearValues[rnd.IntN(len(linearValues))]) }
+	r := request{verb: []string{"create", "create", "update", "update", "delete", "find", "find", "find"}[rnd.IntN(8)], uid: rnd.IntN(linearUIDs)}
+	switch r.verb {
+	case "create":
+		r.email, r.name = value(), value()
+	case "update":
+		r.field, r.value = []string{"email", "name"}[rnd.IntN(2)], value()
+	case "find":
+		r.value = value()
+	}
+	return r
+}
+
+// ask does what a request says.
+func (h *recorder) ask(ctx context.Context, r request) outcome {
+	var err error
+	found := -1
+	switch r.verb {
+	case "create":
+		_, err = h.users.Create(ctx, userdb.NewEntry{UID: h.uid(r.uid), Facets: schema.Texts("email", h.text(r.email), "name", h.text(r.name))})
+	case "update":
+		_, err = h.users.Update(ctx, hints.UID(h.uid(r.uid)), func(e *userdb.Entry) error { e.Put(r.field, schema.Text(h.text(r.value))); return nil })
+	case "delete":
+		err = h.users.Delete(ctx, hints.UID(h.uid(r.uid)))
+	case "find":
+		var e userdb.Entry
+		if e, err = h.users.Find(ctx, hints.Any(h.text(r.value))); err == nil {
+			found, _ = strconv.Atoi(e.UID()[strings.LastIndex(e.UID(), "-")+1:])
+		} else if errors.Is(err, userdb.ErrNotFound) {
+			err = nil
+		}
+	}
+	return outcome{answerOf(err), found}
+}
+
+func answerOf(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
+		return "unknown"
+	case errors.Is(err, userdb.ErrDuplicate):
+		return "taken"
+	case errors.Is(err, userdb.ErrNotFound):
+		return "absent"
+	case errors.Is(err, userdb.ErrConflict):
+		return "conflict"
+	case errors.Is(err, userdb.ErrUnavailable):
+		return "refused"
+	}
+	return err.Error()
+}
+
+func (h *recorder) caller(ctx context.Context, id, requests int, rnd *rand.Rand) {
+	for range requests {
+		r := h.random(rnd)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		call := time.Since(h.begin)
+		o := h.ask(ctx, r)
+		cancel()
+		end := int64(time.Since(h.begin))
+		if o.what == "unknown" {
+			end = math.MaxInt64 // it may still be carried out
+		}
+		h.mu.Lock()
+		h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: r, Output: o, Call: int64(call), Return: end})
+		h.mu.Unlock()
+	}
+}
+
+// linear has callers work for some rounds, each over values of its own, and wants every round to be as
+// if verbs had been made one after the other. It counts by rounds how many had no answer that says what
+// was done.
+func linear(t *testing.T, users *userdb.Type, rounds int) (refused map[string]int) {
+	t.Helper()
+	const callers, requests = 6, 12
+	refused = map[string]int{}
+	for round := range rounds {
+		h := &recorder{users: users, round: fmt.Sprint(round), begin: time.Now()}
+		var ended sync.WaitGroup
+		for id := range callers {
+			ended.Go(func() { h.caller(t.Context(), id, requests, rand.New(rand.NewPCG(uint64(round), uint64(id)))) })
+		}
+		ended.Wait()
+		for _, op := range h.ops {
+			if what := op.Output.(outcome).what; what == "refused" || what == "unknown" {
+				refused[h.round]++
+			}
+		}
+		if result := porcupine.CheckOperationsTimeout(linearModel(), h.ops, 30*time.Second); result == porcupine.Illegal {
+			t.Errorf("round %d is not linearizable:", round)
+			for _, op := range h.ops {
+				t.Logf("%d %10d–%10d %+v → %+v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
+			}
+			return refused
+		}
+	}
+	return refused
+}
+
+// linearValue finds the round in an SRK.
+var linearValue = regexp.MustCompile(`^user/[a-z]+:[a-z]([0-9]+)/~prk$`)
+
+func linearRounds() int {
+	if n, err := strconv.Atoi(os.Getenv("USERDB_LINEAR_ROUNDS")); err == nil {
+		return n
+	}
+	return 6
+}
+
+// cutting ends all connections again and again, and loses some answers, until it is stopped.
+func cutting(t *testing.T, p *redistest.Proxy, every time.Duration) (end func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if p.CutReplies(1, "evalsha"); i%8 == 7 {
+				p.CutAll()
+			}
+			time.Sleep(every)
+		}
+		p.Pass()
+	})
+	return func() {
+		stop()
+		ended.Wait()
+		if p.Cuts() == 0 {
+			t.Error("nothing was cut")
+		}
+	}
+}
+
+// TestLinearizable records what many callers are told, and looks for an order in which all of it is true.
+func TestLinearizable(t *testing.T) {
+	openOver := func(t *testing.T, c redis.UniversalClient) *userdb.DB {
+		db, err := userdb.New(t.Context(), c, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		must(t, err)
+		return db
+	}
+	clusterClient := func(t *testing.T, c *redistest.Cluster, o redis.ClusterOptions) redis.UniversalClient {
+		o.Addrs, o.ContextTimeoutEnabled, o.ClusterStateReloadInterval = c.Addrs(), true, time.Second
+		client := redis.NewClusterClient(&o)
+		t.Cleanup(func() { client.Close() })
+		return client
+	}
+	during, end := func() {}, func() {} // what happens at the same time
+	for _, tt := range []struct {
+		name string
+		open func(t *testing.T) *userdb.DB
+	}{
+		{"redis", func(t *testing.T) *userdb.DB { return openOver(t, redistest.Start(t).Client()) }},
+		{"redis, connections are cut", func(t *testing.T) *userdb.DB {
+			srv := redistest.Start(t)
+			p := redistest.NewProxy(t, srv)
+			client := redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true})
+			t.Cleanup(func() { client.Close() })
+			db := openOver(t, client)
+			end = cutting(t, p, 5*time.Millisecond)
+			return db
+		}},
+		{"cluster", func(t *testing.T) *userdb.DB {
+			return openOver(t, clusterClient(t, redistest.StartCluster(t), redis.ClusterOptions{}))
+		}},
+		{"cluster, connections are cut", func(t *testing.T) *userdb.DB {
+			c := redistest.StartCluster(t)
+			p := redistest.NewProxy(t, c.Nodes[0])
+			db := openOver(t, clusterClient(t, c, redis.ClusterOptions{Dialer: p.Dialer()}))
+			end = cutting(t, p, 40*time.Millisecond)
+			return db
+		}},
+		{"cluster, slots move", func(t *testing.T) *userdb.DB {
+			c := redistest.StartCluster(t)
+			db := openOver(t, clusterClient(t, c, redis.ClusterOptions{}))
+			during = func() {
+				for round := range 2 {
+					for _, v := range linearValues {
+						reshard(t, c, 40, fmt.Sprintf("user/email:%c%d/~prk", v, round), fmt.Sprintf("user/name:%c%d/~prk", v, round), fmt.Sprintf("user/uid:r%d-0", round))
+					}
+				}
+			}
+			return db
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			during, end = func() {}, func() {}
+			db := tt.open(t)
+			var ended sync.WaitGroup
+			ended.Go(during)
+			refused := linear(t, typeOf(t, db, "user"), linearRounds())
+			ended.Wait()
+			end()
+			t.Logf("calls that were refused, or whose outcome is unknown, by rounds: %v", refused)
+			mended(t, db, func(p maintain.Problem) bool {
+				of := linearValue.FindStringSubmatch(p.Key)
+				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && refused[of[1]] > 0
+			})
+		})
+	}
+}
+
+// TestLinearizableButForFailover kills masters meanwhile. Redis may lose what it acknowledged then, so
+// what is found is only reported.
+func TestLinearizableButForFailover(t *testing.T) {
+	if os.Getenv("USERDB_SOAK") == "" {
+		t.Skip("a report, not a test: Redis replicates asynchronously; make soak runs it")
+	}
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{Schema: wideSchema(schema.FoldCasefold), Replicas: 1})
+	must(t, err)
+	defer db.Close()
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		time.Sleep(500 * time.Millisecond)
+		c.Nodes[0].Kill()
+	})
+	h := &recorder{users: typeOf(t, db, "user"), round: "k", begin: time.Now()}
+	for id := range 6 {
+		ended.Go(func() { h.caller(t.Context(), id, 40, rand.New(rand.NewPCG(1, uint64(id)))) })
+	}
+	ended.Wait()
+	t.Logf("kill -9 of a master: %v; check found %v", porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute), checked(t, db, maintain.CheckOptions{}))
+}

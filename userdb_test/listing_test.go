@@ -1,0 +1,268 @@
+package userdb_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// steady are entries that are there all the time, while others come and go.
+func steady(t *testing.T, s *site, users *userdb.Type) []string {
+	t.Helper()
+	n := 300
+	if !s.has(cheapWrites) {
+		n = 40
+	}
+	uids := make([]string, n)
+	for i := range uids {
+		uids[i] = fmt.Sprintf("steady%03d", i)
+		_, err := users.Create(t.Context(), userdb.NewEntry{UID: uids[i], Facets: schema.Texts("name", uids[i], "job", "steady"), Tags: []string{"t"}})
+		must(t, err)
+	}
+	return uids
+}
+
+// comeAndGo makes and removes entries until it is stopped.
+func comeAndGo(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := 0; !over.Load(); i++ {
+		uid := "other" + itoa(r.IntN(400))
+		err := users.Delete(t.Context(), hints.UID(uid))
+		if errors.Is(err, userdb.ErrNotFound) {
+			_, err = users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("job", "steady"), Tags: []string{"t"}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestListWhileOthersComeAndGo wants every entry that is there all the time in every listing.
+func TestListWhileOthersComeAndGo(t *testing.T) {
+	queries := map[string]userdb.Query{
+		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Has: []string{"t"}},
+	}
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		want := steady(t, s, users)
+		var over atomic.Bool
+		errs := together(2, func(i int) error {
+			if i == 0 {
+				return comeAndGo(t, users, &over)
+			}
+			defer over.Store(true)
+			for name, q := range queries {
+				if err := listed(t, users, q, want); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				for _, limit := range []int{1, 7, 50, 1000} {
+					if limit == 1 && len(want) > 100 && name != "all" {
+						continue // it takes a long time, and "all" takes it already
+					}
+					q.Limit = limit
+					if err := paged(t, users, q, want); err != nil {
+						return fmt.Errorf("%s, pages of %d: %w", name, limit, err)
+					}
+				}
+			}
+			return nil
+		})
+		must(t, errors.Join(errs...))
+	})
+}
+
+func listed(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
+	got := map[string]bool{}
+	for e, err := range users.All(t.Context(), q) {
+		if err != nil {
+			return err
+		}
+		got[e.UID()] = true
+	}
+	return missing(got, want)
+}
+
+func paged(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
+	got := map[string]bool{}
+	for pages := 0; ; pages++ {
+		es, next, err := users.Page(t.Context(), q)
+		if err != nil {
+			return err
+		}
+		if len(es) > q.Limit {
+			return fmt.Errorf("a page of %d", len(es))
+		}
+		for _, e := range es {
+			got[e.UID()] = true
+		}
+		if q.After = next; next == "" {
+			return missing(got, want)
+		}
+		if pages > 10_000 {
+			return errors.New("no end of pages")
+		}
+	}
+}
+
+func missing(got map[string]bool, want []string) error {
+	for _, uid := range want {
+		if !got[uid] {
+			return fmt.Errorf("%s was there all the time, and did not come", uid)
+		}
+	}
+	return nil
+}
+
+// TestPagesOfWhatStays wants pages of exactly the limit, the last one excepted, and each entry once.
+func TestPagesOfWhatStays(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		want := steady(t, s, users)
+		for _, limit := range []int{1, 2, 9, 100, 299, 300, 301, 5000} {
+			var got []string
+			for after := ""; ; {
+				es, next, err := users.Page(t.Context(), userdb.Query{Limit: limit, After: after})
+				must(t, err)
+				if next != "" && len(es) != limit || len(es) > limit {
+					t.Fatalf("a page of %d entries, limit %d, next %q", len(es), limit, next)
+				}
+				for _, e := range es {
+					got = append(got, e.UID())
+				}
+				if after = next; next == "" {
+					break
+				}
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("pages of %d: %d entries, want %d, each once", limit, len(got), len(want))
+			}
+		}
+		es, _, err := users.Page(t.Context(), userdb.Query{})
+		if want := min(100, len(want)); err != nil || len(es) != want {
+			t.Errorf("a page without a limit has %d entries, %v; want %d", len(es), err, want)
+		}
+		n := 0
+		for range users.All(t.Context(), userdb.Query{Limit: 3}) {
+			n++
+		}
+		if n != 3 {
+			t.Errorf("a list with limit 3 has %d entries", n)
+		}
+	})
+}
+
+// TestCursors hands in what no listing gave.
+func TestCursors(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		steady(t, s, users)
+		add(t, users, "u", "name", "n")
+		_, good, err := users.Page(t.Context(), userdb.Query{Limit: 2})
+		must(t, err)
+		garbage := []string{
+			"x", ".", "..", "...", "0", "-1", "1.2", "a.b.c", "1.!.", "..!", "1..A", "9999999999999999999999..", " ", "\x00", good + ".",
+			good + "x", "." + good, strings.Repeat("A", 2<<20), "..." + good, "🙂", "user/uid:u",
+		}
+		queries := map[string]userdb.Query{
+			"all": {}, "index": {Where: schema.Texts("job", "steady")}, "tag": {Has: []string{"t"}},
+			"one": {Where: schema.Texts("name", "n")}, "uid": {Where: schema.Texts("uid", "u")},
+		}
+		for name, q := range queries {
+			for _, after := range garbage {
+				q.After = after
+				_, _, err := users.Page(t.Context(), q)
+				wantErr(t, fmt.Sprintf("page of %s behind %.30q", name, after), err, userdb.ErrCursor)
+				for _, err = range users.All(t.Context(), q) {
+					wantErr(t, fmt.Sprintf("list of %s behind %.30q", name, after), err, userdb.ErrCursor)
+				}
+			}
+		}
+	})
+}
+
+// TestQueriesThatAreRefused asks for what cannot be found without reading everything.
+func TestQueriesThatAreRefused(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		users, orders := typeOf(t, db, "user"), typeOf(t, db, "order")
+		long := strings.Repeat("x", 1025)
+		cases := []struct {
+			typ   *userdb.Type
+			q     userdb.Query
+			field string
+		}{
+			{users, userdb.Query{Where: schema.Texts("age", "1")}, "age"},
+			{users, userdb.Query{Where: schema.Texts("nobody", "1")}, "nobody"},
+			{users, userdb.Query{Where: schema.Texts("job", "")}, "job"},
+			{users, userdb.Query{Where: schema.Texts("job", long)}, "job"},
+			{users, userdb.Query{Where: schema.Texts("name", " ")}, "name"},
+			{users, userdb.Query{Where: schema.Texts("uid", "")}, "uid"},
+			{users, userdb.Query{Has: []string{""}}, "tags"},
+			{users, userdb.Query{Has: []string{long}}, "tags"},
+			{orders, userdb.Query{Has: []string{"a"}}, "tags"},
+			{users, userdb.Query{Where: schema.Texts("~isa", "user")}, "~isa"},
+			{users, userdb.Query{Where: schema.Texts("password", "x")}, "password"},
+		}
+		for _, c := range cases {
+			_, _, err := c.typ.Page(t.Context(), c.q)
+			wantField(t, fmt.Sprintf("page %.60v", c.q), err, userdb.ErrInvalid, c.field)
+			n := 0
+			for _, err := range c.typ.All(t.Context(), c.q) {
+				n++
+				wantField(t, fmt.Sprintf("list %.60v", c.q), err, userdb.ErrInvalid, c.field)
+			}
+			if n != 1 {
+				t.Errorf("list %.60v: %d answers, want one error", c.q, n)
+			}
+		}
+	})
+}
+
+// TestListsHoldNoMemory lists many entries: the heap does not grow with their number.
+func TestListsHoldNoMemory(t *testing.T) {
+	s := startServer(t)
+	users, ctx := s.wide(), t.Context()
+	n := 50_000
+	if raced || testing.Short() {
+		n = 5_000
+	}
+	add(t, users, "first") // stores the schema
+	for i := 0; i < n; i += 1000 {
+		pipe := s.raw.Pipeline()
+		for j := i; j < i+1000; j++ {
+			uid := "u" + itoa(j)
+			pipe.HSet(ctx, "user/uid:"+uid, "~isa", "user", "~prk", "user/uid:"+uid, "uid", uid, "text", strings.Repeat("x", 200))
+		}
+		s.send(ctx, pipe)
+	}
+	var before, most, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	seen := 0
+	for _, err := range users.All(ctx, userdb.Query{}) {
+		must(t, err)
+		if seen++; seen%(n/20) == 0 {
+			runtime.GC()
+			runtime.ReadMemStats(&now)
+			most.HeapAlloc = max(most.HeapAlloc, now.HeapAlloc)
+		}
+	}
+	if seen < n+1 {
+		t.Errorf("listed %d entries, want %d", seen, n+1)
+	}
+	if grown := int64(most.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
+		t.Errorf("the heap grew by %d bytes over %d entries of 300", grown, n)
+	}
+	s.command("flushall")
+	clear(s.views)
+}

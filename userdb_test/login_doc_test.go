@@ -1,0 +1,60 @@
+package userdb_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecurityPage: every row of docs/security.md names what shows it, or says that nothing does, and every
+// test that it names is there, in the package that it names.
+func TestSecurityPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/security.md")
+	must(t, err)
+	dirs := map[string]string{"u": ".", "s": "../internal/store", "p": "../password", "h": "../internal/hashpool", "c": "../cmd/userdb"}
+	name := regexp.MustCompile("(?:([uspch]) )?`([A-Za-z-]+)`")
+	named := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 6 || strings.Contains(cells[4], "---") || strings.TrimSpace(cells[4]) == "shown by" {
+			continue
+		}
+		tests := name.FindAllStringSubmatch(cells[4], -1)
+		if len(tests) == 0 && strings.TrimSpace(cells[4]) != "—" {
+			t.Errorf("what shows this? %s", line)
+		}
+		dir := ""
+		for _, m := range tests {
+			if m[1] != "" {
+				dir = dirs[m[1]]
+			}
+			named++
+			if dir == "" || !hasTest(t, dir, m[2]) {
+				t.Errorf("%s: no test %s in %q", strings.TrimSpace(cells[1]), m[2], dir)
+			}
+		}
+	}
+	if named < 60 {
+		t.Errorf("the page names %d tests", named)
+	}
+}
+
+// hasTest says whether a package has a test or a script of that name.
+func hasTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(dir, "testdata", "script", name+".txtar")); err == nil {
+		return true
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		if strings.Contains(string(text), "func "+name+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
+}

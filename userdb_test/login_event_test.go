@@ -1,0 +1,216 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// eventCases are all that is told, by what was done. Each begins with a fresh store.
+var eventCases = []struct {
+	name string
+	do   func(ctx context.Context, g *gate) error
+	want []string
+}{
+	{"a good login", func(_ context.Context, g *gate) error { return g.in("alice", alicePassword, "1.2.3.4") }, []string{
+		"login user/uid:alice origin:1.2.3.4",
+	}},
+	{"without an origin", func(_ context.Context, g *gate) error { return g.in("alice@example.com", alicePassword, "") }, []string{
+		"login user/uid:alice",
+	}},
+	{"a hash that is renewed", func(_ context.Context, g *gate) error {
+		g.store("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
+		return g.in("alice", "correct horse", "")
+	}, []string{"login user/uid:alice renewed:algorithm"}},
+	{"a wrong password", func(_ context.Context, g *gate) error { return g.in("alice", wrongPassword, "1.2.3.4") }, []string{
+		"failure user/uid:alice origin:1.2.3.4",
+	}},
+	{"an unknown identifier", func(_ context.Context, g *gate) error { return g.in("nobody", wrongPassword, "1.2.3.4") }, []string{
+		"failure identifier:32 origin:1.2.3.4",
+	}},
+	{"a disabled entry", func(ctx context.Context, g *gate) error {
+		must(g.t, g.users.Disable(ctx, uid("alice")))
+		return g.in("alice", alicePassword, "")
+	}, []string{"disable user/uid:alice", "failure user/uid:alice"}},
+	{"an entry that cannot be read", func(_ context.Context, g *gate) error {
+		g.store("alice", "added", "no date")
+		g.expect("I3 user/uid:alice")
+		err := g.in("alice", alicePassword, "")
+		must(g.t, g.raw.HDel(g.t.Context(), "user/uid:alice", "added").Err())
+		delete(g.expected, "I3 user/uid:alice")
+		return err
+	}, []string{"failure user/uid:alice"}},
+	{"a throttled account", func(_ context.Context, g *gate) error {
+		g.fail(freeFailures, "alice", "")
+		g.told()
+		return g.in("alice", alicePassword, "1.2.3.4")
+	}, []string{"throttle user/uid:alice origin:1.2.3.4 wait:1s"}},
+	{"a throttled identifier", func(_ context.Context, g *gate) error {
+		g.fail(freeFailures, "nobody", "")
+		g.told()
+		return g.in("Nobody", alicePassword, "")
+	}, []string{"throttle identifier:32 wait:1s"}},
+	{"a password set", func(ctx context.Context, g *gate) error {
+		return g.users.SetPassword(ctx, uid("alice"), "brand new horse")
+	}, []string{"password user/uid:alice"}},
+	{"a password refused", func(ctx context.Context, g *gate) error { return g.users.SetPassword(ctx, uid("alice"), "short") }, nil},
+	{"a password changed", func(ctx context.Context, g *gate) error {
+		return g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"})
+	}, []string{"password user/uid:alice origin:1.2.3.4"}},
+	{"a password not changed", func(ctx context.Context, g *gate) error {
+		return g.users.ChangePassword(ctx, uid("alice"), wrongPassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"})
+	}, []string{"failure user/uid:alice origin:1.2.3.4"}},
+	{"disable and enable", func(ctx context.Context, g *gate) error {
+		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
+	}, []string{"disable user/uid:alice", "enable user/uid:alice"}},
+	{"a token", func(ctx context.Context, g *gate) error {
+		_, _, err := g.users.Redeem(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
+		return err
+	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset"}},
+	{"a token for another purpose", func(ctx context.Context, g *gate) error {
+		_, _, err := g.users.Redeem(ctx, "login", g.issue(userdb.Token{Purpose: "reset"}))
+		return err
+	}, []string{"issue user/uid:alice purpose:reset", "refuse purpose:login"}},
+	{"a void token", func(ctx context.Context, g *gate) error {
+		secret := g.issue(userdb.Token{Purpose: "reset"})
+		must(g.t, g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
+		_, _, err := g.users.Redeem(ctx, "reset", secret)
+		return err
+	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse user/uid:alice purpose:reset"}},
+	{"a change of an address", func(ctx context.Context, g *gate) error {
+		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
+		return err
+	}, []string{"issue user/uid:alice purpose:change:email", "redeem user/uid:alice purpose:change:email"}},
+	{"a change to an address that is taken", func(ctx context.Context, g *gate) error {
+		g.add("bob", "")
+		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"}))
+		return err
+	}, []string{"issue user/uid:alice purpose:change:email", "refuse user/uid:alice purpose:change:email"}},
+	{"a store that does not answer", func(ctx context.Context, g *gate) error {
+		g.refuse("admit")
+		defer g.tap.set(nil)
+		return g.in("alice", alicePassword, "")
+	}, nil},
+	{"an origin and a purpose without end", func(ctx context.Context, g *gate) error {
+		_, _, _ = g.users.Redeem(ctx, strings.Repeat("p", 1000), "x")
+		return g.in("alice", wrongPassword, strings.Repeat("o", 1000))
+	}, []string{"refuse purpose:" + strings.Repeat("p", 256), "failure user/uid:alice origin:" + strings.Repeat("o", 256)}},
+}
+
+// TestEvents: what is told, to the hook and to the log, in order, and nothing else.
+func TestEvents(t *testing.T) {
+	for _, tt := range eventCases {
+		t.Run(tt.name, func(t *testing.T) {
+			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+				_ = tt.do(t.Context(), g)
+				told := g.told()
+				var got []string
+				for _, e := range told {
+					got = append(got, brief(e))
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("got  %q\nwant %q", got, tt.want)
+				}
+				for _, e := range told {
+					for _, line := range logLines(e) {
+						if !strings.Contains(g.log(), line) {
+							t.Errorf("the log has no %q:\n%s", line, g.log())
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// logLines are how an event begins in the two forms of the log.
+func logLines(e userdb.Event) []string {
+	lines := []string{fmt.Sprintf(`level=INFO msg="userdb %s"`, e.Kind), fmt.Sprintf(`"level":"INFO","msg":"userdb %s"`, e.Kind)}
+	if e.PRK.IsValid() {
+		lines[0] += " prk=" + e.PRK.String()
+		lines[1] += `,"prk":"` + e.PRK.String() + `"`
+	}
+	return lines
+}
+
+// TestUnknownIdentifiersAreOneInTheLog: spellings of one are one hash, others another, and not even
+// those who know the identifier can tell without the secret.
+func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		hash := func(identifier string) string {
+			_ = g.in(identifier, wrongPassword, "")
+			return g.told()[0].Identifier
+		}
+		first := hash("Nobody@Example.com")
+		if got := hash(" nobody@example.COM"); got != first {
+			t.Errorf("another spelling: %s and %s", got, first)
+		}
+		if got := hash("nobody2@example.com"); got == first {
+			t.Error("another identifier has the same hash")
+		}
+		acme := newGate(g.site, userdb.Options{Namespace: space(t, "acme"), HashWorkers: 1})
+		_ = acme.in("nobody@example.com", wrongPassword, "")
+		told := append(acme.told(), g.told()...) // embedded stores have one hook
+		if told[0].Identifier == first {
+			t.Error("another namespace has the same secret")
+		}
+	})
+}
+
+// hashes as we make or read them, wherever they stand.
+var hashShape = regexp.MustCompile(`\$2[abxy]\$\d\d\$|\$argon2id?\$|\$scrypt\$l|\$pbkdf2(-\w+)?\$\d|\$[156]\$\w`)
+
+// TestNothingLeaks looks for every secret of a busy day in all that is told, logged, returned and printed.
+func TestNothingLeaks(t *testing.T) {
+	o := gateOptions()
+	o.Peppers = [][]byte{firstPepper, secondPepper}
+	eachGate(t, o, func(t *testing.T, g *gate) {
+		g.addNobodies()
+		secrets := []string{"nobody", "s3cret typed as a name", wrongPassword, alicePassword, "brand new horse", string(firstPepper)}
+		var said []string
+		say := func(v any, err error) { said = append(said, fmt.Sprintf("%v %+v %#v %v %q", v, v, v, err, err)) }
+		for _, who := range []string{"alice", "nobody", "s3cret typed as a name", "md5", "faulty", "peppered", "junk", "banned", "bare"} {
+			for _, pw := range []string{wrongPassword, alicePassword, strings.Repeat("brand new horse", 10)} {
+				e, err := g.users.Login(t.Context(), who, pw, userdb.Attempt{Origin: "1.2.3.4"})
+				say(e, err)
+				say(nil, g.users.ChangePassword(t.Context(), uid(who), pw, "brand new horse "+pw, userdb.Attempt{}))
+			}
+		}
+		say(nil, g.users.SetPassword(t.Context(), uid("alice"), "brand new horse"))
+		for _, tk := range []userdb.Token{{Purpose: "reset"}, {Purpose: "change:email", Value: "bare@example.com"}} {
+			secret := g.issue(tk)
+			secrets = append(secrets, secret)
+			e, _, err := g.users.Redeem(t.Context(), tk.Purpose, secret)
+			say(e, err)
+			_, _, err = g.users.Redeem(t.Context(), tk.Purpose, secret)
+			say(nil, err)
+		}
+		g.refuse("HGETALL")
+		_, err := g.users.Login(t.Context(), "s3cret typed as a name", wrongPassword, userdb.Attempt{})
+		say(nil, err)
+		g.tap.set(nil)
+		g.exhaust("nobody", "")
+		for _, e := range g.told() {
+			say(e, nil)
+			say(slog.AnyValue(e), nil)
+		}
+		all := strings.Join(said, "\n") + g.log() + fmt.Sprintf("%v %+v %#v", g.users, g.users, g.db)
+		for _, secret := range secrets {
+			for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprint([]byte(secret))} {
+				if i := strings.Index(all, form); i >= 0 {
+					t.Errorf("%q is told: …%s", secret, all[max(i-100, 0):i+len(form)])
+				}
+			}
+		}
+		if at := hashShape.FindStringIndex(all); at != nil {
+			t.Errorf("a hash is told: …%s", all[max(at[0]-100, 0):at[1]])
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package userdb_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A gate is a store whose users log in: with a clock of its own, and a record of what is told.
+type gate struct {
+	*site
+	db    *userdb.DB
+	users *userdb.Type
+
+	mu     sync.Mutex
+	now    time.Time
+	events []userdb.Event
+	logs   bytes.Buffer // as text and as JSON
+}
+
+const (
+	alicePassword = "correct horse battery"
+	wrongPassword = "wrong horse battery"
+)
+
+// gateOptions are those of most gates: enough workers that a storm of logins is counted, not refused.
+func gateOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
+
+// eachGate runs a test on every store, with a user alice.
+func eachGate(t *testing.T, o userdb.Options, test func(t *testing.T, g *gate)) {
+	t.Helper()
+	eachStore(t, func(t *testing.T, s *site) {
+		g := newGate(s, o)
+		g.add("alice", alicePassword)
+		g.events = nil
+		test(t, g)
+	})
+}
+
+func newGate(s *site, o userdb.Options) *gate {
+	g := &gate{site: s, now: time.Now()}
+	w := lockedWriter{g}
+	o.Logger = slog.New(bothHandlers{slog.NewTextHandler(w, nil), slog.NewJSONHandler(w, nil)})
+	o.OnEvent = g.note
+	g.db = s.open(o)
+	g.db.Core().Now = g.clock
+	g.db.Core().OwnClock = true
+	g.users = typeOf(s.t, g.db, "user")
+	return g
+}
+
+func (g *gate) note(_ context.Context, e userdb.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.events = append(g.events, e)
+}
+
+func (g *gate) clock() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.now
+}
+
+// pass lets time go by.
+func (g *gate) pass(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now = g.now.Add(d)
+}
+
+// told takes the events since the last call.
+func (g *gate) told() []userdb.Event {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	told := g.events
+	g.events = nil
+	return told
+}
+
+func (g *gate) log() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.logs.String()
+}
+
+// A lockedWriter writes the log of a gate.
+type lockedWriter struct{ g *gate }
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	return w.g.logs.Write(p)
+}
+
+var _ io.Writer = lockedWriter{}
+
+// bothHandlers log in two forms.
+type bothHandlers [2]slog.Handler
+
+func (b bothHandlers) Enabled(ctx context.Context, l slog.Level) bool { return true }
+
+func (b bothHandlers) Handle(ctx context.Context, r slog.Record) error {
+	return errors.Join(b[0].Handle(ctx, r.Clone()), b[1].Handle(ctx, r.Clone()))
+}
+
+func (b bothHandlers) WithAttrs(as []slog.Attr) slog.Handler {
+	return bothHandlers{b[0].WithAttrs(as), b[1].WithAttrs(as)}
+}
+
+func (b bothHandlers) WithGroup(name string) slog.Handler {
+	return bothHandlers{b[0].WithGroup(name), b[1].WithGroup(name)}
+}
+
+// add makes a user whose name is also his UID; "" is no password.
+func (g *gate) add(name, password string) {
+	g.t.Helper()
+	if err := g.create(name, password); err != nil {
+		g.t.Fatalf("creating %s: %v", name, err)
+	}
+}
+
+func (g *gate) create(name, password string) error {
+	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{
+		UID: name, Facets: schema.Texts("name", name, "email", name+"@example.com"), Password: password,
+	})
+	return err
+}
+
+// in tries to log in, and returns what was wrong.
+func (g *gate) in(identifier, password, origin string) error {
+	_, err := g.users.Login(g.t.Context(), identifier, password, userdb.Attempt{Origin: origin})
+	return err
+}
+
+// fail fails n times, each of them checked.
+func (g *gate) fail(n int, identifier, origin string) {
+	g.t.Helper()
+	for i := range n {
+		if err := g.in(identifier, wrongPassword, origin); !errors.Is(err, userdb.ErrLogin) {
+			g.t.Fatalf("wrong password %d of %d: %v", i+1, n, err)
+		}
+	}
+}
+
+// exhaust fails until nothing is checked for the rest of the day, keeping to the waits, and says how
+// often something was.
+func (g *gate) exhaust(identifier, origin string) (checked int) {
+	g.t.Helper()
+	for range 1000 {
+		wait, err := waitOf(g.in(identifier, wrongPassword, origin))
+		switch {
+		case wait > time.Hour:
+			return checked
+		case wait > 0:
+			g.pass(wait)
+		case errors.Is(err, userdb.ErrLogin):
+			checked++
+		default:
+			g.t.Fatalf("exhausting %s: %v", identifier, err)
+		}
+	}
+	g.t.Fatalf("%s is never exhausted", identifier)
+	return 0
+}
+
+// waitOf is the wait that an error tells, 0 for another error.
+func waitOf(err error) (time.Duration, error) {
+	var w *userdb.WaitError
+	if errors.As(err, &w) && errors.Is(err, userdb.ErrTooManyAttempts) {
+		return w.Wait, err
+	}
+	return 0, err
+}
+
+// hashes counts those that do makes: of the type's own cost, and others.
+func (g *gate) hashes(do func()) (own, other uint64) {
+	own0, other0 := g.db.Core().HashWork("user")
+	do()
+	own, other = g.db.Core().HashWork("user")
+	return own - own0, other - other0
+}
+
+// stored is a field of the hash that holds a user, as it lies in Redis.
+func (g *gate) stored(uid, field string) string {
+	g.t.Helper()
+	text, err := g.raw.HGet(g.t.Context(), "user/uid:"+uid, field).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		g.t.Fatal(err)
+	}
+	return text
+}
+
+// store puts a field past everything that checks it.
+func (g *gate) store(uid, field, text string) {
+	g.t.Helper()
+	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
+}
+
+// under are the keys of the store's own records that begin with a prefix.
+func (g *gate) under(prefix string) (keys []string) {
+	g.t.Helper()
+	for _, k := range g.keys(g.t.Context()) {
+		if strings.HasPrefix(k, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// An answer of a server that refuses.
+type serverAnswer string
+
+func (r serverAnswer) Error() string { return string(r) }
+
+// RedisError makes it an answer.
+func (serverAnswer) RedisError() {}
+
+// wordsOf is a command as it is sent.
+func wordsOf(cmd redis.Cmder) string {
+	var words []string
+	for _, arg := range cmd.Args() {
+		if p, ok := arg.(*string); ok {
+			arg = *p
+		}
+		words = append(words, fmt.Sprint(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// refuse has the server refuse all commands with this text in them.
+func (g *gate) refuse(text string) {
+	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			if strings.Contains(wordsOf(cmd), text) {
+				err := serverAnswer("OOM refused by the test")
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return send()
+	})
+}
+
+func uid(name string) hints.Hint { return hints.UID(name) }
+
+// brief is an event as a table has it: its kind and whatever else it tells, but the hash of an identifier.
+func brief(e userdb.Event) string {
+	words := []string{string(e.Kind)}
+	if e.PRK.IsValid() {
+		words = append(words, e.PRK.String())
+	}
+	if e.Identifier != "" {
+		words = append(words, fmt.Sprintf("identifier:%d", len(e.Identifier)))
+	}
+	for _, w := range [][2]string{{"origin", e.Origin}, {"purpose", e.Purpose}, {"renewed", e.Renewed}} {
+		if w[1] != "" {
+			words = append(words, w[0]+":"+w[1])
+		}
+	}
+	if e.Wait > 0 {
+		words = append(words, "wait:"+e.Wait.String())
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,285 @@
+package userdb_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestDisable: a disabled entry cannot log in, is readable, and says so; an enabled one can.
+func TestDisable(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "login"})
+		must(t, err)
+		for range 2 { // twice is as once
+			must(t, g.users.Disable(ctx, uid("alice")))
+		}
+		e, err := g.users.Find(ctx, uid("alice"))
+		must(t, err)
+		if !e.Disabled() || e.Text("name") != "alice" {
+			t.Errorf("disabled %v: %v", e.Disabled(), e)
+		}
+		since := g.stored("alice", "~disabled")
+		wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "change", g.users.ChangePassword(ctx, uid("alice"), alicePassword, "another horse", userdb.Attempt{}), userdb.ErrLogin)
+		must(t, g.users.SetPassword(ctx, uid("alice"), alicePassword))
+		wantErr(t, "login with a new password", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		if got := g.stored("alice", "~disabled"); got != since || since == "" {
+			t.Errorf("disabled since %q, and then since %q", since, got)
+		}
+		for range 2 {
+			must(t, g.users.Enable(ctx, uid("alice")))
+		}
+		must(t, g.in("alice", alicePassword, ""))
+		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a token from before: %v", err)
+		}
+		for what, err := range map[string]error{
+			"disable": g.users.Disable(ctx, uid("nobody")), "enable": g.users.Enable(ctx, uid("nobody")),
+			"set": g.users.SetPassword(ctx, uid("nobody"), alicePassword),
+		} {
+			wantErr(t, what, err, userdb.ErrNotFound)
+		}
+	})
+}
+
+// TestSetPassword replaces any password, or none, and tells when.
+func TestSetPassword(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.add("bare", "")
+		var last time.Time
+		for _, name := range []string{"bare", "alice", "alice", "alice"} {
+			must(t, g.users.SetPassword(t.Context(), uid(name), "battery staple "+name))
+			must(t, g.in(name, "battery staple "+name, ""))
+			e, err := g.users.Find(t.Context(), uid(name))
+			must(t, err)
+			if name == "alice" && !e.PasswordChanged().After(last) {
+				t.Errorf("changed at %v, and before at %v", e.PasswordChanged(), last)
+			}
+			if last = e.PasswordChanged(); last.IsZero() {
+				t.Error("nobody knows when it was changed")
+			}
+		}
+		wantErr(t, "the first one", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+			e.Put("job", schema.Text("cook"))
+			return nil
+		})
+		must(t, err)
+		e, err := g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		if !e.PasswordChanged().Equal(last) {
+			t.Errorf("another change moved %v to %v", last, e.PasswordChanged())
+		}
+	})
+}
+
+// TestSpacesAndCase: the bytes are hashed as they are given.
+func TestSpacesAndCase(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		const composed = " Åsa's Horse\t"
+		must(t, g.users.SetPassword(t.Context(), uid("alice"), composed))
+		for _, near := range []string{"Åsa's Horse", " åsa's horse\t", " A\u030asa's Horse\t", composed + " "} {
+			wantErr(t, near, g.in("alice", near, ""), userdb.ErrLogin)
+		}
+		must(t, g.in("alice", composed, ""))
+	})
+}
+
+// policyCases are passwords that a policy refuses, by the rule.
+var policyCases = []struct{ password, rule, text string }{
+	{"", "min", "password refused: it is empty"},
+	{"sevench", "min", "password refused: 7 characters are fewer than 8"},
+	{"öäüößén", "min", "password refused: 7 characters are fewer than 8"},
+	{"password1", "blocklist", "password refused: it is one of the most common passwords, which are tried first"},
+	{"PassWord1", "blocklist", "password refused: it is one of the most common passwords, which are tried first"},
+	{"carol.longname", "identifier", "password refused: it is a name, address or other identifier of its owner"},
+	{"Carol.LongName@example.com", "identifier", "password refused: it is a name, address or other identifier of its owner"},
+	{"uid-of-carol", "identifier", "password refused: it is a name, address or other identifier of its owner"},
+	{"a very longname", "", ""},
+	{"12341234567", "strength", "password refused: its strength 1 is less than 3: add another word or two, unusual ones"},
+	{"the quick brown fox jumps over thirteen lazy dogs while it rains, twice a day", "max", "password refused: over 72 bytes"},
+}
+
+// TestPolicy: the same at create, set and change.
+func TestPolicy(t *testing.T) {
+	s := schema.User()
+	s.Types["user"].Password.Strength = 3
+	o := gateOptions()
+	o.Schema = s
+	eachGate(t, o, func(t *testing.T, g *gate) {
+		facets := schema.Texts("name", "carol.longname", "email", "carol.longname@example.com")
+		for _, tt := range policyCases {
+			if tt.password != "" {
+				_, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "uid-of-carol", Facets: facets, Password: tt.password})
+				wantRule(t, "create", tt.password, err, tt.rule, tt.text)
+				if err == nil {
+					must(t, g.users.Delete(t.Context(), uid("uid-of-carol")))
+				}
+			}
+		}
+		_, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "uid-of-carol", Facets: facets, Password: alicePassword})
+		must(t, err)
+		now := alicePassword
+		for _, tt := range policyCases {
+			err := g.users.SetPassword(t.Context(), uid("uid-of-carol"), tt.password)
+			wantRule(t, "set", tt.password, err, tt.rule, tt.text)
+			if err == nil {
+				now = tt.password
+			}
+			err = g.users.ChangePassword(t.Context(), uid("uid-of-carol"), now, tt.password, userdb.Attempt{})
+			wantRule(t, "change", tt.password, err, tt.rule, tt.text)
+		}
+	})
+}
+
+func wantRule(t *testing.T, verb, pw string, err error, rule, text string) {
+	t.Helper()
+	var got password.PolicyError
+	if p := (*password.PolicyError)(nil); errors.As(err, &p) {
+		got = *p
+	}
+	if got.Rule != rule || rule == "" && err != nil || rule != "" && err.Error() != text {
+		t.Errorf("%s %q: rule %q, %v; want %q, %q", verb, pw, got.Rule, err, rule, text)
+	}
+}
+
+// TestNoPolicyOfTheOriginal: its options.json lets everything be a password but none.
+func TestNoPolicyOfTheOriginal(t *testing.T) {
+	o := gateOptions()
+	o.Schema = originalSchema(t)
+	eachGate(t, o, func(t *testing.T, g *gate) {
+		for _, pw := range []string{"a", "alice", "password", "12345678"} {
+			must(t, g.users.SetPassword(t.Context(), uid("alice"), pw))
+			must(t, g.in("alice", pw, ""))
+		}
+		wantRule(t, "set", "", g.users.SetPassword(t.Context(), uid("alice"), ""), "min", "password refused: it is empty")
+		wantRule(t, "set", "73 bytes", g.users.SetPassword(t.Context(), uid("alice"), strings.Repeat("x", 73)), "max", "password refused: over 72 bytes")
+	})
+}
+
+// TestChangePassword: the old one is checked, as often as a login would be.
+func TestChangePassword(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		change := func(old, pw, origin string) error {
+			return g.users.ChangePassword(t.Context(), uid("alice"), old, pw, userdb.Attempt{Origin: origin})
+		}
+		must(t, change(alicePassword, "battery staple", "home"))
+		must(t, g.in("alice", "battery staple", "home"))
+		for range freeFailures {
+			wantErr(t, "a wrong old password", change(alicePassword, "horse horse horse", ""), userdb.ErrLogin)
+		}
+		if wait, err := waitOf(change("battery staple", "horse horse horse", "")); wait == 0 {
+			t.Errorf("after %d wrong ones: %v", freeFailures, err)
+		}
+		if wait, err := waitOf(g.in("alice", "battery staple", "")); wait == 0 {
+			t.Errorf("a login then: %v", err)
+		}
+		must(t, change("battery staple", "horse horse horse", "home"))
+		must(t, g.in("alice", "horse horse horse", ""))
+		wantErr(t, "of nobody", g.users.ChangePassword(t.Context(), uid("nobody"), "x", "y", userdb.Attempt{}), userdb.ErrNotFound)
+	})
+}
+
+// TestPasswordsDoNotAge: nobody has to change one because time has passed.
+func TestPasswordsDoNotAge(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.pass(30 * 365 * 24 * time.Hour)
+		must(t, g.in("alice", alicePassword, "home"))
+	})
+}
+
+// TestNobodyByDefault: a fresh store has nobody to log in as, and names can be kept from being taken.
+func TestNobodyByDefault(t *testing.T) {
+	s := schema.User()
+	name := s.Types["user"].Fields["name"]
+	name.Reserved = []string{"admin"}
+	s.Types["user"].Fields["name"] = name
+	eachStore(t, func(t *testing.T, site *site) {
+		users := typeOf(t, site.open(userdb.Options{Schema: s}), "user")
+		n, err := users.Count(t.Context())
+		must(t, err)
+		if n != 0 {
+			t.Errorf("there are %d users", n)
+		}
+		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Admin"), Password: alicePassword})
+		wantField(t, "a reserved name", err, userdb.ErrInvalid, "name")
+	})
+}
+
+// TestParallelChanges: of those who know the old password, one sets the new one.
+func TestParallelChanges(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for round := range 5 {
+			old := g.current(round)
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			var won []string
+			for i := range 6 {
+				next := g.current(round+1) + strings.Repeat("!", i)
+				wg.Go(func() {
+					err := g.users.ChangePassword(t.Context(), uid("alice"), old, next, userdb.Attempt{Origin: "home"})
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						won = append(won, next)
+					} else if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrLogin) {
+						t.Errorf("a change beside others: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if len(won) != 1 {
+				t.Fatalf("%d changes won", len(won))
+			}
+			must(t, g.in("alice", won[0], "home"))
+			must(t, g.users.SetPassword(t.Context(), uid("alice"), g.current(round+1)))
+		}
+	})
+}
+
+// current is alice's password in a round.
+func (g *gate) current(round int) string {
+	if round == 0 {
+		return alicePassword
+	}
+	return "battery staple " + strings.Repeat("x", round)
+}
+
+// TestUnconfirmed: what was made is made, and told, although no replica has it.
+func TestUnconfirmed(t *testing.T) {
+	o := gateOptions()
+	o.Replicas, o.ReplicaTimeout = 1000, time.Millisecond
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(ownProcess)
+		g := newGate(s, o)
+		if _, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword}); !errors.Is(err, userdb.ErrUnconfirmed) {
+			t.Fatalf("create: %v", err)
+		}
+		g.store("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		must(t, g.in("alice", alicePassword, ""))
+		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+		e, _, err := g.users.Redeem(t.Context(), "change:email", secret)
+		wantErr(t, "redeem", err, userdb.ErrUnconfirmed)
+		if e.Text("email") != "new@example.com" {
+			t.Errorf("redeemed: %v", e)
+		}
+		wantErr(t, "set", g.users.SetPassword(t.Context(), uid("alice"), "brand new horse"), userdb.ErrUnconfirmed)
+		must(t, g.in("alice", "brand new horse", ""))
+		wantErr(t, "disable", g.users.Disable(t.Context(), uid("alice")), userdb.ErrUnconfirmed)
+		var got []string
+		for _, e := range g.told() {
+			got = append(got, string(e.Kind))
+		}
+		if want := "login issue redeem password login disable"; strings.Join(got, " ") != want {
+			t.Errorf("told %q, want %s", got, want)
+		}
+	})
+}

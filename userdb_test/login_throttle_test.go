@@ -1,0 +1,289 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// freeFailures is how many wrong passwords nobody has to wait after; ownFailures those of an origin
+// that logged in before, beside them.
+const (
+	freeFailures = 10
+	ownFailures  = 8
+)
+
+// storm tries n wrong passwords at the same time, and says how many were checked and how many had to wait.
+func (g *gate) storm(n int, identifier, origin string) (checked, waiting int) {
+	g.t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			wait, err := waitOf(g.in(identifier, wrongPassword, origin))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case wait > 0:
+				waiting++
+			case errors.Is(err, userdb.ErrLogin):
+				checked++
+			default:
+				g.t.Errorf("a guess among others: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	return checked, waiting
+}
+
+// TestParallelGuesses: of 500 at the same time no more are checked than one after the other would be.
+func TestParallelGuesses(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, "home"))
+		for _, tt := range []struct {
+			identifier, origin string
+			want               int
+		}{
+			{"alice", "home", ownFailures + freeFailures},
+			{"alice", "", 0},
+			{"nobody", "evil", freeFailures},
+			{"nobody@example.com", "", freeFailures},
+		} {
+			var checked, waiting int
+			own, other := g.hashes(func() { checked, waiting = g.storm(500, tt.identifier, tt.origin) })
+			if checked > tt.want || own != uint64(checked) || other != 0 || waiting != 500-checked {
+				t.Errorf("%s from %q: %d were checked with %d and %d hashes, %d had to wait; want %d at most",
+					tt.identifier, tt.origin, checked, own, other, waiting, tt.want)
+			}
+			if checked < tt.want && g.has(oneScript) {
+				t.Errorf("%s from %q: %d were checked, want %d", tt.identifier, tt.origin, checked, tt.want)
+			}
+		}
+	})
+}
+
+// TestAHundredAWindow: with all the owner's origins, by all identifiers, for a day.
+func TestAHundredAWindow(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		homes := []string{"home", "work", "phone", "train", "cafe"}
+		for _, o := range homes {
+			must(t, g.in("alice", alicePassword, o))
+		}
+		begin, checked := g.clock(), 0
+		for _, o := range homes {
+			g.fail(ownFailures, "alice@example.com", o)
+			checked += ownFailures
+		}
+		checked += g.exhaust("alice", "evil")
+		wait, _ := waitOf(g.in("alice@example.com", alicePassword, "elsewhere"))
+		if checked != 100 || wait == 0 {
+			t.Errorf("%d wrong passwords were checked, want 100; the right one has to wait for %v", checked, wait)
+		}
+		if end := g.clock().Add(wait).Sub(begin); end > 25*time.Hour {
+			t.Errorf("the window ends after %v", end)
+		}
+		g.pass(wait)
+		must(t, g.in("alice", alicePassword, "elsewhere"))
+	})
+}
+
+// TestStrangerCannotLockOwnerOut: the owner comes in from where he was before, at any time, for as long
+// as somebody does nothing else but to guess.
+func TestStrangerCannotLockOwnerOut(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, "home"))
+		for range 4 {
+			g.exhaust("alice", "evil")
+			g.fail(ownFailures-1, "alice", "home")
+			must(t, g.in("alice", alicePassword, "home"))
+			wait, _ := waitOf(g.in("alice", alicePassword, "another home"))
+			if wait == 0 {
+				t.Error("a stranger is admitted to an exhausted account")
+			}
+			g.pass(wait)
+		}
+	})
+}
+
+// TestNewPasswordEndsALock: an owner without a known origin gets in by a token, or by an operator.
+func TestNewPasswordEndsALock(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.exhaust("alice", "")
+		secret, err := g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
+		must(t, err)
+		e, _, err := g.users.Redeem(t.Context(), "reset", secret)
+		must(t, err)
+		if wait, _ := waitOf(g.in("alice", alicePassword, "")); wait == 0 {
+			t.Error("a token alone opens the account for guesses")
+		}
+		must(t, g.users.SetPassword(t.Context(), uid(e.UID()), "brand new horse"))
+		must(t, g.in("alice", "brand new horse", ""))
+	})
+}
+
+// TestOneOriginManyAccounts: one origin tries a password on everybody.
+func TestOneOriginManyAccounts(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		var waits []time.Duration
+		for i := range 32 {
+			wait, _ := waitOf(g.in(fmt.Sprint("user", i), wrongPassword, "evil"))
+			waits = append(waits, wait)
+		}
+		if i := slices.IndexFunc(waits, func(d time.Duration) bool { return d > 0 }); i != 30 {
+			t.Errorf("the first wait is that of attempt %d, want 30: %v", i, waits)
+		}
+		must(t, g.in("alice", alicePassword, "good"))
+		wait, _ := waitOf(g.in("alice", alicePassword, "evil"))
+		if wait == 0 {
+			t.Error("the origin is not held back at another account")
+		}
+		g.pass(time.Hour)
+		must(t, g.in("alice", alicePassword, "evil"))
+	})
+}
+
+// TestThrottleTellsNothing: what an attacker sees of an account and of an identifier that nobody has is
+// the same, for every sequence of guesses.
+func TestThrottleTellsNothing(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		rounds := 12
+		if !g.has(cheapWrites) || raced {
+			rounds = 3
+		}
+		for round := range rounds {
+			known, unknown := fmt.Sprint("known", round), fmt.Sprint("unknown", round)
+			g.add(known, alicePassword)
+			var seen [2]string
+			begin := g.clock()
+			for i, who := range []string{known, unknown} {
+				g.pass(begin.Sub(g.clock()))
+				seen[i] = g.attack(who, who+" ", rand.New(rand.NewPCG(7, uint64(round))))
+			}
+			if seen[0] != seen[1] {
+				t.Errorf("round %d:\nknown   %s\nunknown %s", round, seen[0], seen[1])
+			}
+		}
+	})
+}
+
+// attack is a random run of guesses at one identifier in several spellings, and what the attacker sees.
+// Origins are his own for each identifier, so that they begin without failures.
+func (g *gate) attack(who, origin string, r *rand.Rand) string {
+	g.t.Helper()
+	var seen []string
+	for range 80 {
+		spelling := []string{who, strings.ToUpper(who), " " + who + " ", who}[r.IntN(4)]
+		from := []string{"", origin + "1", origin + "2"}[r.IntN(3)]
+		err := g.in(spelling, wrongPassword, from)
+		seen = append(seen, err.Error())
+		wait, _ := waitOf(err)
+		g.pass([]time.Duration{0, 0, wait, wait / 2, time.Minute}[r.IntN(5)])
+	}
+	return strings.Join(seen, "; ")
+}
+
+// TestCountersGo: with time, by Redis, and with the entry.
+func TestCountersGo(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, "home"))
+		g.fail(2, "alice", "evil")
+		g.fail(2, "nobody", "evil")
+		counters := g.under("~/throttle/")
+		if len(counters) != 3 {
+			t.Fatalf("counters: %q, want those of an account, of nobody, and of the origin that failed", counters)
+		}
+		for _, k := range counters {
+			life, err := g.raw.PTTL(t.Context(), k).Result()
+			must(t, err)
+			if most := 90*24*time.Hour + time.Minute; life <= 0 || life > most {
+				t.Errorf("%s lives for %v, want up to %v", k, life, most)
+			}
+			if strings.Contains(k, "nobody@") || strings.Contains(k, "evil") || strings.Contains(k, "home") {
+				t.Errorf("%s tells a name", k)
+			}
+		}
+		must(t, g.users.Delete(t.Context(), uid("alice")))
+		if left := g.under("~/throttle/user/uid/"); len(left) > 0 {
+			t.Errorf("after the delete there is %q", left)
+		}
+	})
+}
+
+// TestUncountedIsUnchecked: where Redis cannot count, nothing is hashed; where it cannot forgive, the
+// owner is in all the same.
+func TestUncountedIsUnchecked(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, ""))
+		g.refuse("admit")
+		own, other := g.hashes(func() {
+			wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrUnavailable, "counting attempts", "refused by the test")
+		})
+		if own != 0 || other != 0 {
+			t.Errorf("%d and %d hashes were made uncounted", own, other)
+		}
+		g.refuse("forgive")
+		must(t, g.in("alice", alicePassword, ""))
+		if !strings.Contains(g.log(), "a good login stays counted as a failure") {
+			t.Error("the operator is not told")
+		}
+	})
+}
+
+// TestLostCount: an answer that got lost is not sent for again, and the attempt stays counted.
+func TestLostCount(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, ""))
+		sent := 0
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			if !strings.Contains(wordsOf(cmds[0]), "admit") {
+				return send()
+			}
+			sent++
+			if err := send(); err != nil {
+				return err
+			}
+			err := errors.New("the connection is gone")
+			cmds[0].SetErr(err)
+			return err
+		})
+		for range freeFailures {
+			wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrUnavailable)
+		}
+		g.tap.set(nil)
+		if wait, err := waitOf(g.in("alice", alicePassword, "")); sent != freeFailures || wait == 0 {
+			t.Errorf("%d were sent, and then: %v; want %d, and a wait", sent, err, freeFailures)
+		}
+	})
+}
+
+// TestServerClock: without a test's own clock it is the server's that counts. However slow the test is,
+// a delay doubles with every failure.
+func TestServerClock(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.db.Core().OwnClock = false
+		g.pass(1000 * time.Hour)
+		for failures := range 20 {
+			wait, err := waitOf(g.in("alice", wrongPassword, ""))
+			if wait == 0 {
+				continue
+			}
+			most := time.Second << max(failures-freeFailures, 0)
+			if failures < freeFailures || wait > most || failures == freeFailures && err.Error() != "too many attempts: wait 1s" {
+				t.Errorf("after %d failures: %v, want a wait of up to %v", failures, err, most)
+			}
+			return
+		}
+		t.Error("nothing holds the guesses back")
+	})
+}

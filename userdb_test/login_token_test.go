@@ -1,0 +1,361 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func (g *gate) issue(tk userdb.Token) string {
+	g.t.Helper()
+	secret, err := g.users.Issue(g.t.Context(), uid("alice"), tk)
+	if err != nil {
+		g.t.Fatalf("issuing %+v: %v", tk, err)
+	}
+	return secret
+}
+
+// redeem wants a token to be good for alice, once.
+func (g *gate) redeem(purpose, secret, value string) {
+	g.t.Helper()
+	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
+	if err != nil || e.UID() != "alice" || tk.Purpose != purpose || tk.Value != value {
+		g.t.Errorf("redeeming for %s: %v, %+v, %v; want alice and %q", purpose, e, tk, err, value)
+	}
+	g.void("a second time", purpose, secret)
+}
+
+// void wants a token to be refused like one that was made up.
+func (g *gate) void(why, purpose, secret string) {
+	g.t.Helper()
+	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
+	if err != userdb.ErrNotFound || e.UID() != "" || tk != (userdb.Token{}) { // not even wrapped
+		g.t.Errorf("%s: %v, %+v, %v; want exactly ErrNotFound", why, e, tk, err)
+	}
+}
+
+// TestTokens: good once, for their purpose and their entry, with their value.
+func TestTokens(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for _, tk := range []userdb.Token{
+			{Purpose: "reset"},
+			{Purpose: "verify", Value: "alice@example.com"},
+			{Purpose: "sign in", Value: "anything\x00 at all \xff", Life: 30 * 24 * time.Hour},
+			{Purpose: "Ümläut:1", Value: strings.Repeat("v", 4<<10)},
+		} {
+			secret := g.issue(tk)
+			g.void("another purpose", tk.Purpose+"s", secret)
+			g.void("another secret", tk.Purpose, secret[1:])
+			g.void("another secret", tk.Purpose, strings.ToUpper(secret))
+			g.redeem(tk.Purpose, secret, tk.Value)
+		}
+		// Where the purpose ends and the secret begins must not be a matter of taste.
+		g.void("the purpose takes of the secret", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
+		for _, junk := range []string{"", "x", strings.Repeat("a", 32), strings.Repeat("A", 10_000), "~/token/user/x", "\xff"} {
+			g.void("junk", "reset", junk)
+			g.void("junk for junk", junk, junk)
+		}
+		if left := g.under("~/token/"); len(left) != 1 {
+			t.Errorf("%q lie there, want the one that is not redeemed", left)
+		}
+	})
+}
+
+// TestTokenSecrets: 160 random bits, of which Redis has only a hash.
+func TestTokenSecrets(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		seen := map[string]bool{}
+		for range 20 {
+			secret := g.issue(userdb.Token{Purpose: "reset", Value: "v"})
+			if len(secret) != 32 || strings.Trim(secret, "abcdefghijklmnopqrstuvwxyz234567") != "" || seen[secret] {
+				t.Errorf("secret %q", secret)
+			}
+			seen[secret] = true
+		}
+		for k, r := range g.dump(t.Context()) {
+			for secret := range seen {
+				if strings.Contains(k+r.String(), secret) {
+					t.Errorf("%s holds a secret", k)
+				}
+			}
+		}
+	})
+}
+
+// TestTokenRules: what cannot be issued.
+func TestTokenRules(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for _, tt := range []struct {
+			token userdb.Token
+			field string
+		}{
+			{userdb.Token{}, "purpose"},
+			{userdb.Token{Purpose: strings.Repeat("p", 257)}, "purpose"},
+			{userdb.Token{Purpose: "p", Value: strings.Repeat("v", 4<<10+1)}, "value"},
+			{userdb.Token{Purpose: "p", Life: -time.Second}, "life"},
+			{userdb.Token{Purpose: "p", Life: time.Microsecond}, "life"},
+			{userdb.Token{Purpose: "p", Life: 30*24*time.Hour + 1}, "life"},
+			{userdb.Token{Purpose: "change:email", Value: "no address"}, "email"},
+			{userdb.Token{Purpose: "change:email"}, "email"},
+			{userdb.Token{Purpose: "change:uid", Value: "bob"}, "purpose"},
+			{userdb.Token{Purpose: "change:job", Value: "cook"}, "purpose"},
+			{userdb.Token{Purpose: "change:password", Value: "x"}, "purpose"},
+			{userdb.Token{Purpose: "change:~isa", Value: "x"}, "purpose"},
+			{userdb.Token{Purpose: "change:", Value: "x"}, "purpose"},
+		} {
+			_, err := g.users.Issue(t.Context(), uid("alice"), tt.token)
+			wantField(t, fmt.Sprintf("%.40q", tt.token.Purpose), err, userdb.ErrInvalid, tt.field)
+		}
+		_, err := g.users.Issue(t.Context(), uid("nobody"), userdb.Token{Purpose: "p"})
+		wantErr(t, "for nobody", err, userdb.ErrNotFound)
+		if left := g.under("~/token/"); len(left) != 0 {
+			t.Errorf("%q lie there", left)
+		}
+	})
+}
+
+// voiding is what makes all tokens of an entry void.
+var voiding = []struct {
+	name string
+	do   func(ctx context.Context, users *userdb.Type) error
+}{
+	{"set password", func(ctx context.Context, users *userdb.Type) error {
+		return users.SetPassword(ctx, uid("alice"), "brand new horse")
+	}},
+	{"change password", func(ctx context.Context, users *userdb.Type) error {
+		return users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{})
+	}},
+	{"delete", func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, uid("alice")) }},
+	{"delete and create", func(ctx context.Context, users *userdb.Type) error {
+		if err := users.Delete(ctx, uid("alice")); err != nil {
+			return err
+		}
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword})
+		return err
+	}},
+	{"disable", func(ctx context.Context, users *userdb.Type) error { return users.Disable(ctx, uid("alice")) }},
+	{"disable and enable", func(ctx context.Context, users *userdb.Type) error {
+		return errors.Join(users.Disable(ctx, uid("alice")), users.Enable(ctx, uid("alice")))
+	}},
+}
+
+// TestVoidTokens: all of them, and only those from before.
+func TestVoidTokens(t *testing.T) {
+	for _, v := range voiding {
+		t.Run(v.name, func(t *testing.T) {
+			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+				old := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
+				change := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+				must(t, v.do(t.Context(), g.users))
+				if ok, err := g.users.Exists(t.Context(), uid("alice")); ok && err == nil {
+					fresh := g.issue(userdb.Token{Purpose: "reset"})
+					if g.stored("alice", "~disabled") == "" {
+						g.redeem("reset", fresh, "")
+					}
+				}
+				for _, secret := range old {
+					g.void("a token from before", "reset", secret)
+				}
+				g.void("a change from before", "change:email", change)
+				if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
+					t.Error("the void token changed the address")
+				}
+			})
+		})
+	}
+}
+
+// TestTokensOfDisabled: one that is made for an entry that may not log in lets nobody in either.
+func TestTokensOfDisabled(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.users.Disable(t.Context(), uid("alice")))
+		g.void("of a disabled entry", "sign in", g.issue(userdb.Token{Purpose: "sign in"}))
+		g.void("of a disabled entry", "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
+		if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
+			t.Error("the address is changed")
+		}
+	})
+}
+
+// TestVoidMeanwhile: a token that becomes void between being spent and the change that it is for changes nothing.
+func TestVoidMeanwhile(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(interleaves)
+		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+		var once sync.Once
+		g.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+			err := send()
+			if strings.HasPrefix(wordsOf(cmds[0]), "hgetall user/uid:alice") {
+				once.Do(func() {
+					g.tap.set(nil)
+					must(t, g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
+				})
+			}
+			return err
+		})
+		g.void("meanwhile", "change:email", secret)
+		once.Do(func() { t.Error("nothing happened meanwhile") })
+		if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
+			t.Error("the void token changed the address")
+		}
+	})
+}
+
+// TestTokensStayGood through what is no reason to doubt them.
+func TestTokensStayGood(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		first := g.issue(userdb.Token{Purpose: "reset"})
+		second := g.issue(userdb.Token{Purpose: "verify", Value: "v"})
+		g.fail(3, "alice", "")
+		must(t, g.in("alice", alicePassword, ""))
+		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("Alicia"))
+			return nil
+		})
+		must(t, err)
+		g.redeem("verify", second, "v")
+		g.redeem("reset", first, "")
+	})
+}
+
+// TestTokenLife: Redis forgets a token in time.
+func TestTokenLife(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.issue(userdb.Token{Purpose: "p"})
+		hour := g.under("~/token/")
+		life, err := g.raw.PTTL(t.Context(), hour[0]).Result()
+		must(t, err)
+		if life > time.Hour || life < 59*time.Minute {
+			t.Errorf("a token lives for %v, want an hour", life)
+		}
+		short := g.issue(userdb.Token{Purpose: "p", Life: 30 * time.Millisecond})
+		for i := 0; len(g.under("~/token/")) > 1; i++ {
+			if i > 2000 {
+				t.Fatal("it never goes")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		g.void("after its life", "p", short)
+	})
+}
+
+// TestParallelRedeemers: of twenty one succeeds, with a change or without.
+func TestParallelRedeemers(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for round, tk := range []userdb.Token{
+			{Purpose: "reset"}, {Purpose: "verify", Value: "v"}, {Purpose: "change:email", Value: "new@example.com"}, {Purpose: "reset"},
+		} {
+			secret := g.issue(tk)
+			errs := make([]error, 20)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() { _, _, errs[i] = g.users.Redeem(t.Context(), tk.Purpose, secret) })
+			}
+			wg.Wait()
+			won := 0
+			for _, err := range errs {
+				if err == nil {
+					won++
+				} else if !errors.Is(err, userdb.ErrNotFound) {
+					t.Errorf("round %d: %v", round, err)
+				}
+			}
+			if won != 1 {
+				t.Errorf("round %d: %d of 20 redeemed it, want 1", round, won)
+			}
+		}
+	})
+}
+
+// TestChangeOfAddress: an address is claimed when its token is redeemed, not before.
+func TestChangeOfAddress(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		const before, after = "alice@example.com", "Alice@New.example"
+		email := func(address string) bool {
+			found, err := g.users.Exists(t.Context(), hints.Field("email", address))
+			must(t, err)
+			return found
+		}
+		first := g.issue(userdb.Token{Purpose: "change:email", Value: after})
+		second := g.issue(userdb.Token{Purpose: "change:email", Value: after})
+		if !email(before) || email(after) {
+			t.Error("the address changes before anybody has read it")
+		}
+		e, tk, err := g.users.Redeem(t.Context(), "change:email", first)
+		must(t, err)
+		if e.Text("email") != after || tk.Value != after || email(before) || !email("alice@new.EXAMPLE") {
+			t.Errorf("redeemed: %v, %+v", e, tk)
+		}
+		must(t, g.in("alice@new.example", alicePassword, ""))
+		wantErr(t, "by the old address", g.in(before, alicePassword, ""), userdb.ErrLogin)
+		g.redeem("change:email", second, after) // nothing is left to change
+
+		taken := g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"})
+		g.add("bob", "")
+		_, _, err = g.users.Redeem(t.Context(), "change:email", taken)
+		wantField(t, "an address that bob has by now", err, userdb.ErrDuplicate, "email")
+		g.void("after it was refused", "change:email", taken)
+		if !email(after) {
+			t.Error("the old address is gone")
+		}
+	})
+}
+
+// TestChangeAmongOthers: who else has a token for the address loses it to one of them, with all indexes right.
+func TestChangeAmongOthers(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secrets := map[string]string{}
+		for i := range 6 {
+			name := fmt.Sprint("user", i)
+			g.add(name, "")
+			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com"})
+			must(t, err)
+			secrets[name] = secret
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var won []string
+		for name, secret := range secrets {
+			wg.Go(func() {
+				_, _, err := g.users.Redeem(t.Context(), "change:email", secret)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won = append(won, name)
+				} else if !errors.Is(err, userdb.ErrDuplicate) {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		wg.Wait()
+		e, err := g.users.Find(t.Context(), hints.Field("email", "one@example.com"))
+		if err != nil || len(won) != 1 || e.UID() != won[0] {
+			t.Errorf("%q won, and %v has it: %v", won, e, err)
+		}
+	})
+}
+
+// TestTokensOfTypes: a token of one type or namespace is none of another.
+func TestTokensOfTypes(t *testing.T) {
+	o := gateOptions()
+	o.Schema = wideSchema(schema.FoldCasefold)
+	eachGate(t, o, func(t *testing.T, g *gate) {
+		secret := g.issue(userdb.Token{Purpose: "p"})
+		_, _, err := typeOf(t, g.db, "order").Redeem(t.Context(), "p", secret)
+		wantErr(t, "of another type", err, userdb.ErrNotFound)
+		ns := userdb.Options{Schema: o.Schema, Namespace: space(t, "acme")}
+		_, _, err = typeOf(t, g.open(ns), "user").Redeem(t.Context(), "p", secret)
+		wantErr(t, "of another namespace", err, userdb.ErrNotFound)
+		g.redeem("p", secret, "")
+	})
+}

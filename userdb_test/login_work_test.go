@@ -1,0 +1,165 @@
+package userdb_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// passwordForms are kinds of passwords, and how many hashes each costs.
+var passwordForms = []struct {
+	name, password string
+	hashes         uint64
+}{
+	{"ASCII", wrongPassword, 1},
+	{"not ASCII", "pässwörd falsch", 2},
+	{"beyond the BMP", "p😀ssword falsch", 2},
+	{"empty", "", 1},
+	{"72 bytes", strings.Repeat("w", 72), 1},
+	{"over 72 bytes", strings.Repeat("w", 73), 1},
+	{"the right one and more than 72 bytes", alicePassword + strings.Repeat("x", 60), 1},
+	{"long, not ASCII", strings.Repeat("ü", 4000), 2},
+	{"not UTF-8", "pass\xff\xfeword", 2},
+	{"with NUL", "pass\x00word", 1},
+}
+
+// nobodies are identifiers that cannot log in, with the right password (alice's) or another.
+var nobodies = []struct{ name, identifier string }{
+	{"wrong password", "alice"},
+	{"wrong password, by another identifier", "alice@example.com"},
+	{"unknown", "nobody"},
+	{"unknown address", "nobody@example.com"},
+	{"no password", "bare"},
+	{"disabled", "banned"},
+	{"deleted", "gone"},
+	{"empty", ""},
+	{"blank", " "},
+	{"too long", strings.Repeat("n", 5000)},
+	{"a record key", "user/uid:alice"},
+	{"a UID", "0123456789ab"},
+	{"JSON", `["user","name","alice"]`},
+	{"a glob", "*"},
+	{"not UTF-8", "al\xffice"},
+	{"a hash of md5", "md5"},
+	{"a hash of bcrypt with the fault", "faulty"},
+	{"a hash whose pepper is not known", "peppered"},
+	{"a hash that is none", "junk"},
+}
+
+func (g *gate) addNobodies() {
+	g.t.Helper()
+	for _, name := range []string{"bare", "banned", "gone", "md5", "faulty", "peppered", "junk"} {
+		password := alicePassword
+		if name == "bare" {
+			password = ""
+		}
+		g.add(name, password)
+	}
+	must(g.t, g.users.Disable(g.t.Context(), uid("banned")))
+	must(g.t, g.users.Delete(g.t.Context(), uid("gone")))
+	g.store("md5", "password", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/")
+	hash := g.stored("alice", "password")
+	g.store("faulty", "password", "$2x$"+hash[4:])
+	g.store("peppered", "password", "pAbC"+hash)
+	g.store("junk", "password", "junk")
+}
+
+// TestSameAnswerSameWork: whoever is asked for, and whatever the password is.
+func TestSameAnswerSameWork(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.addNobodies()
+		for _, form := range passwordForms {
+			for _, who := range nobodies {
+				var err error
+				own, other := g.hashes(func() { err = g.in(who.identifier, form.password, "") })
+				if err == nil || err != userdb.ErrLogin { // not even wrapped
+					t.Errorf("%s, %s: got %v, want exactly ErrLogin", who.name, form.name, err)
+				}
+				if own != form.hashes || other != 0 {
+					t.Errorf("%s, %s: %d hashes of the type's cost and %d others, want %d and 0", who.name, form.name, own, other, form.hashes)
+				}
+			}
+			g.pass(25 * time.Hour)
+		}
+	})
+}
+
+// TestRightPasswordOfNobody: the same where the password is right and the entry may not log in.
+func TestRightPasswordOfNobody(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.addNobodies()
+		for _, who := range nobodies[2:] {
+			var err error
+			own, other := g.hashes(func() { err = g.in(who.identifier, alicePassword, "") })
+			if err != userdb.ErrLogin || own != 1 || other != 0 { // not even wrapped
+				t.Errorf("%s: %v after %d and %d hashes, want ErrLogin after 1 and 0", who.name, err, own, other)
+			}
+		}
+		own, other := g.hashes(func() { must(t, g.in("alice", alicePassword, "")) })
+		if own != 1 || other != 0 {
+			t.Errorf("a good login made %d and %d hashes, want 1 and 0", own, other)
+		}
+	})
+}
+
+// TestRightPasswordOfDisabled: it counts as a wrong one does, or the waits would tell that it is right.
+func TestRightPasswordOfDisabled(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, g.users.Disable(t.Context(), uid("alice")))
+		for range freeFailures {
+			wantErr(t, "disabled", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		}
+		if wait, err := waitOf(g.in("alice", alicePassword, "")); wait == 0 {
+			t.Errorf("after %d right passwords of a disabled entry: %v", freeFailures, err)
+		}
+	})
+}
+
+// TestImportedHashIsTheException: the work of another cost or algorithm is another, until it is renewed.
+func TestImportedHashIsTheException(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.store("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
+		for _, tt := range []struct {
+			what, password string
+			own, other     uint64
+		}{
+			{"wrong", wrongPassword, 0, 1},
+			{"right, and renewed", "correct horse", 1, 1},
+			{"right again", "correct horse", 1, 0},
+			{"wrong again", wrongPassword, 1, 0},
+		} {
+			own, other := g.hashes(func() { _ = g.in("alice", tt.password, "") })
+			if own != tt.own || other != tt.other {
+				t.Errorf("%s: %d and %d hashes, want %d and %d", tt.what, own, other, tt.own, tt.other)
+			}
+		}
+	})
+}
+
+// TestRoundTrips: counting is one round trip, in which account and origin are asked together.
+func TestRoundTrips(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(oneScript)
+		must(t, g.in("alice", alicePassword, "home"))
+		for _, tt := range []struct {
+			what, identifier, password string
+			want                       int64
+		}{
+			{"a good login looks up, counts, forgives and looks again", "alice", alicePassword, 4},
+			{"a wrong password looks up and counts", "alice", wrongPassword, 2},
+			{"an unknown identifier too", "nobody", wrongPassword, 2},
+		} {
+			if got := g.tap.count(func() { _ = g.in(tt.identifier, tt.password, "home") }); got != tt.want {
+				t.Errorf("%s: %d round trips, want %d", tt.what, got, tt.want)
+			}
+		}
+		g.exhaust("alice", "")
+		var wait time.Duration
+		got := g.tap.count(func() { wait, _ = waitOf(g.in("alice", wrongPassword, "")) })
+		if got != 2 || wait == 0 {
+			t.Errorf("a refused attempt: %d round trips, wait %v", got, wait)
+		}
+	})
+}

@@ -1,0 +1,303 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A lossy verb is done while answers get lost. It begins with an entry u, named n, with tag a.
+type lossy struct {
+	name string
+	do   func(ctx context.Context, users *userdb.Type) error
+	once bool // is not sent again: a lost answer leaves its outcome unknown
+}
+
+var lossyVerbs = []lossy{
+	{name: "create", do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a"}})
+		return err
+	}},
+	{name: "create with a new UID", do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "m")})
+		return err
+	}},
+	{name: "update", do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Update(ctx, hints.Any("n"), func(e *userdb.Entry) error {
+			n, _ := mustGet(e, "age").Number()
+			e.Put("age", schema.Number(n+1))
+			e.Put("name", schema.Text("M"))
+			return nil
+		})
+		return err
+	}},
+	{name: "save", do: func(ctx context.Context, users *userdb.Type) error {
+		e, err := users.Find(ctx, hints.UID("u"))
+		if err != nil {
+			return err
+		}
+		e.Put("job", schema.Text("other"))
+		_, err = users.Save(ctx, e)
+		return err
+	}},
+	{name: "delete", do: func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.Any("n")) }},
+	{name: "add tags", do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Tags(hints.UID("u")).Add(ctx, "a", "b")
+		return err
+	}},
+	{name: "remove tags", do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Tags(hints.UID("u")).Remove(ctx, "a")
+		return err
+	}},
+	{name: "set password", do: func(ctx context.Context, users *userdb.Type) error {
+		return users.SetPassword(ctx, hints.UID("u"), "correct horse")
+	}},
+	{name: "put a setting", do: func(ctx context.Context, users *userdb.Type) error {
+		return users.Hash(hints.UID("u"), "settings").Put(ctx, "k", "v")
+	}},
+	{name: "append a note", once: true, do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.List(hints.UID("u"), "notes").Append(ctx, "n")
+		return err
+	}},
+	{name: "increase a score", once: true, do: func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.SortedSet(hints.UID("u"), "scores").Increase(ctx, 1, "m")
+		return err
+	}},
+}
+
+// lossyStore is a store with the entry that the verbs begin with.
+func lossyStore(t *testing.T, s *site) *userdb.Type {
+	t.Helper()
+	users := s.wide()
+	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"a"}})
+	must(t, err)
+	return users
+}
+
+// outcome is what the records are behind a verb, without revisions, random UIDs and hashes.
+func (s *site) outcome() map[string]string {
+	s.t.Helper()
+	records := s.dump(context.Background())
+	for key, r := range records {
+		if live(r) {
+			if r.fields["password"] != "" {
+				r.fields["password"] = "set"
+				delete(r.fields, "~passwd")
+			}
+			if uid := r.fields["uid"]; len(uid) == 12 {
+				r.fields["uid"], r.fields["~prk"] = "new", "new"
+				delete(records, key)
+				records["user/uid:new"] = r
+			}
+		}
+		if r.kind == "string" && len(r.text) == len("user/uid:")+12 {
+			r.text = "new"
+			records[key] = r
+		}
+	}
+	return lies(records, s.first.Core().NS)
+}
+
+// losses are ways in which the answer to a write does not come.
+var losses = []struct {
+	name  string
+	times int
+	done  bool
+	err   error
+}{
+	{"the first answer is lost", 1, true, io.EOF},
+	{"two answers are lost", 2, true, os.ErrDeadlineExceeded},
+	{"the first request is lost", 1, false, io.ErrUnexpectedEOF},
+	{"all answers are lost", 1000, true, io.EOF},
+	{"all requests are lost", 1000, false, io.EOF},
+}
+
+// TestLostAnswers loses answers to every verb. What is sent again is not done twice and is no duplicate
+// of itself; where no answer ever comes, the outcome is unknown, and what is there is whole (I7).
+func TestLostAnswers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(oneScript)
+		for _, verb := range lossyVerbs {
+			s.wipeIfOpen()
+			users := lossyStore(t, s)
+			before := s.outcome()
+			must(t, verb.do(t.Context(), users))
+			done := s.outcome()
+			for _, loss := range losses {
+				t.Run(verb.name+"/"+loss.name, func(t *testing.T) {
+					s.wipe()
+					users := lossyStore(t, s)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					s.tap.lose(loss.times, loss.done, loss.err, func(n int) {
+						if n == 2 && loss.times > n && verb.name != "create" {
+							cancel() // or it would wait and try for longer than the test needs
+						}
+					})
+					err := verb.do(ctx, users)
+					s.tap.set(nil)
+					if loss.times > 100 || verb.once {
+						wantErr(t, "without an answer", err, userdb.ErrOutcomeUnknown)
+					} else if err != nil {
+						t.Errorf("sent again: %v", err)
+					}
+					want := done
+					if !loss.done && (loss.times > 100 || verb.once) {
+						want = before
+					}
+					if diff := same(want, s.outcome()); diff != "" {
+						t.Errorf("the records are not as they must be:\n%s", diff)
+					}
+					s.inspect(t)
+				})
+			}
+		}
+	})
+}
+
+func (s *site) wipeIfOpen() {
+	if s.first != nil {
+		s.wipe()
+	}
+}
+
+// Others are those who write between a lost answer and the time that the verb is sent again.
+type others func(ctx context.Context, users *userdb.Type) error
+
+func changing(uid string, times int) others {
+	return func(ctx context.Context, users *userdb.Type) error {
+		for i := range times {
+			if _, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
+				e.Put([]string{"plain", "job"}[i%2], schema.Text("by others "+strconv.Itoa(i))) // by the short script, and by the whole
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func deleting(uid string) others {
+	return func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID(uid)) }
+}
+
+func makingAnew(uid string) others {
+	return func(ctx context.Context, users *userdb.Type) error {
+		if err := users.Delete(ctx, hints.UID(uid)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			return err
+		}
+		_, err := users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "theirs")})
+		return err
+	}
+}
+
+func taking(value string) others {
+	return func(ctx context.Context, users *userdb.Type) error {
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "w", Facets: schema.Texts("email", value)})
+		return err
+	}
+}
+
+var lossesAmongOthers = []struct {
+	verb   string
+	others others
+	name   string
+	done   bool
+	want   error
+}{
+	{"create", changing("v", 1), "the entry was changed", true, nil},
+	{"create", changing("v", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
+	{"create", deleting("v"), "the entry was deleted", true, nil},
+	{"create", makingAnew("v"), "the entry was made anew", true, nil},
+	{"create", makingAnew("v"), "another has the UID", false, userdb.ErrDuplicate},
+	{"create", taking("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"update", changing("u", 2), "the entry was changed", true, nil},
+	{"update", changing("u", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
+	{"update", taking("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"update", deleting("u"), "the entry was deleted", true, nil},
+	{"update", deleting("u"), "the entry was deleted before", false, userdb.ErrNotFound},
+	{"save", changing("u", 1), "the entry was changed before", false, userdb.ErrConflict},
+	{"delete", makingAnew("u"), "the entry was made anew", true, nil},
+	{"delete", deleting("u"), "another deleted it", false, userdb.ErrNotFound},
+}
+
+// lossyVerb is one of lossyVerbs.
+func lossyVerb(name string) lossy {
+	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossy) bool { return v.name == name })]
+}
+
+// TestLostAnswerAndOthers lets others write between a lost answer and the time that the verb is sent
+// again: what they did stays done.
+func TestLostAnswerAndOthers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(interleaves)
+		s.needs(oneScript)
+		for _, c := range lossesAmongOthers {
+			verb := lossyVerb(c.verb)
+			t.Run(verb.name+"/"+c.name, func(t *testing.T) {
+				s.wipeIfOpen()
+				users := lossyStore(t, s)
+				var theirs map[string]string
+				s.tap.lose(1, c.done, io.EOF, func(int) {
+					s.tap.set(nil)
+					must(t, c.others(t.Context(), users))
+					theirs = texts(s.dump(t.Context()), "")
+				})
+				err := verb.do(t.Context(), users)
+				s.tap.set(nil)
+				if !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				if diff := same(theirs, texts(s.dump(t.Context()), "")); diff != "" {
+					t.Errorf("the work of others did not stay:\n%s", diff)
+				}
+				s.inspect(t)
+			})
+		}
+	})
+}
+
+// TestLostOnTheWire cuts the connection under every verb, before its request or its answer gets through.
+func TestLostOnTheWire(t *testing.T) {
+	s, proxy := startProxied(t)
+	for _, verb := range lossyVerbs {
+		s.wipeIfOpen()
+		users := lossyStore(t, s)
+		before := s.outcome()
+		must(t, verb.do(t.Context(), users))
+		done := s.outcome()
+		for what, cut := range map[string]func(int, string){"request": proxy.CutRequests, "answer": proxy.CutReplies} {
+			s.wipe()
+			users := lossyStore(t, s)
+			cuts := proxy.Cuts()
+			cut(1, "~/schema/")
+			err := verb.do(t.Context(), users)
+			if proxy.Cuts() != cuts+1 {
+				t.Errorf("%s: no %s was lost", verb.name, what)
+			}
+			want := done
+			switch {
+			case !verb.once && err != nil:
+				t.Errorf("%s, its %s lost: %v", verb.name, what, err)
+			case verb.once:
+				wantErr(t, verb.name+", its "+what+" lost", err, userdb.ErrOutcomeUnknown)
+				if what == "request" {
+					want = before
+				}
+			}
+			if diff := same(want, s.outcome()); diff != "" {
+				t.Errorf("%s, its %s lost:\n%s", verb.name, what, diff)
+			}
+			s.inspect(t)
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A machine drives a store and a model with the same verbs.
+type machine struct {
+	s     *site
+	ctx   context.Context
+	users *userdb.Type
+	db    *userdb.DB
+	m     *model
+	old   []userdb.Entry // as they were, at any time
+}
+
+// TestRandomVerbs drives every store through random verbs beside a model, and wants the same answers
+// and, behind every step, exactly the records that the model means.
+func TestRandomVerbs(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.open(userdb.Options{})
+		runs := 60
+		if !s.has(cheapWrites) {
+			runs = 8
+		}
+		withChecks(t, runs, func() {
+			rapid.Check(t, func(rt *rapid.T) {
+				s.wipe()
+				x := newMachine(rt, s)
+				siblings := x.addSiblings(rt)
+				rt.Repeat(x.verbs())
+				s.inspect(rt)
+				if diff := same(siblings, x.beside()); diff != "" {
+					rt.Errorf("in %q, but it wrote elsewhere:\n%s", x.m.ns, diff)
+				}
+			})
+		})
+		s.wipe()
+		clear(s.views)
+	})
+}
+
+// withChecks sets how many runs rapid makes.
+func withChecks(t *testing.T, runs int, do func()) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	if f.Value.String() != f.DefValue {
+		do() // somebody asked for another number
+		return
+	}
+	must(t, f.Value.Set(itoa(runs)))
+	must(t, flag.Set("rapid.nofailfile", "true")) // the seed that it prints is enough
+	defer func() { must(t, f.Value.Set(f.DefValue)) }()
+	do()
+}
+
+// wipe removes all records.
+func (s *site) wipe() {
+	s.t.Helper()
+	ctx := context.Background()
+	for keys := range slices.Chunk(s.keys(ctx), 500) {
+		pipe := s.raw.Pipeline()
+		for _, k := range keys {
+			pipe.Unlink(ctx, k)
+		}
+		s.send(ctx, pipe)
+	}
+}
+
+func newMachine(rt *rapid.T, s *site) *machine {
+	path := rapid.SampledFrom([]string{"", "a", "a/b", "~a"}).Draw(rt, "namespace")
+	fold := rapid.SampledFrom([]schema.Fold{schema.FoldExact, schema.FoldCasefold}).Draw(rt, "fold")
+	ns := space(rt, path)
+	db, err := s.view(wideSchema(fold), ns)
+	must(rt, err)
+	clear(s.views)
+	s.views[ns] = db
+	return &machine{
+		s: s, ctx: s.t.Context(), db: db, users: typeOf(rt, db, "user"),
+		m: &model{ns: ns, fold: fold, accounts: map[string]*account{}},
+	}
+}
+
+// addSiblings puts entries with the same values beside the namespace and under another type.
+func (x *machine) addSiblings(rt *rapid.T) map[string]string {
+	for _, path := range []string{"ab", "a/bc"} {
+		db, err := x.db.In(space(rt, path))
+		must(rt, err)
+		x.fill(rt, typeOf(rt, db, "user"))
+	}
+	orders := typeOf(rt, x.db, "order")
+	_, err := orders.Create(x.ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("code", "ann")})
+	must(rt, err)
+	return x.beside()
+}
+
+func (x *machine) fill(rt *rapid.T, users *userdb.Type) {
+	for i, uid := range uids {
+		f := schema.Texts("name", []string{"ann", "bob", "u1", "*"}[i], "job", jobs[0])
+		_, err := users.Create(x.ctx, userdb.NewEntry{UID: uid, Facets: f, Tags: tags})
+		must(rt, err)
+	}
+}
+
+// beside is what lies outside the machine's own records.
+func (x *machine) beside() map[string]string {
+	all := texts(x.s.dump(x.ctx), "")
+	own := x.m.ns.String()
+	maps.DeleteFunc(all, func(key, _ string) bool {
+		return regexp.MustCompile("^" + regexp.QuoteMeta(own) + "(user/|~/)").MatchString(key)
+	})
+	return all
+}
+
+// verbs are the actions of the machine. The unnamed one checks what each has left.
+func (x *machine) verbs() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":       x.compare,
+		"create": x.create, "update": x.update, "save": x.save, "delete": x.delete,
+		"find": x.find, "find all": x.findAll, "list": x.list, "page": x.page,
+		"tags": x.tags, "notes": x.notes, "scores": x.scores, "settings": x.settings, "bio": x.bio,
+		"keys": x.keys, "remove keys": x.removeKeys,
+	}
+}
+
+func (x *machine) compare(t *rapid.T) {
+	if diff := same(x.m.records(), lies(x.s.dump(x.ctx), x.m.ns)); diff != "" {
+		// The order entry and its SRK are the machine's siblings.
+		lines := slices.DeleteFunc(splitLines(diff), func(l string) bool {
+			return regexp.MustCompile("^new: " + regexp.QuoteMeta(x.m.ns.String()) + "order/").MatchString(l)
+		})
+		if len(lines) > 0 {
+			t.Fatalf("records differ from the model:\n%q", lines)
+		}
+	}
+}
+
+// facets draws some facets.
+func facets(t *rapid.T) map[string]string {
+	some := map[string]string{}
+	for _, f := range secondaries {
+		if rapid.Bool().Draw(t, "has "+f) {
+			some[f] = rapid.SampledFrom(values).Draw(t, f)
+		}
+	}
+	if rapid.Bool().Draw(t, "has job") {
+		some["job"] = rapid.SampledFrom(jobs).Draw(t, "job")
+	}
+	return some
+}
+
+func asFacets(texts map[string]string) schema.Facets {
+	f := schema.Facets{}
+	for field, text := range texts {
+		f[field] = schema.Text(text)
+	}
+	return f
+}
+
+func (x *machine) create(t *rapid.T) {
+	uid := rapid.SampledFrom(append([]string{""}, uids...)).Draw(t, "uid")
+	f := facets(t)
+	some := rapid.SliceOfN(rapid.SampledFrom(tags), 0, 3).Draw(t, "tags")
+	e, err := x.users.Create(x.ctx, userdb.NewEntry{UID: uid, Facets: asFacets(f), Tags: some})
+	switch taken := x.m.taken(uid, f); {
+	case uid != "" && x.m.accounts[uid] != nil:
+		wantField(t, "create", err, userdb.ErrDuplicate, "uid")
+	case len(taken) > 0:
+		x.wantTaken(t, "create", err, taken)
+	case err != nil:
+		t.Fatalf("create %q %q: %v", uid, f, err)
+	default:
+		if uid == "" && !regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(e.UID()) {
+			t.Fatalf("UID %q", e.UID())
+		}
+		f["uid"] = e.UID()
+		a := &account{facets: f, tags: map[string]bool{}, scores: map[string]float64{}, settings: map[string]string{}}
+		for _, tag := range some {
+			a.tags[tag] = true
+		}
+		x.m.accounts[e.UID()] = a
+		x.wrote(t, a, e)
+	}
+}
+
+// wantTaken wants a duplicate in one of these fields.
+func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string) {
+	var fe *userdb.FieldError
+	if !errors.Is(err, userdb.ErrDuplicate) || !errors.As(err, &fe) || !slices.Contains(fields, fe.Field) {
+		t.Fatalf("%s: got %v, want a duplicate in one of %q", what, err, fields)
+	}
+}
+
+// wrote notes a revision, which must be new, and keeps the entry as it was then.
+func (x *machine) wrote(t *rapid.T, a *account, e userdb.Entry) {
+	if e.Rev() == "" || e.Rev() == a.rev {
+		t.Fatalf("revision %q behind a write, before it %q", e.Rev(), a.rev)
+	}
+	a.rev = e.Rev()
+	x.wantEntry(t, e, a.facets["uid"])
+	x.old = append(x.old, e)
+}
+
+// wantEntry wants an entry as the model has it.
+func (x *machine) wantEntry(t *rapid.T, e userdb.Entry, uid string) {
+	a := x.m.accounts[uid]
+	got := map[string]string{}
+	for f := range e.Fields() {
+		got[f] = e.Text(f)
+	}
+	prk, _ := recordkey.PRK("user", "uid", uid)
+	if a == nil || !maps.Equal(got, a.facets) || e.Rev() != a.rev || e.Key() != prk || e.UID() != uid {
+		t.Fatalf("got entry %v at %q, want account %q: %+v", e, e.Rev(), uid, a)
+	}
+}
+
+// edit applies a random change to a copy of an account's facets, and to an entry.
+func edit(t *rapid.T, e *userdb.Entry, now map[string]string) map[string]string {
+	next := maps.Clone(now)
+	for f, v := range facets(t) {
+		next[f] = v
+		e.Put(f, schema.Text(v))
+	}
+	for _, f := range append([]string{"job"}, secondaries...) {
+		if rapid.IntRange(0, 4).Draw(t, "drop "+f) == 0 {
+			delete(next, f)
+			e.Drop(f)
+		}
+	}
+	return next
+}
+
+func (x *machine) update(t *rapid.T) {
+	h, uid := x.hint(t)
+	a := x.m.accounts[uid]
+	var next map[string]string
+	e, err := x.users.Update(x.ctx, h, func(e *userdb.Entry) error {
+		next = edit(t, e, a.facets)
+		return nil
+	})
+	if a == nil {
+		wantErr(t, "update", err, userdb.ErrNotFound)
+		return
+	}
+	x.updated(t, a, next, e, err)
+}
+
+// updated judges the answer to a change of an account's facets.
+func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e userdb.Entry, err error) {
+	uid := a.facets["uid"]
+	if taken := x.m.taken(uid, next); len(taken) > 0 {
+		x.wantTaken(t, "update", err, taken)
+		return
+	}
+	if err != nil {
+		t.Fatalf("update %q to %q: %v", uid, next, err)
+	}
+	changed := !maps.Equal(a.facets, next)
+	a.facets = next
+	if changed {
+		x.wrote(t, a, e)
+		return
+	}
+	x.wantEntry(t, e, uid)
+}
+
+// save writes an entry as it was at any time: stale ones change nothing (I6).
+func (x *machine) save(t *rapid.T) {
+	if len(x.old) == 0 {
+		t.Skip("nothing was read")
+	}
+	e := rapid.SampledFrom(x.old).Draw(t, "entry")
+	a := x.m.accounts[e.UID()]
+	stale := a == nil || a.rev != e.Rev()
+	now := map[string]string{}
+	if !stale {
+		now = a.facets
+	}
+	next := edit(t, &e, now)
+	got, err := x.users.Save(x.ctx, e)
+	switch {
+	case a == nil:
+		wantErr(t, "save", err, userdb.ErrNotFound)
+	case stale:
+		wantErr(t, "save", err, userdb.ErrConflict)
+	default:
+		x.updated(t, a, next, got, err)
+	}
+}
+
+func (x *machine) delete(t *rapid.T) {
+	h, uid := x.hint(t)
+	err := x.users.Delete(x.ctx, h)
+	if uid == "" {
+		wantErr(t, "delete", err, userdb.ErrNotFound)
+		return
+	}
+	must(t, err)
+	delete(x.m.accounts, uid)
+}
+
+// hint draws a hint in any form, and the UID of the account that it points at, "" if there is none.
+func (x *machine) hint(t *rapid.T) (hints.Hint, string) {
+	forms := x.forms(t)
+	name := rapid.SampledFrom(slices.Sorted(maps.Keys(forms))).Draw(t, "form")
+	h, uid, err := forms[name]()
+	must(t, err)
+	if x.m.accounts[uid] == nil {
+		uid = ""
+	}
+	return h, uid
+}

@@ -1,0 +1,187 @@
+package userdb_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A model is what a store must hold, as plain maps: the oracle of the random tests.
+type model struct {
+	ns       recordkey.Namespace
+	fold     schema.Fold
+	accounts map[string]*account // by UID
+}
+
+type account struct {
+	rev      string
+	facets   map[string]string // with the UID
+	tags     map[string]bool
+	notes    []string
+	scores   map[string]float64
+	settings map[string]string
+	bio      *string
+}
+
+// The values are few, and many of them mean the same, so that they collide.
+var (
+	secondaries = []string{"email", "name", "nick"}
+	uids        = []string{"u1", "u2", "u/3 {x}", "ann"}
+	jobs        = []string{"Cook", "cook", "C:k +"}
+	tags        = []string{"a", "A", "b/c *", "ann"}
+	folded      = map[string]string{ // by hand: what casefold must make of the values
+		"ann": "ann", "Ann": "ann", " ANN ": "ann", "ａｎｎ": "ann", "bob": "bob", "BOB": "bob",
+		"a  b": "a b", "A b": "a b", "u1": "u1", "x/~prk": "x/~prk", "*": "*", "straße": "strasse",
+	}
+	values = slices.Sorted(maps.Keys(folded))
+)
+
+func (m *model) canonical(value string) string {
+	if m.fold == schema.FoldExact {
+		return value
+	}
+	return folded[value]
+}
+
+// holder is the UID of the account that has a value under one of these fields, "" if none has.
+func (m *model) holder(value string, fields ...string) string {
+	for uid, a := range m.accounts {
+		for _, f := range fields {
+			if v, has := a.facets[f]; has && m.canonical(v) == m.canonical(value) {
+				return uid
+			}
+		}
+	}
+	return ""
+}
+
+// taken are the fields whose values belong to other accounts than uid.
+func (m *model) taken(uid string, facets map[string]string) []string {
+	var fields []string
+	for _, f := range secondaries {
+		v, has := facets[f]
+		if !has {
+			continue
+		}
+		if holder := m.holder(v, secondaries...); holder != "" && holder != uid {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// records are all records that there must be, tombstones and the store's own left out. A revision
+// stands for itself.
+func (m *model) records() map[string]string {
+	all := map[string]record{}
+	for uid, a := range m.accounts {
+		prk, err := recordkey.PRK("user", "uid", uid)
+		if err != nil {
+			panic(err)
+		}
+		text := prk.String()
+		fields := maps.Clone(a.facets)
+		fields["~isa"], fields["~prk"] = "user", text
+		for _, f := range secondaries {
+			v, has := a.facets[f]
+			if !has {
+				continue
+			}
+			if c := m.canonical(v); c != v {
+				fields["~skv:"+f] = c
+			}
+			srk, err := recordkey.SRK("user", f, m.canonical(v))
+			if err != nil {
+				panic(err)
+			}
+			all[srk.In(m.ns).String()] = record{kind: "string", text: text}
+		}
+		all[prk.In(m.ns).String()] = record{kind: "hash", fields: fields}
+		m.index(all, text, "job", a.facets["job"])
+		for tag := range a.tags {
+			m.index(all, text, "tags", tag)
+		}
+		m.tertiary(all, prk.In(m.ns), a)
+	}
+	return texts(all, "")
+}
+
+func (m *model) index(all map[string]record, prk, field, value string) {
+	if value == "" {
+		return
+	}
+	key, err := recordkey.Index("user", field, value)
+	if err != nil {
+		panic(err)
+	}
+	r := all[key.In(m.ns).String()]
+	r.kind = "set"
+	r.items = slices.Sorted(slices.Values(append(r.items, prk)))
+	all[key.In(m.ns).String()] = r
+}
+
+func (m *model) tertiary(all map[string]record, prk recordkey.Key, a *account) {
+	put := func(name string, r record) {
+		key, err := prk.Tertiary(name)
+		if err != nil {
+			panic(err)
+		}
+		all[key.String()] = r
+	}
+	if len(a.tags) > 0 {
+		put("tags", record{kind: "set", items: slices.Sorted(maps.Keys(a.tags))})
+	}
+	if len(a.notes) > 0 {
+		put("notes", record{kind: "list", items: a.notes})
+	}
+	if len(a.settings) > 0 {
+		put("settings", record{kind: "hash", fields: a.settings})
+	}
+	if a.bio != nil {
+		put("bio", record{kind: "string", text: *a.bio})
+	}
+	if len(a.scores) > 0 {
+		put("scores", record{kind: "zset", items: ranked(a.scores)})
+	}
+}
+
+// ranked are members of a sorted set in its order, MEMBER=SCORE.
+func ranked(scores map[string]float64) []string {
+	names := slices.SortedFunc(maps.Keys(scores), func(x, y string) int {
+		if scores[x] != scores[y] {
+			if scores[x] < scores[y] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(x, y)
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%v=%v", name, scores[name])
+	}
+	return names
+}
+
+// lies are the records as they lie there, to compare with model.records.
+func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
+	shown := map[string]record{}
+	for key, r := range records {
+		rest, inside := strings.CutPrefix(key, ns.String())
+		if !inside || strings.HasPrefix(rest, "~") || r.kind == "hash" && r.fleets {
+			continue
+		}
+		if srv, _, claimed := strings.Cut(r.text, " "); claimed && strings.HasSuffix(key, "/~prk") {
+			r.text = srv
+		}
+		if r.kind == "hash" {
+			r.fields = maps.Clone(r.fields)
+			delete(r.fields, "~rev")
+		}
+		shown[key] = r
+	}
+	return texts(shown, "")
+}

@@ -1,0 +1,139 @@
+package userdb_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// siblings are namespaces whose names hold each other, and those that are patterns.
+var siblings = []string{"a", "ab", "a/b", "~a", "a/b/c", "+~", "*", "[a-z]", "?", "a*", `\`, "user", "+xff"}
+
+// filled opens every namespace with the same entries in it.
+func filled(t *testing.T, s *site) map[string]*userdb.DB {
+	t.Helper()
+	sc := wideSchema(schema.FoldCasefold)
+	s.open(userdb.Options{Schema: sc})
+	views := map[string]*userdb.DB{"": s.first}
+	for _, path := range siblings {
+		if _, err := recordkey.ParseNamespace(path); err != nil {
+			path = recordkey.Escape(path)
+		}
+		db, err := s.view(sc, space(t, path))
+		must(t, err)
+		s.views[space(t, path)] = db
+		views[path] = db
+	}
+	for path, db := range views {
+		users := typeOf(t, db, "user")
+		for _, uid := range []string{"u", "v"} {
+			_, err := users.Create(t.Context(), userdb.NewEntry{
+				UID: uid, Facets: schema.Texts("name", "N"+uid, "email", "in "+path+" "+uid, "job", "j"), Tags: []string{"t"},
+			})
+			must(t, err)
+		}
+	}
+	return views
+}
+
+// TestNamespaces puts the same values into all namespaces: each sees its own entries and no others.
+func TestNamespaces(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		for path, db := range filled(t, s) {
+			users, ctx := typeOf(t, db, "user"), t.Context()
+			e, err := users.Find(ctx, hints.Any("nu"))
+			if err != nil || e.Text("email") != "in "+path+" u" || e.Key().Namespace() != (recordkey.Namespace{}) {
+				t.Errorf("%q: %v, %v", path, e, err)
+			}
+			if _, err := users.FindExhaustive(ctx, hints.Any("in elsewhere u")); err == nil {
+				t.Errorf("%q: found what is elsewhere", path)
+			}
+			_, err = users.Find(ctx, hints.Key(e.Key().In(space(t, "a"))))
+			wantErr(t, path+": a key with a namespace", err, hints.ErrHint)
+			_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "NU")})
+			wantErr(t, path+": create", err, userdb.ErrDuplicate)
+			for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Has: []string{"t"}}, {Limit: 1}} {
+				wantOwn(t, users, path, q)
+			}
+			if n, err := users.Count(ctx); n != 2 || err != nil {
+				t.Errorf("%q: count %d, %v", path, n, err)
+			}
+			var keys []string
+			for key, err := range db.Keys(ctx, "user/uid:?") {
+				must(t, err)
+				keys = append(keys, key)
+			}
+			slices.Sort(keys)
+			if !slices.Equal(keys, []string{"user/uid:u", "user/uid:v"}) {
+				t.Errorf("%q: keys %q", path, keys)
+			}
+		}
+	})
+}
+
+// wantOwn wants the entries of one namespace in a listing and in pages.
+func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
+	t.Helper()
+	seen, limit := 0, q.Limit
+	for {
+		es, next, err := users.Page(t.Context(), q)
+		must(t, err)
+		for _, e := range es {
+			if e.Text("email") != "in "+path+" "+e.UID() {
+				t.Errorf("%q: %v lists %v", path, q, e)
+			}
+			seen++
+		}
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%q: pages of %d have %d entries, want 2", path, limit, seen)
+	}
+}
+
+// TestRemovingInANamespace empties one namespace after the other: all records outside stay as they
+// are, byte by byte.
+func TestRemovingInANamespace(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		views := filled(t, s)
+		paths := []string{"a/b", "+~", "*", "[a-z]", "a", "ab"}
+		for _, path := range paths {
+			if _, err := recordkey.ParseNamespace(path); err != nil {
+				path = recordkey.Escape(path)
+			}
+			inside := views[path].Core().NS.String()
+			before := outside(s, inside)
+			users := typeOf(t, views[path], "user")
+			must(t, users.Delete(t.Context(), hints.Any("nv")))
+			if n, err := views[path].RemoveKeys(t.Context(), "*"); err != nil || n == 0 {
+				t.Errorf("%q: removed %d, %v", path, n, err)
+			}
+			for key, err := range views[path].Keys(t.Context(), "*") {
+				t.Errorf("%q: left: %q, %v", path, key, err)
+			}
+			if diff := same(before, outside(s, inside)); diff != "" {
+				t.Errorf("removing in %q did outside:\n%s", path, diff)
+			}
+		}
+		clear(s.views)
+	})
+}
+
+// outside is the dump of all that does not lie in a namespace.
+func outside(s *site, prefix string) map[string]string {
+	s.t.Helper()
+	all := texts(s.dump(s.t.Context()), "")
+	for key := range all {
+		if strings.HasPrefix(key, prefix) {
+			delete(all, key)
+		}
+	}
+	return all
+}

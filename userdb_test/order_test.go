@@ -1,0 +1,223 @@
+package userdb_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// orderedSchema has ordered fields of every codec that has an order.
+func orderedSchema() schema.Schema {
+	ordered := func(c schema.Codec) schema.Field { return schema.Field{Role: schema.RoleOrdered, Codec: c} }
+	return schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid",
+		Fields: map[string]schema.Field{
+			"name": {Role: schema.RoleSecondary}, "job": {Role: schema.RoleIndexed},
+			"last": ordered(schema.CodecText), "age": ordered(schema.CodecNumber),
+			"born": ordered(schema.CodecDate), "active": ordered(schema.CodecBoolean),
+		},
+	}}}
+}
+
+// A row is what a plain slice knows of an entry.
+type row struct {
+	uid   string
+	value schema.Value
+}
+
+// before is the order of rows, told in another way than the store does it.
+func before(a, b row) int {
+	return cmp.Or(compareValues(a.value, b.value), strings.Compare(a.uid, b.uid))
+}
+
+func compareValues(a, b schema.Value) int {
+	if an, bn := a.IsNull(), b.IsNull(); an || bn {
+		return cmp.Compare(boolInt(bn), boolInt(an))
+	}
+	if x, ok := a.Number(); ok {
+		y, _ := b.Number()
+		return cmp.Compare(x, y) // NaN comes first there, too
+	}
+	if x, ok := a.Time(); ok {
+		y, _ := b.Time()
+		return x.Compare(y)
+	}
+	if x, ok := a.Bool(); ok {
+		y, _ := b.Bool()
+		return cmp.Compare(boolInt(x), boolInt(y))
+	}
+	return strings.Compare(a.Text(), b.Text())
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// inRange says whether a row is in a range of a listing.
+func inRange(r userdb.Range, reverse bool, v schema.Value) bool {
+	low, high := r.Start, r.End
+	if reverse {
+		low, high = high, low
+	}
+	holds := func(bound *schema.Value, ok func(int) bool) bool { return bound == nil || ok(compareValues(v, *bound)) }
+	return holds(r.GT, func(c int) bool { return c > 0 }) && holds(r.GTE, func(c int) bool { return c >= 0 }) &&
+		holds(r.LT, func(c int) bool { return c < 0 }) && holds(r.LTE, func(c int) bool { return c <= 0 }) &&
+		holds(low, func(c int) bool { return c >= 0 }) && holds(high, func(c int) bool { return c <= 0 }) &&
+		strings.HasPrefix(v.Text(), r.Prefix)
+}
+
+// generators make values that lie close together, and at the edges.
+var generators = map[string]*rapid.Generator[schema.Value]{
+	"last": rapid.Map(rapid.OneOf(
+		rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01\x02é\uffff\U0010ffff")), 0, 4, -1),
+		rapid.SampledFrom([]string{"", "Smith", "Smithee", "smith", "Šmid", "a\x00", "a\x00\x01", "a"})), schema.Text),
+	"age": rapid.Map(rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{
+		0, math.Copysign(0, -1), 1, -1, 1.5, -1.5, math.Inf(1), math.Inf(-1), math.NaN(), 5e-324, -5e-324, math.MaxFloat64,
+	})), schema.Number),
+	"born": rapid.Map(rapid.Int64Range(-5, 5), func(n int64) schema.Value {
+		return schema.Date(time.UnixMilli(n * 40_000_000_000))
+	}),
+	"active": rapid.OneOf(rapid.Map(rapid.Bool(), schema.Bool), rapid.Just(schema.Null())),
+}
+
+func drawRange(t *rapid.T, field string) (r userdb.Range) {
+	for _, bound := range []**schema.Value{&r.GT, &r.GTE, &r.LT, &r.LTE, &r.Start, &r.End} {
+		if rapid.IntRange(0, 3).Draw(t, "bounded") == 0 {
+			*bound = new(generators[field].Draw(t, "bound"))
+		}
+	}
+	if field == "last" && rapid.IntRange(0, 3).Draw(t, "prefixed") == 0 {
+		r.Prefix = rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00S\U0010ffff")), 0, 2, -1).Draw(t, "prefix")
+	}
+	return r
+}
+
+// Ordered listings are those of a plain sorted slice, whatever the range, the direction and the pages.
+func TestOrderedListing(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		field := ""
+		fill := func(typ *userdb.Type, t *rapid.T, n int) []row {
+			var rows []row
+			for i := range n {
+				rows = append(rows, row{fmt.Sprintf("%s%d", field, i), generators[field].Draw(t, "value")})
+			}
+			return rows
+		}
+		for round, name := range []string{"last", "age", "born", "active"} {
+			field = name
+			typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema(), Namespace: space(t, fmt.Sprint("n", round))}), "user")
+			var rows []row
+			rapid.Custom(func(t *rapid.T) int { rows = fill(typ, t, 40); return 0 }).Example(round + 1)
+			for _, r := range rows {
+				if _, err := typ.Create(t.Context(), userdb.NewEntry{UID: r.uid, Facets: schema.Facets{name: r.value, "name": schema.Text(r.uid)}}); err != nil {
+					t.Fatalf("%v: %v", r, err)
+				}
+			}
+			add(t, typ, "without a value", "name", "nobody")
+			slices.SortFunc(rows, before)
+			rapid.Check(t, func(rt *rapid.T) { compareListing(rt, t, typ, name, rows) })
+		}
+	})
+}
+
+func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, rows []row) {
+	q := userdb.Query{Order: field, Reverse: rapid.Bool().Draw(rt, "reverse"), Range: drawRange(rt, field)}
+	want := []string{}
+	for _, r := range rows {
+		if inRange(q.Range, q.Reverse, r.value) {
+			want = append(want, r.uid)
+		}
+	}
+	if q.Reverse {
+		slices.Reverse(want)
+	}
+	got := []string{}
+	for e, err := range typ.All(t.Context(), q) {
+		if err != nil {
+			rt.Fatal(err)
+		}
+		got = append(got, e.UID())
+	}
+	if !slices.Equal(got, want) {
+		rt.Fatalf("all: got %q, want %q", got, want)
+	}
+	q.Limit = rapid.IntRange(1, 12).Draw(rt, "limit")
+	got = got[:0]
+	for more := true; more; more = q.After != "" {
+		es, next, err := typ.Page(t.Context(), q)
+		if err != nil || len(es) > q.Limit || len(es) < q.Limit && next != "" {
+			rt.Fatalf("a page of %d, next %q: %v", len(es), next, err)
+		}
+		for _, e := range es {
+			got = append(got, e.UID())
+		}
+		q.After = next
+	}
+	if !slices.Equal(got, want) {
+		rt.Fatalf("pages of %d: got %q, want %q", q.Limit, got, want)
+	}
+}
+
+// An ordered index follows its entries.
+func TestOrderedChanges(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
+		ctx := t.Context()
+		add(t, typ, "u1", "name", "ann", "last", "Adams", "job", "cook")
+		add(t, typ, "u2", "name", "ben", "last", "Brown", "job", "smith")
+		add(t, typ, "u3", "name", "cid", "last", "Clark", "job", "cook")
+		listed := func(q userdb.Query) string {
+			q.Order = "last"
+			var uids []string
+			for e, err := range typ.All(ctx, q) {
+				must(t, err)
+				uids = append(uids, e.UID())
+			}
+			return strings.Join(uids, " ")
+		}
+		want := func(what, got, want string) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		want("as made", listed(userdb.Query{}), "u1 u2 u3")
+		want("with a condition", listed(userdb.Query{Where: schema.Texts("job", "cook"), Reverse: true}), "u3 u1")
+		want("a limit", listed(userdb.Query{Limit: 2}), "u1 u2")
+		_, err := typ.Update(ctx, hints.UID("u1"), func(e *userdb.Entry) error { e.Put("last", schema.Text("Zorn")); return nil })
+		must(t, err)
+		want("after a change", listed(userdb.Query{}), "u2 u3 u1")
+		_, err = typ.Update(ctx, hints.UID("u3"), func(e *userdb.Entry) error { e.Drop("last"); return nil })
+		must(t, err)
+		want("without a value", listed(userdb.Query{}), "u2 u1")
+		must(t, typ.Delete(ctx, hints.UID("u2")))
+		want("after a delete", listed(userdb.Query{}), "u1")
+		_, err = typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("last", strings.Repeat("x", 1025))})
+		wantField(t, "a value that has no place", err, userdb.ErrInvalid, "last")
+		for _, q := range []userdb.Query{
+			{Order: "job"},
+			{Order: "nosuch"},
+			{Reverse: true},
+			{Order: "age", Range: userdb.Range{Prefix: "1"}},
+			{Order: "age", Range: userdb.Range{GT: new(schema.Text(strings.Repeat("9", 1025)))}},
+		} {
+			_, _, err := typ.Page(ctx, q)
+			wantErr(t, fmt.Sprint(q), err, userdb.ErrInvalid)
+		}
+		_, _, err = typ.Page(ctx, userdb.Query{Order: "last", After: "0.x."})
+		wantErr(t, "a cursor of another listing", err, userdb.ErrCursor)
+	})
+}

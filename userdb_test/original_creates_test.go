@@ -1,0 +1,170 @@
+package userdb_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A call is one create_user of the original's, with what it wrote.
+type call struct {
+	Call    string
+	Entry   map[string]any
+	Outcome struct {
+		OK  bool
+		UID string
+	}
+	Overwrote []string
+	record    map[string]string // what the call wrote, of the fixture
+}
+
+// calls are those that succeeded, with what they wrote.
+func calls(t *testing.T) []call {
+	t.Helper()
+	written := map[string]fixture{}
+	for _, f := range lines[fixture](t, "original_fixture.jsonl") {
+		if f.Type == "hash" {
+			written[f.From] = f
+		}
+	}
+	made := slices.DeleteFunc(lines[call](t, "original_creates.jsonl"), func(c call) bool { return !c.Outcome.OK })
+	for i := range made {
+		f, ok := written[made[i].Call]
+		if !ok {
+			t.Fatalf("%s wrote nothing", made[i].Call)
+		}
+		made[i].record = f.fields(t)
+	}
+	return made
+}
+
+// createDeviations are the calls that the original took and that are refused here.
+var createDeviations = []deviation{
+	{call: "create_user#44 ", what: "create", got: "name", reason: "a secondary value is at most 1 KiB"},
+	{call: "create_user#90 ", what: "create", got: "name", reason: "a secondary value is not empty"},
+	{call: "create_user#98 ", what: "create", got: "email", reason: "a secondary value is not empty"},
+	{call: "create_user#72 ", what: "create", got: "rating", reason: "what is no JSON is refused; the original wrote what it could not read"},
+	{call: "create_user#82 ", what: "create", got: "", reason: "a facet has a name"},
+	{call: "create_user#108 ", what: "create", got: "password", reason: over72},
+	{call: "create_user#109 ", what: "create", got: "password", reason: over72},
+	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original let it be taken"},
+}
+
+// newEntry is what the original was given, as far as it wrote it.
+func (c call) newEntry(t *testing.T, typ schema.Type) (userdb.NewEntry, error) {
+	t.Helper()
+	n := userdb.NewEntry{UID: c.Outcome.UID, Facets: schema.Facets{}}
+	for field, wire := range c.record {
+		switch {
+		case field == "password" || field == typ.Primary || field == "~isa" || field == "~prk":
+			continue
+		}
+		v, err := schema.Decode(typ.Codec(field), wire)
+		if err != nil {
+			return n, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field}
+		}
+		n.Facets[field] = v
+	}
+	if text, ok := c.Entry["password"].(string); ok {
+		n.Password = text
+	}
+	return n, nil
+}
+
+// fieldOf is the field that a refusal is about.
+func fieldOf(err error) string {
+	var fe *userdb.FieldError
+	switch {
+	case errors.As(err, &fe):
+		return fe.Field
+	case errors.Is(err, password.ErrPolicy):
+		return "password"
+	}
+	return "unknown: " + err.Error()
+}
+
+// TestOriginalCreates makes the original's calls again. What it took is taken, and lies there as the
+// original wrote it, but for the table; then nothing of it can be taken by anybody else.
+func TestOriginalCreates(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: originalSchema(t)})
+		users, typ := typeOf(t, db, "user"), db.Schema().Types["user"]
+		allowed := deviations(slices.Clone(createDeviations))
+		var taken []call
+		for _, c := range calls(t) {
+			n, err := c.newEntry(t, typ)
+			if err == nil {
+				_, err = users.Create(t.Context(), n)
+			}
+			if err != nil {
+				if !allowed.allow(c.Call, "create", fieldOf(err)) {
+					t.Errorf("%s: %v", short(c.Call), err)
+				}
+				continue
+			}
+			if len(c.Overwrote) > 0 {
+				t.Errorf("%s: took what belonged to %v", short(c.Call), c.Overwrote)
+			}
+			taken = append(taken, c)
+		}
+		allowed.allUsed(t)
+		s.lieAsWritten(taken)
+		s.refuseAgain(users, typ, taken)
+	})
+}
+
+// lieAsWritten wants the records of entries as the original wrote them, but for the hash and what the
+// store adds of its own.
+func (s *site) lieAsWritten(taken []call) {
+	s.t.Helper()
+	records := s.dump(s.t.Context())
+	for _, c := range taken {
+		got := maps.Clone(records["user/uid:"+c.Outcome.UID].fields)
+		want := maps.Clone(c.record)
+		if text, ok := c.Entry["password"].(string); ok && text != "" && got["password"] == "" {
+			s.t.Errorf("%s: no password", short(c.Call))
+		}
+		for own := range got {
+			if _, original := want[own]; own == "password" || strings.HasPrefix(own, "~") && !original {
+				delete(got, own)
+			}
+		}
+		delete(want, "password")
+		if !maps.Equal(got, want) {
+			s.t.Errorf("%s:\ngot  %q\nwant %q", short(c.Call), got, want)
+		}
+	}
+}
+
+// refuseAgain wants every call refused when it comes again for another entry, with nothing written.
+func (s *site) refuseAgain(users *userdb.Type, typ schema.Type, taken []call) {
+	s.t.Helper()
+	s.unchanged("the second calls", func() {
+		for _, c := range taken {
+			n, err := c.newEntry(s.t, typ)
+			must(s.t, err)
+			n.UID, n.Password = "", ""
+			_, err = users.Create(s.t.Context(), n)
+			wantField(s.t, short(c.Call), err, userdb.ErrDuplicate, "email")
+			delete(n.Facets, "email")
+			if n.Facets["name"].Text() == "" {
+				continue
+			}
+			_, err = users.Create(s.t.Context(), n)
+			wantField(s.t, short(c.Call), err, userdb.ErrDuplicate, "name")
+			n.Facets["email"], n.Facets["name"] = n.Facets["name"], schema.Text("fresh")
+			_, err = users.Create(s.t.Context(), n)
+			wantField(s.t, "crosswise "+short(c.Call), err, userdb.ErrDuplicate, "email")
+			n.Facets = schema.Texts("name", "fresh")
+			n.UID = c.Outcome.UID
+			_, err = users.Create(s.t.Context(), n)
+			wantField(s.t, short(c.Call)+" UID", err, userdb.ErrDuplicate, "uid")
+		}
+	})
+}

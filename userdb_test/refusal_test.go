@@ -1,0 +1,316 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A refusal is a server that refuses to serve. It begins with the entry u of lossyStore.
+type refusal struct {
+	prefix string
+	also   string // in place of the prefix, where the server has another word for it
+	config []string
+	begin  func(s *site, admin *redis.Conn)
+	end    func(s *site, admin *redis.Conn)
+	reads  bool // refused too
+	verbs  string
+}
+
+func tell(s *site, admin *redis.Conn, commands ...string) {
+	s.t.Helper()
+	for _, command := range commands {
+		args := []any{}
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		if err := admin.Do(context.Background(), args...).Err(); err != nil {
+			s.t.Fatalf("%s: %v", command, err)
+		}
+	}
+}
+
+func telling(commands ...string) func(s *site, admin *redis.Conn) {
+	return func(s *site, admin *redis.Conn) { tell(s, admin, commands...) }
+}
+
+var refusals = []refusal{
+	{
+		prefix: "OOM", verbs: "create bare update touch touch-old tags notes",
+		begin: func(s *site, admin *redis.Conn) {
+			for i := range 64 {
+				must(s.t, admin.Set(s.t.Context(), fmt.Sprint("~/ballast/", i), strings.Repeat("x", 64<<10), 0).Err())
+			}
+			tell(s, admin, "config set maxmemory-policy noeviction", "config set maxmemory 1mb")
+		},
+		end: telling("config set maxmemory 0"),
+	},
+	{
+		prefix: "READONLY", verbs: "create bare update touch touch-old tags notes delete",
+		begin: telling("replicaof 127.0.0.1 1"), end: telling("replicaof no one"),
+	},
+	{
+		prefix: "NOREPLICAS", verbs: "create bare update touch touch-old tags notes delete",
+		begin: telling("config set min-replicas-to-write 1"), end: telling("config set min-replicas-to-write 0"),
+	},
+	{
+		prefix: "NOAUTH", also: "unauthenticated multibulk length", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		begin: telling("config set requirepass secret", "client kill type normal skipme yes"),
+		end:   telling(`config set requirepass nobody-asks`, "acl setuser default nopass"),
+	},
+	{
+		prefix: "LOADING", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024"},
+		begin:  reload, end: reloaded,
+	},
+	{
+		prefix: "NOPERM", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		begin: telling("acl setuser default -@all +hello +client +ping +auth +acl"),
+		end:   telling("acl setuser default +@all"),
+	},
+}
+
+// reload makes a server load its records again, which takes it some seconds.
+func reload(s *site, admin *redis.Conn) {
+	s.t.Helper()
+	ctx := context.Background()
+	for i := range 400 {
+		must(s.t, admin.Set(ctx, fmt.Sprint("~/ballast/", i), strings.Repeat(itoa(i), 2000), 0).Err())
+	}
+	tell(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
+	loader := s.raw.(*redis.Client).Conn() // one connection of its own, for it is held until all is loaded
+	must(s.t, loader.Ping(ctx).Err())
+	go func() {
+		defer loader.Close()
+		loader.Do(ctx, "debug", "reload")
+	}()
+	for !redis.HasErrorPrefix(s.raw.Ping(ctx).Err(), "LOADING") {
+		runtime.Gosched()
+	}
+}
+
+// reloaded waits until the records are loaded.
+func reloaded(s *site, _ *redis.Conn) {
+	s.t.Helper()
+	admin := s.raw.(*redis.Client).Conn()
+	defer admin.Close()
+	tell(s, admin, "config set key-load-delay 0")
+	for s.raw.Ping(context.Background()).Err() != nil {
+		runtime.Gosched()
+	}
+}
+
+// refusedVerbs are the verbs that write, each on the entry u.
+func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() error {
+	return map[string]func() error{
+		"create": func() error {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a", "b"}})
+			return err
+		},
+		"bare": func() error {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "bare"})
+			return err
+		},
+		"touch": func() error {
+			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("plain", schema.Text("x")); return nil })
+			return err
+		},
+		"touch-old": func() error {
+			_, err := users.Update(ctx, hints.UID("old"), func(e *userdb.Entry) error { e.Put("plain", schema.Text("x")); return nil })
+			return err
+		},
+		"update": func() error {
+			_, err := users.Update(ctx, hints.Any("n"), func(e *userdb.Entry) error {
+				e.Put("name", schema.Text("m"))
+				e.Put("job", schema.Text("other"))
+				return nil
+			})
+			return err
+		},
+		"tags": func() error {
+			_, err := users.Tags(hints.UID("u")).Add(ctx, "b", "c")
+			return err
+		},
+		"notes": func() error {
+			_, err := users.List(hints.UID("u"), "notes").Append(ctx, "x")
+			return err
+		},
+		"delete": func() error { return users.Delete(ctx, hints.Any("n")) },
+	}
+}
+
+// TestRefusingServer asks servers that refuse. The answer is ErrUnavailable with the server's word, and
+// nothing is written; what the server does not refuse works.
+func TestRefusingServer(t *testing.T) {
+	for _, r := range refusals {
+		t.Run(r.prefix, func(t *testing.T) {
+			s := startServer(t, redistest.Config(r.config...))
+			s.url += "?max_retries=-1" // or reads are asked again, for longer than the test needs
+			users := lossyStore(t, s)
+			add(t, users, "old")
+			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // as the original left it
+			before := s.outcome()
+			admin := s.raw.(*redis.Client).Conn()
+			defer admin.Close()
+			must(t, admin.Ping(t.Context()).Err())
+			r.begin(s, admin)
+			ended := false
+			defer func() {
+				if !ended {
+					r.end(s, admin)
+				}
+			}()
+			for _, name := range strings.Fields(r.verbs) {
+				s.settle()
+				ctx, cancel := context.WithCancel(t.Context())
+				s.tap.afterWrite(cancel) // it would be asked again, for longer than the test needs
+				err := refusedVerbs(ctx, users)[name]()
+				s.tap.set(nil)
+				cancel()
+				r.want(t, name, err)
+				if errors.Is(err, userdb.ErrOutcomeUnknown) {
+					t.Errorf("%s: the outcome is known: %v", name, err)
+				}
+			}
+			refusedReads(t, users, r)
+			r.end(s, admin)
+			ended = true
+			if diff := same(before, s.outcome()); diff != "" {
+				t.Errorf("a refusing server wrote:\n%s", diff)
+			}
+			for name, verb := range refusedVerbs(t.Context(), users) {
+				if name != "update" && name != "delete" {
+					must(t, verb())
+				}
+			}
+		})
+	}
+}
+
+// settle lets the client notice which of its connections the server has ended: of a command on such a
+// one nobody can know whether it was done.
+func (s *site) settle() {
+	for range 20 {
+		_ = s.raw.Ping(s.t.Context()).Err()
+	}
+}
+
+// want wants ErrUnavailable with the server's word.
+func (r refusal) want(t *testing.T, what string, err error) {
+	t.Helper()
+	if r.also != "" && err != nil && strings.Contains(err.Error(), r.also) {
+		wantErr(t, what, err, userdb.ErrUnavailable)
+		return
+	}
+	wantErr(t, what, err, userdb.ErrUnavailable, r.prefix)
+}
+
+func refusedReads(t *testing.T, users *userdb.Type, r refusal) {
+	t.Helper()
+	ctx := t.Context()
+	reads := map[string]func() error{
+		"find": func() error { _, err := users.Find(ctx, hints.Any("n")); return err },
+		"uid":  func() error { _, err := users.Find(ctx, hints.UID("u")); return err },
+		"tags": func() error { _, err := users.Tags(hints.UID("u")).Members(ctx); return err },
+		"list": func() error {
+			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+				return err
+			}
+			return errors.New("an empty list")
+		},
+		"count": func() error { _, err := users.Count(ctx); return err },
+	}
+	for name, read := range reads {
+		if err := read(); r.reads {
+			r.want(t, name, err)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// afterWrite calls do when a write was answered.
+func (t *tap) afterWrite(do func()) {
+	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send()
+		if isWrite(cmds) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			do()
+		}
+		return err
+	})
+}
+
+// TestNarrowRights takes single commands from the store's user: what it cannot do is refused with the
+// server's word, and is never taken for an empty answer.
+func TestNarrowRights(t *testing.T) {
+	s := startServer(t)
+	users := lossyStore(t, s)
+	admin := s.raw.(*redis.Client).Conn()
+	defer admin.Close()
+	must(t, admin.Ping(t.Context()).Err())
+	ctx := t.Context()
+	asks := map[string]func() error{
+		"scan": func() error { _, err := users.Count(ctx); return err },
+		"sscan": func() error {
+			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+				return err
+			}
+			return nil
+		},
+		"sismember": func() error {
+			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+				return err
+			}
+			return nil
+		},
+		"scard": func() error {
+			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}, Where: schema.Texts("job", "j")}) {
+				return err
+			}
+			return nil
+		},
+		"hgetall":  func() error { _, err := users.Find(ctx, hints.UID("u")); return err },
+		"smembers": func() error { return users.Delete(ctx, hints.UID("u")) },
+		"evalsha":  func() error { _, err := users.Find(ctx, hints.Any("n")); return err },
+	}
+	before := s.outcome()
+	for command, ask := range asks {
+		tell(s, admin, "acl setuser default -"+command)
+		err := ask()
+		tell(s, admin, "acl setuser default +"+command)
+		wantErr(t, "without "+command, err, userdb.ErrUnavailable, "NOPERM")
+	}
+	if diff := same(before, s.outcome()); diff != "" {
+		t.Errorf("without rights it wrote:\n%s", diff)
+	}
+}
+
+// TestUnreachableServer asks a server that is gone, and one that is back.
+func TestUnreachableServer(t *testing.T) {
+	s := startServer(t, redistest.AppendOnly("always"))
+	users := lossyStore(t, s)
+	s.server.Kill()
+	ctx, cancel := context.WithCancel(t.Context())
+	s.tap.afterWrite(cancel)
+	_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "m")})
+	wantErr(t, "create", err, userdb.ErrUnavailable, "connection refused")
+	s.tap.set(nil)
+	_, err = users.Find(t.Context(), hints.Any("n"))
+	wantErr(t, "find", err, userdb.ErrUnavailable, "connection refused")
+	_, err = userdb.Open(t.Context(), s.url, userdb.Options{})
+	wantErr(t, "open", err, userdb.ErrUnavailable, "connection refused")
+	s.server.Restart()
+	_, err = users.Find(t.Context(), hints.Any("n"))
+	must(t, err)
+	add(t, users, "v", "name", "m")
+}
