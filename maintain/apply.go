@@ -1,0 +1,212 @@
+package maintain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// rewriters is how many entries are rewritten at once.
+const rewriters = 16
+
+// Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
+// stopped at any moment; the same Plan and Apply go on where it was. progress is told how many records
+// were gone through of how many about, anew for each pass; nil: nobody is.
+//
+// From its first to its last step nobody else can write entries of a type that changes; whoever tries is told
+// ErrSchemaMismatch. Those who look for entries find them as by the old schema until all were brought
+// over, then as by the new one; by the new one they find each as soon as it was brought over. The stored
+// fingerprint changes last.
+func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
+	for _, tc := range ch.Types {
+		if err := tc.refused(); err != nil {
+			return err
+		}
+	}
+	c := ch.db.Core()
+	for i := range ch.Types {
+		p, err := stepOf(ctx, c, ch.Types[i].Type)
+		if err != nil {
+			return err
+		}
+		if err := p.apply(ctx, c, progress); err != nil {
+			return fmt.Errorf("changing the schema of type %s: %w", quoted(ch.Types[i].Type), err)
+		}
+	}
+	return nil
+}
+
+func (tc TypeChange) refused() error {
+	if n := len(tc.Collisions); n > 0 {
+		return fmt.Errorf("%w: type %s: %s", ErrCollision, quoted(tc.Type), tc.Collisions[0].Reason)
+	}
+	return nil
+}
+
+func (p *step) apply(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+	last := []store.Facet{
+		{Field: fieldFingerprint, Wire: p.t.Schema.Fingerprint()},
+		{Field: fieldSchema, Wire: storedForm(p.t.Schema)},
+	}
+	if !p.moves() {
+		return p.restate(ctx, c, p.fields[fieldFingerprint], last)
+	}
+	if err := p.begin(ctx, c, progress); err != nil {
+		return err
+	}
+	for _, pass := range []func(context.Context, *core.Core, func(done, about int64)) error{p.build, p.tidy, p.undo} {
+		bulk, end := c.Engine.Bulk(ctx)
+		if err := firstError(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
+			return err
+		}
+	}
+	return p.restate(ctx, c, p.under().Fingerprint, last)
+}
+
+func (p *step) restate(ctx context.Context, c *core.Core, seen string, to []store.Facet) error {
+	is, err := c.Engine.Restate(ctx, p.t.Guard(), seen, to)
+	if err == nil && !is {
+		err = store.ErrConflict
+	}
+	return err
+}
+
+// begin stops all other writers, and then makes sure that nothing collides. If something does, and
+// nothing was changed, they may go on.
+func (p *step) begin(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+	under := p.under().Fingerprint
+	if !p.changing {
+		from := p.fields[fieldSchema]
+		if !p.stored {
+			from = storedForm(p.from)
+		}
+		err := p.restate(ctx, c, p.fields[fieldFingerprint], []store.Facet{
+			{Field: fieldFingerprint, Wire: under}, {Field: fieldSchema, Wire: from}, {Field: fieldNext, Wire: storedForm(p.t.Schema)},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.Engine.Settle(ctx); err != nil {
+		return err
+	}
+	var tc TypeChange
+	if err := p.survey(ctx, c, &tc, progress); err != nil {
+		return err
+	}
+	tc.Type = p.t.Name
+	collision := tc.refused()
+	if collision == nil || p.changing {
+		return collision
+	}
+	var before []store.Facet
+	if p.stored {
+		before = []store.Facet{
+			{Field: fieldFingerprint, Wire: p.fields[fieldFingerprint]}, {Field: fieldSchema, Wire: p.fields[fieldSchema]},
+		}
+	}
+	return errors.Join(collision, p.restate(ctx, c, under, before))
+}
+
+// build brings all entries over; what they were found by before stays.
+func (p *step) build(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+	for _, field := range p.ordered {
+		if err := discardOrder(ctx, c, p.t, field); err != nil {
+			return err
+		}
+	}
+	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+		facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+			held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
+			if err != nil {
+				return store.Change{}, false, err
+			}
+			change, due := t.Reshape(r, p.renames, held)
+			return change, due, nil
+		})
+		if err != nil || facets == nil {
+			return err
+		}
+		return p.index(ctx, c, t, store.Record{Key: prk, Fields: facets})
+	})
+}
+
+// tidy removes from the entries what they were found by before.
+func (p *step) tidy(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+		_, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+			change, due := t.Tidy(r)
+			return change, due, nil
+		})
+		return err
+	})
+}
+
+// eachLive calls f for each live entry, several at once, with the type under the guard of the change.
+func (p *step) eachLive(ctx context.Context, c *core.Core, progress func(done, about int64), f func(context.Context, *core.Type, recordkey.Key) error) error {
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(rewriters)
+	t := p.t.Under(p.under())
+	err := eachEntry(gctx, c, []string{t.Name}, progress, func(_ *core.Type, r store.Record) error {
+		if r.Live() {
+			group.Go(func() error { return f(gctx, t, r.Key) })
+		}
+		return gctx.Err()
+	})
+	return firstError(group.Wait(), err)
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite makes a change of an entry from what it is now, and returns the facets behind it: nil where
+// the entry is not live.
+func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
+	for range tries {
+		hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+		if err != nil {
+			return nil, err
+		}
+		r := store.Record{Key: prk, Fields: hashes[0].Fields}
+		if hashes[0].Other || !r.Live() {
+			return nil, nil
+		}
+		change, due, err := how(r)
+		if err != nil || !due {
+			return r.Fields, err
+		}
+		v, err := c.Apply(ctx, t, change)
+		if err == nil {
+			return core.After(change, v, r.Fields).Fields, nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+	}
+	return nil, store.ErrConflict
+}
+
+// heldBy says which SRKs name a record.
+func heldBy(ctx context.Context, c *core.Core, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
+	srvs, err := c.Engine.Texts(ctx, texts(srks))
+	if err != nil {
+		return nil, err
+	}
+	held := map[recordkey.Key]bool{}
+	for i, srk := range srks {
+		held[srk] = srvs[i].Is && store.Owner(srvs[i].Wire) == relative(r.Key)
+	}
+	return func(k recordkey.Key) bool { return held[k] }, nil
+}

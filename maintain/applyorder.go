@@ -1,0 +1,36 @@
+package maintain
+
+import (
+	"context"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// rank puts an entry at its places in the ordered indexes that are new.
+func (p *step) rank(ctx context.Context, c *core.Core, t *core.Type, r store.Record) error {
+	if len(p.ordered) == 0 {
+		return nil
+	}
+	places, _ := t.Places(r) // those who have none are told of by the check
+	for _, place := range places {
+		if !slices.Contains(p.ordered, place.Facet.Field) {
+			continue
+		}
+		if err := c.Engine.Occupy(ctx, r.Key, place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discardOrder removes the ordered index of a field.
+func discardOrder(ctx context.Context, c *core.Core, t *core.Type, field string) error {
+	key, err := t.OrderKey(field)
+	if err != nil {
+		return err
+	}
+	_, err = c.Engine.Discard(ctx, store.Leftover{Key: key.String()})
+	return err
+}

@@ -1,0 +1,274 @@
+package maintain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// CheckOptions say what Check looks at. The zero CheckOptions are for all records.
+type CheckOptions struct {
+	// Only is one entry, or what is left of one: the entry, the SRKs of its values, and all SRKs,
+	// index members and tertiary records that name it. Finding those takes a SCAN, too. That another
+	// entry has one of its values is reported if that one has an SRK for it; else it is a problem of
+	// the other. Where a hint may mean several entries, it is all of them. Zero: all records.
+	Only hints.Hint
+	// Repair mends what needs no human decision, each problem by one step that is made whole or not
+	// at all, and only if the problem is still there. It may be stopped at any moment and run again.
+	// Warnings stay. No facet is ever deleted. Zero: report only.
+	Repair bool
+	// Keep decides where entries have one value: each is the PRK, as in Problem.Choices, of the entry
+	// that keeps all it shares with others; of those, the facet moves to ~lost:FIELD, a field of the
+	// store's own. Only with Repair.
+	Keep []recordkey.Key
+	// Progress is told, now and then, how many records have been gone through, and of how many
+	// about: both count the whole database. A repair that finds something begins again, up to five
+	// times. Nil: nobody is.
+	Progress func(done, about int64)
+}
+
+// Check yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5
+// hold. An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database
+// lays records out in another way, or a hint that means nothing (hints.ErrHint).
+//
+// Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
+// there when it is looked at again, so writers cause no false alarm, but what they change behind its
+// back may be missed. It reads all records by SCAN, in batches, so that memory stays flat; a problem
+// may be yielded twice if the server's tables grow or shrink meanwhile, and they come in no order. Where two entries have a
+// value and neither an SRK, srk_missing of both stands for value_shared.
+func Check(ctx context.Context, db *userdb.DB, o CheckOptions) iter.Seq2[Problem, error] {
+	return func(yield func(Problem, error) bool) {
+		c := checker{Core: db.Core(), whole: o.Only.IsZero(), coded: coded(db.Schema())}
+		c.emit = func(ps []Problem, err error) error {
+			for _, p := range ps {
+				if !yield(p, nil) {
+					return errStopped
+				}
+			}
+			return err
+		}
+		err := c.check(ctx, o)
+		if err != nil && err != errStopped {
+			yield(Problem{}, err)
+		}
+	}
+}
+
+// errStopped is how a checker learns that nobody wants more problems.
+var errStopped = errors.New("stopped")
+
+// A checker looks at the records of one view.
+type checker struct {
+	*core.Core
+	whole bool // all records are looked at: what two entries show is reported at one of them
+	coded map[string][]string
+	emit  func([]Problem, error) error
+	fix   *repair // nil: report only
+}
+
+func (c *checker) check(ctx context.Context, o CheckOptions) error {
+	if err := c.inForce(ctx); err != nil {
+		return err
+	}
+	if o.Repair {
+		return c.repair(ctx, o)
+	}
+	return c.look(ctx, o)
+}
+
+// look goes once over what shall be looked at.
+func (c *checker) look(ctx context.Context, o CheckOptions) error {
+	if !c.whole {
+		return c.one(ctx, o)
+	}
+	return c.stream(ctx, recordkey.Glob(c.NS.String())+"*", o.Progress, (*checker).batch)
+}
+
+// inForce refuses a schema by which the records were not written: all would seem damaged.
+func (c *checker) inForce(ctx context.Context) error {
+	names := c.Schema.Names()
+	keys := make([]string, len(names))
+	types := make([]*core.Type, len(names))
+	for i, name := range names {
+		t, err := c.Type(name)
+		if err != nil {
+			return err
+		}
+		types[i] = t
+		keys[i] = t.Guard().Key.String()
+	}
+	hashes, err := c.Engine.Hashes(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, h := range hashes {
+		stored, is := h.Fields[fieldFingerprint]
+		if is && stored != types[i].Guard().Fingerprint {
+			return mismatch(types[i], h.Fields[fieldSchema])
+		}
+	}
+	return nil
+}
+
+func mismatch(t *core.Type, stored string) error {
+	s, err := parseStored(map[string]string{t.Name: stored})
+	if err != nil {
+		return fmt.Errorf("%w: type %s: %w", core.ErrSchemaMismatch, quoted(t.Name), err)
+	}
+	difference := t.Schema.Difference(s.Types[t.Name])
+	if difference == "" {
+		return fmt.Errorf("%w: type %s: a change of the schema is under way; finish it with 'userdb schema apply'", core.ErrSchemaMismatch, quoted(t.Name))
+	}
+	return fmt.Errorf("%w: type %s: %s; check with the stored schema ('userdb schema show')",
+		core.ErrSchemaMismatch, quoted(t.Name), difference)
+}
+
+// batch judges some of the keys that SCAN found.
+func (c *checker) batch(ctx context.Context, keys []string) error {
+	slices.Sort(keys)
+	return c.judge(ctx, c.sort(slices.Compact(keys)))
+}
+
+// judge looks at records of every kind, some at a time.
+func (c *checker) judge(ctx context.Context, s sorted) error {
+	if err := chunks(ctx, c, s.unparsable, c.lookAtUnparsable, c.mendUnparsable); err != nil {
+		return err
+	}
+	for _, look := range []struct {
+		at   []recordkey.Key
+		look func(context.Context, []recordkey.Key) (findings, error)
+		mend func(context.Context, recordkey.Key, findings) error
+	}{
+		{s.strangers, c.lookAtStrangers, nil},
+		{s.entries, c.lookAtEntries, c.mendEntry},
+		{s.srks, c.lookAtSRKs, c.mendSRK},
+		{s.tertiary, c.lookAtTertiary, c.mendTertiary},
+		{s.indexes, c.lookAtIndexes, c.mendIndex},
+	} {
+		if err := chunks(ctx, c, look.at, look.look, look.mend); err != nil {
+			return err
+		}
+	}
+	if err := c.members(ctx, c.indexed(s.tertiary), c.lookAtMembers, c.mendMember); err != nil {
+		return err
+	}
+	if err := c.members(ctx, s.indexes, c.lookAtIndexMembers, c.mendIndexMember); err != nil {
+		return err
+	}
+	return c.orders(ctx, s.orders, nil)
+}
+
+// chunks looks at records of one kind.
+func chunks[T any](ctx context.Context, c *checker, items []T, look func(context.Context, []T) (findings, error), mend func(context.Context, T, findings) error) error {
+	for some := range slices.Chunk(items, lookBatch) {
+		if err := settle(ctx, c, some, look, mend); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sorted are keys by what they name.
+type sorted struct {
+	entries, strangers, srks, tertiary, indexes []recordkey.Key
+	unparsable                                  []string
+	orders                                      []recordkey.Key // the store's own, of ordered fields
+}
+
+// sort leaves out what is not the view's: namespaces inside it, the store's own records, and keys of
+// other programs.
+func (c *checker) sort(keys []string) (s sorted) {
+	prefix := c.NS.String()
+	s.orders = c.ordersAmong(keys)
+	for _, raw := range keys {
+		if strings.HasPrefix(raw[len(prefix):], "~") {
+			continue
+		}
+		key, err := recordkey.Parse(raw)
+		_, declared := c.Schema.Types[key.Type()]
+		switch {
+		case err != nil:
+			if likeOurs(raw[len(prefix):], c.Schema) {
+				s.unparsable = append(s.unparsable, raw)
+			}
+		case !declared && key.Kind() == recordkey.KindPRK:
+			s.strangers = append(s.strangers, key)
+		case !declared:
+		case key.Kind() == recordkey.KindPRK:
+			s.entries = append(s.entries, key)
+		case key.Kind() == recordkey.KindSRK:
+			s.srks = append(s.srks, key)
+		case key.Kind() == recordkey.KindTertiary:
+			s.tertiary = append(s.tertiary, key)
+		case key.Kind() == recordkey.KindIndex:
+			s.indexes = append(s.indexes, key)
+		}
+	}
+	return s
+}
+
+// likeOurs says whether a key that does not parse begins TYPE/FIELD: with a declared type, escaped as
+// here or as in the original.
+func likeOurs(key string, s schema.Schema) bool {
+	typ, rest, ok := strings.Cut(key, "/")
+	if !ok || !strings.Contains(rest, ":") {
+		return false
+	}
+	for name := range s.Types {
+		if typ == name || typ == recordkey.Escape(name) || typ == originalEscape.Replace(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// originalEscape is how the original escapes crumbs.
+var originalEscape = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.")
+
+func (c *checker) lookAtUnparsable(ctx context.Context, keys []string) (findings, error) {
+	kinds, err := c.Engine.Kinds(ctx, keys)
+	var fs findings
+	for i, kind := range kinds {
+		if kind == store.KindNone {
+			continue
+		}
+		_, err := recordkey.Parse(keys[i])
+		var syntax *recordkey.SyntaxError
+		reason := ""
+		if errors.As(err, &syntax) {
+			reason = syntax.Reason
+		}
+		if kind == "hash" {
+			reason += "; if an entry is in it, 'userdb dump' shows it, 'userdb create' makes it anew, and then 'userdb remove' takes this record away"
+		}
+		key := strings.TrimPrefix(keys[i], c.NS.String())
+		fs.addRaw(i, codeKeyUnparsable, key, "", "not a key that this store can have written, and not found by it: %s", reason)
+	}
+	return fs, err
+}
+
+// lookAtStrangers looks for entries of types that the schema does not declare.
+func (c *checker) lookAtStrangers(ctx context.Context, keys []recordkey.Key) (findings, error) {
+	reads := make([]store.FacetRead, len(keys))
+	for i, k := range keys {
+		reads[i] = store.FacetRead{Key: k.String(), Field: store.FieldType}
+	}
+	isas, err := c.Engine.Facets(ctx, reads)
+	var fs findings
+	for i, isa := range isas {
+		if isa.Wire != "" {
+			fs.add(i, codeSchemaMissing, keys[i], "", "the schema declares no type %s; nothing that belongs to this entry was checked", quoted(keys[i].Type()))
+		}
+	}
+	return fs, err
+}
