@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestBatchLines(t *testing.T) {
+	long := `"` + strings.Repeat("x", maxLine-2) + `"`
+	for _, tt := range []struct{ name, stdin, want string }{
+		{"nothing", "", ""},
+		{"one line", "\"a b\"\n", `{"result":"a+_b"}`},
+		{"no end", "\"a\"\n\"b\"", `{"result":"a"}|{"result":"b"}`},
+		{"white space around", " \t\"a\" \r\n", `{"result":"a"}`},
+		{"empty lines", "\n\n\"a\"\n", `{"error":"the line is no JSON value"}|{"error":"the line is no JSON value"}|{"result":"a"}`},
+		{"two values", "\"a\" \"b\"\n", `{"error":"the line is no JSON value"}`},
+		{"half a value", "\"a\n", `{"error":"the line is no JSON value"}`},
+		{"other values", "1\nnull\n{}\n[\"a\"]\ntrue\n", strings.Repeat(`|{"error":"the line is no JSON text"}`, 5)[1:]},
+		{"too long, then another", long + "y\n\"a\"\n", `{"error":"the line is over 1048576 bytes"}|{"result":"a"}`},
+		{"too long without an end", strings.Repeat("x", 3*maxLine), `{"error":"the line is over 1048576 bytes"}`},
+		{"empty text", `""`, `{"result":""}`},
+		{"no UTF-8", "\"\xff\"\n", `{"result":"` + "\ufffd" + `"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := here(nil, tt.stdin, "key", "escape", "--batch")
+			if want := strings.ReplaceAll(tt.want+"|", "|", "\n"); got.out != strings.TrimPrefix(want, "\n") || got.code != 0 || got.err != "" {
+				t.Errorf("exit %d, %.200q, %q; want %q", got.code, got.out, got.err, want)
+			}
+		})
+	}
+	got := here(nil, long+"\n", "key", "escape", "--batch")
+	if got.code != 0 || len(got.out) < maxLine-10 && !strings.Contains(got.out, "over") {
+		t.Errorf("the longest line: exit %d, %.100q", got.code, got.out)
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+var (
+	errInterrupted = errors.New("interrupted")
+	errTimeout     = errors.New("not done in time")
+	errUsage       = errors.New("usage")
+	errDamage      = errors.New("the check found damage")
+)
+
+// A usageError says what is wrong with a command line, and what to write instead.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string        { return e.text }
+func (e *usageError) Is(target error) bool { return target == errUsage }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// A verdict is what an error means to scripts: a code and an exit code that never change.
+type verdict struct {
+	err    error
+	code   string
+	exit   int
+	advice string // what to do, where the error does not say so itself
+}
+
+const unreachable = "is the store of --store (USERDB_STORE) the right one, and up?"
+
+// refusals are what to do about a server that answers, but refuses, by its word for it.
+var refusals = []struct{ word, advice string }{
+	{"NOAUTH", "give user and password in the store's URL, or in USERDB_STORE: redis://USER:PASSWORD@HOST:PORT"},
+	{"WRONGPASS", "mend user and password in the store's URL"},
+	{"NOPERM", "the user in the store's URL may not do this"},
+	{"OOM", "the server's memory is full: give it more (maxmemory)"},
+	{"READONLY", "this is a replica: name its master, or its Sentinels with redis+sentinel://"},
+	{"LOADING", "the server has just started: try again soon"},
+	{"MISCONF", "the server cannot save to its disk: see its log"},
+}
+
+// verdicts are tried in order: what is wrong with the caller's words or the run as a whole first.
+var verdicts = []verdict{
+	{errInterrupted, "interrupted", 130, ""},
+	{errDamage, "corrupt", 7, ""},
+	{embedded.ErrDamaged, "corrupt", 1, ""},
+	{userdb.ErrOutcomeUnknown, "unavailable", 6, "the change was made whole or not at all: read the entry to see"},
+	{embedded.ErrFull, "unavailable", 6, ""},
+	{embedded.ErrLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
+	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
+	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
+	{errUsage, "usage", 2, ""},
+	{connect.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
+	{connect.ErrClient, "usage", 2, ""},
+	{store.ErrUnsuitable, "usage", 2, ""},
+	{maintain.ErrInput, "usage", 2, ""},
+	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},
+	{hints.ErrHint, "hint", 2, "see 'userdb hint --help'"},
+	{recordkey.ErrSyntax, "hint", 2, ""},
+	{userdb.ErrSchemaMismatch, "schema_mismatch", 2, ""},
+	{schema.ErrSchema, "schema", 2, ""},
+	{userdb.ErrInvalid, "invalid", 2, ""},
+	{password.ErrPolicy, "invalid", 2, ""},
+	{userdb.ErrNotFound, "not_found", 3, ""},
+	{maintain.ErrCollision, "duplicate", 4, ""},
+	{maintain.ErrNotEmpty, "duplicate", 4, ""},
+	{maintain.ErrKeep, "usage", 2, ""},
+	{maintain.ErrNamespace, "usage", 2, ""},
+	{userdb.ErrDuplicate, "duplicate", 4, "another entry has it: choose another value"},
+	{userdb.ErrConflict, "conflict", 4, "get the entry as it is now, and try again"},
+	{userdb.ErrLogin, "login", 5, ""},
+	{errToken, "login", 5, ""},
+	{userdb.ErrTooManyAttempts, "throttled", 8, ""},
+	{userdb.ErrCorrupt, "corrupt", 1, "'userdb check' says more"},
+}
+
+func judge(err error) verdict {
+	for _, v := range verdicts {
+		if errors.Is(err, v.err) {
+			return v
+		}
+	}
+	return verdict{err, "other", 1, ""}
+}
+
+// field is the field that an error is about, or "".
+func field(err error) string {
+	var f *userdb.FieldError
+	switch {
+	case errors.As(err, &f):
+		return f.Field
+	case errors.Is(err, password.ErrPolicy):
+		return passwordField
+	}
+	return ""
+}
+
+// message is an error for people: what is wrong, and what to do.
+func message(err error) string {
+	text := wrong(err)
+	advice := judge(err).advice
+	if advice == unreachable {
+		for _, r := range refusals {
+			if strings.Contains(text, ": "+r.word+" ") {
+				advice = r.advice
+			}
+		}
+	}
+	if advice == "" {
+		return text
+	}
+	return text + "; " + advice
+}
+
+// wrong says what is wrong, without the names of packages that mean nothing to people.
+func wrong(err error) string {
+	var hint *hints.Error
+	switch {
+	case !errors.As(err, &hint), err.Error() != hint.Error():
+		return err.Error()
+	case hint.Hint == "":
+		return "hint: " + hint.Reason
+	}
+	return "hint " + hint.Hint + ": " + hint.Reason
+}
+
+// late says what an error means that came when the time was up or somebody interrupted.
+func late(ctx context.Context, limit time.Duration, err error) error {
+	cause := context.Cause(ctx)
+	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)
+	switch {
+	case errors.Is(cause, errInterrupted) && unknown:
+		return fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown)
+	case errors.Is(cause, errInterrupted):
+		return errInterrupted
+	case unknown, errors.Is(err, embedded.ErrLocked), !errors.Is(cause, errTimeout):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errTimeout):
+		return fmt.Errorf("%w: the store did not answer within %v", errTimeout, limit)
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Scripts rely on these: they never change.
+func TestVerdicts(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		code string
+		exit int
+	}{
+		{errInterrupted, "interrupted", 130},
+		{fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown), "interrupted", 130},
+		{errDamage, "corrupt", 7},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, embedded.ErrDamaged), "corrupt", 1},
+		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, context.DeadlineExceeded), "unavailable", 6},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, embedded.ErrFull), "unavailable", 6},
+		{fmt.Errorf("%w: %w: %w", userdb.ErrUnavailable, embedded.ErrLocked, errTimeout), "unavailable", 6},
+		{errTimeout, "unavailable", 6},
+		{userdb.ErrUnavailable, "unavailable", 6},
+		{usagef("wrong"), "usage", 2},
+		{connect.ErrURL, "usage", 2},
+		{connect.ErrClient, "usage", 2},
+		{store.ErrUnsuitable, "usage", 2},
+		{userdb.ErrCursor, "usage", 2},
+		{&hints.Error{}, "hint", 2},
+		{&recordkey.SyntaxError{}, "hint", 2},
+		{userdb.ErrSchemaMismatch, "schema_mismatch", 2},
+		{&schema.Error{}, "schema", 2},
+		{&userdb.FieldError{Err: userdb.ErrInvalid}, "invalid", 2},
+		{&password.PolicyError{}, "invalid", 2},
+		{userdb.ErrNotFound, "not_found", 3},
+		{&userdb.FieldError{Err: userdb.ErrDuplicate}, "duplicate", 4},
+		{userdb.ErrConflict, "conflict", 4},
+		{userdb.ErrLogin, "login", 5},
+		{errToken, "login", 5},
+		{&userdb.WaitError{Wait: time.Minute}, "throttled", 8},
+		{userdb.ErrCorrupt, "corrupt", 1},
+		{errors.New("anything else"), "other", 1},
+	} {
+		got := judge(fmt.Errorf("doing something: %w", tt.err))
+		if got.code != tt.code || got.exit != tt.exit {
+			t.Errorf("judge(%v) = %s, %d; want %s, %d", tt.err, got.code, got.exit, tt.code, tt.exit)
+		}
+	}
+}
+
+// errPipe is what a write to a pipe that nobody reads fails with.
+var errPipe = &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
+
+func refusal(word string) error { return fmt.Errorf("%w: %w", userdb.ErrUnavailable, errors.New(word)) }
+
+func TestReport(t *testing.T) {
+	for _, tt := range []struct {
+		err          error
+		text, asJSON string
+	}{
+		{nil, "", ""},
+		{&outputError{errPipe}, "", ""},
+		{&outputError{errors.New("disk full")}, "userdb: writing the output: disk full\n", `{"error":{"code":"other","message":"writing the output: disk full"}}` + "\n"},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Reason: "too old"}, "userdb: invalid value: age: too old\n", `{"error":{"code":"invalid","message":"invalid value: age: too old","field":"age"}}` + "\n"},
+		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
+		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},
+		{refusal("dial tcp: no route"), "userdb: store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?\n", `{"error":{"code":"unavailable","message":"store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?"}}` + "\n"},
+		{&hints.Error{Reason: "empty"}, "userdb: hint: empty; see 'userdb hint --help'\n", `{"error":{"code":"hint","message":"hint: empty; see 'userdb hint --help'"}}` + "\n"},
+	} {
+		var text, asJSON strings.Builder
+		report(&text, false, tt.err)
+		report(&asJSON, true, tt.err)
+		if text.String() != tt.text {
+			t.Errorf("report(%v) = %q, want %q", tt.err, text.String(), tt.text)
+		}
+		if asJSON.String() != tt.asJSON {
+			t.Errorf("report(%v) as JSON = %q, want %q", tt.err, asJSON.String(), tt.asJSON)
+		}
+	}
+}
+
+func TestLate(t *testing.T) {
+	interrupted, cancel := context.WithCancelCause(context.Background())
+	cancel(errInterrupted)
+	timeUp, cancelled := context.WithDeadlineCause(context.Background(), time.Time{}, errTimeout)
+	defer cancelled()
+	slow := fmt.Errorf("%w: %w", userdb.ErrUnavailable, context.DeadlineExceeded)
+	refused := fmt.Errorf("%w: connection refused", userdb.ErrUnavailable)
+	unknown := fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, context.DeadlineExceeded)
+	for _, tt := range []struct {
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{interrupted, context.Canceled, "interrupted"},
+		{interrupted, refused, "interrupted"},
+		{interrupted, unknown, "interrupted: outcome unknown"},
+		{timeUp, slow, "not done in time: the store did not answer within 1s"},
+		{timeUp, refused, "store unavailable: connection refused"},
+		{timeUp, unknown, "outcome unknown: context deadline exceeded"},
+		{timeUp, fmt.Errorf("%w: %w", embedded.ErrLocked, errTimeout), "embedded: file is locked: not done in time"},
+	} {
+		if got := late(tt.ctx, time.Second, tt.err).Error(); got != tt.want {
+			t.Errorf("late(%v) = %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// writeUsers writes an input of n users.
+func writeUsers(t *testing.T, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"type":"user","facets":{"uid":"u%06d","email":"user%d@example.com","name":"user%d"}}`+"\n", i, i, i)
+	}
+	file := filepath.Join(t.TempDir(), "users.jsonl")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func expect(t *testing.T, got result, code int, out, errs string) {
+	t.Helper()
+	if got.code != code || !strings.Contains(got.out, out) || !strings.Contains(got.err, errs) {
+		t.Fatalf("exit %d, %s%s; want %d, %s%s", got.code, got.out, got.err, code, out, errs)
+	}
+}
+
+// TestLargeImport brings 50,000 users into Redis, and 50,000 records into the embedded file, which takes no
+// more; what did not fit is not there in part.
+func TestLargeImport(t *testing.T) {
+	t.Run("redis", func(t *testing.T) {
+		useFile(t)
+		t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
+		expect(t, here(nil, "", "import", writeUsers(t, 50_000)), 0, "50000 lines read: 50000 created, 0 updated, 0 skipped, 0 refused", "")
+		expect(t, here(nil, "", "count", "user"), 0, "50000", "")
+		expect(t, here(nil, "", "check"), 0, "50000 entries, 0 errors, 0 problems", "")
+	})
+	t.Run("file", func(t *testing.T) {
+		useFile(t)
+		const most = 16_600 // of three records each
+		expect(t, here(nil, "", "import", writeUsers(t, most)), 0, "16600 created", "")
+		expect(t, here(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
+		expect(t, here(nil, "", "import", writeUsers(t, most+200), "--on-duplicate", "skip"), 6, "", "store is full")
+		expect(t, here(nil, "", "check"), 0, "0 errors, 0 problems", "")
+	})
+}

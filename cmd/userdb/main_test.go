@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+type runs func() int
+
+func (r runs) Run() int { return r() }
+
+// program is the name of the program as a process of its own, for tests that need one.
+const program = "userdb-process"
+
+func TestMain(m *testing.M) {
+	testscript.Main(runs(func() int { return hashcost.Cheap(m) }), map[string]func(){
+		program: func() {
+			os.Exit(hashcost.Cheap(runs(func() int { return run(os.Args[1:], standard()) })))
+		},
+	})
+}
+
+// The scripts of every command run on the embedded file and on a Redis server.
+func TestScriptsOnFile(t *testing.T)  { runScripts(t, "script", false) }
+func TestScriptsOnRedis(t *testing.T) { runScripts(t, "script", true) }
+
+// What only one of the stores can show.
+func TestFileScripts(t *testing.T)  { runScripts(t, "file", false) }
+func TestRedisScripts(t *testing.T) { runScripts(t, "redis", true) }
+
+func runScripts(t *testing.T, dir string, onRedis bool) {
+	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("scripts: %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			store := ""
+			if onRedis {
+				store = redistest.Shared(t).URL()
+			}
+			testscript.Run(t, testscript.Params{
+				Files:              []string{file},
+				RequireUniqueNames: true,
+				Setup:              func(env *testscript.Env) error { return setup(env, store) },
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){
+					"userdb": succeeds, "exits": exits, "redis": rawRedis, "keep": keep, "same": same,
+				},
+			})
+		})
+	}
+}
+
+// setup gives a script a home of its own. One embedded file serves where no store is named.
+func setup(env *testscript.Env, store string) error {
+	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+	env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
+	env.Setenv("USERDB_STORE", store)
+	return nil
+}
+
+// succeeds runs a command line that exits 0: userdb ARG… [<FILE].
+func succeeds(ts *testscript.TestScript, neg bool, args []string) {
+	exits(ts, neg, append([]string{"0", "userdb"}, args...))
+}
+
+// exits runs a command line that ends with an exit code, or with one of several: exits CODE[,CODE]
+// userdb ARG… [<FILE].
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || args[1] != "userdb" {
+		ts.Fatalf("usage: exits CODE userdb [ARG…] [<FILE]")
+	}
+	want := strings.Split(args[0], ",")
+	args = args[2:]
+	stdin := ""
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "<") {
+		stdin, args = ts.ReadFile(args[n-1][1:]), args[:n-1]
+	}
+	defer inside(ts)()
+	got := here(nil, stdin, args...)
+	io.WriteString(ts.Stdout(), got.out)
+	io.WriteString(ts.Stderr(), got.err)
+	if !slices.Contains(want, strconv.Itoa(got.code)) {
+		ts.Fatalf("exit code %d, want %s", got.code, strings.Join(want, " or "))
+	}
+}
+
+// environment is what a script can say about the program's surroundings.
+var environment = []string{"HOME", "XDG_DATA_HOME", "USERDB_STORE", "USERDB_SCHEMA", "USERDB_NAMESPACE"}
+
+// inside makes the surroundings of the process those of the script, one script at a time: as a
+// process of its own each command would take ten times as long.
+func inside(ts *testscript.TestScript) func() {
+	was := map[string]string{}
+	for _, name := range environment {
+		was[name] = os.Getenv(name)
+		os.Setenv(name, ts.Getenv(name))
+	}
+	dir, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	return func() {
+		ts.Check(os.Chdir(dir))
+		for name, value := range was {
+			os.Setenv(name, value)
+		}
+	}
+}
+
+// rawRedis sends a command to the script's server, past the program: redis COMMAND [ARG…].
+// Arguments are taken as Go strings where they stand in quotes.
+func rawRedis(ts *testscript.TestScript, _ bool, args []string) {
+	o, err := redis.ParseURL(ts.Getenv("USERDB_STORE"))
+	ts.Check(err)
+	c := redis.NewClient(o)
+	defer c.Close()
+	words := make([]any, len(args))
+	for i, arg := range args {
+		if text, err := strconv.Unquote(arg); err == nil {
+			arg = text
+		}
+		words[i] = arg
+	}
+	ts.Check(c.Do(context.Background(), words...).Err())
+}
+
+// keep puts what follows a prefix in the last output, up to a quote or a white space, into a
+// variable: keep NAME stdout PREFIX.
+func keep(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: keep NAME stdout|stderr PREFIX")
+	}
+	_, rest, ok := strings.Cut(ts.ReadFile(args[1]), args[2])
+	if !ok {
+		ts.Fatalf("no %q in %s", args[2], args[1])
+	}
+	end := strings.IndexAny(rest, "\" \n")
+	ts.Setenv(args[0], rest[:end])
+}
+
+// versions stand in every entry, and are random.
+var versions = regexp.MustCompile(`(~rev +|"~rev":")[A-Za-z0-9_.]{12}`)
+
+// same compares an output with a file that has REV in place of versions: same stdout FILE.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: same stdout|stderr FILE")
+	}
+	got := versions.ReplaceAllString(ts.ReadFile(args[0]), "${1}REV")
+	if want := ts.ReadFile(args[1]); got != want {
+		ts.Fatalf("%s is:\n%s\nwant %s:\n%s", args[0], got, args[1], want)
+	}
+}
+
+// A result is what a run inside the test's own process left.
+type result struct {
+	code     int
+	out, err string
+}
+
+// here runs a command line inside this process, with answers for what a terminal is asked; nil is
+// for standard input that is no terminal.
+func here(term terminal, stdin string, args ...string) result {
+	var out, errs bytes.Buffer
+	code := run(args, stdio{in: strings.NewReader(stdin), out: &out, err: &errs, term: term})
+	return result{code, out.String(), errs.String()}
+}
+
+// useFile names a fresh embedded file to the runs of a test.
+func useFile(t *testing.T) {
+	t.Helper()
+	t.Setenv("USERDB_STORE", fmt.Sprintf("file:%s", filepath.Join(t.TempDir(), "users.jsonl")))
+	for _, name := range []string{"USERDB_SCHEMA", "USERDB_NAMESPACE"} {
+		t.Setenv(name, "")
+	}
+}

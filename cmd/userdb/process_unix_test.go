@@ -1,0 +1,183 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// start runs the program in a process of its own, on a store that a test has.
+func start(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "USERDB_STORE="+store)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	return cmd, &errs
+}
+
+// lockedFile is a store that another process has.
+func lockedFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "users.jsonl")
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return "file:" + path
+}
+
+// deafServer takes connections and never answers. Each connection is told.
+func deafServer(t *testing.T) (url string, called chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	called = make(chan struct{}, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go io.Copy(io.Discard, c)
+			called <- struct{}{}
+		}
+	}()
+	return "redis://" + l.Addr().String(), called
+}
+
+func code(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// An interrupted command ends with 130 and one line, whatever it waits for.
+func TestInterrupt(t *testing.T) {
+	deaf, called := deafServer(t)
+	locked := lockedFile(t)
+	want := `{"error":{"code":"interrupted","message":"interrupted"}}` + "\n"
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		got := interrupt(t, deaf, sig, "list user --json", func(io.Writer, io.Reader) { <-called })
+		if got != (result{130, "", want}) {
+			t.Errorf("%v at a server that does not answer: %+v", sig, got)
+		}
+		got = interrupt(t, "memory:", sig, "key escape --batch --json", func(in io.Writer, out io.Reader) {
+			io.WriteString(in, "\"a b\"\n")
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "{\"result\":\"a+_b\"}\n" {
+				t.Errorf("the first answer is %q, %v", line, err)
+			}
+		})
+		if got != (result{130, "", want}) {
+			t.Errorf("%v at standard input: %+v", sig, got)
+		}
+		// Nothing tells when the command has come to the lock: one that was too early is killed, and
+		// then the next one gets more time.
+		got = result{code: -1}
+		for wait := 50 * time.Millisecond; got.code == -1 && wait < 10*time.Second; wait *= 2 {
+			got = interrupt(t, locked, sig, "list user --json", func(io.Writer, io.Reader) { time.Sleep(wait) })
+		}
+		if got != (result{130, "", want}) {
+			t.Errorf("%v at a locked file: %+v", sig, got)
+		}
+	}
+}
+
+// interrupt starts a command line, and sends it a signal when it is ready.
+func interrupt(t *testing.T, store string, sig os.Signal, line string, ready func(in io.Writer, out io.Reader)) result {
+	t.Helper()
+	cmd, errs := start(t, store, strings.Fields(line)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready(in, out)
+	cmd.Process.Signal(sig)
+	err = cmd.Wait()
+	return result{code(err), "", errs.String()}
+}
+
+func TestTimeout(t *testing.T) {
+	deaf, _ := deafServer(t)
+	for _, tt := range []struct{ name, store, want string }{
+		{"lock", lockedFile(t), "file is locked by another process"},
+		{"nobody", "redis://127.0.0.1:1", "; is the store of --store (USERDB_STORE) "},
+		{"server", deaf, "userdb: not done in time: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd, errs := start(t, tt.store, "list", "user", "--timeout", "300ms")
+			if err := cmd.Run(); code(err) != 6 || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 {
+				t.Errorf("exit %d, %q; want 6, %q", code(err), errs.String(), tt.want)
+			}
+		})
+	}
+}
+
+// Who reads but the beginning, as head does, gets no complaint.
+func TestClosedOutput(t *testing.T) {
+	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+	t.Setenv("USERDB_STORE", store)
+	for i := range 3 {
+		if got := here(nil, "", "create", "user", "uid=u"+strconv.Itoa(i), "name=N"+strconv.Itoa(i), "--no-password"); got.code != 0 {
+			t.Fatal(got.err)
+		}
+	}
+	for _, args := range []string{"list user", "walk *", "keys *", "dump", "get u1", "count user", "schema show", "--help", "check"} {
+		cmd, errs := start(t, store, strings.Fields(args)...)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout = w
+		r.Close()
+		err = cmd.Run()
+		w.Close()
+		if err != nil || errs.Len() != 0 {
+			t.Errorf("%s: %v, %q; want neither error nor message", args, err, errs.String())
+		}
+	}
+}
+
+// An output that takes nothing is a failure.
+func TestFullOutput(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	cmd, errs := start(t, "memory:", "count", "user")
+	cmd.Stdout = full
+	if err := cmd.Run(); code(err) != 1 || !strings.HasPrefix(errs.String(), "userdb: writing the output: ") {
+		t.Errorf("exit %d, %q; want 1", code(err), errs.String())
+	}
+}

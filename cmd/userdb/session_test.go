@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+func TestLimit(t *testing.T) {
+	for _, tt := range []struct {
+		line string
+		want time.Duration
+		err  string
+	}{
+		{"list user", 30 * time.Second, ""},
+		{"create user", 30 * time.Second, ""},
+		{"schema show", 30 * time.Second, ""},
+		{"check", 0, ""},
+		{"schema check", 0, ""},
+		{"hint x", 0, ""},
+		{"key split x", 0, ""},
+		{"check --timeout 5s", 5 * time.Second, ""},
+		{"list user --timeout 2m", 2 * time.Minute, ""},
+		{"list user --timeout 0", 0, ""},
+		{"list user --timeout=-1ms", 0, "--timeout -1ms: want a time such as 30s, or 0 for none"},
+	} {
+		inv, err := parse(strings.Fields(tt.line))
+		if err != nil {
+			t.Errorf("%s: %v", tt.line, err)
+			continue
+		}
+		got, err := (&session{globals: inv.globals}).limit(inv.command)
+		if got != tt.want || err == nil && tt.err != "" || err != nil && err.Error() != tt.err {
+			t.Errorf("the limit of %s is %v, %v; want %v, %s", tt.line, got, err, tt.want, tt.err)
+		}
+	}
+}
+
+// Pages are read some hundred entries at a time, and none is lost between them. One may come twice,
+// since the server's table still grows when the listing begins.
+func TestPages(t *testing.T) {
+	server := redistest.Shared(t)
+	t.Setenv("USERDB_STORE", server.URL())
+	const all, first = 3*pageSize + 10, 2*pageSize + 7
+	c := server.Client()
+	if _, err := c.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		for i := range all {
+			uid := fmt.Sprintf("u%d", i)
+			p.HSet(context.Background(), "user/uid:"+uid, "~isa", "user", "~prk", "user/uid:"+uid, "uid", uid)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	take := func(got result) int {
+		t.Helper()
+		lines := strings.Split(strings.TrimSpace(got.out), "\n")
+		for _, line := range lines {
+			var e struct{ UID string }
+			if err := json.Unmarshal([]byte(line), &e); err != nil || got.code != 0 {
+				t.Fatalf("exit %d, %s; %s: %v", got.code, got.err, line, err)
+			}
+			seen[e.UID] = true
+		}
+		return len(lines)
+	}
+	got := here(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(first))
+	if n := take(got); n != first {
+		t.Errorf("%d entries, want %d", n, first)
+	}
+	var more struct{ After string }
+	if err := json.Unmarshal([]byte(got.err), &more); err != nil || more.After == "" {
+		t.Fatalf("%q: %v", got.err, err)
+	}
+	take(here(nil, "", "list", "user", "--json", "--after", more.After))
+	if len(seen) != all {
+		t.Errorf("%d different entries, want %d", len(seen), all)
+	}
+	got = here(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(2*all))
+	if n := take(got); n < all || got.err != "" {
+		t.Errorf("with a limit beyond the end: %d entries, %q", n, got.err)
+	}
+}

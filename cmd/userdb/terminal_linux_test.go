@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A keyboard is the other side of a pseudo-terminal.
+type keyboard struct {
+	t    *testing.T
+	own  *os.File
+	tty  *os.File
+	seen strings.Builder
+}
+
+func newKeyboard(t *testing.T) *keyboard {
+	t.Helper()
+	own, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { own.Close() })
+	if err := unix.IoctlSetPointerInt(int(own.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(own.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return &keyboard{t: t, own: own, tty: tty}
+}
+
+// echoes says whether the terminal shows what is typed.
+func (k *keyboard) echoes() bool {
+	state, err := unix.IoctlGetTermios(int(k.tty.Fd()), unix.TCGETS)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO != 0
+}
+
+// answer waits for a prompt, and for the echo to be off, and types.
+func (k *keyboard) answer(prompt, text string) {
+	k.t.Helper()
+	var b [1]byte
+	for !strings.HasSuffix(k.seen.String(), prompt) {
+		if _, err := k.own.Read(b[:]); err != nil {
+			k.t.Fatalf("waiting for %q: %v; seen %q", prompt, err, k.seen.String())
+		}
+		k.seen.WriteByte(b[0])
+	}
+	for k.echoes() {
+		time.Sleep(time.Millisecond)
+	}
+	k.own.WriteString(text)
+}
+
+// at starts the program at a terminal, lets somebody type, and waits for the end.
+func at(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyboard) {
+	t.Helper()
+	k := newKeyboard(t)
+	cmd, errs := start(t, store, strings.Fields(line)...)
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout = k.tty, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	typing(k)
+	err := cmd.Wait()
+	return result{code(err), out.String(), errs.String()}, k
+}
+
+func TestTerminal(t *testing.T) {
+	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+	got, k := at(t, store, "create user uid=a1 name=Alice --json", func(k *keyboard) {
+		k.answer("New password: ", good+"\n")
+		k.answer("The same again: ", good+"\n")
+	})
+	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) || got.err != "" {
+		t.Errorf("create: %+v", got)
+	}
+	if seen := k.seen.String(); seen != "New password: \r\nThe same again: " {
+		t.Errorf("create shows %q", seen)
+	}
+	got, _ = at(t, store, "login Alice --json", func(k *keyboard) { k.answer("Password: ", good+"\n") })
+	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) {
+		t.Errorf("login: %+v", got)
+	}
+	got, k = at(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half a pass\x1a\x03") })
+	if got != (result{130, "", "userdb: interrupted\n"}) || !k.echoes() {
+		t.Errorf("Ctrl-Z and Ctrl-C at the prompt: %+v, echo %v", got, k.echoes())
+	}
+	got, _ = at(t, store, "passwd nobody", func(*keyboard) {})
+	if got != (result{3, "", "userdb: nobody: not found\n"}) {
+		t.Errorf("passwd of nobody: %+v", got)
+	}
+}
