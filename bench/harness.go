@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A variant is one way to do what a row measures.
+type variant struct {
+	name string
+	op   func(ctx context.Context, worker, i int) error
+}
+
+// A round is what one variant did in one short stretch of time.
+type round struct {
+	ops       int
+	seconds   float64
+	latencies []time.Duration
+	mallocs   float64 // per operation
+	serverCPU float64 // microseconds per operation
+}
+
+func (r round) rate() float64 { return float64(r.ops) / r.seconds }
+
+// A result sums the rounds of one variant up.
+type result struct {
+	Name      string  `json:"name"`
+	Rate      float64 `json:"per_second"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	Allocs    float64 `json:"allocs"`
+	ServerCPU float64 `json:"redis_cpu_us"`
+	rounds    []round
+}
+
+// interleave runs the variants in turn, in short rounds, so that what else the machine does falls on
+// all of them alike. The order changes with every round.
+func interleave(ctx context.Context, s *server, workers, rounds int, per time.Duration, vs ...variant) ([]result, error) {
+	results := make([]result, len(vs))
+	for n := range rounds + 1 {
+		for j := range vs {
+			i := (j + n) % len(vs)
+			r, err := runRound(ctx, s, workers, per, vs[i])
+			if err != nil {
+				return nil, err
+			}
+			if n > 0 { // the first one warms up
+				results[i].rounds = append(results[i].rounds, r)
+			}
+		}
+	}
+	for i := range results {
+		results[i].sum(vs[i].name)
+	}
+	return results, nil
+}
+
+func runRound(ctx context.Context, s *server, workers int, per time.Duration, v variant) (round, error) {
+	var before, after runtime.MemStats
+	cpu := s.cpu(ctx)
+	runtime.ReadMemStats(&before)
+	begin := time.Now()
+	latencies := make([][]time.Duration, workers)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(per), v) })
+	}
+	wg.Wait()
+	r := round{seconds: time.Since(begin).Seconds(), latencies: slices.Concat(latencies...)}
+	runtime.ReadMemStats(&after)
+	r.ops = len(r.latencies)
+	r.mallocs = float64(after.Mallocs-before.Mallocs) / float64(max(r.ops, 1))
+	r.serverCPU = (s.cpu(ctx) - cpu) * 1e6 / float64(max(r.ops, 1))
+	for _, err := range errs {
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// counters give every operation of a variant a number of its own, over all rounds.
+var counters sync.Map
+
+func work(ctx context.Context, w int, end time.Time, v variant) ([]time.Duration, error) {
+	type at struct {
+		name   string
+		worker int
+	}
+	from := 0
+	if n, ok := counters.Load(at{v.name, w}); ok {
+		from = n.(int)
+	}
+	var ls []time.Duration
+	for i := from; ; i++ {
+		begin := time.Now()
+		if begin.After(end) {
+			counters.Store(at{v.name, w}, i)
+			return ls, nil
+		}
+		if err := v.op(ctx, w, i); err != nil {
+			return ls, err
+		}
+		ls = append(ls, time.Since(begin))
+	}
+}
+
+func (r *result) sum(name string) {
+	r.Name = name
+	var rates, allocs, cpu []float64
+	var ls []time.Duration
+	for _, x := range r.rounds {
+		rates, allocs, cpu = append(rates, x.rate()), append(allocs, x.mallocs), append(cpu, x.serverCPU)
+		ls = append(ls, x.latencies...)
+	}
+	r.Rate, r.Allocs, r.ServerCPU = median(rates), median(allocs), median(cpu)
+	slices.Sort(ls)
+	if len(ls) > 0 {
+		r.P50, r.P99 = micros(ls[len(ls)/2]), micros(ls[len(ls)*99/100])
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Sorted(slices.Values(xs))
+	return xs[len(xs)/2]
+}
+
+// ratio is the median of ours over theirs, round by round.
+func ratio(ours, theirs result) float64 {
+	var rs []float64
+	for i := range ours.rounds {
+		rs = append(rs, ours.rounds[i].rate()/theirs.rounds[i].rate())
+	}
+	return median(rs)
+}

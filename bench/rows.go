@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A row is one claim: a ratio and the target that it must reach.
+type row struct {
+	name   string
+	what   string
+	quick  bool // also in the quick run
+	target float64
+	most   bool // the ratio must stay below the target, not above
+	run    func(ctx context.Context, b *bench) (outcome, error)
+}
+
+// An outcome is what a row measured.
+type outcome struct {
+	ratio    float64
+	note     string
+	variants []result
+}
+
+// A bench is one run: the server and how long things may take.
+type bench struct {
+	server *server
+	quick  bool
+	rounds int
+	per    time.Duration
+}
+
+// compare measures two variants; the ratio is that of the first over the second.
+func (b *bench) compare(ctx context.Context, workers int, ours, bare variant) (outcome, error) {
+	rs, err := interleave(ctx, b.server, workers, b.rounds, b.per, ours, bare)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{ratio: ratio(rs[0], rs[1]), variants: rs}, nil
+}
+
+// size is one of two numbers, for the full and for the quick run.
+func (b *bench) size(full, quick int) int {
+	if b.quick {
+		return quick
+	}
+	return full
+}
+
+func rows() []row {
+	var all []row
+	for _, n := range []int{1, 16, 128} {
+		all = append(all, readRows(n)...)
+		all = append(all, createRow(n))
+	}
+	all = append(all, writeRows()...)
+	all = append(all, bulkRows()...)
+	all = append(all, loginRows()...)
+	all = append(all, peerRows()...)
+	all = append(all, clusterRows()...)
+	return append(all, keysRow())
+}
+
+func (r row) ok(o outcome, slack float64) bool {
+	if r.most {
+		return o.ratio <= r.target/slack
+	}
+	return o.ratio >= r.target*slack
+}
+
+func named(what string, n int) string { return fmt.Sprintf("%s-%d", what, n) }
