@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -64,8 +67,40 @@ func (p *Proxy) Dialer() func(ctx context.Context, network, addr string) (net.Co
 		}
 		client, ours := net.Pipe()
 		p.join(ours, server)
-		return client, nil
+		return pipeEnd{client}, nil
 	}
+}
+
+// A pipeEnd fails as a socket does: a client that knows a broken connection by its error repeats what it may.
+type pipeEnd struct{ net.Conn }
+
+func (p pipeEnd) Write(b []byte) (int, error) {
+	n, err := p.Conn.Write(b)
+	return n, broken("write", err)
+}
+
+func (p pipeEnd) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	return n, broken("read", err)
+}
+
+func (p pipeEnd) SetDeadline(t time.Time) error      { return unlessClosed(p.Conn.SetDeadline(t)) }
+func (p pipeEnd) SetReadDeadline(t time.Time) error  { return unlessClosed(p.Conn.SetReadDeadline(t)) }
+func (p pipeEnd) SetWriteDeadline(t time.Time) error { return unlessClosed(p.Conn.SetWriteDeadline(t)) }
+
+// unlessClosed: a socket takes a deadline although its other end is gone.
+func unlessClosed(err error) error {
+	if errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}
+
+func broken(op string, err error) error {
+	if errors.Is(err, io.ErrClosedPipe) {
+		return &net.OpError{Op: op, Net: "pipe", Err: syscall.EPIPE}
+	}
+	return err
 }
 
 // Pass ends all faults and delays.

@@ -160,3 +160,17 @@ func TestProxyDialer(t *testing.T) {
 		t.Error("no error without a server")
 	}
 }
+
+// A client repeats what it may on connections that were cut while they were idle, as on those of sockets.
+func TestProxyDialerBreaks(t *testing.T) {
+	s := Start(t)
+	p := NewProxy(t, s)
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: p.Dialer()})
+	defer c.Close()
+	for i := range 20 {
+		if err := c.Ping(t.Context()).Err(); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		p.CutAll()
+	}
+}
