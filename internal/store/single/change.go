@@ -33,9 +33,9 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, erro
 // applySoon makes a change in one of the short ways, or not at all; unsure as of applyUsual.
 func (e *Engine) applySoon(ctx context.Context, c store.Change, token string) (done, unsure bool, err error) {
 	if plain(&c) {
-		many := e.creates.Add(1) > crowd
-		defer e.creates.Add(-1)
-		if many {
+		crowded := e.joint.underWay.enter()
+		defer e.joint.underWay.leave()
+		if crowded {
 			if done, unsure, err = e.joint.apply(ctx, c, token); err != nil {
 				return false, unsure, ended(err, unsure)
 			}

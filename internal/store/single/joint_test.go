@@ -14,27 +14,27 @@ import (
 
 // A station stands in for a server: its scripts go on when they are let go.
 type station struct {
-	joint
+	*joint
 	mu    sync.Mutex
-	trips []int // how many creates each script had
+	sizes []int // how many creates each script had
 	made  map[string]int
 	leave chan bool
 }
 
 func newStation() *station {
 	s := &station{made: map[string]int{}, leave: make(chan bool)}
-	s.create = func(_ context.Context, gs []*createGroup) {
+	s.joint = newJoint(func(_ context.Context, gs []*createGroup) {
 		<-s.leave
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, g := range gs {
-			s.trips = append(s.trips, len(g.of))
+			s.sizes = append(s.sizes, len(g.of))
 			for _, c := range g.of {
 				c.done = true
 				s.made[c.c.Key.Value()]++
 			}
 		}
-	}
+	})
 	return s
 }
 
@@ -75,16 +75,16 @@ func TestJoint(t *testing.T) {
 		if len(s.made) != callers {
 			t.Errorf("made %d entries", len(s.made))
 		}
-		for _, n := range s.trips {
-			if n > jointMost {
+		for _, n := range s.sizes {
+			if n > createsMost {
 				t.Errorf("a script of %d", n)
 			}
 		}
-		if n := len(s.trips); n > jointRuns+callers/jointMost+1 {
-			t.Errorf("%d scripts: %v", n, s.trips)
+		if n := len(s.sizes); n > trips+callers/createsMost+1 {
+			t.Errorf("%d scripts: %v", n, s.sizes)
 		}
-		if s.runs != 0 || len(s.waiting) != 0 {
-			t.Errorf("%d runs go on, and %d wait", s.runs, len(s.waiting))
+		if s.trips != 0 || len(s.waiting) != 0 {
+			t.Errorf("%d runs go on, and %d wait", s.trips, len(s.waiting))
 		}
 	})
 }
@@ -110,7 +110,7 @@ func TestJointLeaves(t *testing.T) {
 		close(s.leave)
 		synctest.Wait()
 		for i, maybe := range maybes {
-			if under := i < jointRuns; maybe != under || s.made[strconv.Itoa(i)] > 0 != under {
+			if under := i < trips; maybe != under || s.made[strconv.Itoa(i)] > 0 != under {
 				t.Errorf("%d: unknown %v, made %d times", i, maybe, s.made[strconv.Itoa(i)])
 			}
 		}
@@ -124,10 +124,10 @@ func TestJointCollision(t *testing.T) {
 		s := newStation()
 		var mu sync.Mutex
 		made := 0
-		for i := range jointRuns + 2 {
+		for i := range trips + 2 {
 			go func() {
 				uid := "same"
-				if i < jointRuns {
+				if i < trips {
 					uid = strconv.Itoa(i)
 				}
 				done, maybe, err := s.apply(t.Context(), newcomer(t, uid), "token")

@@ -85,8 +85,24 @@ func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (st
 	return store.Believe(l, candidates(l, reply)), nil
 }
 
-// findOne answers one lookup: a plain command for a PRK, else a script.
+// findOne answers one lookup: together with others where many come at the same time, else by itself.
 func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, error) {
+	crowded := e.lookups.enter()
+	defer e.lookups.leave()
+	if crowded && !l.All && !e.flow.lone {
+		found, sure, err := e.findInCrowd(ctx, l)
+		if err != nil {
+			return nil, store.Fail(err)
+		}
+		if sure {
+			return []store.Found{found}, nil
+		}
+	}
+	return e.findAlone(ctx, l)
+}
+
+// findAlone answers one lookup: a plain command for a PRK, else a script.
+func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, error) {
 	var found store.Found
 	var err error
 	switch {

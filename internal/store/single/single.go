@@ -33,8 +33,9 @@ type Options struct {
 type Engine struct {
 	client  redis.UniversalClient
 	flow    *flow
-	joint   joint        // creates of many callers
-	creates atomic.Int32 // how many are under way
+	joint   *joint // creates of many callers
+	lookups counter
+	finds   shared[*sought] // lookups of many callers
 	options Options
 	close   func() error
 	plain   atomic.Bool // the server forbids scripts the keys that they do not declare
@@ -47,11 +48,10 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
 	}
-	e := &Engine{client: client, flow: newFlow(client), options: o, close: sync.OnceValue(o.Close)}
-	e.joint.create = e.create
-	if o.Bulk != nil {
-		e.flow.alone() // a shared pipeline has no caller's context, and so belongs to no bulk
-	}
+	// A shared pipeline has no caller's context, and so belongs to no bulk.
+	e := &Engine{client: client, flow: newFlow(client, o.Bulk != nil), options: o, close: sync.OnceValue(o.Close)}
+	e.joint = newJoint(e.create)
+	e.finds.send, e.finds.most = e.findTogether, tripsMost
 	return e
 }
 

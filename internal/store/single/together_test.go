@@ -1,0 +1,122 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A meddler does something behind each pipeline of a client.
+type meddler struct {
+	trips  int
+	behind func(trip int)
+}
+
+func (*meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if name := cmds[0].Name(); name == "get" || name == "hgetall" { // not how a connection begins
+			m.trips++
+			m.behind(m.trips)
+		}
+		return err
+	}
+}
+
+// TestFindTogether changes entries between the round trips of a lookup that travels with others: its answer
+// is one that was true meanwhile (I2, I4).
+func TestFindTogether(t *testing.T) {
+	srk := func(field string) recordkey.Key {
+		k, err := recordkey.SRK("user", field, "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	name, email := []recordkey.Key{srk("name")}, []recordkey.Key{srk("email")}
+	both := []recordkey.Key{srk("email"), srk("name")}
+	prk, err := recordkey.PRK("user", "uid", "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		what   string
+		lookup store.Lookup
+		behind map[int]string // what happens behind a round trip
+		want   string         // UID
+		alone  bool           // where nothing happens: it must be looked up again by itself
+	}{
+		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
+		{what: "under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
+		{what: "by its PRK", lookup: store.Lookup{PRK: prk}, want: "u"},
+		{what: "not there", lookup: store.Lookup{SRKs: email}},
+		{what: "not there, under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
+		{what: "renamed", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "rename"}},
+		{what: "moved to the other field", lookup: store.Lookup{SRKs: both}, behind: map[int]string{1: "move"}, want: "u"},
+		{what: "moved, and asked under one", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "move"}},
+		{what: "deleted", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "delete"}},
+		{what: "given to another", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "give"}, want: "w"},
+		{what: "changed behind it", lookup: store.Lookup{SRKs: name}, behind: map[int]string{2: "give"}, want: "u"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			srv := redistest.Shared(t)
+			p, client := newPair(t, srv), srv.Client()
+			p.make("u", "v")
+			m := &meddler{behind: func(trip int) { p.meddle(tt.behind[trip]) }}
+			client.AddHook(m)
+			e := New(client, Options{})
+			e.lookups.n.Store(crowd)
+			found, err := e.Find(t.Context(), []store.Lookup{tt.lookup})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := found[0].Record.Key.Value(); got != tt.want || tt.want == "" && !errors.Is(found[0].Err, store.ErrNotFound) {
+				t.Errorf("got %q, %v; want %q", got, found[0].Err, tt.want)
+			}
+			s := &sought{way: plainLookup{Lookup: tt.lookup}}
+			if m.behind = func(int) {}; tt.behind == nil {
+				e.findTogether(t.Context(), []*sought{s})
+				if s.sure == tt.alone {
+					t.Errorf("sure: %v", s.sure)
+				}
+			}
+			if m.trips == 0 {
+				t.Error("it travelled by itself")
+			}
+		})
+	}
+}
+
+// meddle changes the entry u, past the client that is tested.
+func (p pair) meddle(how string) {
+	switch how {
+	case "rename":
+		p.change("u", map[string]string{"uid": "u", "name": "other"})
+	case "move":
+		p.change("u", map[string]string{"uid": "u", "email": "v"})
+	case "delete":
+		p.remove("u")
+	case "give":
+		p.remove("u")
+		p.make("w", "v")
+	}
+}
+
+func (p pair) change(uid string, facets map[string]string) {
+	p.t.Helper()
+	c, _, err := p.users.Update(p.find(uid), facets, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.apply(c)
+}
