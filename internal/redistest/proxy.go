@@ -84,7 +84,7 @@ func (p pipeEnd) Read(b []byte) (int, error) {
 	return n, broken("read", err)
 }
 
-func (p pipeEnd) SetDeadline(t time.Time) error { return unlessClosed(p.Conn.SetDeadline(t)) }
+func (p pipeEnd) SetDeadline(t time.Time) error     { return unlessClosed(p.Conn.SetDeadline(t)) }
 func (p pipeEnd) SetReadDeadline(t time.Time) error { return unlessClosed(p.Conn.SetReadDeadline(t)) }
 
 func (p pipeEnd) SetWriteDeadline(t time.Time) error { return unlessClosed(p.Conn.SetWriteDeadline(t)) }
