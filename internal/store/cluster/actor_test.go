@@ -221,6 +221,8 @@ func argsOf(cmd redis.Cmder) []string {
 		switch a := a.(type) {
 		case string:
 			args[i] = a
+		case *string:
+			args[i] = *a
 		default:
 			args[i] = fmt.Sprint(a)
 		}

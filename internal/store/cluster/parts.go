@@ -23,6 +23,12 @@ func (e *Engine) get(ctx context.Context, key string) (string, error) {
 	return text, harmless(err)
 }
 
+// exists says whether there is a record.
+func (e *Engine) exists(ctx context.Context, key string) (bool, error) {
+	value, err := e.plain(ctx, "exists", key)
+	return value == int64(1), harmless(err)
+}
+
 // there reads a string that may be empty, and says whether there is one.
 func (e *Engine) there(ctx context.Context, key string) (string, bool, error) {
 	value, err := e.plain(ctx, "get", key)

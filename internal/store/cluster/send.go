@@ -181,13 +181,14 @@ func answer(cmd once, err error) (any, error) {
 	return cmd.Val(), err
 }
 
+// evalArgs are the arguments of a script's call: pointers, since each text would be copied to be one.
 func evalArgs(command, what string, s step) []any {
 	all := append(make([]any, 0, 3+len(s.keys)+len(s.args)), command, what, len(s.keys))
-	for _, k := range s.keys {
-		all = append(all, k)
+	for i := range s.keys {
+		all = append(all, &s.keys[i])
 	}
-	for _, a := range s.args {
-		all = append(all, a)
+	for i := range s.args {
+		all = append(all, &s.args[i])
 	}
 	return all
 }

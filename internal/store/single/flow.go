@@ -19,7 +19,7 @@ type flow struct {
 func newFlow(c redis.UniversalClient, lone bool) *flow {
 	f := &flow{client: c, lone: lone}
 	for _, way := range []*shared[redis.Cmder]{&f.repeated, &f.once} {
-		way.send, way.most = f.send, tripsMost
+		way.send, way.most = f.share, tripsMost
 	}
 	return f
 }
@@ -41,11 +41,21 @@ func (f *flow) process(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// send has every command's error stand in the command.
-func (f *flow) send(ctx context.Context, cmds []redis.Cmder) {
+// share sends the commands of many callers.
+func (f *flow) share(ctx context.Context, cmds []redis.Cmder) { _ = f.send(ctx, cmds) }
+
+// send sends commands in one round trip. The error of each stands in it, and the first is returned.
+func (f *flow) send(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
+		return f.client.Process(ctx, cmds[0])
+	}
+	if len(cmds) == 0 {
+		return nil
+	}
 	pipe := f.client.Pipeline()
 	for _, cmd := range cmds {
 		_ = pipe.Process(ctx, cmd)
 	}
-	_, _ = pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx)
+	return err
 }

@@ -39,19 +39,18 @@ type plainLookup struct {
 
 func (e *Engine) findPlain(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	ways := make([]plainLookup, len(lookups))
-	pipe := e.client.Pipeline()
+	var first, second []redis.Cmder
 	for i, l := range lookups {
-		ways[i] = plainLookup{Lookup: l}
-		ways[i].readFirst(ctx, pipe)
+		ways[i].Lookup = l
+		first = ways[i].readFirst(ctx, first)
 	}
-	if err := run(ctx, pipe); err != nil {
+	if err := answered(first, e.flow.send(ctx, first)); err != nil {
 		return nil, err
 	}
-	pipe = e.client.Pipeline()
 	for i := range ways {
-		ways[i].readEntries(ctx, pipe)
+		second = ways[i].readEntries(ctx, second)
 	}
-	if err := run(ctx, pipe); err != nil {
+	if err := answered(second, e.flow.send(ctx, second)); err != nil {
 		return nil, err
 	}
 	found := make([]store.Found, len(ways))
@@ -64,23 +63,30 @@ func (e *Engine) findPlain(ctx context.Context, lookups []store.Lookup) ([]store
 	return found, nil
 }
 
-func (w *plainLookup) readFirst(ctx context.Context, pipe redis.Pipeliner) {
+// readFirst adds the commands of the first round.
+func (w *plainLookup) readFirst(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	if w.PRK.IsValid() {
-		w.entry = pipe.HGetAll(ctx, w.PRK.String())
-		return
+		w.entry = redis.NewMapStringStringCmd(ctx, "hgetall", w.PRK.String())
+		return append(cmds, w.entry)
 	}
-	for _, k := range w.SRKs {
-		w.srvs = append(w.srvs, pipe.Get(ctx, k.String()))
+	w.srvs = make([]*redis.StringCmd, len(w.SRKs))
+	for i, k := range w.SRKs {
+		w.srvs[i] = redis.NewStringCmd(ctx, "get", k.String())
+		cmds = append(cmds, w.srvs[i])
 	}
+	return cmds
 }
 
-func (w *plainLookup) readEntries(ctx context.Context, pipe redis.Pipeliner) {
+// readEntries adds those of the second.
+func (w *plainLookup) readEntries(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	w.entries = make([]*redis.MapStringStringCmd, len(w.srvs))
 	for i, cmd := range w.srvs {
 		if owner := store.Owner(cmd.Val()); owner != "" {
-			w.entries[i] = pipe.HGetAll(ctx, w.SRKs[i].Namespace().String()+owner)
+			w.entries[i] = redis.NewMapStringStringCmd(ctx, "hgetall", w.SRKs[i].Namespace().String()+owner)
+			cmds = append(cmds, w.entries[i])
 		}
 	}
+	return cmds
 }
 
 func (w *plainLookup) found() store.Found {

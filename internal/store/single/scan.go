@@ -117,6 +117,11 @@ func run(ctx context.Context, pipe redis.Pipeliner) error {
 		return nil
 	}
 	cmds, err := pipe.Exec(ctx)
+	return answered(cmds, err)
+}
+
+// answered is the error of commands that were not all answered; what one of them was answered stands there.
+func answered(cmds []redis.Cmder, err error) error {
 	if err != nil && !store.IsAnswer(err) {
 		return store.Fail(err)
 	}

@@ -19,17 +19,15 @@ type sought struct {
 // findTogether answers lookups of many callers, in a round trip for what is found by its PRK, and in two for
 // what is behind SRKs.
 func (e *Engine) findTogether(ctx context.Context, all []*sought) {
-	first, second := e.client.Pipeline(), e.client.Pipeline()
+	var first, second []redis.Cmder
 	for _, s := range all {
-		s.way.readFirst(ctx, first)
+		first = s.way.readFirst(ctx, first)
 	}
-	_, _ = first.Exec(ctx) // errors stand in the commands
+	_ = e.flow.send(ctx, first) // errors stand in the commands
 	for _, s := range all {
-		s.way.readEntries(ctx, second)
+		second = s.way.readEntries(ctx, second)
 	}
-	if second.Len() > 0 {
-		_, _ = second.Exec(ctx)
-	}
+	_ = e.flow.send(ctx, second)
 	for _, s := range all {
 		s.found = s.way.found()
 		s.sure = s.found.Err == nil || s.way.absent()

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A meddler does something behind each pipeline of a client.
+// A meddler does something behind each round trip of reads of a client.
 type meddler struct {
 	trips  int
 	behind func(trip int)
@@ -20,16 +20,27 @@ type meddler struct {
 
 func (*meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		m.look(cmd)
+		return err
+	}
+}
 
 func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		if name := cmds[0].Name(); name == "get" || name == "hgetall" { // not how a connection begins
-			m.trips++
-			m.behind(m.trips)
-		}
+		m.look(cmds[0])
 		return err
+	}
+}
+
+// look counts a round trip, if it is none that begins a connection, and none of a script.
+func (m *meddler) look(first redis.Cmder) {
+	if name := first.Name(); name == "get" || name == "hgetall" {
+		m.trips++
+		m.behind(m.trips)
 	}
 }
 

@@ -1,9 +1,9 @@
 -- claim: step 1. An SRK becomes the own one if it is absent (I1, I2).
 --
 -- KEYS[1]  the SRK      ARGV[1]  own SRV: PRK, a space, the token of this attempt
--- Reply: nil if it is the own one now, else what is there
+-- Reply: 1 if it is the own one now, else what is there
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen and seen ~= ARGV[1] then return seen end
 if not seen then redis.call('SET', KEYS[1], ARGV[1]) end
-return false
+return 1
