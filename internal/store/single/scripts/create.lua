@@ -4,9 +4,10 @@
 -- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs aside
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4..]  field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
-if redis.pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
-if redis.call('EXISTS', KEYS[1], unpack(KEYS, 3)) ~= 0 then return 0 end
-local first = redis.pcall('HSET', KEYS[1], unpack(ARGV, 4))
+local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
+if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
+if call('EXISTS', KEYS[1], unpack(KEYS, 3)) ~= 0 then return 0 end
+local first = pcall('HSET', KEYS[1], unpack(ARGV, 4))
 if type(first) == 'table' then return redis.error_reply(first.err) end
-for i = 3, 2 + ARGV[3] do redis.call('SET', KEYS[i], ARGV[2]) end
+for i = 3, 2 + ARGV[3] do call('SET', KEYS[i], ARGV[2]) end
 return 1

@@ -6,18 +6,19 @@
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many aside
 -- ARGV[5]  expected ~rev  ARGV[6]  token   ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence')
+local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
+local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence')
 local past = head[2]
 if not head[1] or head[1] == '' or not past or head[3] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
-if redis.pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
+if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 local claimed, looked, unset = 2 + ARGV[3], 2 + ARGV[3] + ARGV[4], 7 + ARGV[7]
-if looked > 2 and redis.call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
+if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
-  if redis.pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
+  if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
-local first = redis.pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1))
+local first = pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1))
 if type(first) == 'table' then return redis.error_reply(first.err) end
-if unset > 7 then redis.call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
-for i = 3, claimed do redis.call('SET', KEYS[i], ARGV[2]) end
-if #KEYS > looked then redis.call('UNLINK', unpack(KEYS, looked + 1)) end
+if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
+for i = 3, claimed do call('SET', KEYS[i], ARGV[2]) end
+if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
 return 1
