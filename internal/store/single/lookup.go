@@ -85,8 +85,11 @@ func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (st
 	return store.Believe(l, candidates(l, reply)), nil
 }
 
-// findOne answers one lookup: together with others where many come at the same time, else by itself.
+// findOne answers one lookup. Those behind SRKs go together with others where many come at the same time.
 func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, error) {
+	if l.PRK.IsValid() {
+		return e.findAlone(ctx, l)
+	}
 	crowded := e.lookups.enter()
 	defer e.lookups.leave()
 	if crowded && !l.All && !e.flow.lone {

@@ -16,8 +16,7 @@ type sought struct {
 	sure  bool // the answer is one that the script could have given
 }
 
-// findTogether answers lookups of many callers, in a round trip for what is found by its PRK, and in two for
-// what is behind SRKs.
+// findTogether answers lookups of many callers in two round trips.
 func (e *Engine) findTogether(ctx context.Context, all []*sought) {
 	var first, second []redis.Cmder
 	for _, s := range all {
@@ -37,9 +36,6 @@ func (e *Engine) findTogether(ctx context.Context, all []*sought) {
 // absent says whether there is certainly no entry: at one moment there was nothing at the one key that
 // could name it. Two keys are read at two moments, between which a value may move.
 func (w *plainLookup) absent() bool {
-	if w.entry != nil {
-		return w.entry.Err() == nil && len(w.entry.Val()) == 0
-	}
 	return len(w.srvs) == 1 && w.srvs[0].Err() == redis.Nil
 }
 

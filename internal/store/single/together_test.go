@@ -56,10 +56,6 @@ func TestFindTogether(t *testing.T) {
 	}
 	name, email := []recordkey.Key{srk("name")}, []recordkey.Key{srk("email")}
 	both := []recordkey.Key{srk("email"), srk("name")}
-	prk, err := recordkey.PRK("user", "uid", "u")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		what   string
 		lookup store.Lookup
@@ -69,7 +65,6 @@ func TestFindTogether(t *testing.T) {
 	}{
 		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
 		{what: "under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
-		{what: "by its PRK", lookup: store.Lookup{PRK: prk}, want: "u"},
 		{what: "not there", lookup: store.Lookup{SRKs: email}},
 		{what: "not there, under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
 		{what: "renamed", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "rename"}},
