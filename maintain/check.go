@@ -38,7 +38,7 @@ type CheckOptions struct {
 }
 
 // Check yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5
-// hold. An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database
+// hold. (That Redis does not keep entries compact, a warning, is said last, once for each field.) An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database
 // lays records out in another way, or a hint that means nothing (hints.ErrHint).
 //
 // Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
@@ -74,20 +74,32 @@ type checker struct {
 	coded map[string][]string
 	emit  func([]Problem, error) error
 	fix   *repair // nil: report only
+	loose *tally
 }
 
 func (c *checker) check(ctx context.Context, o CheckOptions) error {
 	if err := c.inForce(ctx); err != nil {
 		return err
 	}
-	if o.Repair {
-		return c.repair(ctx, o)
+	limits, err := c.Engine.Compact(ctx)
+	if err != nil {
+		return err
 	}
-	return c.look(ctx, o)
+	c.loose = newTally(limits)
+	if o.Repair {
+		err = c.repair(ctx, o)
+	} else {
+		err = c.look(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	return c.emit(c.loose.problems(), nil)
 }
 
 // look goes once over what shall be looked at.
 func (c *checker) look(ctx context.Context, o CheckOptions) error {
+	c.loose = newTally(c.loose.limits) // of the last round alone
 	if !c.whole {
 		return c.one(ctx, o)
 	}
@@ -144,13 +156,19 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 	if err := chunks(ctx, c, s.unparsable, c.lookAtUnparsable, c.mendUnparsable); err != nil {
 		return err
 	}
+	if err := chunks(ctx, c, s.strangers, c.lookAtStrangers, nil); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(s.entries, lookBatch) {
+		if err := c.settleEntries(ctx, some); err != nil {
+			return err
+		}
+	}
 	for _, look := range []struct {
 		at   []recordkey.Key
 		look func(context.Context, []recordkey.Key) (findings, error)
 		mend func(context.Context, recordkey.Key, findings) error
 	}{
-		{s.strangers, c.lookAtStrangers, nil},
-		{s.entries, c.lookAtEntries, c.mendEntry},
 		{s.srks, c.lookAtSRKs, c.mendSRK},
 		{s.tertiary, c.lookAtTertiary, c.mendTertiary},
 		{s.indexes, c.lookAtIndexes, c.mendIndex},

@@ -3,6 +3,7 @@ package maintain
 // Codes of problems, sorted. doc.go says what they mean; scripts rely on them.
 const (
 	codeEntryMissing       = "entry_missing"
+	codeEntryNotCompact    = "entry_not_compact"
 	codeFacetUndecodable   = "facet_undecodable"
 	codeFieldMissing       = "field_missing"
 	codeIndexKind          = "index_kind"
@@ -41,6 +42,7 @@ var facts = map[string]struct {
 	warning   bool
 }{
 	codeEntryMissing:       {0, false},
+	codeEntryNotCompact:    {0, true},
 	codeFacetUndecodable:   {0, false},
 	codeFieldMissing:       {0, true},
 	codeIndexKind:          {5, false},

@@ -10,6 +10,7 @@
 //
 //	code                 no.  what is wrong
 //	entry_missing        0    what CheckOptions.Only points at is no live entry
+//	entry_not_compact    0 w  entries of a type are over a limit of the server's compact form of hashes: one problem a field
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
 //	index_kind           5    an index that is not a Redis set

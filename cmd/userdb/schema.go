@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
@@ -63,7 +64,8 @@ type schemaCheckCmd struct{}
 func (*schemaCheckCmd) Help() string {
 	return `Shows each pair of secondary fields: orthogonal, where it is proved that no value can belong to
 both; overlap, with a shortest value that can; or not decided. Overlap is no error: one value is
-still never two entries.
+still never two entries. A line follows for what keeps all entries out of Redis' compact form of
+hashes, if the schema alone tells that: too many fields, names or a type name that are too long.
 
 Examples:
   userdb schema check
@@ -117,5 +119,13 @@ func (*schemaCheckCmd) Run(ctx context.Context, s *session) error {
 			}
 		}
 	}
-	return columns.Flush()
+	if err := columns.Flush(); err != nil {
+		return err
+	}
+	for _, p := range maintain.NotCompact(sc) {
+		if err := s.out.say(lineOfProblem(p), oneLine(p.String())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
