@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -34,7 +36,7 @@ func BenchmarkApplyAll(b *testing.B) {
 	if _, err := c.Apply(b.Context(), typ, creation(b, typ, -1)); err != nil {
 		b.Fatal(err)
 	}
-	n := 0
+	n, cpu := 0, serverCPU(b, client)
 	for b.Loop() {
 		cs := make([]store.Change, batch)
 		for i := range cs {
@@ -49,6 +51,23 @@ func BenchmarkApplyAll(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(batch*b.N)/b.Elapsed().Seconds(), "entries/s")
+	b.ReportMetric((serverCPU(b, client)-cpu)/float64(batch*b.N), "redis-µs/entry")
+}
+
+// serverCPU is how much processor time the server has used, in microseconds.
+func serverCPU(b *testing.B, c *redis.Client) (sum float64) {
+	text, err := c.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			seconds, _ := strconv.ParseFloat(value, 64)
+			sum += seconds * 1e6
+		}
+	}
+	return sum
 }
 
 func creation(b *testing.B, typ *core.Type, n int) store.Change {
@@ -64,7 +83,7 @@ func creation(b *testing.B, typ *core.Type, n int) store.Change {
 
 func BenchmarkBare(b *testing.B) {
 	client := redistest.Shared(b).Client()
-	n := 0
+	n, cpu := 0, serverCPU(b, client)
 	for b.Loop() {
 		if err := bare(b.Context(), client, n); err != nil {
 			b.Fatal(err)
@@ -72,6 +91,7 @@ func BenchmarkBare(b *testing.B) {
 		n += batch
 	}
 	b.ReportMetric(float64(batch*b.N)/b.Elapsed().Seconds(), "entries/s")
+	b.ReportMetric((serverCPU(b, client)-cpu)/float64(batch*b.N), "redis-µs/entry")
 }
 
 func bare(ctx context.Context, client *redis.Client, first int) error {

@@ -14,14 +14,14 @@
 --          index the places. Members, PRKs and places are lists: a number and the items.
 -- Reply: {"ok"} | {"other"}
 
-local call, pcall, unpack, KEYS, ARGV = redis.call, redis.pcall, unpack, KEYS, ARGV -- a global is looked up each time
+local call, pcall, unpack, min, KEYS, ARGV = redis.call, redis.pcall, unpack, math.min, KEYS, ARGV -- a global is looked up each time
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 local fingerprint = pcall('HGET', KEYS[1], 'fingerprint')
 if fingerprint ~= ARGV[1] then return {'other'} end
 local nshape, nabsent, njoin, nrank = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 for i = 2, nabsent + 1, 2000 do
-  if call('EXISTS', unpack(KEYS, i, math.min(i + 1999, nabsent + 1))) ~= 0 then return {'other'} end
+  if call('EXISTS', unpack(KEYS, i, min(i + 1999, nabsent + 1))) ~= 0 then return {'other'} end
 end
 local join, rank = nabsent + 1, nabsent + 1 + njoin
 for i = 1, njoin do
@@ -31,12 +31,12 @@ for i = 1, nrank do
   if failed(pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
 end
 
-local at, k, srks = 7, 1, {}
+local at, k, srks, nsrk = 7, 1, {}, 0
 -- list sends a command with the next list.
 local function list(command, key)
   local first, last = at + 2, at + 1 + ARGV[at + 1]
   at = last
-  for i = first, last, 2000 do call(command, key, unpack(ARGV, i, math.min(i + 1999, last))) end
+  for i = first, last, 2000 do call(command, key, unpack(ARGV, i, min(i + 1999, last))) end
 end
 
 local relative, wrote = ARGV[3] + 1, false
@@ -53,15 +53,13 @@ for s = 1, nshape do
     for i = 1, nfacet do facets[6 + 2 * i] = ARGV[at + i] end
     at = at + nfacet + 1
     facets[4], facets[6] = prk, ARGV[at]
-    for i = 1, last, 2000 do
-      local reply = pcall('HSET', entry, unpack(facets, i, math.min(i + 1999, last)))
-      -- The first write is the one that a refusing server refuses.
-      if not wrote and failed(reply) then return redis.error_reply(reply.err) end
-      wrote = true
-    end
+    local reply = pcall('HSET', entry, unpack(facets, 1, min(2000, last)))
+    -- The first write is the one that a refusing server refuses.
+    if not wrote and failed(reply) then return redis.error_reply(reply.err) end
+    wrote = true
+    for i = 2001, last, 2000 do call('HSET', entry, unpack(facets, i, min(i + 1999, last))) end
     for i = k + 2, k + 1 + nclaim do
-      srks[#srks + 1] = KEYS[i]
-      srks[#srks + 1] = prk
+      srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
     end
     k = k + 1 + nclaim + naside
     for i = 1, nfill do
@@ -71,7 +69,7 @@ for s = 1, nshape do
     end
   end
 end
-for i = 1, #srks, 2000 do call('MSET', unpack(srks, i, math.min(i + 1999, #srks))) end
+for i = 1, nsrk, 2000 do call('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
 for i = 1, njoin do list('SADD', KEYS[join + i]) end
 for i = 1, nrank do list('ZADD', KEYS[rank + i]) end
 return {'ok'}
