@@ -26,6 +26,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	fault fault
 	delay time.Duration
+	mute  bool
 	cuts  int
 	conns map[*link]bool // nil: the test is over
 }
@@ -105,7 +106,7 @@ func broken(op string, err error) error {
 }
 
 // Pass ends all faults and delays.
-func (p *Proxy) Pass() { p.set(fault{}); p.Delay(0) }
+func (p *Proxy) Pass() { p.set(fault{}); p.Delay(0); p.LosePushes(false) }
 
 // CutRequests ends the connection instead of passing on the next n requests
 // that hold the text; n below 0 means all of them, an empty text any request.
@@ -125,6 +126,13 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
+}
+
+// LosePushes swallows what servers send unasked, as of keys that changed, and nothing else.
+func (p *Proxy) LosePushes(lose bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = lose
 }
 
 // CutAll ends all connections there are.
@@ -216,11 +224,20 @@ func (l *link) run(pass func(value []byte) bool, from, to net.Conn) {
 		if err != nil || !pass(value) {
 			return
 		}
+		if l.proxy.swallows(value) {
+			continue
+		}
 		l.proxy.wait()
 		if _, err := to.Write(value); err != nil {
 			return
 		}
 	}
+}
+
+func (p *Proxy) swallows(value []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mute && isPush(value)
 }
 
 func (p *Proxy) wait() {

@@ -174,3 +174,31 @@ func TestProxyDialerBreaks(t *testing.T) {
 		p.CutAll()
 	}
 }
+
+func TestProxyLosesPushes(t *testing.T) {
+	p, c, direct := through(t)
+	sub := c.Subscribe(t.Context(), "news")
+	defer sub.Close()
+	received := func() any {
+		t.Helper()
+		m, err := sub.Receive(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	received() // that it is subscribed
+	p.LosePushes(true)
+	direct.Publish(t.Context(), "news", "lost")
+	if err := sub.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m, is := received().(*redis.Pong); !is {
+		t.Errorf("got %v before the answer", m)
+	}
+	p.Pass()
+	direct.Publish(t.Context(), "news", "kept")
+	if m, is := received().(*redis.Message); !is || m.Payload != "kept" {
+		t.Errorf("got %v", m)
+	}
+}
