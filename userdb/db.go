@@ -35,7 +35,8 @@ type DB struct {
 // refused (a client that reads from replicas, a cluster opened as if it were one server) or, where it
 // lies with the server (one that evicts records), a warning to Options.Logger.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
-	engine, err := connect.Open(ctx, url)
+	o = o.withDefaults()
+	engine, err := connect.Open(ctx, url, o.cache())
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 // New takes a client of the caller's, which Close leaves open. For a client whose
 // ContextTimeoutEnabled is off, calls end with their context or a read timeout later.
 func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
-	engine, err := connect.Use(c)
+	o = o.withDefaults()
+	engine, err := connect.Use(c, o.cache())
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,6 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 }
 
 func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
-	o = o.withDefaults()
 	c, err := core.New(engine, o.Schema, o.Namespace, logger(o.Logger))
 	if err != nil {
 		return nil, err
@@ -149,9 +150,10 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db: db, t: t}, nil
 }
 
-// Find returns the entry that a type-free hint points at: one that names its type itself.
+// Find returns the entry that a type-free hint points at: one that names its type itself. With
+// Options.Cache it may be a copy.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	t, r, err := db.core.Find(ctx, h, "")
+	t, r, err := db.core.FindCached(ctx, h, "")
 	if err != nil {
 		return Entry{}, err
 	}

@@ -43,6 +43,8 @@ var (
 	// ErrOutcomeUnknown: a change was sent and no answer came; it may have been made or not, wholly
 	// in both cases (I7). Read the entry to find out.
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
+	// ErrCache: Options.Cache is set, and of this store nothing can be copied; the text says why.
+	ErrCache = store.ErrCache
 )
 
 // ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says. What

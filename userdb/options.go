@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -27,6 +28,24 @@ type Options struct {
 	// not waited for. 0: do not wait, and a failover may lose changes that were acknowledged.
 	Replicas       int
 	ReplicaTimeout time.Duration // 0: one second; more than the client's read timeout is not waited for
+
+	// Cache is about how many hot entries are copied into this process; 0: none. Find answers from a copy, without
+	// a round trip, if the entry is sought by its UID or key; every other verb (Login, Update and FindAll
+	// among them, and Find by other identifiers) reads past the copies, and what is absent is never copied.
+	//
+	// A copy goes when the server says that the entry has changed: some milliseconds after it was, and at
+	// once when the connection to the server breaks. So Find may show an entry as it was a moment
+	// ago, not yet disabled or deleted, or older than another verb has just shown it. Save of such an entry is
+	// ErrConflict, and then Find is fresh. What this DB wrote itself Find shows from then on. Where the
+	// network loses the server's word, a copy is shown until it is CacheAge old.
+	//
+	// It needs a server that Open got a URL of (redis:, rediss:, unix:), its database 0, RESP3 and CLIENT
+	// TRACKING, which Redis has since version 6; elsewhere Open and New return ErrCache. An embedded store, which
+	// is in the process anyway, takes no notice of it. The copies have connections of their own, a pool of
+	// the same size. They hold every field but the password's hash; of entries over 16 KiB there are none.
+	// Each eviction looks through a sixteenth of the copies, so let there be room for all that are hot.
+	Cache    int
+	CacheAge time.Duration // 0: ten seconds
 }
 
 // RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
@@ -43,12 +62,17 @@ func RandomUID(n int) func() (string, error) {
 	}
 }
 
+func (o Options) cache() store.Cache { return store.Cache{Entries: o.Cache, Age: o.CacheAge} }
+
 func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
 		o.Schema = schema.User()
 	}
 	if o.ReplicaTimeout == 0 {
 		o.ReplicaTimeout = time.Second
+	}
+	if o.CacheAge <= 0 {
+		o.CacheAge = 10 * time.Second
 	}
 	if o.NewUID == nil {
 		o.NewUID = RandomUID(12)

@@ -21,9 +21,10 @@ type Type struct {
 func (t *Type) Name() string { return t.t.Name }
 
 // Find returns the entry that a hint points at: one round trip. ErrNotFound says that there is no
-// live one, hints.ErrHint that the hint means nothing here.
+// live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought by its
+// UID or key may be a copy, and cost none.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	r, err := t.record(ctx, h)
+	_, r, err := t.db.core.FindCached(ctx, h, t.t.Name)
 	if err != nil {
 		return Entry{}, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/store/single"
 )
@@ -27,10 +28,12 @@ func TestUse(t *testing.T) {
 		{"reads from replicas", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadOnly: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
 		{"routes by latency", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, RouteByLatency: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
 		{"routes randomly", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, RouteRandomly: true}), "leave ReadOnly, RouteByLatency and RouteRandomly off"},
+		{"answers from a cache", redis.NewClient(&redis.Options{Addr: addrs[0], ClientSideCacheConfig: &redis.ClientSideCacheConfig{}}), "answers from a cache"},
+		{"answers from a cache of its own", redis.NewClient(&redis.Options{Addr: addrs[0], ClientSideCache: redis.NewLocalCache(redis.CacheConfig{})}), "answers from a cache"},
 		{"a ring", ring, "want *redis.Client or *redis.ClusterClient"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			engine, err := Use(tt.client)
+			engine, err := Use(tt.client, store.Cache{})
 			if tt.want != "" {
 				if !errors.Is(err, ErrClient) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("got %v, want %q", err, tt.want)
@@ -56,7 +59,7 @@ func TestOpenRefusesReplicas(t *testing.T) {
 		"redis+cluster://127.0.0.1:1?route_by_latency=true",
 		"redis+sentinel://127.0.0.1:1?master_name=m&route_randomly=true",
 	} {
-		if _, err := Open(context.Background(), url); err == nil || !strings.Contains(err.Error(), "replicas, which may be behind") {
+		if _, err := Open(context.Background(), url, store.Cache{}); err == nil || !strings.Contains(err.Error(), "replicas, which may be behind") {
 			t.Errorf("%s: got %v, want a refusal", url, err)
 		}
 	}

@@ -23,8 +23,8 @@ var ErrURL = errors.New("bad store URL")
 // ErrClient is a client that the promise cannot be kept with.
 var ErrClient = errors.New("unsuitable Redis client")
 
-// Open returns the engine for a URL; closing it closes the connections.
-func Open(ctx context.Context, text string) (store.Engine, error) {
+// Open returns the engine for a URL, with a cache where one helps; closing it closes the connections.
+func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
 		return nil, fmt.Errorf("%w: it has no scheme, as redis: and file: are", ErrURL)
@@ -39,19 +39,25 @@ func Open(ctx context.Context, text string) (store.Engine, error) {
 		}
 		return openEmbedded(ctx, path)
 	case "redis", "rediss", "unix":
-		return openServer(text)
+		return openServer(text, cache)
 	case "redis+sentinel", "rediss+sentinel":
-		return openSentinel(strings.Replace(text, "+sentinel", "", 1))
+		return openSentinel(strings.Replace(text, "+sentinel", "", 1), cache)
 	case "redis+cluster", "rediss+cluster":
-		return openCluster(strings.Replace(text, "+cluster", "", 1))
+		return openCluster(strings.Replace(text, "+cluster", "", 1), cache)
 	}
 	return nil, fmt.Errorf("%w: unknown scheme %q; want redis, rediss, unix, redis+cluster, redis+sentinel, file or memory", ErrURL, scheme)
 }
 
 // Use returns an engine over a client of the caller's, which closing the engine leaves open.
-func Use(c redis.UniversalClient) (store.Engine, error) {
+func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
+	if cache.Entries > 0 {
+		return nil, fmt.Errorf("%w: the client is the caller's, and a cache has one of its own; open the store by its URL", store.ErrCache)
+	}
 	switch c := c.(type) {
 	case *redis.Client:
+		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
+			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache", ErrClient)
+		}
 		return single.New(c, single.Options{}), nil
 	case *redis.ClusterClient:
 		if err := writesWhereItReads(c.Options()); err != nil {
@@ -95,7 +101,7 @@ func undone(err error) bool {
 // doubtful knows the embedded store's word that a change is made, but not known to be saved.
 func doubtful(err error) bool { return errors.Is(err, embedded.ErrWaiting) }
 
-func openServer(text string) (store.Engine, error) {
+func openServer(text string, cache store.Cache) (store.Engine, error) {
 	o, err := redis.ParseURL(text)
 	if err != nil {
 		return nil, hidden(err)
@@ -103,10 +109,34 @@ func openServer(text string) (store.Engine, error) {
 	o.ContextTimeoutEnabled = true
 	o.DialerRetries = 1 // whoever asks tries again itself
 	c := redis.NewClient(o)
-	return single.New(c, single.Options{Close: c.Close}), nil
+	e := single.New(c, single.Options{Close: c.Close})
+	if cache.Entries <= 0 {
+		return e, nil
+	}
+	return withCache(e, *o, cache)
 }
 
-func openSentinel(text string) (store.Engine, error) {
+// withCache closes the engine where it gets no cache.
+func withCache(e *single.Engine, o redis.Options, cache store.Cache) (store.Engine, error) {
+	cached, err := single.NewCached(e, o, cache)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return cached, nil
+}
+
+// noCache refuses a cache where go-redis has none.
+func noCache(cache store.Cache, where string) error {
+	if cache.Entries <= 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: go-redis caches one server that a URL names, not %s", store.ErrCache, where)
+}
+
+func openSentinel(text string, cache store.Cache) (store.Engine, error) {
+	if err := noCache(cache, "one that Sentinels name"); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseFailoverURL(text)
 	if err != nil {
 		return nil, hidden(err)
@@ -126,7 +156,10 @@ func openSentinel(text string) (store.Engine, error) {
 // it meets an answer that says so, and a dead master answers nothing.
 const reload = 2 * time.Second
 
-func openCluster(text string) (store.Engine, error) {
+func openCluster(text string, cache store.Cache) (store.Engine, error) {
+	if err := noCache(cache, "a cluster"); err != nil {
+		return nil, err
+	}
 	o, err := redis.ParseClusterURL(text)
 	if err != nil {
 		return nil, hidden(err)

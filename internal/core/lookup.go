@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -56,6 +57,22 @@ func (c *Core) Find(ctx context.Context, h hints.Hint, typ string) (*Type, store
 	}
 	r, err := c.Read(ctx, s.Lookup)
 	return s.Type, r, err
+}
+
+// FindCached is Find for a reader whom an entry as it was a moment ago does no harm.
+func (c *Core) FindCached(ctx context.Context, h hints.Hint, typ string) (*Type, store.Record, error) {
+	s, err := c.Resolve(h, typ)
+	if err != nil {
+		return nil, store.Record{}, err
+	}
+	cacher, ok := c.Engine.(store.Cacher)
+	if !ok || !s.Lookup.PRK.IsValid() {
+		r, err := c.Read(ctx, s.Lookup)
+		return s.Type, r, err
+	}
+	c.Spare()
+	found, err := cacher.FindCached(ctx, s.Lookup.PRK)
+	return s.Type, found.Record, cmp.Or(err, found.Err)
 }
 
 // Read answers one lookup.

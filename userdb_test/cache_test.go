@@ -1,0 +1,438 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestCacheCostsNothing counts what the server has to do for hot entries: nothing.
+func TestCacheCostsNothing(t *testing.T) {
+	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	e := add(t, h.users, "u", "name", "Ann")
+	h.warm("u")
+	for what, find := range map[string]func() (userdb.Entry, error){
+		"UID":       func() (userdb.Entry, error) { return h.users.Find(t.Context(), uid("u")) },
+		"key":       func() (userdb.Entry, error) { return h.users.Find(t.Context(), hints.Key(e.Key())) },
+		"type-free": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
+	} {
+		n := h.asked(func() {
+			for _, err := range together(100, func(int) error {
+				got, err := find()
+				if err == nil && got.String() != e.String() {
+					err = fmt.Errorf("found %v, want %v", got, e)
+				}
+				return err
+			}) {
+				must(t, err)
+			}
+		})
+		if n != 0 {
+			t.Errorf("%s: %d commands", what, n)
+		}
+	}
+	for what, c := range map[string]struct {
+		do   func()
+		want int
+	}{
+		"absent, twice": {func() { h.find("nobody"); h.find("nobody") }, 2},
+		"past the copy": {func() { h.fresh("u") }, 1},
+	} {
+		if n := h.asked(c.do); n != c.want {
+			t.Errorf("%s: %d commands, want %d", what, n, c.want)
+		}
+	}
+}
+
+// TestCacheFollowsOthers changes entries behind the back of the cache: it shows that soon.
+func TestCacheFollowsOthers(t *testing.T) {
+	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	for what, change := range map[string]func() error{
+		"update":  func() error { return rename(t, h.others, "u", "Ben") },
+		"disable": func() error { return h.others.Disable(t.Context(), uid("u")) },
+		"delete":  func() error { return h.others.Delete(t.Context(), uid("u")) },
+		"another's record": func() error {
+			return h.raw.HSet(t.Context(), "user/uid:u", "job", "cook").Err()
+		},
+		"a record that is gone": func() error {
+			return h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk").Err()
+		},
+		"flush": func() error { return h.raw.FlushAll(t.Context()).Err() },
+	} {
+		must(t, h.raw.FlushAll(t.Context()).Err())
+		add(t, h.users, "u", "name", "Ann")
+		before := h.find("u")
+		must(t, change())
+		soon(t, what, func() bool { return h.find("u") != before })
+		if got, want := h.find("u"), h.fresh("u"); got != want {
+			t.Errorf("%s: %s, and past the cache %s", what, got, want)
+		}
+	}
+}
+
+func rename(t *testing.T, users *userdb.Type, u, name string) error {
+	_, err := users.Update(t.Context(), uid(u), func(e *userdb.Entry) error { e.Put("name", schema.Text(name)); return nil })
+	return err
+}
+
+// ownWrites change the entry u, which a store has a copy of, by that store.
+var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
+	"update": func(t *testing.T, h *hotSite) error { return rename(t, h.users, "u", "Ben") },
+	"save": func(t *testing.T, h *hotSite) error {
+		e, err := h.users.Find(t.Context(), uid("u"))
+		must(t, err)
+		e.Put("name", schema.Text("Ben"))
+		_, err = h.users.Save(t.Context(), e)
+		return err
+	},
+	"a conflict": func(t *testing.T, h *hotSite) error {
+		e, err := h.users.Find(t.Context(), uid("u"))
+		must(t, err)
+		must(t, rename(t, h.others, "u", "Ben"))
+		e.Put("name", schema.Text("Cleo"))
+		_, err = h.users.Save(t.Context(), e)
+		wantErr(t, "saving a copy", err, userdb.ErrConflict)
+		return nil
+	},
+	"delete": func(t *testing.T, h *hotSite) error { return h.users.Delete(t.Context(), uid("u")) },
+	"delete and create": func(t *testing.T, h *hotSite) error {
+		must(t, h.users.Delete(t.Context(), uid("u")))
+		add(t, h.users, "u", "name", "Dan")
+		return nil
+	},
+	"set password": func(t *testing.T, h *hotSite) error {
+		return h.users.SetPassword(t.Context(), uid("u"), otherPassword)
+	},
+	"disable": func(t *testing.T, h *hotSite) error { return h.users.Disable(t.Context(), uid("u")) },
+	"issue": func(t *testing.T, h *hotSite) error {
+		_, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "reset"})
+		return err
+	},
+	"redeem": func(t *testing.T, h *hotSite) error {
+		secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "change:email", Value: "u@example.com"})
+		must(t, err)
+		h.warm("u")
+		_, _, err = h.users.Redeem(t.Context(), "change:email", secret)
+		return err
+	},
+	"import": bringIn,
+	"import over a tombstone": func(t *testing.T, h *hotSite) error {
+		must(t, h.others.Delete(t.Context(), uid("u")))
+		return bringIn(t, h)
+	},
+	"import over nothing": func(t *testing.T, h *hotSite) error {
+		must(t, h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk").Err())
+		return bringIn(t, h)
+	},
+	"remove keys": func(t *testing.T, h *hotSite) error {
+		_, err := h.db.RemoveKeys(t.Context(), "user/uid:u")
+		return err
+	},
+	"repair": func(t *testing.T, h *hotSite) error {
+		must(t, h.raw.HSet(t.Context(), "user/uid:u", "uid", "v").Err())
+		for _, err := range maintain.Check(t.Context(), h.db, maintain.CheckOptions{Repair: true}) {
+			must(t, err)
+		}
+		return nil
+	},
+}
+
+// bringIn imports the entry u with another name.
+func bringIn(t *testing.T, h *hotSite) error {
+	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
+	r, err := maintain.Import(t.Context(), h.db, lines, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate})
+	if r.Refused > 0 {
+		t.Errorf("refused: %+v", r)
+	}
+	return err
+}
+
+// TestCacheShowsOwnWrites: what a store wrote it shows at once, although no word of the server comes.
+func TestCacheShowsOwnWrites(t *testing.T) {
+	for what, write := range ownWrites {
+		t.Run(what, func(t *testing.T) {
+			h := startDeaf(t)
+			_, err := h.users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword})
+			must(t, err)
+			h.warm("u")
+			before := h.find("u")
+			must(t, write(t, h))
+			if got, want := h.find("u"), h.fresh("u"); got != want || got == before {
+				t.Errorf("got %s, past the cache %s, before %s", got, want, before)
+			}
+		})
+	}
+}
+
+// TestCacheShowsOwnNamespaces is the same for the verbs that carry records between namespaces.
+func TestCacheShowsOwnNamespaces(t *testing.T) {
+	h := startDeaf(t)
+	a, b := space(t, "a"), space(t, "b")
+	find := func(ns recordkey.Namespace) string {
+		db, err := h.db.In(ns)
+		must(t, err)
+		e, err := typeOf(t, db, "user").Find(t.Context(), uid("u"))
+		if err != nil {
+			wantErr(t, ns.Path(), err, userdb.ErrNotFound)
+		}
+		return e.Text("name")
+	}
+	for ns, name := range map[recordkey.Namespace]string{a: "Ann", b: "Ben"} {
+		db, err := h.db.In(ns)
+		must(t, err)
+		add(t, typeOf(t, db, "user"), "u", "name", name)
+	}
+	if got := find(a) + find(b); got != "AnnBen" {
+		t.Errorf("found %s", got)
+	}
+	_, err := maintain.DropNamespace(t.Context(), h.othersDB, b)
+	must(t, err)
+	if got := find(b); got != "Ben" {
+		t.Errorf("found %q: there was no old copy", got)
+	}
+	_, err = maintain.CopyNamespace(t.Context(), h.db, a, b)
+	must(t, err)
+	if got := find(b); got != "Ann" {
+		t.Errorf("found %q in the namespace that was copied", got)
+	}
+	_, err = maintain.DropNamespace(t.Context(), h.db, b)
+	must(t, err)
+	if got := find(b); got != "" {
+		t.Errorf("found %q in a namespace that is gone", got)
+	}
+}
+
+// TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. Nobody finds less than
+// he has written himself, also where a reader's answer from before is still under way.
+func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
+	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	add(t, h.users, "u", "name", "Ann")
+	const writers, readers, rounds = 3, 6, 60
+	var writing, reads atomic.Int32
+	writing.Store(writers)
+	for _, err := range together(writers+readers, func(i int) error {
+		if i >= writers {
+			for writing.Load() > 0 {
+				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {
+					return err
+				}
+				if _, err := h.others.Exists(t.Context(), uid("u")); err != nil { // which lets others run
+					return err
+				}
+				reads.Add(1)
+			}
+			return nil
+		}
+		defer writing.Add(-1)
+		return h.countUp("job"+itoa(i), rounds)
+	}) {
+		must(t, err)
+	}
+	t.Logf("%d reads beside %d writes", reads.Load(), writers*rounds)
+}
+
+// countUp counts in a field of its own, and reads it behind every step.
+func (h *hotSite) countUp(field string, rounds int) error {
+	for n := range rounds {
+		if _, err := h.users.Update(h.t.Context(), uid("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(itoa(n))); return nil }); err != nil {
+			return err
+		}
+		for range 3 {
+			e, err := h.users.Find(h.t.Context(), uid("u"))
+			if err != nil {
+				return err
+			}
+			if got := e.Text(field); got != itoa(n) {
+				return fmt.Errorf("%s: found %q, wrote %d", field, got, n)
+			}
+		}
+	}
+	return nil
+}
+
+// TestCacheIsNotBelieved changes an entry of which a store has an old copy that it will not hear about. What
+// decides something reads past it, and the copy is still there behind that.
+func TestCacheIsNotBelieved(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(ctx context.Context, others *userdb.Type) error
+		verb   func(t *testing.T, h *hotSite, secret string) error
+		want   error
+	}{
+		{"login", disable, func(t *testing.T, h *hotSite, _ string) error {
+			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
+			return err
+		}, userdb.ErrLogin},
+		{"change of password", disable, func(t *testing.T, h *hotSite, _ string) error {
+			return h.users.ChangePassword(t.Context(), uid("u"), clearPassword, otherPassword, userdb.Attempt{})
+		}, userdb.ErrLogin},
+		{"token", disable, func(t *testing.T, h *hotSite, secret string) error {
+			_, _, err := h.users.Redeem(t.Context(), "reset", secret)
+			return err
+		}, userdb.ErrNotFound},
+		{"old password", newPassword, func(t *testing.T, h *hotSite, _ string) error {
+			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
+			return err
+		}, userdb.ErrLogin},
+		{"tag", remove, func(t *testing.T, h *hotSite, _ string) error {
+			_, err := h.users.Tags(uid("u")).Add(t.Context(), "cook")
+			return err
+		}, userdb.ErrNotFound},
+		{"exists", remove, func(t *testing.T, h *hotSite, _ string) error {
+			there, err := h.users.Exists(t.Context(), uid("u"))
+			if there || err != nil {
+				return fmt.Errorf("%v, %w", there, err)
+			}
+			return userdb.ErrNotFound
+		}, userdb.ErrNotFound},
+		{"by name", remove, func(t *testing.T, h *hotSite, _ string) error {
+			_, err := h.users.Find(t.Context(), hints.Any("ann"))
+			return err
+		}, userdb.ErrNotFound},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			h := startDeaf(t)
+			_, err := h.users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword})
+			must(t, err)
+			secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "reset"})
+			must(t, err)
+			h.warm("u")
+			_, err = h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
+			must(t, err) // which the copy, without a hash, would not let in
+			h.warm("u")
+			before := h.find("u")
+			must(t, c.change(t.Context(), h.others))
+			wantErr(t, c.what, c.verb(t, h, secret), c.want)
+			if h.find("u") != before {
+				t.Error("there was no old copy")
+			}
+		})
+	}
+}
+
+func disable(ctx context.Context, others *userdb.Type) error { return others.Disable(ctx, uid("u")) }
+func remove(ctx context.Context, others *userdb.Type) error  { return others.Delete(ctx, uid("u")) }
+func newPassword(ctx context.Context, others *userdb.Type) error {
+	return others.SetPassword(ctx, uid("u"), otherPassword)
+}
+
+// TestCacheMakesNoConflict: an update beside an old copy reads the entry as it is, and is made at once.
+func TestCacheMakesNoConflict(t *testing.T) {
+	h := startDeaf(t)
+	add(t, h.users, "u", "name", "Ann")
+	for n := range 5 {
+		h.warm("u")
+		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
+		if e, err := h.users.Find(t.Context(), uid("u")); err != nil || e.Text("name") == "Ann "+itoa(n) {
+			t.Errorf("%d: there was no old copy: %v, %v", n, e, err)
+		}
+		runs := 0
+		e, err := h.users.Update(t.Context(), uid("u"), func(e *userdb.Entry) error {
+			runs++
+			e.Put("job", schema.Text(itoa(n)))
+			return nil
+		})
+		if err != nil || runs != 1 || e.Text("name") != "Ann "+itoa(n) {
+			t.Errorf("%d: %d runs, %v, %v", n, runs, e, err)
+		}
+	}
+}
+
+// TestCacheBreaks cuts the connections on which the server tells of changes. What it could not tell
+// is seen, for the copies go with the connections.
+func TestCacheBreaks(t *testing.T) {
+	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	add(t, h.users, "u", "name", "Ann")
+	for n := range 5 {
+		soon(t, "a copy", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
+		before := h.find("u")
+		h.proxy.CutAll()
+		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
+		soon(t, "what was changed when the connection was cut", func() bool {
+			e, err := h.users.Find(t.Context(), uid("u"))
+			return err == nil && e.String() != before
+		})
+	}
+}
+
+// TestCacheOfNobody: without the server there are no copies.
+func TestCacheOfNobody(t *testing.T) {
+	s := startServer(t)
+	db := s.open(userdb.Options{Cache: 100, CacheAge: time.Hour})
+	users := typeOf(t, db, "user")
+	add(t, users, "u", "name", "Ann")
+	find := func() error { _, err := users.Find(t.Context(), uid("u")); return err }
+	must(t, find())
+	s.server.Kill()
+	soon(t, "unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
+	s.server.Restart() // it has lost all
+	wantErr(t, "behind that", find(), userdb.ErrNotFound)
+}
+
+// TestCacheAge: where the server's word is lost for good, a copy goes when it is old.
+func TestCacheAge(t *testing.T) {
+	h := startHot(t, userdb.Options{CacheAge: 50 * time.Millisecond})
+	h.proxy.LosePushes(true)
+	add(t, h.users, "u", "name", "Ann")
+	before := h.find("u")
+	must(t, rename(t, h.others, "u", "Ben"))
+	soon(t, "the change", func() bool { return h.find("u") != before })
+}
+
+// TestCacheRefused opens stores that cannot be cached: the error says why.
+func TestCacheRefused(t *testing.T) {
+	plain := redistest.Start(t, redistest.Config("user guest on >guest ~* &* +@all -client|tracking"))
+	old := redistest.Start(t, redistest.Config(`rename-command HELLO ""`))
+	for _, c := range []struct {
+		what, url string
+		kind      error
+		words     string
+	}{
+		{"another database", "redis://" + plain.Addr() + "/1", userdb.ErrCache, "database 0"},
+		{"no tracking", "redis://guest:guest@" + plain.Addr() + "/0", userdb.ErrCache, "CLIENT TRACKING"},
+		{"no RESP3", old.URL(), userdb.ErrCache, "RESP3"},
+		{"Sentinels", "redis+sentinel://127.0.0.1:1?master_name=m", userdb.ErrCache, "Sentinels"},
+		{"a cluster", "redis+cluster://127.0.0.1:1", userdb.ErrCache, "cluster"},
+		{"nobody there", "redis://127.0.0.1:1?max_retries=-1", userdb.ErrUnavailable, "refused"},
+	} {
+		db, err := userdb.Open(t.Context(), c.url, userdb.Options{Cache: 100})
+		wantErr(t, c.what, err, c.kind, c.words)
+		if err == nil {
+			must(t, db.Close())
+		}
+	}
+	_, err := userdb.New(t.Context(), plain.Client(), userdb.Options{Cache: 100})
+	wantErr(t, "an own client", err, userdb.ErrCache, "URL")
+	caching := redis.NewClient(&redis.Options{Addr: plain.Addr(), ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
+	defer caching.Close()
+	_, err = userdb.New(t.Context(), caching, userdb.Options{})
+	wantErr(t, "a client that caches", err, connect.ErrClient, "Options.Cache")
+}
+
+// TestCacheEmbedded: the option does nothing to a store that is in the process anyway.
+func TestCacheEmbedded(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Cache: 100})
+	must(t, err)
+	users := typeOf(t, db, "user")
+	add(t, users, "u", "name", "Ann")
+	must(t, rename(t, users, "u", "Ben"))
+	e, err := users.Find(t.Context(), uid("u"))
+	if err != nil || e.Text("name") != "Ben" {
+		t.Errorf("found %v, %v", e, err)
+	}
+	must(t, db.Close())
+}
