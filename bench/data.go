@@ -58,7 +58,11 @@ func load(ctx context.Context, c *redis.Client, from, to int) error {
 
 // users opens the library on the server.
 func (s *server) users(ctx context.Context) (*userdb.DB, *userdb.Type, error) {
-	db, err := userdb.Open(ctx, "unix://"+s.socket+"?pool_size=160", userdb.Options{})
+	return s.open(ctx, userdb.Options{})
+}
+
+func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userdb.Type, error) {
+	db, err := userdb.Open(ctx, "unix://"+s.socket+"?pool_size=160", o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // population is how many users the rows of single operations work on.
@@ -23,23 +24,31 @@ func readTarget(n int, one, many float64) float64 {
 }
 
 func readRows(n int) []row {
-	return []row{
+	rows := []row{
 		{
 			name: named("get", n), what: "entry by PRK, cast, against HGETALL into a map", quick: n != 16, target: readTarget(n, 0.95, 3),
-			run: func(ctx context.Context, b *bench) (outcome, error) { return b.get(ctx, n) },
+			run: func(ctx context.Context, b *bench) (outcome, error) { return b.get(ctx, n, 0) },
 		},
 		{
 			name: named("lookup", n), what: "by a secondary key and by *, against one bare script GET, HGETALL", quick: n != 16, target: readTarget(n, 0.92, 1.5),
 			run: func(ctx context.Context, b *bench) (outcome, error) { return b.lookup(ctx, n) },
 		},
 	}
+	if n != 128 {
+		return rows
+	}
+	return append(rows, row{
+		name: "get-128-cached", what: "the same with Options.Cache, all entries hot", target: 3,
+		run: func(ctx context.Context, b *bench) (outcome, error) { return b.get(ctx, n, 2*population) },
+	})
 }
 
 // pick spreads operations over the population.
 func pick(worker, i int) int { return (worker*7919 + i*31) % population }
 
-func (b *bench) get(ctx context.Context, workers int) (outcome, error) {
-	db, users, err := b.server.users(ctx)
+// get compares reads by PRK, with a cache of so many entries.
+func (b *bench) get(ctx context.Context, workers, cache int) (outcome, error) {
+	db, users, err := b.server.open(ctx, userdb.Options{Cache: cache})
 	if err != nil {
 		return outcome{}, err
 	}
