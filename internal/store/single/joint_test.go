@@ -149,3 +149,24 @@ func TestJointCollision(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedPanic has a trip panic, as a hook of the client may: each of its callers does, and the next trips go on.
+func TestSharedPanic(t *testing.T) {
+	s := shared[int]{most: 2, send: func(_ context.Context, some []int) {
+		if some[0] < 0 {
+			panic("a hook")
+		}
+	}}
+	take := func(n int) (panicked any) {
+		defer func() { panicked = recover() }()
+		if err := s.take(t.Context(), n); err != nil {
+			t.Error(err)
+		}
+		return nil
+	}
+	for _, n := range []int{1, -1, -1, -1, -1, 2} {
+		if got := take(n); (got == "a hook") != (n < 0) {
+			t.Errorf("%d: %v", n, got)
+		}
+	}
+}

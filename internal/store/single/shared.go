@@ -31,8 +31,9 @@ type shared[T any] struct {
 
 // A passenger is what one caller asks for.
 type passenger[T any] struct {
-	of      T
-	arrived chan struct{} // closed behind the trip; what was done may be read then
+	of       T
+	arrived  chan struct{} // closed behind the trip; what was done may be read then
+	panicked any           // what a hook of the client did on the way: it is the caller's, as without others
 }
 
 // errAbandoned: the context ended while the command was under way; the server may run it.
@@ -51,6 +52,9 @@ func (s *shared[T]) take(ctx context.Context, of T) error {
 	s.mu.Unlock()
 	select {
 	case <-p.arrived:
+		if p.panicked != nil {
+			panic(p.panicked)
+		}
 		return nil
 	case <-ctx.Done():
 		if s.leave(p) {
@@ -99,7 +103,9 @@ func (s *shared[T]) board() []*passenger[T] {
 
 func (s *shared[T]) trip(some []*passenger[T]) {
 	defer func() {
+		panicked := recover()
 		for _, p := range some {
+			p.panicked = panicked
 			close(p.arrived)
 		}
 	}()
