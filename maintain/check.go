@@ -38,8 +38,9 @@ type CheckOptions struct {
 }
 
 // Check yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5
-// hold. (That Redis does not keep entries compact, a warning, is said last, once for each field.) An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database
-// lays records out in another way, or a hint that means nothing (hints.ErrHint).
+// hold. That Redis does not keep entries compact, a warning, is said last, once for each field. An error
+// ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays records out
+// in another way, or a hint that means nothing (hints.ErrHint).
 //
 // Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
 // there when it is looked at again, so writers cause no false alarm, but what they change behind its

@@ -104,6 +104,21 @@ type Members struct {
 	Index  []recordkey.Key
 }
 
+// Command is the Redis command that puts the values into the record.
+func (m Members) Command() string {
+	switch m.Kind {
+	case "list":
+		return "RPUSH"
+	case "zset":
+		return "ZADD"
+	case "hash":
+		return "HSET"
+	case "string":
+		return "SET"
+	}
+	return "SADD"
+}
+
 // Replaces says whether the change puts members in place of what is there: always, but in the case of a
 // set that is not dropped in the same change.
 func (c Change) Replaces(m Members) bool {

@@ -31,27 +31,12 @@ func (a *attempt) fill() string {
 	return fill
 }
 
-// putting is the command that puts members into a tertiary record of a kind.
-func putting(kind string) string {
-	switch kind {
-	case "list":
-		return "RPUSH"
-	case "zset":
-		return "ZADD"
-	case "hash":
-		return "HSET"
-	case "string":
-		return "SET"
-	}
-	return "SADD"
-}
-
 func stageKey(set recordkey.Key, token string) string {
 	return set.Namespace().String() + "~/fill/" + token + "/{" + set.String() + "}"
 }
 
 func (a *attempt) layReady(ctx context.Context, m store.Members) error {
-	args := append([]string{tombstoneLife, putting(m.Kind)}, m.Values...)
+	args := append([]string{tombstoneLife, m.Command()}, m.Values...)
 	_, err := a.e.run(ctx, on(readyScript, stageKey(m.Key, a.token), args...))
 	return err
 }

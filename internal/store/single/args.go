@@ -41,21 +41,6 @@ func rankLists(ranks []store.Ranked) (keys []recordkey.Key, members []string) {
 	return keys, members
 }
 
-// putting is the command that puts members into a tertiary record of a kind.
-func putting(kind string) string {
-	switch kind {
-	case "list":
-		return "RPUSH"
-	case "zset":
-		return "ZADD"
-	case "hash":
-		return "HSET"
-	case "string":
-		return "SET"
-	}
-	return "SADD"
-}
-
 func flag(b bool) string {
 	if b {
 		return "1"

@@ -193,7 +193,7 @@ func changeArgs(c store.Change, token string, may bool, known [][]string, owners
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), flag(len(m.Index) > 0), putting(m.Kind), flag(c.Replaces(m)))
+		args = append(appendList(args, m.Values), flag(len(m.Index) > 0), m.Command(), flag(c.Replaces(m)))
 		keys = appendKeys(append(keys, m.Key.String()), m.Index)
 	}
 	for i, d := range c.Drop {

@@ -103,7 +103,7 @@ func (g *createGroup) add(one *creation) {
 	for i := range c.Add {
 		m := &c.Add[i]
 		s.keys.add(m.Key)
-		s.args = appendList(append(s.args, putting(m.Kind)), m.Values)
+		s.args = appendList(append(s.args, m.Command()), m.Values)
 		g.join(c, m.Index)
 	}
 	g.join(c, c.Index)
