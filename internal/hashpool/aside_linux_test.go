@@ -1,101 +1,137 @@
 package hashpool
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// mainThread stands for whatever priority the main thread has, which is left alone.
-const mainThread = -1
+// ways are those in which jobs step aside: the better one where the system permits it, and the other.
+func ways(t *testing.T, test func(t *testing.T)) {
+	if s := standing(t, unix.Getpid()); s != "usual" {
+		t.Skipf("everything here is %s already", s)
+	}
+	t.Run("never to return", func(t *testing.T) {
+		returns := mayReturn
+		mayReturn = func() bool { return false }
+		defer func() { mayReturn = returns }()
+		test(t)
+	})
+	t.Run("until raised", func(t *testing.T) {
+		if !mayReturn() {
+			t.Skip("no right to raise a thread")
+		}
+		test(t)
+	})
+}
 
-// priority is that of the thread that asks, as the system counts: 20 for all who did not ask for
-// another, and less for those who step aside.
-func priority(t *testing.T) int {
-	t.Helper()
-	if syscall.Gettid() == syscall.Getpid() {
-		return mainThread
+// standing is how a thread stands to others.
+func standing(t *testing.T, tid int) string {
+	a, err := unix.SchedGetAttr(tid, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return "gone"
+	case err != nil:
+		t.Error(err)
+		return ""
+	case a.Policy == unix.SCHED_IDLE || a.Nice == lowest:
+		return "aside"
 	}
-	p, err := syscall.Getpriority(syscall.PRIO_PROCESS, syscall.Gettid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return "usual"
 }
 
 // TestJobsStepAside only while somebody is about, and only the jobs.
 func TestJobsStepAside(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	usual := priority(t)
-	if usual == 20-lowered {
-		t.Skip("everything here has the lowest priority already")
-	}
-	p := New(Options{Workers: 1})
-	defer p.Close()
-	job := func() (got int) {
-		if err := p.Do(t.Context(), func() { got = priority(t) }); err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	if got := job(); got != usual {
-		t.Errorf("a job runs with priority %d, want the usual %d", got, usual)
-	}
-	p.Spare()
-	for range 50 {
-		if got := job(); got != 20-lowered {
-			t.Fatalf("a job runs with priority %d beside others, want %d", got, 20-lowered)
-		}
-		if got := priority(t); got != usual {
-			t.Fatalf("its caller runs with priority %d behind it, want %d", got, usual)
-		}
-	}
-}
-
-// TestStarvedJobsCompete: behind one that stepping aside made slow, for a while.
-func TestStarvedJobsCompete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		usual := priority(t)
-		if usual == 20-lowered {
-			t.Skip("everything here has the lowest priority already")
-		}
+	ways(t, func(t *testing.T) {
 		p := New(Options{Workers: 1})
 		defer p.Close()
-		for i, tt := range []struct {
-			wait, takes time.Duration
-			want        int
-		}{
-			{0, starved - 1, 20 - lowered},
-			{0, starved, 20 - lowered},
-			{0, 0, usual},
-			{competing - 2*time.Second, starved, usual}, // slow, but not for that reason
-			{0, 0, 20 - lowered},
-		} {
-			time.Sleep(tt.wait)
-			p.Spare()
-			err := p.Do(t.Context(), func() {
-				if got := priority(t); got != tt.want {
-					t.Errorf("job %d runs with priority %d, want %d", i, got, tt.want)
-				}
-				time.Sleep(tt.takes)
-			})
-			if err != nil {
+		job := func() (got string) {
+			if err := p.Do(t.Context(), func() { got = standing(t, 0) }); err != nil {
 				t.Fatal(err)
+			}
+			return got
+		}
+		if got := job(); got != "usual" {
+			t.Errorf("a job runs %s, with nobody about", got)
+		}
+		p.Spare()
+		for range 50 {
+			if got := job(); got != "aside" {
+				t.Fatalf("a job runs %s beside others", got)
+			}
+			if got := standing(t, 0); got != "usual" {
+				t.Fatalf("its caller runs %s behind it", got)
 			}
 		}
 	})
 }
 
-// threads are those of this process that step aside.
-func threads(t *testing.T) (lower int) {
+// TestStarvedJobsCompete: behind one that stepping aside made slow, for a while.
+func TestStarvedJobsCompete(t *testing.T) {
+	ways(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(Options{Workers: 1})
+			defer p.Close()
+			for i, tt := range []struct {
+				wait, takes time.Duration
+				want        string
+			}{
+				{0, soon - 1, "aside"},
+				{0, soon + 1, "aside"},
+				{0, 0, "usual"},
+				{competing - soon, soon + 1, "usual"}, // slow, but not for that reason
+				{0, 0, "aside"},
+			} {
+				time.Sleep(tt.wait)
+				p.Spare()
+				err := p.Do(t.Context(), func() {
+					if got := standing(t, 0); got != tt.want {
+						t.Errorf("job %d runs %s, want %s", i, got, tt.want)
+					}
+					time.Sleep(tt.takes)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+// TestStarvedJobIsRaised while it runs, where the system permits it.
+func TestStarvedJobIsRaised(t *testing.T) {
+	if !mayReturn() {
+		t.Skip("no right to raise a thread")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Workers: 1})
+		defer p.Close()
+		p.Spare()
+		err := p.Do(t.Context(), func() {
+			time.Sleep(soon - 1)
+			if got := standing(t, 0); got != "aside" {
+				t.Errorf("a job runs %s before it is starved", got)
+			}
+			time.Sleep(2 * time.Nanosecond)
+			if got := standing(t, 0); got != "usual" {
+				t.Errorf("a starved job runs %s", got)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// threads is how many of this process stand aside.
+func threads(t *testing.T) (aside int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -106,20 +142,18 @@ func threads(t *testing.T) (lower int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A thread that ended meanwhile has no priority.
-		if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, tid); err == nil && p == 20-lowered {
-			lower++
+		if standing(t, tid) == "aside" {
+			aside++
 		}
 	}
-	return lower
+	return aside
 }
 
-// TestNoThreadStaysAside: the threads of jobs end with them, those of panics too, and none that Go made
+// TestNoThreadStaysAside: the threads of jobs end with them or are raised, those of panics too, and none that Go made
 // meanwhile took their priority over.
-func TestNoThreadStaysAside(t *testing.T) {
-	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, syscall.Getpid()); err != nil || p == 20-lowered {
-		t.Skipf("the main thread has the lowest priority already: %v", err)
-	}
+func TestNoThreadStaysAside(t *testing.T) { ways(t, noThreadStaysAside) }
+
+func noThreadStaysAside(t *testing.T) {
 	p := New(Options{Workers: 4, Queue: 1000})
 	defer p.Close()
 	p.Spare()

@@ -8,13 +8,16 @@
 // It has a worker for each processor. While something else is about that wants to be
 // quick, as its users tell it by [Pool.Spare], it leaves one processor free, and jobs
 // step aside for everybody else on the others, where the system (Linux) has a way to
-// say so. Where that makes one take seconds, as on a machine that is busy with something
-// else, they compete again for a minute. Go looks at the network when a processor has nothing else to do, or every
-// 10 ms: on a machine whose processors all make hashes, a read from Redis takes those
-// 10 ms several times over. And the system lets a hash finish its slice of some
-// milliseconds before it runs what waits for an answer, Redis too. Where GOMAXPROCS is
-// more than the processors, one is free for Go anyway. Where it is 1, none can be left;
-// a program that is to be quick there sets it to 2.
+// say so: it lets a hash finish its slice of some milliseconds otherwise before it runs what
+// waits for an answer, Redis too. A program that may raise its threads again (CAP_SYS_NICE,
+// or an RLIMIT_NICE of 20) has jobs run behind all others, and others have nice 19. Where that
+// leaves one no time, as on a machine that is busy with something else, they compete again
+// for a minute.
+//
+// Go looks at the network when a processor has nothing else to do, or every 10 ms: on a machine
+// whose processors all make hashes, a read from Redis takes those 10 ms several times over.
+// Where GOMAXPROCS is more than the processors, one is free for Go anyway. Where it is 1, none
+// can be left; a program that is to be quick there sets it to 2.
 //
 // A job runs on the goroutine of its caller, or on one that ends with it. The pool has
 // none of its own, so none can leak, and a panic of a job is the caller's.
@@ -44,9 +47,9 @@ const (
 	perWorker = 64
 	// spared is how long a processor is left free after a call of Spare.
 	spared = time.Second
-	// starved is what a job takes that stepped aside on a machine that is busy with
-	// something else; for a while behind it jobs compete again, or they would wait for ever.
-	starved, competing = 2 * time.Second, time.Minute
+	// competing is how long no job steps aside behind one that was starved so, on a machine that is busy
+	// with something else.
+	competing = time.Minute
 )
 
 // Options are what New needs.
@@ -110,9 +113,9 @@ func (p *Pool) run(job func()) time.Duration {
 		job()
 		return time.Since(p.begin) - begin
 	}
-	aside(job)
+	starved := aside(job)
 	end := time.Since(p.begin)
-	if end-begin >= starved {
+	if starved {
 		p.compete.Store(int64(end + competing))
 	}
 	return end - begin
