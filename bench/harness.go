@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type round struct {
 	latencies []time.Duration
 	mallocs   float64 // per operation
 	serverCPU float64 // microseconds per operation
+	ownCPU    float64 // of this process, microseconds per operation
 }
 
 func (r round) rate() float64 { return float64(r.ops) / r.seconds }
@@ -33,6 +35,7 @@ type result struct {
 	P99       float64 `json:"p99_us"`
 	Allocs    float64 `json:"allocs"`
 	ServerCPU float64 `json:"redis_cpu_us"`
+	OwnCPU    float64 `json:"own_cpu_us"`
 	rounds    []round
 }
 
@@ -67,7 +70,7 @@ func interleave(ctx context.Context, s *server, workers, rounds int, per time.Du
 
 func runRound(ctx context.Context, s *server, workers int, per time.Duration, v variant) (round, error) {
 	var before, after runtime.MemStats
-	cpu := s.cpu(ctx)
+	cpu, own := s.cpu(ctx), ownCPU()
 	runtime.ReadMemStats(&before)
 	begin := time.Now()
 	latencies := make([][]time.Duration, workers)
@@ -78,10 +81,12 @@ func runRound(ctx context.Context, s *server, workers int, per time.Duration, v 
 	}
 	wg.Wait()
 	r := round{seconds: time.Since(begin).Seconds(), latencies: slices.Concat(latencies...)}
+	own = ownCPU() - own
 	runtime.ReadMemStats(&after)
 	r.ops = len(r.latencies)
 	r.mallocs = float64(after.Mallocs-before.Mallocs) / float64(max(r.ops, 1))
 	r.serverCPU = (s.cpu(ctx) - cpu) * 1e6 / float64(max(r.ops, 1))
+	r.ownCPU = own * 1e6 / float64(max(r.ops, 1))
 	for _, err := range errs {
 		if err != nil {
 			return r, err
@@ -118,17 +123,27 @@ func work(ctx context.Context, w int, end time.Time, v variant) ([]time.Duration
 
 func (r *result) sum(name string) {
 	r.Name = name
-	var rates, allocs, cpu []float64
+	var rates, allocs, cpu, own []float64
 	var ls []time.Duration
 	for _, x := range r.rounds {
 		rates, allocs, cpu = append(rates, x.rate()), append(allocs, x.mallocs), append(cpu, x.serverCPU)
+		own = append(own, x.ownCPU)
 		ls = append(ls, x.latencies...)
 	}
-	r.Rate, r.Allocs, r.ServerCPU = median(rates), median(allocs), median(cpu)
+	r.Rate, r.Allocs, r.ServerCPU, r.OwnCPU = median(rates), median(allocs), median(cpu), median(own)
 	slices.Sort(ls)
 	if len(ls) > 0 {
 		r.P50, r.P99 = micros(ls[len(ls)/2]), micros(ls[len(ls)*99/100])
 	}
+}
+
+// ownCPU is how many seconds this process has computed.
+func ownCPU() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }

@@ -92,7 +92,7 @@ func (rep *report) printRow(w io.Writer, r row, o outcome) {
 	}
 	fmt.Fprintf(w, "%-24s %6.2f  %s%.2f  %-6s  %s\n", r.name, o.ratio, sign, r.target, mark, o.note)
 	for _, v := range o.variants {
-		fmt.Fprintf(w, "    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU)
+		fmt.Fprintf(w, "    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
 	}
 }
 
@@ -111,7 +111,7 @@ func (rep *report) write(_ context.Context, out string) error {
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | Redis CPU µs |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | CPU µs of Redis | of the process |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rep.Rows {
 		sign, mark := "≥", "ok"
 		if r.Most {
@@ -127,9 +127,10 @@ func (rep *report) markdown() string {
 			}
 			return strings.Join(parts, " / ")
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s%.2f | %s | %s | %s | %s | %s |\n", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, sign, r.Target, mark,
+		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s%.2f | %s | %s | %s | %s | %s | %s |\n", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, sign, r.Target, mark,
 			pair(func(v result) float64 { return v.P50 }, "%.0f"), pair(func(v result) float64 { return v.P99 }, "%.0f"),
-			pair(func(v result) float64 { return v.Allocs }, "%.0f"), pair(func(v result) float64 { return v.ServerCPU }, "%.1f"))
+			pair(func(v result) float64 { return v.Allocs }, "%.0f"), pair(func(v result) float64 { return v.ServerCPU }, "%.1f"),
+			pair(func(v result) float64 { return v.OwnCPU }, "%.1f"))
 	}
 	return b.String()
 }
