@@ -16,11 +16,11 @@ const (
 
 // groups lays plain creates out for scripts that make many entries. No two of them may need one key.
 func groups(all []*creation) (gs []*createGroup) {
-	g := &createGroup{}
-	for _, c := range all {
+	g := newCreateGroup(len(all))
+	for i, c := range all {
 		if !g.fits(c.c) {
 			gs = append(gs, g)
-			g = &createGroup{}
+			g = newCreateGroup(len(all) - i)
 		}
 		g.add(c)
 	}
@@ -46,10 +46,16 @@ func words(c *store.Change) int {
 
 // A createGroup is what one script creates, all of one type: see creates.lua.
 type createGroup struct {
+	expected     int // how many it will most likely have
 	of           []*creation
 	size         int
 	shapes       []*shape
 	joins, ranks places
+}
+
+func newCreateGroup(n int) *createGroup {
+	n = min(n, createsMost)
+	return &createGroup{expected: n, of: make([]*creation, 0, n)}
 }
 
 // A shape is what entries have in common that lie in a row: their fields, and how many records.
@@ -131,9 +137,9 @@ func (g *createGroup) shape(c *store.Change) *shape {
 	}
 	s := &shape{claims: len(c.Claim), asides: len(c.Aside), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
 	if len(g.shapes) == 0 { // most likely it is the only one
-		n := createsMost * (1 + s.claims + s.asides + s.fills)
+		n := g.expected * (1 + s.claims + s.asides + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
-		s.args = make([]string, 0, createsMost*len(c.Set))
+		s.args = make([]string, 0, g.expected*len(c.Set))
 	}
 	for _, f := range c.Set {
 		if !givenField(f.Field) {
