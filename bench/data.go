@@ -62,7 +62,7 @@ func (s *server) users(ctx context.Context) (*userdb.DB, *userdb.Type, error) {
 }
 
 func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userdb.Type, error) {
-	db, err := userdb.Open(ctx, "unix://"+s.socket+"?pool_size=160", o)
+	db, err := userdb.Open(ctx, s.url()+"?pool_size=160", o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -70,7 +70,7 @@ func writeLines(path string, n int) error {
 
 func (b *bench) importRound(ctx context.Context, path string, n int) (r round, grown float64, err error) {
 	b.server.empty(ctx)
-	db, err := userdb.Open(ctx, "unix://"+b.server.socket, userdb.Options{})
+	db, err := userdb.Open(ctx, b.server.url(), userdb.Options{})
 	if err != nil {
 		return r, 0, err
 	}

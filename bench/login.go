@@ -43,7 +43,7 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 	t := s.Types["user"]
 	t.Password = &schema.Password{Cost: cost}
 	s.Types["user"] = t
-	db, err := userdb.Open(ctx, "unix://"+b.server.socket+"?pool_size=160", userdb.Options{Schema: s})
+	db, err := userdb.Open(ctx, b.server.url()+"?pool_size=160", userdb.Options{Schema: s})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,7 +50,7 @@ func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) error
 		if quick && !r.quick || !only.MatchString(r.name) {
 			continue
 		}
-		o, err := r.run(ctx, b)
+		o, err := b.measure(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}

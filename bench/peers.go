@@ -10,7 +10,6 @@ import (
 	"github.com/redis/rueidis/om"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/userdb"
 )
 
 // omUser is a user as rueidis/om keeps it: without uniqueness.
@@ -41,23 +40,13 @@ func (b *bench) omRepo() (om.Repository[omUser], rueidis.Client, error) {
 	return om.NewHashRepository("om", omUser{}, c), c, nil
 }
 
-// overTCP opens the library as rueidis is opened: on a port.
-func (s *server) overTCP(ctx context.Context) (*userdb.DB, *userdb.Type, error) {
-	db, err := userdb.Open(ctx, "redis://"+s.addr+"?pool_size=160", userdb.Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := db.Type("user")
-	return db, t, err
-}
-
 func (b *bench) omSave(ctx context.Context) (outcome, error) {
 	repo, c, err := b.omRepo()
 	if err != nil {
 		return outcome{}, err
 	}
 	defer c.Close()
-	db, users, err := b.server.overTCP(ctx)
+	db, users, err := b.server.overTCP().users(ctx) // as rueidis
 	if err != nil {
 		return outcome{}, err
 	}
@@ -80,7 +69,7 @@ func (b *bench) omFetch(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	defer c.Close()
-	db, users, err := b.server.overTCP(ctx)
+	db, users, err := b.server.overTCP().users(ctx) // as rueidis
 	if err != nil {
 		return outcome{}, err
 	}

@@ -26,11 +26,11 @@ func readTarget(n int, one, many float64) float64 {
 func readRows(n int) []row {
 	rows := []row{
 		{
-			name: named("get", n), what: "entry by PRK, cast, against HGETALL into a map", quick: n != 16, target: readTarget(n, 0.95, 3),
+			name: named("get", n), what: "entry by PRK, cast, against HGETALL into a map", quick: n != 16, tcp: true, target: readTarget(n, 0.95, 3),
 			run: func(ctx context.Context, b *bench) (outcome, error) { return b.get(ctx, n, 0) },
 		},
 		{
-			name: named("lookup", n), what: "by a secondary key and by *, against one bare script GET, HGETALL", quick: n != 16, target: readTarget(n, 0.92, 1.5),
+			name: named("lookup", n), what: "by a secondary key and by *, against one bare script GET, HGETALL", quick: n != 16, tcp: true, target: readTarget(n, 0.92, 1.5),
 			run: func(ctx context.Context, b *bench) (outcome, error) { return b.lookup(ctx, n) },
 		},
 	}
@@ -38,7 +38,7 @@ func readRows(n int) []row {
 		return rows
 	}
 	return append(rows, row{
-		name: "get-128-cached", what: "the same with Options.Cache, all entries hot", target: 3,
+		name: "get-128-cached", what: "the same with Options.Cache, all entries hot", tcp: true, target: 3,
 		run: func(ctx context.Context, b *bench) (outcome, error) { return b.get(ctx, n, 2*population) },
 	})
 }

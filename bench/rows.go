@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,7 @@ type row struct {
 	quick  bool // also in the quick run
 	target float64
 	most   bool // the ratio must stay below the target, not above
+	tcp    bool // the full run measures it over TCP as well
 	run    func(ctx context.Context, b *bench) (outcome, error)
 }
 
@@ -29,6 +31,19 @@ type bench struct {
 	quick  bool
 	rounds int
 	per    time.Duration
+}
+
+// measure runs a row, which passes or not by what comes out on the unix socket.
+func (b *bench) measure(ctx context.Context, r row) (outcome, error) {
+	o, err := r.run(ctx, b)
+	if err != nil || b.quick || !r.tcp {
+		return o, err
+	}
+	over := *b
+	over.server = b.server.overTCP()
+	t, err := r.run(ctx, &over)
+	o.note = strings.TrimSpace(o.note + fmt.Sprintf(" Over TCP %.2f", t.ratio))
+	return o, err
 }
 
 // compare measures two variants; the ratio is that of the first over the second.

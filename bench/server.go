@@ -19,6 +19,7 @@ type server struct {
 	dir    string
 	socket string
 	addr   string
+	tcp    bool // clients come over TCP
 	admin  *redis.Client
 }
 
@@ -54,9 +55,28 @@ func (s *server) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// client is a bare client of the socket.
+// overTCP is the same server, to which clients come over TCP.
+func (s *server) overTCP() *server {
+	over := *s
+	over.tcp = true
+	return &over
+}
+
+// url is where the library finds the server.
+func (s *server) url() string {
+	if s.tcp {
+		return "redis://" + s.addr
+	}
+	return "unix://" + s.socket
+}
+
+// client is a bare client.
 func (s *server) client(pool int) *redis.Client {
-	return redis.NewClient(&redis.Options{Network: "unix", Addr: s.socket, PoolSize: pool, ContextTimeoutEnabled: true})
+	o := &redis.Options{Network: "unix", Addr: s.socket, PoolSize: pool, ContextTimeoutEnabled: true}
+	if s.tcp {
+		o.Network, o.Addr = "tcp", s.addr
+	}
+	return redis.NewClient(o)
 }
 
 func (s *server) info(ctx context.Context, section, field string) float64 {

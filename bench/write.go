@@ -39,7 +39,7 @@ func serial(variant, worker, i int) int { return (variant*1000+worker)*10_000_00
 
 func createRow(n int) row {
 	return row{
-		name: named("create", n), what: "with uniqueness over 2 fields, against one bare script that checks 3 keys", quick: n != 16, target: 0.92,
+		name: named("create", n), what: "with uniqueness over 2 fields, against one bare script that checks 3 keys", quick: n != 16, tcp: true, target: 0.92,
 		run: func(ctx context.Context, b *bench) (outcome, error) {
 			return b.create(ctx, n, func(c *redis.Client) variant {
 				return variant{"script", func(ctx context.Context, w, i int) error {
@@ -78,7 +78,7 @@ func (b *bench) create(ctx context.Context, workers int, bare func(*redis.Client
 func writeRows() []row {
 	return []row{
 		{
-			name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", quick: true, target: 0.75,
+			name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", quick: true, tcp: true, target: 0.75,
 			run: func(ctx context.Context, b *bench) (outcome, error) {
 				return b.create(ctx, 1, func(c *redis.Client) variant {
 					return variant{"pipeline", func(ctx context.Context, w, i int) error {
@@ -93,7 +93,7 @@ func writeRows() []row {
 				})
 			},
 		},
-		{name: "update-1", what: "one plain and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, target: 0.9, run: func(ctx context.Context, b *bench) (outcome, error) { return b.update(ctx) }},
+		{name: "update-1", what: "one plain and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: func(ctx context.Context, b *bench) (outcome, error) { return b.update(ctx) }},
 	}
 }
 

@@ -21,14 +21,15 @@ const (
 // together runs one function for each of n things at the same time and, when all have ended, returns
 // the error of the first of them that has one.
 func together(n int, f func(i int) error) error {
-	if n == 1 {
-		return f(0)
+	if n == 0 {
+		return nil
 	}
 	errs := make([]error, n)
 	var all sync.WaitGroup
-	for i := range n {
+	for i := range n - 1 {
 		all.Go(func() { errs[i] = f(i) })
 	}
+	errs[n-1] = f(n - 1) // a goroutine less to wake
 	all.Wait()
 	for _, err := range errs {
 		if err != nil {
