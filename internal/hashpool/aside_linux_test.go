@@ -15,9 +15,7 @@ import (
 
 // ways are those in which jobs step aside: the better one where the system permits it, and the other.
 func ways(t *testing.T, test func(t *testing.T)) {
-	if s := standing(t, unix.Getpid()); s != "usual" {
-		t.Skipf("everything here is %s already", s)
-	}
+	notAside(t)
 	t.Run("never to return", func(t *testing.T) {
 		returns := mayReturn
 		mayReturn = func() bool { return false }
@@ -30,6 +28,13 @@ func ways(t *testing.T, test func(t *testing.T)) {
 		}
 		test(t)
 	})
+}
+
+// notAside skips a test where everything runs behind others already.
+func notAside(t *testing.T) {
+	if s := standing(t, unix.Getpid()); s != "usual" {
+		t.Skipf("everything here is %s already", s)
+	}
 }
 
 // standing is how a thread stands to others.
@@ -107,6 +112,7 @@ func TestStarvedJobsCompete(t *testing.T) {
 
 // TestStarvedJobIsRaised while it runs, where the system permits it.
 func TestStarvedJobIsRaised(t *testing.T) {
+	notAside(t)
 	if !mayReturn() {
 		t.Skip("no right to raise a thread")
 	}
