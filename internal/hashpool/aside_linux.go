@@ -2,8 +2,12 @@ package hashpool
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,25 +17,24 @@ import (
 // beside them waited three times as long as without; with 19 mostly no longer.
 const lowest = 19
 
-// Every so often it is looked whether a job has had its least share of a processor, a tenth. One that had not
-// is starved; it is raised where that is possible.
-const soon, least = 500 * time.Millisecond, 10
+// Every so often it is looked how a job fared. One that waited for a processor for most of that time, nine
+// tenths, is starved; it is raised where that is possible.
+const soon, share = 500 * time.Millisecond, 10
 
 // errExited: a job ended its goroutine (runtime.Goexit), which was not its caller's.
 var errExited = errors.New("hashpool: a job ended its goroutine")
 
 // aside runs a job on a thread that the system lets run behind others: who waits for an answer gets a
-// processor at once, and not when the time slice of a hash ends. It says whether others left the job no time.
-func aside(job func()) (starved bool) {
+// processor at once, and not when the time slice of a hash ends. It calls starved as soon as others leave
+// the job no time.
+func aside(job, starved func()) {
 	onThread(func() (usual bool) {
 		step := stepAside
-		if mayReturn() {
+		if !lost.Load() && mayReturn() {
 			step = stepBack
 		}
-		starved, usual = step().run(job)
-		return usual
+		return step().run(job, starved)
 	})
-	return starved
 }
 
 // onThread runs f on a thread of its own, which ends with it unless f says that it is as it was: Go makes no
@@ -62,8 +65,8 @@ func onThread(f func() (usual bool)) {
 }
 
 // mayReturn says whether a thread that runs behind all others may be raised again, which takes CAP_SYS_NICE
-// or an RLIMIT_NICE of 20. One that may not would keep the whole program waiting on a machine that is busy with
-// something else: Go's garbage collector stops every thread for a moment.
+// or an RLIMIT_NICE of 20. One that may not would keep the whole program waiting, for minutes on a machine that is
+// busy with something else: Go's garbage collector stops every thread for a moment.
 var mayReturn = sync.OnceValue(func() (may bool) {
 	onThread(func() bool {
 		may = stepBack().raise()
@@ -72,16 +75,18 @@ var mayReturn = sync.OnceValue(func() (may bool) {
 	return may
 })
 
+// lost: a thread could not be raised, although that was possible once.
+var lost atomic.Bool
+
 // A lower is a thread that runs behind others.
 type lower struct {
-	tid       int
-	begin     time.Time
-	before    time.Duration // what the thread had computed then
-	mu        sync.Mutex
-	usual     *unix.SchedAttr // what it was, if it can be that again; nil: it was raised, or cannot be
-	fine      bool            // it is as it was
-	starved   bool
-	lookAgain *time.Timer
+	tid   int
+	begin time.Time     // of the time that is looked at
+	had   time.Duration // how long it had waited then
+	mu    sync.Mutex
+	usual *unix.SchedAttr // what it was, if it can be that again; nil: it was raised, or cannot be
+	fine  bool            // it is as it was
+	again *time.Timer     // nil: nobody looks any more
 }
 
 // stepAside has the thread that calls run behind most others, for ever. Where that is refused, it runs as
@@ -89,50 +94,53 @@ type lower struct {
 func stepAside() *lower {
 	tid := unix.Gettid()
 	_ = unix.Setpriority(unix.PRIO_PROCESS, tid, lowest)
-	return &lower{tid: tid, begin: time.Now(), before: cpuTime(tid)}
+	return &lower{tid: tid}
 }
 
 // stepBack has the thread that calls run behind all others, also those with the highest nice value, until it is
 // raised: a processor that has nothing else to do counts as idle, so that who wakes up comes to it at once.
 func stepBack() *lower {
-	tid := unix.Gettid()
-	l := &lower{tid: tid, begin: time.Now(), before: cpuTime(tid)}
-	usual, err := unix.SchedGetAttr(tid, 0)
+	l := &lower{tid: unix.Gettid()}
+	usual, err := unix.SchedGetAttr(l.tid, 0)
 	if err != nil {
 		return l
 	}
+	if usual.Policy == unix.SCHED_NORMAL || usual.Policy == unix.SCHED_BATCH {
+		usual.Runtime = 0 // a slice of its own, if it is set
+	}
 	idle := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: usual.Nice}
-	if unix.SchedSetAttr(tid, idle, 0) == nil {
+	if unix.SchedSetAttr(l.tid, idle, 0) == nil {
 		l.usual = usual
 	}
 	return l
 }
 
 // run runs a job on its thread, and raises it in the end, or when others leave it no time.
-func (l *lower) run(job func()) (starved, usual bool) {
+func (l *lower) run(job, starved func()) (usual bool) {
 	l.mu.Lock()
-	l.lookAgain = time.AfterFunc(soon, l.look)
+	l.begin, l.had = time.Now(), waited(l.tid)
+	l.again = time.AfterFunc(soon, func() { l.look(starved) })
 	l.mu.Unlock()
-	defer func() {
-		usual = l.raise()
-		starved = l.starved
-	}()
+	defer func() { usual = l.raise() }()
 	job()
 	return
 }
 
-// look looks whether the job has its share, and goes on looking.
-func (l *lower) look() {
+// look looks how the job fared, and goes on looking while it is well.
+func (l *lower) look(starved func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.lookAgain == nil: // the job is done
-	case cpuTime(l.tid)-l.before >= time.Since(l.begin)/least:
-		l.lookAgain.Reset(soon)
-	default:
-		l.starved = true
-		l.restore()
+	if l.again == nil { // the job is done
+		return
 	}
+	now, had := time.Now(), waited(l.tid)
+	if had-l.had < now.Sub(l.begin)*(share-1)/share {
+		l.begin, l.had = now, had
+		l.again.Reset(soon)
+		return
+	}
+	l.restore()
+	starved()
 }
 
 // raise makes the thread what it was, while it is still there, and says whether it is.
@@ -144,22 +152,27 @@ func (l *lower) raise() bool {
 }
 
 func (l *lower) restore() {
-	if l.lookAgain != nil {
-		l.lookAgain.Stop()
-		l.lookAgain = nil
+	if l.again != nil {
+		l.again.Stop()
+		l.again = nil
 	}
 	if l.usual != nil {
 		l.fine = unix.SchedSetAttr(l.tid, l.usual, 0) == nil
+		lost.Store(lost.Load() || !l.fine)
 		l.usual = nil
 	}
 }
 
-// cpuTime is how long a thread of this process has computed.
-func cpuTime(tid int) time.Duration {
-	const ofThread, scheduled = 4, 2 // as pthread_getcpuclockid puts them together
-	var t unix.Timespec
-	if unix.ClockGettime(int32(^tid<<3|ofThread|scheduled), &t) != nil {
-		return 0
+// waited is how long a thread of this process has waited for a processor, and not for anything else: the lanes
+// of Argon2 run on other threads. Where the system does not tell, all of its time counts as waiting.
+var waited = func(tid int) time.Duration {
+	text, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/schedstat")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 {
+		if ns, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
+			return time.Duration(ns)
+		}
 	}
-	return time.Duration(t.Nano())
+	return time.Since(start)
 }
+
+var start = time.Now()

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,20 +33,25 @@ func ways(t *testing.T, test func(t *testing.T)) {
 
 // notAside skips a test where everything runs behind others already.
 func notAside(t *testing.T) {
-	if s := standing(t, unix.Getpid()); s != "usual" {
-		t.Skipf("everything here is %s already", s)
+	if atFirst != "usual" {
+		t.Skipf("everything here is %s already", atFirst)
+	}
+	if runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("nobody steps aside with Go's only processor")
 	}
 }
 
+// atFirst is how the process stood before any test.
+var atFirst = standing(nil, unix.Getpid())
+
 // standing is how a thread stands to others.
-func standing(t *testing.T, tid int) string {
+func standing(_ *testing.T, tid int) string {
 	a, err := unix.SchedGetAttr(tid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return "gone"
 	case err != nil:
-		t.Error(err)
-		return ""
+		return err.Error()
 	case a.Policy == unix.SCHED_IDLE || a.Nice == lowest:
 		return "aside"
 	}
@@ -78,22 +84,45 @@ func TestJobsStepAside(t *testing.T) {
 	})
 }
 
-// TestStarvedJobsCompete: behind one that stepping aside made slow, for a while.
+// starving has jobs wait for a processor from when it is told so, until it is told that they do not.
+func starving(t *testing.T) (tell func(bool)) {
+	really, begin := waited, time.Now()
+	t.Cleanup(func() { waited = really })
+	var from atomic.Int64 // in nanoseconds behind begin; 0: they do not
+	waited = func(int) time.Duration {
+		if n := from.Load(); n > 0 {
+			return time.Since(begin) - time.Duration(n)
+		}
+		return 0
+	}
+	return func(yes bool) {
+		from.Store(0)
+		if yes {
+			from.Store(max(1, int64(time.Since(begin))))
+		}
+	}
+}
+
+// TestStarvedJobsCompete: behind one that others leave no time, for a while, and from the moment when that is seen.
 func TestStarvedJobsCompete(t *testing.T) {
 	ways(t, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
+			starved := starving(t)
 			p := New(Options{Workers: 1})
 			defer p.Close()
 			for i, tt := range []struct {
+				starved     bool
 				wait, takes time.Duration
 				want        string
 			}{
-				{0, soon - 1, "aside"},
-				{0, soon + 1, "aside"},
-				{0, 0, "usual"},
-				{competing - soon, soon + 1, "usual"}, // slow, but not for that reason
-				{0, 0, "aside"},
+				{false, 0, 10 * soon, "aside"},
+				{true, 0, soon - 1, "aside"},
+				{true, 0, 3*soon + 1, "aside"},
+				{true, 0, 0, "usual"},
+				{true, competing - 2*soon - 2, soon, "usual"}, // slow, but not for that reason
+				{true, 0, 0, "aside"},
 			} {
+				starved(tt.starved)
 				time.Sleep(tt.wait)
 				p.Spare()
 				err := p.Do(t.Context(), func() {
@@ -110,18 +139,21 @@ func TestStarvedJobsCompete(t *testing.T) {
 	})
 }
 
-// TestStarvedJobIsRaised while it runs, where the system permits it.
+// TestStarvedJobIsRaised while it runs, where the system permits it, also behind a time when it was well.
 func TestStarvedJobIsRaised(t *testing.T) {
 	notAside(t)
 	if !mayReturn() {
 		t.Skip("no right to raise a thread")
 	}
 	synctest.Test(t, func(t *testing.T) {
+		starved := starving(t)
 		p := New(Options{Workers: 1})
 		defer p.Close()
 		p.Spare()
 		err := p.Do(t.Context(), func() {
-			time.Sleep(soon - 1)
+			time.Sleep(100*soon + 1)
+			starved(true)
+			time.Sleep(soon - 2)
 			if got := standing(t, 0); got != "aside" {
 				t.Errorf("a job runs %s before it is starved", got)
 			}
@@ -134,6 +166,73 @@ func TestStarvedJobIsRaised(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestWaited: what a thread that computes did not compute, also on a processor that two of them want.
+func TestWaited(t *testing.T) {
+	notAside(t)
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
+		t.Skip(err)
+	}
+	var one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &one); err != nil {
+		t.Skip(err)
+	}
+	for cpu := len(one)*64 - 1; one.Count() > 1; cpu-- {
+		one.Clear(cpu)
+	}
+	contend(t, 1, one)
+	contend(t, 2, one)
+}
+
+// contend has threads compute on one processor, and looks how long each says that it waited.
+func contend(t *testing.T, threads int, one unix.CPUSet) {
+	const long, near = 300 * time.Millisecond, 100 * time.Millisecond
+	begin := time.Now()
+	var all sync.WaitGroup
+	for range threads {
+		all.Go(func() {
+			onThread(func() bool {
+				if err := unix.SchedSetaffinity(0, &one); err != nil {
+					t.Error(err)
+				}
+				from, had, did := time.Now(), waited(unix.Gettid()), computed(t)
+				for time.Since(begin) < long {
+					continue
+				}
+				got, want := waited(unix.Gettid())-had, time.Since(from)-(computed(t)-did)
+				if (got - want).Abs() > near {
+					t.Errorf("one of %d threads waited %v, want about %v", threads, got, want)
+				}
+				return false
+			})
+		})
+	}
+	all.Wait()
+}
+
+// computed is how long the thread that asks has computed.
+func computed(t *testing.T) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		t.Error(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestNobodyStepsAsideWithTheLast of Go's processors, for the whole program would wait with him.
+func TestNobodyStepsAsideWithTheLast(t *testing.T) {
+	notAside(t)
+	p := New(Options{Workers: runtime.GOMAXPROCS(0)})
+	defer p.Close()
+	p.Spare()
+	if err := p.Do(t.Context(), func() {
+		if got := standing(t, 0); got != "usual" {
+			t.Errorf("a job runs %s", got)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // threads is how many of this process stand aside.
@@ -160,7 +259,7 @@ func threads(t *testing.T) (aside int) {
 func TestNoThreadStaysAside(t *testing.T) { ways(t, noThreadStaysAside) }
 
 func noThreadStaysAside(t *testing.T) {
-	p := New(Options{Workers: 4, Queue: 1000})
+	p := New(Options{Workers: max(1, runtime.GOMAXPROCS(0)-1), Queue: 1000})
 	defer p.Close()
 	p.Spare()
 	var wg sync.WaitGroup

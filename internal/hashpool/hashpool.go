@@ -12,7 +12,7 @@
 // waits for an answer, Redis too. A program that may raise its threads again (CAP_SYS_NICE,
 // or an RLIMIT_NICE of 20) has jobs run behind all others, and others have nice 19. Where that
 // leaves one no time, as on a machine that is busy with something else, they compete again
-// for a minute.
+// for a minute. Jobs do not step aside where they may have all of GOMAXPROCS.
 //
 // Go looks at the network when a processor has nothing else to do, or every 10 ms: on a machine
 // whose processors all make hashes, a read from Redis takes those 10 ms several times over.
@@ -109,17 +109,17 @@ func (p *Pool) hurried() bool {
 // run runs a job whose turn has come, and says what it took.
 func (p *Pool) run(job func()) time.Duration {
 	begin := time.Since(p.begin)
-	if !p.hurried() || begin < time.Duration(p.compete.Load()) {
+	if p.hurried() && p.leavesOne() && begin >= time.Duration(p.compete.Load()) {
+		aside(job, func() { p.compete.Store(int64(time.Since(p.begin) + competing)) })
+	} else {
 		job()
-		return time.Since(p.begin) - begin
 	}
-	starved := aside(job)
-	end := time.Since(p.begin)
-	if starved {
-		p.compete.Store(int64(end + competing))
-	}
-	return end - begin
+	return time.Since(p.begin) - begin
 }
+
+// leavesOne says whether jobs leave one of Go's processors to others. One that waits for the system's keeps its
+// own of Go's, and with the last of them it would keep the whole program waiting.
+func (p *Pool) leavesOne() bool { return p.limit() < runtime.GOMAXPROCS(0) }
 
 // limit is how many jobs may run now.
 func (p *Pool) limit() int {

@@ -21,15 +21,14 @@ const (
 // together runs one function for each of n things at the same time and, when all have ended, returns
 // the error of the first of them that has one.
 func together(n int, f func(i int) error) error {
-	if n == 0 {
-		return nil
+	if n == 1 {
+		return f(0)
 	}
 	errs := make([]error, n)
 	var all sync.WaitGroup
-	for i := range n - 1 {
+	for i := range n {
 		all.Go(func() { errs[i] = f(i) })
 	}
-	errs[n-1] = f(n - 1) // a goroutine less to wake
 	all.Wait()
 	for _, err := range errs {
 		if err != nil {
