@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -150,11 +151,15 @@ func TestJointCollision(t *testing.T) {
 	})
 }
 
-// TestSharedPanic has a trip panic, as a hook of the client may: each of its callers does, and the next trips go on.
+// TestSharedPanic has a trip panic or end its goroutine, as a hook of the client may: each of its callers panics,
+// and the next trips go on.
 func TestSharedPanic(t *testing.T) {
 	s := shared[int]{most: 2, send: func(_ context.Context, some []int) {
-		if some[0] < 0 {
+		switch {
+		case some[0] == -1:
 			panic("a hook")
+		case some[0] == -2:
+			runtime.Goexit()
 		}
 	}}
 	take := func(n int) (panicked any) {
@@ -164,9 +169,10 @@ func TestSharedPanic(t *testing.T) {
 		}
 		return nil
 	}
-	for _, n := range []int{1, -1, -1, -1, -1, 2} {
-		if got := take(n); (got == "a hook") != (n < 0) {
-			t.Errorf("%d: %v", n, got)
+	want := map[int]any{-1: "a hook", -2: errExited}
+	for _, n := range []int{1, -1, -1, -1, -1, 2, -2, -2, -2, -2, 3} {
+		if got := take(n); got != want[n] {
+			t.Errorf("%d: %v, want %v", n, got, want[n])
 		}
 	}
 }

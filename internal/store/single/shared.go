@@ -13,7 +13,7 @@ import (
 
 const (
 	// crowd is how many callers are under way when further ones begin to share round trips. Measured, a lone
-	// caller loses half its speed by sharing, sixteen neither lose nor gain, and 128 gain nearly all of it again.
+	// caller loses half its speed by sharing, sixteen neither lose nor gain, and 128 gain two thirds.
 	crowd     = 8
 	trips     = 3                // how many shared round trips are under way at once: the server is never idle
 	tripTime  = 10 * time.Second // how long one may take
@@ -39,6 +39,9 @@ type passenger[T any] struct {
 
 // errAbandoned: the context ended while the command was under way; the server may run it.
 var errAbandoned = errors.New("no answer before the end of the context")
+
+// errExited: a hook of the client ended the goroutine of a trip (runtime.Goexit), which was not its callers'.
+var errExited = errors.New("a hook ended the goroutine that many callers shared")
 
 // take sends something with others and waits until it is answered. An error is one of the context, with
 // errAbandoned where it was under way already: then it must not be looked at any more.
@@ -104,8 +107,13 @@ func (s *shared[T]) board() []*passenger[T] {
 }
 
 func (s *shared[T]) trip(some []*passenger[T]) {
+	ended := false
 	defer func() {
 		panicked := recover()
+		if !ended && panicked == nil { // runtime.Goexit: another goroutine goes on in the place of this one
+			panicked = errExited
+			go s.run()
+		}
 		for _, p := range some {
 			p.panicked = panicked
 			close(p.arrived)
@@ -119,6 +127,7 @@ func (s *shared[T]) trip(some []*passenger[T]) {
 		all[i] = p.of
 	}
 	s.send(ctx, all)
+	ended = true
 }
 
 // A counter says how many callers are under way.
