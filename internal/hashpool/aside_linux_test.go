@@ -187,7 +187,7 @@ func TestWaited(t *testing.T) {
 
 // contend has threads compute on one processor, and looks how long each says that it waited.
 func contend(t *testing.T, threads int, one unix.CPUSet) {
-	const long, near = 300 * time.Millisecond, 100 * time.Millisecond
+	const long, near = 400 * time.Millisecond, 150 * time.Millisecond
 	begin := time.Now()
 	var all sync.WaitGroup
 	for range threads {
