@@ -18,7 +18,7 @@ type Options struct {
 	Schema      schema.Schema                // zero: schema.User()
 	Namespace   recordkey.Namespace          // zero: the whole store
 	NewUID      func() (string, error)       // nil: RandomUID(12)
-	HashWorkers int                          // how many passwords are hashed at once; 0: GOMAXPROCS
+	HashWorkers int                          // how many passwords are hashed at once; 0: GOMAXPROCS, one less while others read and write
 	Logger      *slog.Logger                 // nil: silent
 	OnEvent     func(context.Context, Event) // nil: events go to Logger alone; called on the verb's goroutine
 	Peppers     [][]byte                     // none: no pepper; the first hashes, all verify

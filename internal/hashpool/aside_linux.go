@@ -21,13 +21,20 @@ const lowest = 19
 // tenths, is starved; it is raised where that is possible.
 const soon, share = 500 * time.Millisecond, 10
 
+// most is how many threads may want each processor when one runs behind others.
+const most = 2
+
 // errExited: a job ended its goroutine (runtime.Goexit), which was not its caller's.
 var errExited = errors.New("hashpool: a job ended its goroutine")
 
 // aside runs a job on a thread that the system lets run behind others: who waits for an answer gets a
 // processor at once, and not when the time slice of a hash ends. It calls starved as soon as others leave
-// the job no time.
+// the job no time. On a crowded machine it runs the job as it is.
 func aside(job, starved func()) {
+	if crowded() {
+		job()
+		return
+	}
 	onThread(func() (usual bool) {
 		step := stepAside
 		if !lost.Load() && mayReturn() {
@@ -77,6 +84,31 @@ var mayReturn = sync.OnceValue(func() (may bool) {
 
 // lost: a thread could not be raised, although that was possible once.
 var lost atomic.Bool
+
+// crowded says whether so many threads want the processors that one behind others might wait for many seconds, and
+// with it whoever needs Go's garbage collector: while that waits for a thread, nothing of this program runs, so
+// that nobody could raise it either.
+var crowded = func() bool {
+	text, err := os.ReadFile("/proc/loadavg") // 0.20 0.18 0.12 1/80 11206: one of 80 threads runs or wants to
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 4 {
+		return false
+	}
+	wanting, _, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.Atoi(wanting)
+	return err == nil && n > most*processors()
+}
+
+// processors are those of the machine, as many threads as are counted there may use.
+var processors = sync.OnceValue(func() (n int) {
+	text, _ := os.ReadFile("/proc/stat")
+	for line := range strings.Lines(string(text)) {
+		if len(line) > 3 && strings.HasPrefix(line, "cpu") && line[3] != ' ' {
+			n++
+		}
+	}
+	return max(n, runtime.NumCPU())
+})
 
 // A lower is a thread that runs behind others.
 type lower struct {

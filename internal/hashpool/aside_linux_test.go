@@ -3,6 +3,7 @@ package hashpool
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
@@ -31,7 +32,7 @@ func ways(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// notAside skips a test where everything runs behind others already.
+// notAside skips a test where everything runs behind others already, and has nobody else want the processors.
 func notAside(t *testing.T) {
 	if atFirst != "usual" {
 		t.Skipf("everything here is %s already", atFirst)
@@ -39,13 +40,16 @@ func notAside(t *testing.T) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		t.Skip("nobody steps aside with Go's only processor")
 	}
+	really := crowded
+	t.Cleanup(func() { crowded = really })
+	crowded = func() bool { return false }
 }
 
 // atFirst is how the process stood before any test.
-var atFirst = standing(nil, unix.Getpid())
+var atFirst = standing(unix.Getpid())
 
 // standing is how a thread stands to others.
-func standing(_ *testing.T, tid int) string {
+func standing(tid int) string {
 	a, err := unix.SchedGetAttr(tid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
@@ -64,7 +68,7 @@ func TestJobsStepAside(t *testing.T) {
 		p := New(Options{Workers: 1})
 		defer p.Close()
 		job := func() (got string) {
-			if err := p.Do(t.Context(), func() { got = standing(t, 0) }); err != nil {
+			if err := p.Do(t.Context(), func() { got = standing(0) }); err != nil {
 				t.Fatal(err)
 			}
 			return got
@@ -77,7 +81,7 @@ func TestJobsStepAside(t *testing.T) {
 			if got := job(); got != "aside" {
 				t.Fatalf("a job runs %s beside others", got)
 			}
-			if got := standing(t, 0); got != "usual" {
+			if got := standing(0); got != "usual" {
 				t.Fatalf("its caller runs %s behind it", got)
 			}
 		}
@@ -126,7 +130,7 @@ func TestStarvedJobsCompete(t *testing.T) {
 				time.Sleep(tt.wait)
 				p.Spare()
 				err := p.Do(t.Context(), func() {
-					if got := standing(t, 0); got != tt.want {
+					if got := standing(0); got != tt.want {
 						t.Errorf("job %d runs %s, want %s", i, got, tt.want)
 					}
 					time.Sleep(tt.takes)
@@ -154,11 +158,11 @@ func TestStarvedJobIsRaised(t *testing.T) {
 			time.Sleep(100*soon + 1)
 			starved(true)
 			time.Sleep(soon - 2)
-			if got := standing(t, 0); got != "aside" {
+			if got := standing(0); got != "aside" {
 				t.Errorf("a job runs %s before it is starved", got)
 			}
 			time.Sleep(2 * time.Nanosecond)
-			if got := standing(t, 0); got != "usual" {
+			if got := standing(0); got != "usual" {
 				t.Errorf("a starved job runs %s", got)
 			}
 		})
@@ -211,6 +215,39 @@ func contend(t *testing.T, threads int, one unix.CPUSet) {
 	all.Wait()
 }
 
+// TestNobodyStepsAsideInACrowd of threads that all want the processors, for he might not come back for long.
+func TestNobodyStepsAsideInACrowd(t *testing.T) {
+	notAside(t)
+	crowded = func() bool { return true }
+	p := New(Options{Workers: 1})
+	defer p.Close()
+	p.Spare()
+	if err := p.Do(t.Context(), func() {
+		if got := standing(0); got != "usual" {
+			t.Errorf("a job runs %s", got)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCrowded: many more threads than processors are a crowd.
+func TestCrowded(t *testing.T) {
+	end := time.Now().Add(time.Second)
+	for range (most + 2) * processors() {
+		busy := exec.Command("sh", "-c", "while :; do :; done")
+		if err := busy.Start(); err != nil {
+			t.Skip(err)
+		}
+		defer func() { _, _ = busy.Process.Kill(), busy.Wait() }()
+	}
+	for !crowded() {
+		if time.Now().After(end) {
+			t.Fatal("nobody sees the crowd")
+		}
+	}
+}
+
 // computed is how long the thread that asks has computed.
 func computed(t *testing.T) time.Duration {
 	var u unix.Rusage
@@ -227,7 +264,7 @@ func TestNobodyStepsAsideWithTheLast(t *testing.T) {
 	defer p.Close()
 	p.Spare()
 	if err := p.Do(t.Context(), func() {
-		if got := standing(t, 0); got != "usual" {
+		if got := standing(0); got != "usual" {
 			t.Errorf("a job runs %s", got)
 		}
 	}); err != nil {
@@ -247,7 +284,7 @@ func threads(t *testing.T) (aside int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if standing(t, tid) == "aside" {
+		if standing(tid) == "aside" {
 			aside++
 		}
 	}

@@ -12,7 +12,8 @@
 // waits for an answer, Redis too. A program that may raise its threads again (CAP_SYS_NICE,
 // or an RLIMIT_NICE of 20) has jobs run behind all others, and others have nice 19. Where that
 // leaves one no time, as on a machine that is busy with something else, they compete again
-// for a minute. Jobs do not step aside where they may have all of GOMAXPROCS.
+// for a minute. Jobs do not step aside where they may have all of GOMAXPROCS, nor while more than
+// two threads for each processor of the machine want to run.
 //
 // Go looks at the network when a processor has nothing else to do, or every 10 ms: on a machine
 // whose processors all make hashes, a read from Redis takes those 10 ms several times over.
