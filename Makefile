@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick
+.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 3s
@@ -15,6 +15,7 @@ help:
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests for races, short fuzzing'
 	@echo 'make soak    long searches, walks and faults on a cluster; SOAK=10 makes it ten times as long'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
+	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
 	@echo 'make ci      make check on a machine that has nothing but Go, Git, Make and Bash'
 
@@ -67,7 +68,11 @@ soak: redis
 test-valkey:
 	USERDB_REDIS_SERVER=valkey-server go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain
 
-ci: redis compiler check
+ci: redis compiler check vulnerabilities
+
+# A known vulnerability that is called fails; a database that is out of reach is said in a line.
+vulnerabilities:
+	.ci/vulnerabilities
 
 redis:
 	.ci/install redis-server
