@@ -13,7 +13,7 @@ identifier they own, such as a name or an e-mail address. One identifier never m
 
 Examples:
   userdb create user email=erin@example.com name=Erin --password-stdin < secret.txt
-  userdb login erin@example.com --password-stdin < secret.txt
+  userdb login --password-stdin -- erin@example.com < secret.txt
   userdb get '*=Erin'
   userdb list user
 

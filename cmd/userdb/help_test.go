@@ -99,14 +99,15 @@ func runLines(t *testing.T, lines []string) {
 	t.Chdir(dir)
 	t.Setenv("USERDB_STORE", "file:"+filepath.Join(dir, "store.jsonl"))
 	for name, text := range map[string]string{
-		"secret.txt":      "correct horse battery\n",
-		"old-and-new.txt": "correct horse battery\nstaple under a willow\n",
-		"hints.jsonl":     "\"17c0\"\n[\"name\",\"Alice\"]\n",
-		"keys.jsonl":      "\"user/uid:17c0\"\n",
-		"users.jsonl":     `{"type":"user","facets":{"email":"erin@example.com","name":"Erin"}}` + "\n",
-		"staff.csv":       "email,name\nzoe@example.com,Zoe\n",
-		"ordered.json":    strings.Replace(builtIn(t), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
-		"schema.json":     `{"types":{"user":{"primary":"uid","fields":{"email":{"role":"secondary"},"name":{"role":"secondary"}}}}}`,
+		"secret.txt":          "correct horse battery\n",
+		"name-and-secret.txt": "Alice\ncorrect horse battery\n",
+		"old-and-new.txt":     "correct horse battery\nstaple under a willow\n",
+		"hints.jsonl":         "\"17c0\"\n[\"name\",\"Alice\"]\n",
+		"keys.jsonl":          "\"user/uid:17c0\"\n",
+		"users.jsonl":         `{"type":"user","facets":{"email":"erin@example.com","name":"Erin"}}` + "\n",
+		"staff.csv":           "email,name\nzoe@example.com,Zoe\n",
+		"ordered.json":        strings.Replace(builtIn(t), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
+		"schema.json":         `{"types":{"user":{"primary":"uid","fields":{"email":{"role":"secondary"},"name":{"role":"secondary"}}}}}`,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

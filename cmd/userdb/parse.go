@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -53,6 +54,8 @@ func parse(args []string) (invocation, error) {
 	if len(line.words) > 0 && line.words[0] == "help" && line.node.Parent == nil {
 		line = arrange(parser.Model.Node, line.words[1:])
 		inv.node, inv.Help = line.node, true
+	} else if grants(line.node) && line.wantsHelp() {
+		return inv, usagef("scripts grant by the exit code of '%s', so its help is '%s'; a text that begins with - goes behind --", line.node.FullPath(), helpOf(line.node))
 	}
 	if inv.Help {
 		return inv, nil
@@ -62,7 +65,7 @@ func parse(args []string) (invocation, error) {
 	}
 	found, err := parser.Parse(line.args())
 	if err != nil {
-		return inv, usagef("%s; see '%s --help'", complaint(err), line.node.FullPath())
+		return inv, usagef("%s; see '%s'", complaint(err), helpOf(line.node))
 	}
 	inv.globals = grammar.globals
 	inv.node = found.Selected()
@@ -71,6 +74,26 @@ func parse(args []string) (invocation, error) {
 		return inv, errors.New("the command " + inv.node.FullPath() + " does nothing")
 	}
 	return inv, nil
+}
+
+// A granting command is one that lets somebody in: scripts do so by its exit code, and give it words that
+// visitors wrote. No flag among them makes it exit 0.
+type granting interface{ grants() }
+
+func grants(node *kong.Node) bool {
+	if !node.Target.CanAddr() {
+		return false
+	}
+	_, is := node.Target.Addr().Interface().(granting)
+	return is
+}
+
+// helpOf is the command line that shows a command's help.
+func helpOf(node *kong.Node) string {
+	if !grants(node) {
+		return node.FullPath() + " --help"
+	}
+	return strings.Replace(node.FullPath(), " ", " help ", 1)
 }
 
 // complaint is what the parser says, in the words of --help.
@@ -113,6 +136,13 @@ func (l line) has(flags ...string) bool {
 		}
 	}
 	return false
+}
+
+// wantsHelp reports whether a flag asks for help, in whatever way the parser may take it.
+func (l line) wantsHelp() bool {
+	return slices.ContainsFunc(l.flags, func(flag string) bool {
+		return flag == "--help" || strings.HasPrefix(flag, "--help=") || strings.HasPrefix(flag, "-h")
+	})
 }
 
 func arrange(root *kong.Node, args []string) line {

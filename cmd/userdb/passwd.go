@@ -16,13 +16,16 @@ type passwdCmd struct {
 func (*passwdCmd) Help() string {
 	return `The new password is asked for twice without echo, or read as one line with --password-stdin; with
 --change the first line is the old one, the second the new one. All tokens of the entry become void,
-and its failed logins are forgotten.
+and its failed logins are forgotten. Scripts write -- before what a visitor gave: no flag in its place
+makes this command exit 0, and this help is 'userdb help passwd' alone.
 
 Examples:
-  userdb passwd email=alice@example.com
-  userdb passwd email=alice@example.com --change --password-stdin < old-and-new.txt
-  userdb passwd '*=Alice' --password-stdin < secret.txt`
+  userdb passwd -- email=alice@example.com
+  userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
+  userdb passwd --password-stdin -- '*=Alice' < secret.txt`
 }
+
+func (*passwdCmd) grants() {}
 
 func (c *passwdCmd) ask(ctx context.Context, s *session) error {
 	find := func(ctx context.Context) error {
@@ -52,7 +55,7 @@ func (c *passwdCmd) ask(ctx context.Context, s *session) error {
 func (c *passwdCmd) Run(ctx context.Context, s *session) error {
 	if c.Change && c.PasswordStdin {
 		var err error
-		if c.old, err = readPassword(ctx, s.std.in); err != nil {
+		if c.old, err = secretLine(ctx, s.std.in, "password"); err != nil {
 			return err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxPassword is how long a password may be on its way in, in bytes. What is kept is shorter still.
-const maxPassword = 4 << 10
+// maxSecret is how long a password may be on its way in, or what else is one line of standard input, in bytes. What is kept is shorter still.
+const maxSecret = 4 << 10
 
 // passwordFlags are those of a command that needs a password.
 type passwordFlags struct {
@@ -68,28 +68,29 @@ func (p *passwordFlags) password(ctx context.Context, s *session) (string, error
 	pw := p.typed
 	if p.PasswordStdin {
 		var err error
-		if pw, err = readPassword(ctx, s.std.in); err != nil {
+		if pw, err = secretLine(ctx, s.std.in, "password"); err != nil {
 			return "", err
 		}
 	}
 	switch {
 	case pw == "" && p.isNew:
 		return "", usagef("the password is empty")
-	case len(pw) > maxPassword:
-		return "", usagef("the password is over %d bytes", maxPassword)
+	case len(pw) > maxSecret:
+		return "", usagef("the password is over %d bytes", maxSecret)
 	}
 	return pw, nil
 }
 
-// readPassword reads one line without its end, be that \n or \r\n. All else in it counts, spaces too.
-func readPassword(ctx context.Context, r io.Reader) (string, error) {
+// secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. what says
+// in an error what is in it.
+func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	type result struct {
 		line string
 		err  error
 	}
 	read := make(chan result, 1)
 	go func() {
-		line, err := passwordLine(r)
+		line, err := wholeLine(r)
 		read <- result{line, err}
 	}()
 	select {
@@ -97,23 +98,26 @@ func readPassword(ctx context.Context, r io.Reader) (string, error) {
 		return "", context.Cause(ctx)
 	case got := <-read:
 		if errors.Is(got.err, io.EOF) && got.line == "" {
-			return "", usagef("no password on standard input")
+			return "", usagef("no %s on standard input", what)
 		}
 		if got.err != nil && !errors.Is(got.err, io.EOF) {
-			return "", usagef("reading the password: %v", got.err)
+			return "", usagef("reading the %s: %v", what, got.err)
 		}
 		line, whole := strings.CutSuffix(got.line, "\n")
 		if whole {
 			line = strings.TrimSuffix(line, "\r")
 		}
+		if len(line) > maxSecret { // what is left of it would be the next line
+			return "", usagef("the %s is over %d bytes", what, maxSecret)
+		}
 		return line, nil
 	}
 }
 
-// passwordLine reads up to the end of a line and no further: another line may be meant for something else.
-func passwordLine(r io.Reader) (string, error) {
+// wholeLine reads up to the end of a line and no further: another line may be meant for something else.
+func wholeLine(r io.Reader) (string, error) {
 	var line []byte
-	for one := make([]byte, 1); len(line) < maxPassword+2; {
+	for one := make([]byte, 1); len(line) < maxSecret+2; {
 		if _, err := io.ReadFull(r, one); err != nil {
 			return string(line), err
 		}

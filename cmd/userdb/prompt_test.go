@@ -95,7 +95,7 @@ func TestPasswordStdin(t *testing.T) {
 	if got := here(nil, good+"\n", "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
 		t.Fatalf("create exits %d: %s", got.code, got.err)
 	}
-	long := strings.Repeat("x", maxPassword)
+	long := strings.Repeat("x", maxSecret)
 	for _, tt := range []struct {
 		stdin string
 		code  int

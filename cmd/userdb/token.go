@@ -60,6 +60,9 @@ func (*tokenRedeemCmd) Help() string {
 another purpose or made up exits 5. With change:FIELD the facet is set, or the command exits 4 because
 another entry has the value by now; the token is spent in both cases.
 
+Scripts pass the token on standard input, or write -- before it: no flag in its place makes this
+command exit 0, and this help is 'userdb help token redeem' alone.
+
 Examples:
   userdb token issue email=alice@example.com --purpose verify > token.txt
   userdb token redeem - --purpose verify < token.txt`
@@ -67,13 +70,15 @@ Examples:
 
 func (*tokenRedeemCmd) discreet() {}
 
+func (*tokenRedeemCmd) grants() {}
+
 // errToken is an error of its own for what the library calls not found: no entry was asked for.
 var errToken = errors.New("wrong token: it is spent, expired, void or for another purpose")
 
 func (c *tokenRedeemCmd) Run(ctx context.Context, s *session) error {
 	if c.Token == "-" {
 		var err error
-		if c.Token, err = readPassword(ctx, s.std.in); err != nil {
+		if c.Token, err = secretLine(ctx, s.std.in, "token"); err != nil {
 			return err
 		}
 	}

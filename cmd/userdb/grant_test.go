@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// hostile are words that a visitor may give instead of an identifier, a token, a hint or an origin.
+var hostile = []string{
+	"--help", "-h", "--help=true", "--help=false", "--help=1", "--help=0", "--help=", "--help=TRUE", "--help=t", "--help=help",
+	"-h=true", "-h=", "-hh", "-hhh", "-hx", "-xh", "-htrue", "-h-", "--h", "--he", "--hel", "--helpp", "--HELP", "-H", "-help", "--no-help", "---help", "-?", "/?",
+	"--version", "--version=true", "-v", "-V", "version", "help", "completion", "__complete", "--completion",
+	"--", "---", "-", "--=", "-=x", "-=", "", " ", "\t", "\n", "-\n", " --help", "--help ", "\"--help\"", "'-h'", "--help\x00", "\xff", "-\xff", "--\xff",
+	"--json", "--json=true", "--json=false", "--password-stdin", "--password-stdin=false", "--change", "--change=false",
+	"--store", "--store=memory:", "--schema=", "--namespace", "--namespace=x", "--type", "--type=user", "--timeout", "--timeout=0", "--timeout=-1s",
+	"--origin", "--origin=x", "--purpose", "--purpose=reset", "--tag", "--tag=x", "--limit=1", "--reveal", "--yes",
+	"user/uid:a1/--help", "*=--help", "uid=-h", `["*","--help"]`, "@file", "$HOME", "${HOME}", "`id`", "$(id)", "%h", "\\-h",
+}
+
+// scripts are command lines in which X is such a word, with what stands on standard input: none of them
+// knows a right identifier with its password, or a token.
+var scripts = []struct{ line, stdin string }{
+	{"login X --password-stdin", good},
+	{"login --password-stdin X", good},
+	{"login --password-stdin -- X", good},
+	{"login X", good},
+	{"X login Bob --password-stdin", "wrong"},
+	{"login X Bob --password-stdin", "wrong"},
+	{"login Bob X --password-stdin", "wrong"},
+	{"login Bob --password-stdin X", "wrong"},
+	{"login Bob --password-stdin --origin X", "wrong"},
+	{"login --origin X Bob --password-stdin", "wrong"},
+	{"login --origin X -- Bob --password-stdin", "wrong"},
+	{"login --origin=X Bob --password-stdin", "wrong"},
+	{"login - --password-stdin --origin X", "Bob\nwrong"},
+	{"--json login --password-stdin X", good},
+	{"--origin X login Bob --password-stdin", "wrong"},
+	{"--type X login Bob --password-stdin", "wrong"},
+	{"passwd X --password-stdin", good},
+	{"passwd X --change --password-stdin", good + "\n" + good},
+	{"passwd --change --password-stdin -- X", good + "\n" + good},
+	{"passwd --change --password-stdin X uid=b1", "wrong\n" + good},
+	{"passwd uid=b1 X --change --password-stdin", "wrong\n" + good},
+	{"X passwd uid=b1 --change --password-stdin", "wrong\n" + good},
+	{"token redeem X --purpose reset", "made up"},
+	{"token redeem --purpose reset X", "made up"},
+	{"token redeem --purpose reset -- X", "made up"},
+	{"token redeem - --purpose X", "made up"},
+	{"token redeem --purpose X -- made-up", ""},
+	{"token X redeem made-up --purpose reset", ""},
+	{"X token redeem made-up --purpose reset", ""},
+	{"token --json redeem X --purpose=reset", "made up"},
+}
+
+// TestNoWordGrants runs commands by whose exit code scripts let somebody in, with whatever word in the place
+// of a visitor's: they never exit 0.
+func TestNoWordGrants(t *testing.T) {
+	useFile(t)
+	if got := here(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
+		t.Fatal(got.err)
+	}
+	for _, script := range scripts {
+		for _, x := range hostile {
+			args := strings.Fields(script.line)
+			if args[0] == "X" && !isFlag(x) {
+				continue // the command's own place
+			}
+			for i, arg := range args {
+				args[i] = strings.Replace(arg, "X", x, 1)
+			}
+			if got := here(nil, script.stdin, args...); got.code == 0 {
+				t.Errorf("userdb %q exits 0: %s%s", args, got.out, got.err)
+			}
+		}
+	}
+	if got := here(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 { // ends what was counted
+		t.Fatal(got.err)
+	}
+	if got := here(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
+		t.Errorf("Bob's password is not what it was: %d %s", got.code, got.err)
+	}
+}
+
+// TestNoTwoWordsGrant has two such words, of which one may give the other a place to be taken at.
+func TestNoTwoWordsGrant(t *testing.T) {
+	for _, help := range hostile {
+		if !strings.HasPrefix(help, "-") || !strings.Contains(help, "h") {
+			continue
+		}
+		for _, other := range hostile {
+			args := []string{"login", help, "word", other}
+			if inv, err := parse(args); err == nil && inv.Help {
+				t.Errorf("userdb %q shows help, and exits 0", args)
+			}
+		}
+	}
+}
+
+// TestHelpOfGrants: their help is there all the same, and what a flag says instead names it.
+func TestHelpOfGrants(t *testing.T) {
+	useFile(t)
+	for _, verb := range []string{"login", "passwd", "token redeem"} {
+		if got := here(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.HasPrefix(got.out, "Usage: userdb "+verb) {
+			t.Errorf("help %s: %+v", verb, got)
+		}
+		for _, args := range [][]string{{"--help"}, {"--nonsense"}} {
+			got := here(nil, "", append(strings.Fields(verb), args...)...)
+			if got.code != 2 || !strings.Contains(got.err, "'userdb help "+verb+"'") {
+				t.Errorf("%s %q: %+v", verb, args, got)
+			}
+		}
+	}
+}
+
+// TestIdentifierStdin: whatever stands on the first line is the identifier.
+func TestIdentifierStdin(t *testing.T) {
+	useFile(t)
+	if got := here(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
+		t.Fatal(got.err)
+	}
+	for _, tt := range []struct {
+		stdin string
+		code  int
+	}{
+		{"Alice\n" + good, 0},
+		{"alice\r\n" + good + "\r\n", 0},
+		{"Alice\n", 2},
+		{"", 2},
+		{"--help\n" + good, 5},
+		{"-\n" + good, 5},
+		{strings.Repeat("x", maxSecret+2) + good, 2},
+		{good + "\nAlice", 5},
+	} {
+		if got := here(nil, tt.stdin, "login", "-", "--password-stdin"); got.code != tt.code {
+			t.Errorf("login - < %.40q: exit %d, %s; want %d", tt.stdin, got.code, got.err, tt.code)
+		}
+	}
+	if got := here(&typist{answers: []string{good}}, "", "login", "-"); got.code != 2 {
+		t.Errorf("login - at a terminal: %+v", got)
+	}
+}
+
+// TestExamplesGuardWords: whoever copies an example gets one that no visitor's word can turn into a flag.
+func TestExamplesGuardWords(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"userdb --help": about}
+	for _, leaf := range leaves(model(t)) {
+		texts[leaf.FullPath()] = leaf.Detail
+	}
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[file] = string(text)
+	}
+	command := regexp.MustCompile("userdb (?:login|passwd|token redeem) [^`|#\n]*")
+	guarded := regexp.MustCompile(` --? `)
+	seen := 0
+	for where, text := range texts {
+		for _, line := range command.FindAllString(text, -1) {
+			seen++
+			if !guarded.MatchString(fmt.Sprint(line, " ")) {
+				t.Errorf("%s: %q has neither -- nor - for what a visitor gives", where, line)
+			}
+		}
+	}
+	if seen < 12 {
+		t.Errorf("only %d examples were found", seen)
+	}
+}
