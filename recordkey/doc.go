@@ -7,8 +7,9 @@
 //	user/job:Programmer/~prks              index key, all PRKs with that value
 //	~acme/~eu/user/uid:9a4c88dbc084        a PRK in namespace eu of namespace acme
 //	~/schema/user, ~acme/~/schema/user     own keys, the store's own records
+//	~acme/~/token/{~acme/user/uid:9a4c}    an own key of an entry, in the entry's cluster slot
 //
-// A [Key] is made by [PRK], [SRK], [Index], [Own], [Key.Tertiary] or [Parse] and is nothing else
+// A [Key] is made by [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own] or [Parse] and is nothing else
 // than such a text taken apart. No two keys have one text, and Parse gives back every key from
 // its text.
 //
@@ -21,7 +22,8 @@
 //     control characters, other white space, bytes that are not UTF-8    each byte:    +x85
 //
 // White space is what has the Unicode property White_Space, in a list that is frozen here. Braces
-// are escaped because Redis Cluster would choose a slot by what stands between them.
+// are escaped because Redis Cluster would choose a slot by what stands between them; only the own key of an
+// entry has them, round the entry's key.
 //
 // # Binary keys
 //

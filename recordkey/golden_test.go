@@ -28,6 +28,7 @@ func TestGoldenKeys(t *testing.T) {
 			must(recordkey.Index("user", "job", value)),
 			must(prk.Tertiary(strings.TrimLeft(value, "~"))),
 			must(recordkey.Own("throttle", value)),
+			must(prk.Own("token")),
 		} {
 			fmt.Fprintf(&b, "%-12s %q\n\t%s\n", k.Kind(), value, k)
 		}

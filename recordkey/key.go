@@ -15,7 +15,7 @@ const (
 	KindSRK                      // user/name:bob/~prk, the PRK of the entry with that secondary value
 	KindTertiary                 // user/uid:9a4c/tags, what else belongs to an entry
 	KindIndex                    // user/job:Cook/~prks, the PRKs of the entries with that value
-	KindOwn                      // ~/schema/user, the store's own
+	KindOwn                      // ~/schema/user, the store's own; ~/token/{user/uid:9a4c}, that of an entry
 )
 
 // String names the kind, for people: "PRK", "SRK", "tertiary key", "index key", "own key".
@@ -48,7 +48,7 @@ type Key struct {
 	kind              Kind
 	ns                Namespace
 	typ, field, value string
-	name              string // of a tertiary record; of an own key all its parts, escaped
+	name              string // of a tertiary record; of an own key all its parts, escaped, but for the entry's key
 }
 
 // PRK is the key of an entry: typ/field:value, field being the type's primary field.
@@ -122,28 +122,53 @@ func (k Key) Tertiary(name string) (Key, error) {
 // Own is the key of one of the store's own records: ~/part/part. Any part may begin with a
 // tilde. No part at all, an empty and a too long one are a *SyntaxError.
 func Own(parts ...string) (Key, error) {
+	name, err := ownName(parts)
+	if err != nil {
+		return Key{}, err
+	}
+	return Key{kind: KindOwn, name: name}, nil
+}
+
+// Own is the key of one of the store's own records of an entry: ~/part/part/{PRK}, where the whole key of the
+// entry, its namespace included, stands between braces. Redis Cluster makes the slot of what stands there, so
+// the record lies in the entry's slot. A key that is no PRK is a *SyntaxError, and so are parts that the
+// function Own refuses.
+func (k Key) Own(parts ...string) (Key, error) {
+	if k.kind != KindPRK {
+		return Key{}, &SyntaxError{Func: "Own", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
+	}
+	name, err := ownName(parts)
+	if err != nil {
+		return Key{}, err
+	}
+	k.kind, k.name = KindOwn, name
+	return k, nil
+}
+
+// ownName puts the parts of an own key together.
+func ownName(parts []string) (string, error) {
 	if len(parts) == 0 {
-		return Key{}, &SyntaxError{Func: "Own", Reason: "no part"}
+		return "", &SyntaxError{Func: "Own", Reason: "no part"}
 	}
 	if len(parts) > maxDepth {
-		return Key{}, &SyntaxError{Func: "Own", Input: parts[maxDepth], Reason: "more than 16 parts"}
+		return "", &SyntaxError{Func: "Own", Input: parts[maxDepth], Reason: "more than 16 parts"}
 	}
 	var buf [stackKey]byte
 	b := buf[:0]
 	for i, part := range parts {
 		if err := checkCrumb("Own", "part", part); err != nil {
-			return Key{}, err
+			return "", err
 		}
 		if i > 0 {
 			b = append(b, '/')
 		}
 		b = appendEscaped(b, part)
 	}
-	return Key{kind: KindOwn, name: string(b)}, nil
+	return string(b), nil
 }
 
-// In is the same key in namespace ns, whatever the namespace of k was. The zero Key stays
-// the zero Key.
+// In is the same key in namespace ns, whatever the namespace of k was; an own key of an entry becomes that of
+// the entry there. The zero Key stays the zero Key.
 func (k Key) In(ns Namespace) Key {
 	if k.IsValid() {
 		k.ns = ns
@@ -151,15 +176,18 @@ func (k Key) In(ns Namespace) Key {
 	return k
 }
 
-// PRK is the PRK of the entry that a tertiary key belongs to, k itself if it is a PRK, and
-// otherwise the zero Key.
+// PRK is the PRK of the entry that a tertiary key, or an own key, belongs to, k itself if it is a PRK,
+// and otherwise the zero Key.
 func (k Key) PRK() Key {
-	if k.kind != KindPRK && k.kind != KindTertiary {
+	if k.kind != KindPRK && k.kind != KindTertiary && !k.ofEntry() {
 		return Key{}
 	}
 	k.kind, k.name = KindPRK, ""
 	return k
 }
+
+// ofEntry reports whether k is the own key of an entry.
+func (k Key) ofEntry() bool { return k.kind == KindOwn && k.typ != "" }
 
 // IsValid is false for the zero Key alone.
 func (k Key) IsValid() bool { return k.kind != 0 }
@@ -170,13 +198,14 @@ func (k Key) Kind() Kind { return k.kind }
 // Namespace is where k lies; zero in the whole store.
 func (k Key) Namespace() Namespace { return k.ns }
 
-// Type is the type of the entry, as it was before escaping; "" in an own key.
+// Type is the type of the entry, as it was before escaping; "" in an own key that is no entry's.
 func (k Key) Type() string { return k.typ }
 
-// Field is the primary, secondary or indexed field, as it was before escaping; "" in an own key.
+// Field is the primary, secondary or indexed field, as it was before escaping; "" in an own key that is no
+// entry's.
 func (k Key) Field() string { return k.field }
 
-// Value is the field's value, as it was before escaping; "" in an own key.
+// Value is the field's value, as it was before escaping; "" in an own key that is no entry's.
 func (k Key) Value() string { return k.value }
 
 // Name is the name of a tertiary record, as it was before escaping, else "".
@@ -187,7 +216,7 @@ func (k Key) Name() string {
 	return k.name
 }
 
-// Parts are what Own was given; nil for any other key.
+// Parts are what Own was given, without the entry; nil for any other key.
 func (k Key) Parts() []string {
 	if k.kind != KindOwn {
 		return nil

@@ -65,6 +65,10 @@ func TestConstructorsRefuse(t *testing.T) {
 		{last(parse("user/name:x/~prk").Tertiary("tags")), `recordkey.Tertiary: "user/name:x/~prk" at byte 0: SRK, want PRK`},
 		{last(recordkey.Key{}.Tertiary("tags")), `recordkey.Tertiary: "invalid Key" at byte 0: invalid kind 0, want PRK`},
 		{last(recordkey.Own()), `recordkey.Own: "" at byte 0: no part`},
+		{last(user.Own()), `recordkey.Own: "" at byte 0: no part`},
+		{last(user.Own("token", "")), `recordkey.Own: "" at byte 0: part is empty`},
+		{last(parse("user/uid:x/tags").Own("token")), `recordkey.Own: "user/uid:x/tags" at byte 0: tertiary key, want PRK`},
+		{last(recordkey.Key{}.Own("token")), `recordkey.Own: "invalid Key" at byte 0: invalid kind 0, want PRK`},
 		{last(recordkey.Own("schema", "")), `recordkey.Own: "" at byte 0: part is empty`},
 		{last(recordkey.Own(strings.Split("abcdefghijklmnopq", "")...)), `recordkey.Own: "q" at byte 0: more than 16 parts`},
 	} {
@@ -97,6 +101,7 @@ func TestAccessors(t *testing.T) {
 		{"user/name:Bob/~prk", recordkey.KindSRK, "", "user", "name", "Bob", "", "SRK", "invalid Key", "user/name:Bob/~prk", "~acme/user/name:Bob/~prk"},
 		{"user/job:Cook/~prks", recordkey.KindIndex, "", "user", "job", "Cook", "", "index key", "invalid Key", "user/job:Cook/~prks", "~acme/user/job:Cook/~prks"},
 		{"~eu/~/schema/user", recordkey.KindOwn, "~eu/", "", "", "", "", "own key", "invalid Key", "~/schema/user", "~acme/~/schema/user"},
+		{"~eu/~/token/{~eu/user/uid:a+_b}", recordkey.KindOwn, "~eu/", "user", "uid", "a b", "", "own key", "~eu/user/uid:a+_b", "~/token/{user/uid:a+_b}", "~acme/~/token/{~acme/user/uid:a+_b}"},
 	} {
 		k := parse(row.key)
 		checks := []struct{ what, got, want string }{
@@ -140,6 +145,13 @@ func TestOwnParts(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := parse(k.String()).Parts(); !slices.Equal(got, parts) {
+		t.Errorf("got parts %q, want %q", got, parts)
+	}
+	of := must(parse("~a/user/uid:x").Own(parts...))
+	if got, want := of.String(), "~a/~/throttle/a+,b+_c/~x/+xff/{~a/user/uid:x}"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := parse(of.String()).Parts(); !slices.Equal(got, parts) {
 		t.Errorf("got parts %q, want %q", got, parts)
 	}
 	if got := parse("user/uid:x").Parts(); got != nil {

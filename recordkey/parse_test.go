@@ -52,6 +52,16 @@ func TestParseRefuses(t *testing.T) {
 		{"~/", `"~/" at byte 2: part is empty`},
 		{"~/schema/", `"~/schema/" at byte 9: part is empty`},
 		{"~/a:b", `"~/a:b" at byte 3: ":" must be written +.`},
+		{"~/token/{user/uid:x", `"~/token/{user/uid:x" at byte 8: not the key of an entry of the same namespace between braces`},
+		{"~/token/{", `"~/token/{" at byte 8: not the key of an entry of the same namespace between braces`},
+		{"~/token/{}", `"~/token/{}" at byte 9: type is empty`},
+		{"~/{user/uid:x}", `"~/{user/uid:x}" at byte 2: "{" must be written +(`},
+		{"~/token/{user/uid:x}/y", `"~/token/{user/uid:x}/y" at byte 8: not the key of an entry of the same namespace between braces`},
+		{"~/token/{user/uid:x}}", `"~/token/{user/uid:x}}" at byte 19: "}" must be written +)`},
+		{"~/token/{user/uid:x/tags}", `"~/token/{user/uid:x/tags}" at byte 9: tertiary key between braces, want PRK`},
+		{"~/token/{~/x/{user/uid:x}}", `"~/token/{~/x/{user/uid:x}}" at byte 9: type begins with ~`},
+		{"~a/~/token/{user/uid:x}", `"~a/~/token/{user/uid:x}" at byte 11: not the key of an entry of the same namespace between braces`},
+		{"~/token/{~a/user/uid:x}", `"~/token/{~a/user/uid:x}" at byte 9: type begins with ~`},
 		{"~" + strings.Repeat("/x", 17), `"~/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x" at byte 34: more than 16 parts`},
 	} {
 		k, err := recordkey.Parse(row.in)
@@ -90,7 +100,7 @@ func keys() *rapid.Generator[recordkey.Key] {
 			ns, _ = ns.Sub(name)
 		}
 		typ, field, value := names().Draw(t, "type"), names().Draw(t, "field"), crumbs().Draw(t, "value")
-		switch rapid.IntRange(1, 5).Draw(t, "kind") {
+		switch rapid.IntRange(1, 6).Draw(t, "kind") {
 		case 1:
 			return must(recordkey.PRK(typ, field, value)).In(ns)
 		case 2:
@@ -99,6 +109,8 @@ func keys() *rapid.Generator[recordkey.Key] {
 			return must(recordkey.Index(typ, field, value)).In(ns)
 		case 4:
 			return must(must(recordkey.PRK(typ, field, value)).Tertiary(names().Draw(t, "name"))).In(ns)
+		case 5:
+			return must(must(recordkey.PRK(typ, field, value)).Own(rapid.SliceOfN(crumbs(), 1, 4).Draw(t, "parts")...)).In(ns)
 		}
 		return must(recordkey.Own(rapid.SliceOfN(crumbs(), 1, 4).Draw(t, "parts")...)).In(ns)
 	})
@@ -123,10 +135,21 @@ func TestNoTwoKeysHaveOneText(t *testing.T) {
 	})
 }
 
-// What stands between braces would choose the slot of a Redis Cluster.
+// What stands between braces would choose the slot of a Redis Cluster: nothing does, but that an own record of
+// an entry lies in the entry's.
 func TestNoKeyHasBracesOrSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if s := keys().Draw(t, "key").String(); strings.ContainsAny(s, "{} \t\n") {
+		k := keys().Draw(t, "key")
+		s := k.String()
+		if k.Kind() == recordkey.KindOwn && k.PRK().IsValid() {
+			before, rest, _ := strings.Cut(s, "{")
+			tag, after, _ := strings.Cut(rest, "}")
+			if tag != k.PRK().String() || after != "" {
+				t.Fatalf("%q: its slot is that of %q, want that of %q", s, tag, k.PRK())
+			}
+			s = before + tag
+		}
+		if strings.ContainsAny(s, "{} \t\n") {
 			t.Fatalf("%q", s)
 		}
 	})
@@ -229,6 +252,7 @@ func FuzzParse(f *testing.F) {
 		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, alone and in runs
 		"user/uid:+x41", "user/uid:+xc3+xa9",    // not what building gives
 		"~~/~+_/a/b:c",
+		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}", // own keys of entries, and what is none
 	} {
 		f.Add(seed)
 	}
@@ -260,7 +284,9 @@ func rebuild(k recordkey.Key) (r recordkey.Key, err error) {
 	case recordkey.KindTertiary:
 		r, err = k.PRK().Tertiary(k.Name())
 	case recordkey.KindOwn:
-		r, err = recordkey.Own(k.Parts()...)
+		if r, err = recordkey.Own(k.Parts()...); k.PRK().IsValid() {
+			r, err = k.PRK().Own(k.Parts()...)
+		}
 	}
 	return r.In(k.Namespace()), err
 }

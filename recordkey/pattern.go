@@ -8,7 +8,7 @@ type Pattern struct {
 	Namespace          Namespace
 	Kind               Kind // zero: every kind, also in the namespaces inside; the parts are ignored
 	Type, Field, Value string
-	Name               string // of a tertiary record; of an own key its first part, if it has more
+	Name               string // of a tertiary record; of an own key its first part, if more follows
 }
 
 // String is the pattern for Redis. A star in it also runs over slashes and colons, so SCAN may
@@ -53,7 +53,7 @@ func (p Pattern) Match(k Key) bool {
 		return k.IsValid() && strings.HasPrefix(k.ns.path, p.Namespace.path)
 	case KindOwn:
 		return k.kind == KindOwn && k.ns == p.Namespace &&
-			(p.Name == "" || strings.HasPrefix(k.name, Escape(p.Name)+"/"))
+			(p.Name == "" || k.ofEntry() && k.name == Escape(p.Name) || strings.HasPrefix(k.name, Escape(p.Name)+"/"))
 	}
 	return k.kind == p.Kind && k.ns == p.Namespace && matches(p.Type, k.typ) &&
 		matches(p.Field, k.field) && matches(p.Value, k.value) && matches(p.Name, k.Name())

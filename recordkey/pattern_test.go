@@ -39,12 +39,13 @@ func TestPatternMatch(t *testing.T) {
 	keys := []string{
 		"user/uid:a", "user/uid:a/tags", "user/name:a/~prk", "user/name:b/~prk", "user/job:a/~prks",
 		"team/name:a/~prk", "~acme/user/name:a/~prk", "~acme/~eu/user/uid:a", "~/schema/user", "~acme/~/schema/user",
+		"~/token/{user/uid:a}",
 	}
 	for _, row := range []struct {
 		p    recordkey.Pattern
 		want []int // which of keys
 	}{
-		{recordkey.Pattern{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{recordkey.Pattern{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
 		{recordkey.Pattern{Namespace: namespace("acme")}, []int{6, 7, 9}},
 		{recordkey.Pattern{Kind: recordkey.KindPRK, Type: "user", Field: "uid"}, []int{0}},
 		{recordkey.Pattern{Kind: recordkey.KindSRK, Value: "a"}, []int{2, 5}},
@@ -53,7 +54,8 @@ func TestPatternMatch(t *testing.T) {
 		{recordkey.Pattern{Kind: recordkey.KindTertiary, Name: "tags"}, []int{1}},
 		{recordkey.Pattern{Kind: recordkey.KindTertiary, Name: "friends"}, nil},
 		{recordkey.Pattern{Kind: recordkey.KindIndex, Field: "job"}, []int{4}},
-		{recordkey.Pattern{Kind: recordkey.KindOwn}, []int{8}},
+		{recordkey.Pattern{Kind: recordkey.KindOwn}, []int{8, 10}},
+		{recordkey.Pattern{Kind: recordkey.KindOwn, Name: "token"}, []int{10}},
 		{recordkey.Pattern{Kind: recordkey.KindOwn, Name: "schema"}, []int{8}},
 		{recordkey.Pattern{Kind: recordkey.KindOwn, Name: "sch"}, nil},
 	} {

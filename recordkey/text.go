@@ -38,11 +38,14 @@ func (k *Key) UnmarshalText(text []byte) error {
 func (k Key) append(b []byte) []byte {
 	b = append(b, k.ns.path...)
 	if k.kind == KindOwn {
-		return append(append(b, ownPrefix...), k.name...)
+		b = append(append(b, ownPrefix...), k.name...)
+		if k.typ == "" {
+			return b
+		}
+		b = append(append(b, "/{"...), k.ns.path...)
+		return append(k.appendFacet(b), '}')
 	}
-	b = appendEscaped(b, k.typ)
-	b = appendEscaped(append(b, '/'), k.field)
-	b = appendEscaped(append(b, ':'), k.value)
+	b = k.appendFacet(b)
 	switch k.kind {
 	case KindSRK:
 		b = append(b, srkEnding...)
@@ -52,6 +55,13 @@ func (k Key) append(b []byte) []byte {
 		b = appendEscaped(append(b, '/'), k.name)
 	}
 	return b
+}
+
+// appendFacet appends typ/field:value.
+func (k Key) appendFacet(b []byte) []byte {
+	b = appendEscaped(b, k.typ)
+	b = appendEscaped(append(b, '/'), k.field)
+	return appendEscaped(append(b, ':'), k.value)
 }
 
 // Parse takes a record key apart. It is the one inverse of Key.String: a text that no Key has,
@@ -65,12 +75,8 @@ func Parse(s string) (Key, error) {
 	if strings.HasPrefix(s[at:], ownPrefix) {
 		return parseOwn(s, ns, at+len(ownPrefix))
 	}
-	k := Key{ns: ns}
-	p := parser{in: s, at: at}
-	k.typ = p.name("type", '/')
-	k.field = p.name("field", ':')
-	k.value = p.crumb("value", p.until('/'))
-	k.kind, k.name = p.ending()
+	p := parser{in: s, at: at, end: len(s)}
+	k := p.key(ns)
 	if p.err != nil {
 		return Key{}, p.err
 	}
@@ -81,7 +87,18 @@ func Parse(s string) (Key, error) {
 type parser struct {
 	in  string
 	at  int
+	end int // what is read ends here
 	err error
+}
+
+// key reads what is left behind the namespaces.
+func (p *parser) key(ns Namespace) Key {
+	k := Key{ns: ns}
+	k.typ = p.name("type", '/')
+	k.field = p.name("field", ':')
+	k.value = p.crumb("value", p.until('/'))
+	k.kind, k.name = p.ending()
+	return k
 }
 
 func (p *parser) fail(at int, reason string) {
@@ -92,7 +109,7 @@ func (p *parser) fail(at int, reason string) {
 
 // until is the part before the next c, or all that is left.
 func (p *parser) until(c byte) string {
-	rest := p.in[p.at:]
+	rest := p.in[p.at:p.end]
 	if i := strings.IndexByte(rest, c); i >= 0 {
 		return rest[:i]
 	}
@@ -110,7 +127,7 @@ func (p *parser) name(what string, c byte) string {
 	switch {
 	case p.err != nil:
 		return ""
-	case p.at == len(p.in):
+	case p.at == p.end:
 		p.fail(p.at, "no "+string(c)+" behind the "+what)
 		return ""
 	}
@@ -136,7 +153,7 @@ func (p *parser) ending() (Kind, string) {
 	if p.err != nil {
 		return 0, ""
 	}
-	switch p.in[p.at:] {
+	switch p.in[p.at:p.end] {
 	case "":
 		return KindPRK, ""
 	case srkEnding:
@@ -145,7 +162,7 @@ func (p *parser) ending() (Kind, string) {
 		return KindIndex, ""
 	}
 	p.at++
-	rest := p.in[p.at:]
+	rest := p.in[p.at:p.end]
 	if strings.HasPrefix(rest, "~") {
 		p.fail(p.at, "name"+tildeReason)
 		return 0, ""
@@ -155,8 +172,11 @@ func (p *parser) ending() (Kind, string) {
 
 // parseOwn checks the parts of an own key, which begin at byte at.
 func parseOwn(s string, ns Namespace, at int) (Key, error) {
-	name := s[at:]
+	start := at
 	for depth := 1; ; depth++ {
+		if depth > 1 && strings.HasPrefix(s[at:], "{") {
+			return parseOfEntry(s, ns, s[start:at-1], at)
+		}
 		part, rest, more := strings.Cut(s[at:], "/")
 		if depth > maxDepth {
 			return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "more than 16 parts"}
@@ -165,10 +185,27 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 			return Key{}, err
 		}
 		if !more {
-			return Key{kind: KindOwn, ns: ns, name: name}, nil
+			return Key{kind: KindOwn, ns: ns, name: s[start:]}, nil
 		}
 		at = len(s) - len(rest)
 	}
+}
+
+// parseOfEntry reads the entry's key that ends an own key: between braces, from byte at.
+func parseOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
+	p := parser{in: s, at: at + 1 + len(ns.path), end: len(s) - 1}
+	if !strings.HasPrefix(s[at+1:], ns.path) || s[p.end] != '}' {
+		return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "not the key of an entry of the same namespace between braces"}
+	}
+	k := p.key(ns)
+	if p.err == nil && k.kind != KindPRK {
+		p.fail(at+1, k.kind.String()+" between braces, want PRK")
+	}
+	if p.err != nil {
+		return Key{}, p.err
+	}
+	k.kind, k.name = KindOwn, name
+	return k, nil
 }
 
 // checkEscaped checks the escaped crumb that begins at byte at of input, and measures what it
