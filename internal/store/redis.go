@@ -27,7 +27,7 @@ func Fail(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
-	case IsAnswer(err) && !hasPrefix(err, refusals):
+	case IsAnswer(err) && !Refused(err):
 		return fmt.Errorf("the store answered: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -56,11 +56,28 @@ func hasPrefix(err error, prefixes []string) bool {
 }
 
 // Refused says whether err is the answer of a server that cannot serve now, or not us.
-func Refused(err error) bool { return hasPrefix(err, refusals) }
+func Refused(err error) bool { return hasPrefix(err, refusals) || leftNode(err) }
 
 // Moved says whether err is the answer of a node that does not serve the slot, or not alone.
 func Moved(err error) bool {
-	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
+	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}) || leftNode(err)
+}
+
+// Raised says whether err is that of a command in the middle of a script, which may have written before.
+func Raised(err error) bool {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := answer.Error()
+	return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
+}
+
+// leftNode says whether a script met a key that its node does not serve any more, as only the second of
+// two commands on a key can in a slot that is being migrated.
+func leftNode(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.Contains(answer.Error(), "cript attempted to access a non local key")
 }
 
 // WrongType says whether err is the answer for a record of another Redis type.
@@ -69,7 +86,7 @@ func WrongType(err error) bool { return hasPrefix(err, []string{"WRONGTYPE"}) }
 // Passing says whether another attempt may succeed.
 func Passing(err error) bool {
 	if IsAnswer(err) {
-		return hasPrefix(err, passing)
+		return hasPrefix(err, passing) || leftNode(err)
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
@@ -78,6 +95,8 @@ func Passing(err error) bool {
 func Sent(err error) bool {
 	var dial *net.OpError
 	switch {
+	case Raised(err):
+		return true
 	case IsAnswer(err), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	case errors.As(err, &dial):

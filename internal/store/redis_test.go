@@ -31,6 +31,8 @@ func TestFail(t *testing.T) {
 		{answer("CLUSTERDOWN Hash slot not served"), true, true, false},
 		{answer("WRONGTYPE Operation against a key"), false, false, false},
 		{answer("ERR syntax error"), false, false, false},
+		{answer("ERR Script attempted to access a non local key in a cluster node script: ab, on @user_script:34."), true, true, true},
+		{answer("OOM command not allowed script: ab, on @user_script:34."), true, false, true},
 		{dial, true, true, false},
 		{read, true, true, true},
 		{io.EOF, true, true, true},

@@ -59,7 +59,7 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "fencetoken", finds: "I1", in: []string{"create email=x | create email=x", "3: fenced", "update a->x | create name=x", "3: create email"}, rewrite: replaced(
-		"redis.call('HINCRBY', KEYS[1], '~fence', 1)", "redis.call('HSET', KEYS[1], '~fence', ARGV[6] or '1')"), tamper: func(a *actor, args []string) ([]string, any) {
+		"redis.pcall('HINCRBY', KEYS[1], '~fence', 1)", "redis.pcall('HSET', KEYS[1], '~fence', ARGV[6] or '1')"), tamper: func(a *actor, args []string) ([]string, any) {
 		if _, is := isFence(args); is {
 			return append(slices.Clone(args), string(rune('A'+a.id))), nil
 		}
@@ -73,7 +73,7 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "notomb", finds: "I", in: []string{"3: create P", "delete and create"}, rewrite: replaced(
-		"redis.call('HSET', KEYS[1], '~rev', remember)\n  if", "do return {'ok'} end\n  if")},
+		"local refused = write('PERSIST')", "if true then redis.call('UNLINK', KEYS[1]) return {'ok'} end\n    local refused = write('PERSIST')")},
 	{name: "nopast", finds: "I7", in: []string{"update a->x | update a->y", "update a->x | the same", "update email a->x"}, rewrite: oneToken},
 	{name: "blindback", finds: "I1", in: []string{"update a->x | update a->y", "update a->x | the same", "update email a->x", "swap | update"}, rewrite: oneToken, tamper: func(a *actor, args []string) ([]string, any) {
 		if entry, is := isFence(args); is && own(a, entry) {
@@ -88,7 +88,7 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "nodying", finds: "I", in: []string{"tags: tag | delete", "index: delete, create", "tags: create | delete"}, rewrite: replaced(
-		"if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], '~dying', ARGV[6], '~since', redis.call('TIME')[1]) end", ""), tamper: func(_ *actor, args []string) ([]string, any) {
+		"if ARGV[6] ~= '' then burial", "if false then burial"), tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == buryScript.sha {
 			return nil, int64(1)
 		}

@@ -5,5 +5,6 @@
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen and seen ~= ARGV[1] then return seen end
-if not seen then redis.call('SET', KEYS[1], ARGV[1]) end
+local reply = not seen and redis.pcall('SET', KEYS[1], ARGV[1])
+if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
 return 1

@@ -6,43 +6,72 @@
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
 -- ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: {"ok"} | {"exists" | "absent" | "conflict" | "dying" | "filling", ~rev} | {"damaged"}
+--
+-- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
+-- in a slot that is being migrated, a key that is gone may not be written again. Sent again before anybody
+-- else changed the entry, the script does what is left to do.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
-for i = 1, #past, 12 do
-  if string.sub(past, i, i + 11) == ARGV[1] then return {'ok'} end
+local done = string.sub(past, 1, 12) == ARGV[1]
+if not done then
+  for i = 1, #past, 12 do
+    if string.sub(past, i, i + 11) == ARGV[1] then return {'ok'} end
+  end
 end
 local function has_facets()
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
     if string.sub(field, 1, 1) ~= '~' then return true end
   end
 end
-if ARGV[2] == 'create' then
+if done then
+  -- It was committed, and nobody has changed the entry since.
+elseif ARGV[2] == 'create' then
   if live then return {'exists', past} end
   if dying then return {'dying', past} end
   if has_facets() then return {'damaged'} end
 elseif not live and not (ARGV[2] == 'mend' and has_facets()) then
   return {'absent', past}
 end
-if string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4] then return {'conflict', past} end
+if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then return {'conflict', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
+local function write(command, ...)
+  local reply = redis.pcall(command, KEYS[1], ...)
+  return type(reply) == 'table' and redis.error_reply(reply.err)
+end
 if ARGV[2] == 'delete' then
-  if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
-  local gone = redis.pcall('UNLINK', KEYS[1])
-  if type(gone) == 'table' then return redis.error_reply(gone.err) end
-  redis.call('HSET', KEYS[1], '~rev', remember)
-  if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], '~dying', ARGV[6], '~since', redis.call('TIME')[1]) end
+  if not done then
+    if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
+    local burial = {}
+    if ARGV[6] ~= '' then burial = {'~dying', ARGV[6], '~since', redis.call('TIME')[1]} end
+    -- A full server refuses an HSET that is the first write: this one changes nothing, for a live entry has no end.
+    local refused = write('PERSIST') or write('HSET', '~isa', '', '~rev', remember, unpack(burial))
+    if refused then return refused end
+    redis.call('HDEL', KEYS[1], '~fence')
+  end
   redis.call('EXPIRE', KEYS[1], ARGV[5])
+  local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true}
+  local going = {}
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if not stays[field] then going[#going + 1] = field end
+  end
+  for i = 1, #going, 2000 do redis.call('HDEL', KEYS[1], unpack(going, i, math.min(i + 1999, #going))) end
   return {'ok'}
 end
 local n = tonumber(ARGV[7])
-local first = redis.pcall('HSET', KEYS[1], '~rev', remember)
-if type(first) == 'table' then return redis.error_reply(first.err) end
-for i = 8 + n, #ARGV, 2000 do
-  redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 1999, #ARGV)))
+if not done then
+  -- The version comes last: with it the entry is whole.
+  local first, last = 8 + n, #ARGV
+  while last - first >= 2000 do
+    local refused = write('HSET', unpack(ARGV, first, first + 1999))
+    if refused then return refused end
+    first = first + 2000
+  end
+  local refused = write('HSET', '~rev', remember, unpack(ARGV, first, last))
+  if refused then return refused end
+  redis.call('HDEL', KEYS[1], '~fence')
 end
 for i = 8, 7 + n do redis.call('HDEL', KEYS[1], ARGV[i]) end
-redis.call('HDEL', KEYS[1], '~fence')
 if ARGV[2] == 'create' then redis.call('PERSIST', KEYS[1]) end
 return {'ok'}

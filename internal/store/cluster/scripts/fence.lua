@@ -9,6 +9,7 @@ if q.err then return 0 end -- no hash: no commit can succeed there either
 if q[1] == ARGV[1] and q[1] ~= '' and (q[2] or q[3]) == ARGV[3] then return 1 end
 if ARGV[4] == 'look' then return 0 end
 local tombstone = redis.call('PTTL', KEYS[1]) ~= -1 -- absent, or it lives for a time; a damaged hash stays
-redis.call('HINCRBY', KEYS[1], '~fence', 1)
+local n = redis.pcall('HINCRBY', KEYS[1], '~fence', 1)
+if type(n) == 'table' then return redis.error_reply(n.err) end
 if tombstone then redis.call('EXPIRE', KEYS[1], ARGV[5]) end
 return 0

@@ -8,7 +8,9 @@ if ARGV[1] == 'join' then
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
   redis.call('UNLINK', KEYS[1])
 else
+  -- Its time goes first: what is in its place must not go when that is over.
+  local reply = redis.pcall('PERSIST', KEYS[1])
+  if type(reply) == 'table' then return redis.error_reply(reply.err) end
   redis.call('RENAME', KEYS[1], KEYS[2])
-  redis.call('PERSIST', KEYS[2])
 end
 return 1

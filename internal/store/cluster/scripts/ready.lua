@@ -2,10 +2,16 @@
 --
 -- KEYS[1]  the place beside the record, of one attempt alone      ARGV[1]  seconds that it lives
 -- ARGV[2]  the command that puts members in                       ARGV[3…]  the members
--- It may arrive twice, also behind itself: members that are there go first.
-redis.call('UNLINK', KEYS[1])
-for i = 3, #ARGV, 2000 do
-  redis.call(ARGV[2], KEYS[1], unpack(ARGV, i, math.min(i + 1999, #ARGV)))
+-- It may arrive twice, also behind itself: members that are there stay, and only a list must not get them again.
+local first = 3
+if ARGV[2] == 'RPUSH' then
+  local n = redis.pcall('LLEN', KEYS[1])
+  if type(n) == 'table' then return redis.error_reply(n.err) end
+  first = first + n
+end
+for i = first, #ARGV, 2000 do
+  local reply = redis.pcall(ARGV[2], KEYS[1], unpack(ARGV, i, math.min(i + 1999, #ARGV)))
+  if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
 end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1

@@ -7,5 +7,6 @@ if type(stored) == 'table' then return redis.error_reply(stored.err) end
 if stored == ARGV[1] then return {'ok'} end
 if stored then return {'schema', redis.call('HGET', KEYS[1], 'schema') or ''} end
 if ARGV[3] ~= '1' then return {'unstored'} end
-redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1], 'schema', ARGV[2])
+local reply = redis.pcall('HSET', KEYS[1], 'fingerprint', ARGV[1], 'schema', ARGV[2])
+if type(reply) == 'table' then return redis.error_reply(reply.err) end
 return {'ok'}

@@ -5,7 +5,9 @@
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen == ARGV[1] then
-  if ARGV[2] == '' then redis.call('UNLINK', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2]) end
+  local reply
+  if ARGV[2] == '' then reply = redis.pcall('UNLINK', KEYS[1]) else reply = redis.pcall('SET', KEYS[1], ARGV[2]) end
+  if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
   return 1
 end
 return (ARGV[2] ~= '' and seen == ARGV[2]) and 1 or 0

@@ -142,10 +142,17 @@ refused = store_schema()
 if refused then return refused end
 local remember = token .. string.sub(past, 1, 36)
 if verb == 'delete' then
-  local gone = redis.pcall('UNLINK', entry)
-  if failed(gone) then return redis.error_reply(gone.err) end
-  redis.call('HSET', entry, '~rev', remember)
+  -- The tombstone is written into the hash, and the rest goes after: a key that is gone may not be written again
+  -- in a slot that is being migrated. A full server refuses an HSET that is the first write: PERSIST changes nothing.
+  local refused = redis.pcall('PERSIST', entry)
+  if not failed(refused) then refused = redis.pcall('HSET', entry, '~isa', '', '~rev', remember) end
+  if failed(refused) then return redis.error_reply(refused.err) end
   redis.call('EXPIRE', entry, 600)
+  local going = {}
+  for _, field in ipairs(redis.call('HKEYS', entry)) do
+    if field ~= '~rev' then going[#going + 1] = field end
+  end
+  in_pieces('HDEL', entry, going)
 else
   set[#set + 1] = '~rev'
   set[#set + 1] = remember

@@ -4,8 +4,24 @@
 -- ARGV[2], …                  all fields of the new state: field, value, …; the first is the fingerprint;
 --                             none: nothing shall be stored
 -- Reply: 1 if it is so now, else 0
-local stored = redis.call('HGET', KEYS[1], 'fingerprint') or ''
+--
+-- The new state is written before what is left of the old one goes: a key that is gone may not be written
+-- again in a slot that is being migrated.
+local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')
+if type(stored) == 'table' then return redis.error_reply(stored.err) end
+stored = stored or ''
 if stored ~= ARGV[1] then return stored == ARGV[3] and 1 or 0 end
-redis.call('UNLINK', KEYS[1])
-if #ARGV > 1 then redis.call('HSET', KEYS[1], unpack(ARGV, 2)) end
+local reply
+if #ARGV == 1 then
+  reply = redis.pcall('UNLINK', KEYS[1])
+else
+  reply = redis.pcall('HSET', KEYS[1], unpack(ARGV, 2))
+end
+if type(reply) == 'table' then return redis.error_reply(reply.err) end
+if #ARGV == 1 then return 1 end
+local stays = {}
+for i = 2, #ARGV, 2 do stays[ARGV[i]] = true end
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if not stays[field] then redis.call('HDEL', KEYS[1], field) end
+end
 return 1
