@@ -43,6 +43,10 @@ var (
 	// ErrOutcomeUnknown: a change was sent and no answer came; it may have been made or not, wholly
 	// in both cases (I7). Read the entry to find out.
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
+	// ErrUnsuitable: a client or a server with which the promise cannot be kept: one that reads from replicas or from
+	// a cache, through which commands do not come back as they were sent, or that spreads the records of one
+	// server over several. Open and New say what to change.
+	ErrUnsuitable = store.ErrUnsuitable
 	// ErrCache: Options.Cache is set, and of this store nothing can be copied; the text says why.
 	ErrCache = store.ErrCache
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
@@ -420,7 +419,7 @@ func TestCacheRefused(t *testing.T) {
 	caching := redis.NewClient(&redis.Options{Addr: plain.Addr(), ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
 	defer caching.Close()
 	_, err = userdb.New(t.Context(), caching, userdb.Options{})
-	wantErr(t, "a client that caches", err, connect.ErrClient, "Options.Cache")
+	wantErr(t, "a client that caches", err, userdb.ErrUnsuitable, "Options.Cache")
 }
 
 // TestCacheEmbedded: the option does nothing to a store that is in the process anyway.

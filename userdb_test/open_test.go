@@ -45,7 +45,7 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 	_, err := userdb.New(t.Context(), nil, userdb.Options{})
-	wantErr(t, "nil", err, connect.ErrClient, "nil")
+	wantErr(t, "nil", err, userdb.ErrUnsuitable, "nil")
 	_, err = userdb.Open(t.Context(), "memory:", userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{"user": {}}}})
 	wantErr(t, "a bad schema", err, schema.ErrSchema, "types.user.primary")
 	_, err = userdb.Open(t.Context(), "memory:", userdb.Options{Peppers: [][]byte{[]byte("topsecret")}})

@@ -69,7 +69,6 @@ var verdicts = []verdict{
 	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
 	{errUsage, "usage", 2, ""},
 	{connect.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
-	{connect.ErrClient, "usage", 2, ""},
 	{store.ErrUnsuitable, "usage", 2, ""},
 	{maintain.ErrInput, "usage", 2, ""},
 	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},

@@ -38,7 +38,6 @@ func TestVerdicts(t *testing.T) {
 		{userdb.ErrUnavailable, "unavailable", 6},
 		{usagef("wrong"), "usage", 2},
 		{connect.ErrURL, "usage", 2},
-		{connect.ErrClient, "usage", 2},
 		{store.ErrUnsuitable, "usage", 2},
 		{userdb.ErrCursor, "usage", 2},
 		{&hints.Error{}, "hint", 2},

@@ -35,7 +35,7 @@ func TestUse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			engine, err := Use(tt.client, store.Cache{})
 			if tt.want != "" {
-				if !errors.Is(err, ErrClient) || !strings.Contains(err.Error(), tt.want) {
+				if !errors.Is(err, store.ErrUnsuitable) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
 				return

@@ -20,9 +20,6 @@ import (
 // ErrURL is a store that no URL of ours names.
 var ErrURL = errors.New("bad store URL")
 
-// ErrClient is a client that the promise cannot be kept with.
-var ErrClient = errors.New("unsuitable Redis client")
-
 // Open returns the engine for a URL, with a cache where one helps; closing it closes the connections.
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
@@ -56,7 +53,7 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	switch c := c.(type) {
 	case *redis.Client:
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
-			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache", ErrClient)
+			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache", store.ErrUnsuitable)
 		}
 		return single.New(c, single.Options{}), nil
 	case *redis.ClusterClient:
@@ -65,9 +62,9 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 		}
 		return cluster.New(c, cluster.Options{}), nil
 	case nil:
-		return nil, fmt.Errorf("%w: nil", ErrClient)
+		return nil, fmt.Errorf("%w: nil", store.ErrUnsuitable)
 	}
-	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", ErrClient, c)
+	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", store.ErrUnsuitable, c)
 }
 
 // filePath takes file:PATH, and file:///PATH as browsers write it.
@@ -177,7 +174,7 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 func writesWhereItReads(o *redis.ClusterOptions) error {
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 		return fmt.Errorf("%w: it reads from replicas, which may be behind, so that one identifier could mean two people; "+
-			"leave ReadOnly, RouteByLatency and RouteRandomly off", ErrClient)
+			"leave ReadOnly, RouteByLatency and RouteRandomly off", store.ErrUnsuitable)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -51,6 +52,9 @@ func believeOne(l Lookup, c Candidate) Found {
 	if c.Problem != "" {
 		return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: c.Problem}}
 	}
+	if c.Fields == nil {
+		return Found{Err: Fail(fmt.Errorf("%w: no hash behind %s", ErrReply, c.SRK))}
+	}
 	key, err := recordkey.Parse(c.Owner)
 	if err != nil || key.Kind() != recordkey.KindPRK || key.Type() != c.SRK.Type() {
 		return Found{Err: ErrNotFound}
@@ -88,6 +92,8 @@ func FoundAt(key recordkey.Key, fields map[string]string, err error) Found {
 		return Found{Err: &CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
 	case err != nil:
 		return Found{Err: Fail(err)}
+	case fields == nil:
+		return Found{Err: Fail(fmt.Errorf("%w: no hash for %s", ErrReply, key))}
 	case r.Live() && r.Fields[FieldType] == key.Type():
 		return Found{Record: r}
 	case r.Live():

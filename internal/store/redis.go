@@ -88,7 +88,7 @@ func Passing(err error) bool {
 	if IsAnswer(err) {
 		return hasPrefix(err, passing) || leftNode(err)
 	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
+	return !errors.Is(err, ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
 
 // Sent says whether the server may have run the command: false only where it certainly did not.

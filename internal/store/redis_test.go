@@ -69,23 +69,34 @@ func TestCorruptErrorStaysOnOneLine(t *testing.T) {
 
 func TestParseReply(t *testing.T) {
 	for _, tt := range []struct {
-		in   any
-		want Reply
-		ok   bool
+		command string
+		in      any
+		want    Reply
+		ok      bool
 	}{
-		{nil, Reply{Nil: true}, true},
-		{int64(3), Reply{Int: 3}, true},
-		{"x", Reply{Text: "x"}, true},
-		{[]any{"a", int64(2), nil}, Reply{Items: []string{"a", "2", ""}}, true},
-		{[]any{[]any{}}, Reply{}, false},
-		{3.5, Reply{}, false},
+		{"LPOP", nil, Reply{Nil: true}, true},
+		{"SISMEMBER", int64(3), Reply{Int: 3}, true},
+		{"HGET", "x", Reply{Text: "x"}, true},
+		{"LRANGE", []any{"a", int64(2)}, Reply{Items: []string{"a", "2"}}, true},
+		{"SMEMBERS", []any{}, Reply{}, true},
+		{"LRANGE", []any{"a", nil}, Reply{}, false},
+		{"LRANGE", []any{[]any{}}, Reply{}, false},
+		{"ZSCORE", 3.5, Reply{Text: "3.5"}, true},
+		{"ZCARD", 3.5, Reply{}, false},
+		{"SISMEMBER", nil, Reply{}, false},
+		{"SISMEMBER", "1", Reply{}, false},
+		{"SMEMBERS", nil, Reply{}, false},
+		{"SMEMBERS", int64(0), Reply{}, false},
+		{"HGET", int64(0), Reply{}, false},
+		{"HGET", []any{}, Reply{}, false},
+		{"NOBODY", int64(0), Reply{}, false},
 	} {
-		got, err := ParseReply(tt.in)
-		if (err == nil) != tt.ok {
-			t.Errorf("ParseReply(%v): %v", tt.in, err)
+		got, err := ParseReply(tt.command, tt.in)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrReply) {
+			t.Errorf("ParseReply(%s, %v): %v", tt.command, tt.in, err)
 		}
 		if tt.ok && (got.Nil != tt.want.Nil || got.Int != tt.want.Int || got.Text != tt.want.Text || len(got.Items) != len(tt.want.Items)) {
-			t.Errorf("ParseReply(%v) = %+v, want %+v", tt.in, got, tt.want)
+			t.Errorf("ParseReply(%s, %v) = %+v, want %+v", tt.command, tt.in, got, tt.want)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrUnsuitable is a server that the promise cannot be kept on, spoken to in this way.
-var ErrUnsuitable = errors.New("unsuitable Redis server")
+// ErrUnsuitable is a server or a client with which the promise cannot be kept.
+var ErrUnsuitable = errors.New("unsuitable Redis server or client")
 
 // A Surveyor looks at what it was opened over. The warnings are about what breaks the promise later; the error,
 // ErrUnsuitable, is about what can never work. Servers that forbid the looking are passed over.
@@ -28,6 +28,68 @@ func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	}
 	return nil
 }
+
+// faithful are commands of every way that an engine sends them, on records that nobody writes, with the kinds of
+// their replies.
+var faithful = []struct {
+	reply Shape
+	args  []any
+}{
+	{IsNumber, []any{"exists", "~/probe/1"}},
+	{IsNumber, []any{"unlink", "~/probe/1"}},
+	{IsNumber, []any{"srem", "~/probe/1", "x"}},
+	{IsText | IsNil, []any{"get", "~/probe/1"}},
+	{IsList, []any{"hmget", "~/probe/1", "x"}},
+	{IsList, []any{"smembers", "~/probe/1"}},
+}
+
+// Faithful refuses a client through which a command does not come back as it was sent: with a reply of another
+// kind, or that of another command. A router or a hook of the caller's may do that (so does a ClusterClient with a dynamic
+// command-info resolver), and "not there" would be read where nothing was answered.
+func Faithful(ctx context.Context, c redis.UniversalClient) error {
+	for _, f := range faithful {
+		cmd := unrepeated{redis.NewCmd(ctx, f.args...)}
+		err := c.Process(ctx, cmd)
+		if err == nil || errors.Is(err, redis.Nil) {
+			err = f.reply.Check(flat(cmd.Val()))
+		}
+		if err := unfaithful(f.args[0], err); err != nil {
+			return err
+		}
+	}
+	token := NewToken()
+	echo := unrepeated{redis.NewCmd(ctx, "eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", token)}
+	pipe := c.Pipeline()
+	_ = pipe.Process(ctx, echo)
+	number := pipe.Exists(ctx, "~/probe/1")
+	hash := pipe.HGetAll(ctx, "~/probe/1")
+	_, err := pipe.Exec(ctx)
+	if list, _ := echo.Val().([]any); err == nil && (len(list) != 2 || list[0] != "~/probe/1" || list[1] != token) {
+		err = IsTexts.Check(nil)
+	}
+	if err == nil && (hash.Val() == nil || number.Err() != nil) {
+		err = IsList.Check(nil)
+	}
+	return unfaithful("eval", err)
+}
+
+// unfaithful passes over what a server forbids: that is for the verbs to say.
+func unfaithful(command any, err error) error {
+	switch {
+	case err == nil, IsAnswer(err):
+		return nil
+	case errors.Is(err, ErrReply):
+		return fmt.Errorf("%w: %v does not come back as it was sent: %w; give a client without a command-info resolver and hooks of your own",
+			ErrUnsuitable, command, err)
+	}
+	return Fail(err)
+}
+
+// unrepeated is sent as an engine sends its writes.
+type unrepeated struct{ *redis.Cmd }
+
+// NoRetry is asked by the client.
+func (unrepeated) NoRetry() bool { return true }
 
 // Evicts warns of a server that removes records by itself when it is full, and of a replica.
 func Evicts(ctx context.Context, c redis.Cmdable, name string) []string {

@@ -272,8 +272,10 @@ func (a *attempt) commit(ctx context.Context) error {
 		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Version.Rev:
 		return store.ErrConflict
+	case what == "conflict", what == "dying", what == "filling":
+		return errAgain // it was only fenced, or is not ready yet
 	}
-	return errAgain // it was only fenced, or is not ready yet
+	return &unknownError{store.Unknown(what)}
 }
 
 func (a *attempt) commitArgs() []string {

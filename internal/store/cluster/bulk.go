@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -71,7 +73,9 @@ func (e *Engine) readWholes(ctx context.Context, reads []store.WholeRead, wholes
 		return nil, err
 	}
 	for j, i := range todo {
-		wholes[i] = looks[j].whole(reads[i])
+		if wholes[i], err = looks[j].whole(reads[i]); err != nil {
+			return nil, err
+		}
 		fill := wholes[i].Record.Fields[store.FieldFill]
 		if fill != "" {
 			if err := e.putInPlace(ctx, reads[i].PRK, fill); err != nil {
@@ -133,16 +137,26 @@ func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() 
 	return p.SMembers(ctx, key).Result
 }
 
-func (l *wholeLook) whole(r store.WholeRead) store.Whole {
+func (l *wholeLook) whole(r store.WholeRead) (store.Whole, error) {
 	w := store.Whole{Found: store.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
+	if w.Err != nil && !store.IsEntryError(w.Err) {
+		return w, w.Err
+	}
 	for i, kind := range l.kinds {
+		values, err := l.parts[i]()
+		if store.WrongType(err) || errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		if err = cmp.Or(kind.Err(), err); err != nil {
+			return w, store.Fail(err)
+		}
 		part := store.Part{Kind: kind.Val()}
-		if values, err := l.parts[i](); err == nil && part.Kind == r.Kind[i] {
+		if part.Kind == r.Kind[i] {
 			part.Values = values
 		}
 		w.Parts = append(w.Parts, part)
 	}
-	return w
+	return w, nil
 }
 
 func scored(zs []redis.Z) []string {

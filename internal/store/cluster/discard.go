@@ -39,7 +39,7 @@ func (e *Engine) discard(ctx context.Context, l store.Leftover) (bool, error) {
 	if l.Member != "" {
 		command = []string{"srem", l.Key, l.Member}
 	}
-	n, err := e.plain(ctx, command...)
+	n, err := e.plain(ctx, store.IsNumber, command...)
 	return n != int64(0) && err == nil, harmless(err)
 }
 

@@ -58,6 +58,9 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) e
 			return nil
 		case "schema":
 			return &store.MismatchError{Stored: item(reply, 1)}
+		case "unstored":
+		default:
+			return store.Fail(store.Unknown(item(reply, 0)))
 		}
 		if foreign != nil {
 			return foreign

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -49,7 +50,7 @@ func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Face
 			return nil, nil
 		}
 		wire, has := "", false
-		if len(head) == 2 && item(head, 0) != "" {
+		if err = cmp.Or(err, store.AsMany(len(head), 2)); err == nil && item(head, 0) != "" {
 			wire, has = head[1].(string)
 		}
 		other = has && wire != f.Wire

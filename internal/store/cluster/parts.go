@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,27 +19,26 @@ const (
 
 // get reads a string, "" where there is none.
 func (e *Engine) get(ctx context.Context, key string) (string, error) {
-	value, err := e.plain(ctx, "get", key)
-	text, _ := value.(string)
-	return text, harmless(err)
+	text, _, err := e.there(ctx, key)
+	return text, err
 }
 
-// exists says whether there is a record.
+// exists reports whether there is a record.
 func (e *Engine) exists(ctx context.Context, key string) (bool, error) {
-	value, err := e.plain(ctx, "exists", key)
+	value, err := e.plain(ctx, store.IsNumber, "exists", key)
 	return value == int64(1), harmless(err)
 }
 
-// there reads a string that may be empty, and says whether there is one.
+// there reads a string that may be empty, and reports whether there is one.
 func (e *Engine) there(ctx context.Context, key string) (string, bool, error) {
-	value, err := e.plain(ctx, "get", key)
+	value, err := e.plain(ctx, store.IsText|store.IsNil, "get", key)
 	text, is := value.(string)
 	return text, is, harmless(err)
 }
 
 // write sends a command that may arrive twice.
 func (e *Engine) write(ctx context.Context, args ...string) error {
-	_, err := e.plain(ctx, args...)
+	_, err := e.plain(ctx, store.IsNumber, args...)
 	return harmless(err)
 }
 
@@ -97,7 +97,7 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 		if store.WrongType(err) {
 			return nil, nil
 		}
-		return nil, err
+		return nil, cmp.Or(err, store.AsMany(len(head), 2))
 	})
 	switch {
 	case err != nil:

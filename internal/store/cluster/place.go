@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -88,6 +89,9 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ps []plac
 			if store.WrongType(err) {
 				return nil, nil
 			}
+			if err == nil && r.Fields == nil {
+				err = store.IsList.Check(nil)
+			}
 			return nil, err
 		})
 		return func(p place) bool {
@@ -144,10 +148,13 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 		if store.WrongType(err) {
 			return nil, nil
 		}
+		if err = cmp.Or(err, store.AsMany(len(are), len(members))); err != nil {
+			return nil, err
+		}
 		for i, is := range are {
 			has[members[i]] = is
 		}
-		return nil, err
+		return nil, nil
 	})
 	return has, harmless(err)
 }

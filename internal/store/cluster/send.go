@@ -36,16 +36,16 @@ var (
 )
 
 var (
-	claimScript   = newScript(claimLua)
-	swapScript    = newScript(swapLua)
-	fenceScript   = newScript(fenceLua)
-	prepareScript = newScript(prepareLua)
-	commitScript  = newScript(commitLua)
-	buryScript    = newScript(buryLua)
-	readyScript   = newScript(readyLua)
-	promoteScript = newScript(promoteLua)
-	filledScript  = newScript(filledLua)
-	schemaScript  = newScript(schemaLua)
+	claimScript   = newScript(claimLua, store.IsNumber|store.IsText)
+	swapScript    = newScript(swapLua, store.IsNumber)
+	fenceScript   = newScript(fenceLua, store.IsNumber)
+	prepareScript = newScript(prepareLua, store.IsTexts)
+	commitScript  = newScript(commitLua, store.IsVerdict)
+	buryScript    = newScript(buryLua, store.IsNumber)
+	readyScript   = newScript(readyLua, store.IsNumber)
+	promoteScript = newScript(promoteLua, store.IsNumber)
+	filledScript  = newScript(filledLua, store.IsNumber)
+	schemaScript  = newScript(schemaLua, store.IsVerdict)
 )
 
 var allScripts = []script{
@@ -53,9 +53,15 @@ var allScripts = []script{
 	readyScript, promoteScript, filledScript, schemaScript,
 }
 
-type script struct{ source, sha string }
+// A script is Lua source, the name under which a server keeps it, and of which kind its replies are.
+type script struct {
+	source, sha string
+	reply       store.Shape
+}
 
-func newScript(source string) script { return script{source, redis.NewScript(source).Hash()} }
+func newScript(source string, reply store.Shape) script {
+	return script{source, redis.NewScript(source).Hash(), reply}
+}
 
 // A step is one script of the protocol, on keys of one slot.
 type step struct {
@@ -93,14 +99,14 @@ func (e *Engine) run(ctx context.Context, s step) (result, error) {
 }
 
 // plain sends a command that may arrive twice.
-func (e *Engine) plain(ctx context.Context, args ...string) (any, error) {
+func (e *Engine) plain(ctx context.Context, reply store.Shape, args ...string) (any, error) {
 	all := make([]any, len(args))
 	for i, a := range args {
 		all[i] = a
 	}
 	r, err := e.again(ctx, func() (any, error) {
 		cmd := once{redis.NewCmd(ctx, all...)}
-		return answer(cmd, e.client.Process(ctx, cmd))
+		return answer(cmd, e.client.Process(ctx, cmd), reply)
 	})
 	return r.value, err
 }
@@ -171,12 +177,16 @@ func (e *Engine) send(ctx context.Context, s step) (any, error) {
 		cmd = once{redis.NewCmd(ctx, evalArgs("eval", s.script.source, s)...)}
 		err = e.client.Process(ctx, cmd)
 	}
-	return answer(cmd, err)
+	return answer(cmd, err, s.script.reply)
 }
 
-func answer(cmd once, err error) (any, error) {
+// answer is what a command was answered, if that is of a kind it has: anything else is no answer.
+func answer(cmd once, err error, reply store.Shape) (any, error) {
 	if errors.Is(err, redis.Nil) {
-		return nil, nil
+		return nil, reply.Check(nil)
+	}
+	if err == nil {
+		err = reply.Check(cmd.Val())
 	}
 	return cmd.Val(), err
 }

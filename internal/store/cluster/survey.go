@@ -11,6 +11,9 @@ import (
 
 // Survey implements [store.Surveyor], for every master, and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context) ([]string, error) {
+	if err := store.Faithful(ctx, e.client); err != nil {
+		return nil, err
+	}
 	masters, err := e.masters(ctx)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -93,24 +93,27 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 }
 
 // command sends a tertiary command; one that must not be done twice is sent once.
-func (e *Engine) command(ctx context.Context, op store.Op) (store.Reply, error) {
+func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, err error) {
 	all := append(make([]any, 0, len(op.Args)+2), op.Command, op.Key.String())
 	for _, a := range op.Args {
 		all = append(all, a)
 	}
 	send := func() (any, error) {
 		cmd := once{redis.NewCmd(ctx, all...)}
-		return answer(cmd, e.client.Process(ctx, cmd))
+		err := e.client.Process(ctx, cmd)
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		reply, err = store.ParseReply(op.Command, cmd.Val())
+		return nil, err
 	}
-	var r result
-	var err error
 	if op.Once {
-		if r.value, err = send(); err != nil && store.Sent(err) {
+		if _, err = send(); err != nil && store.Sent(err) {
 			return store.Reply{}, &unknownError{err}
 		}
 		err = failed(err)
 	} else {
-		r, err = e.again(ctx, send)
+		_, err = e.again(ctx, send)
 	}
 	switch {
 	case store.WrongType(err):
@@ -120,35 +123,5 @@ func (e *Engine) command(ctx context.Context, op store.Op) (store.Reply, error) 
 	case err != nil:
 		return store.Reply{}, harmless(err)
 	}
-	return store.ParseReply(flat(r.value))
-}
-
-// flat undoes what a newer protocol makes of pairs: maps, and scores as numbers in lists of their own.
-func flat(v any) any {
-	switch v := v.(type) {
-	case map[any]any:
-		list := make([]any, 0, 2*len(v))
-		for k, x := range v {
-			list = append(list, flat(k), flat(x))
-		}
-		return list
-	case []any:
-		var list []any
-		for _, x := range v {
-			if inner, ok := flat(x).([]any); ok {
-				list = append(list, inner...)
-			} else {
-				list = append(list, flat(x))
-			}
-		}
-		return list
-	case float64:
-		return fmt.Sprintf("%.17g", v)
-	case bool:
-		if v {
-			return int64(1)
-		}
-		return int64(0)
-	}
-	return v
+	return reply, nil
 }

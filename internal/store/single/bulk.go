@@ -12,7 +12,7 @@ import (
 //go:embed scripts/creates.lua
 var createsLua string
 
-var createsScript = newScript(createsLua)
+var createsScript = newScript(createsLua, store.IsVerdict)
 
 // Bulk implements [store.Engine].
 func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
@@ -109,8 +109,12 @@ func (e *Engine) create(ctx context.Context, gs []*createGroup) {
 // take marks the entries of a group by what the script answered.
 func (g *createGroup) take(cmd *redis.Cmd, sent func(error) bool) {
 	reply, err := cmd.Slice()
+	what := text(reply, 0)
+	if err == nil && what != "ok" && what != "other" {
+		err = store.Unknown(what)
+	}
 	for _, c := range g.of {
-		c.done = err == nil && text(reply, 0) == "ok"
+		c.done = err == nil && what == "ok"
 		c.maybe = err != nil && sent(err)
 	}
 }

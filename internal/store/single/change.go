@@ -87,7 +87,9 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 		case "ok":
 			return store.Version{Rev: token}, nil
 		case "occupied":
-			owners = ownersOf(reply[1:])
+			if owners, err = ownersOf(c, reply[1:]); err != nil {
+				return store.Version{}, err
+			}
 		case "members":
 		case "unstored":
 			// Entries may come from a first write just now, which stored the schema: look once more.
@@ -106,6 +108,7 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 // refusal makes an error of an answer that nothing was written.
 func refusal(c store.Change, reply []any, unsure bool) error {
 	what, detail := text(reply, 0), text(reply, 1)
+	reply = append(reply, nil) // a short one has no number either
 	if unsure && what != "duplicate" && !store.Accounts(detail, c.Version.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
 	}
@@ -121,10 +124,11 @@ func refusal(c store.Change, reply []any, unsure bool) error {
 	case "damaged":
 		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
 	case "duplicate":
-		i, _ := reply[1].(int64)
-		return store.Duplicate(c, srkAt(c, int(i)))
+		if i, ok := srkNumber(c, reply[1]); ok {
+			return store.Duplicate(c, srkAt(c, i))
+		}
 	}
-	return fmt.Errorf("changing %s: unknown answer %q", c.Key, what)
+	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, store.Unknown(what))
 }
 
 // An owner is an entry that an SRK of a change names, to be looked at by the next call.
@@ -133,14 +137,24 @@ type owner struct {
 	seen string // its value
 }
 
-func ownersOf(pairs []any) []owner {
+// ownersOf takes the answer that SRKs are occupied.
+func ownersOf(c store.Change, pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
-		n, _ := pairs[i].(int64)
-		seen, _ := pairs[i+1].(string)
-		owners = append(owners, owner{int(n), seen})
+		n, ok := srkNumber(c, pairs[i])
+		seen, is := pairs[i+1].(string)
+		if !ok || !is {
+			return nil, store.Fail(store.Unknown("occupied"))
+		}
+		owners = append(owners, owner{n, seen})
 	}
-	return owners
+	return owners, nil
+}
+
+// srkNumber takes the number of an SRK of a change.
+func srkNumber(c store.Change, item any) (int, bool) {
+	n, is := item.(int64)
+	return int(n), is && n >= 1 && n <= int64(len(c.Claim)+len(c.Aside))
 }
 
 func srkAt(c store.Change, i int) recordkey.Key {

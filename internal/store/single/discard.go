@@ -16,5 +16,12 @@ func (e *Engine) Discard(ctx context.Context, l store.Leftover) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return text(items(reply), 0) == "ok", nil
+	switch what := text(items(reply), 0); what {
+	case "ok":
+		return true, nil
+	case "held", "changed":
+		return false, nil
+	default:
+		return false, store.Fail(store.Unknown(what))
+	}
 }

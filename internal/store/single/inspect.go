@@ -1,6 +1,7 @@
 package single
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/redis/go-redis/v9"
@@ -25,7 +26,10 @@ func (e *Engine) Inspect(ctx context.Context, keys []string, limit int) ([]store
 	pipe = e.client.Pipeline()
 	for i, k := range keys {
 		raws[i] = store.Raw{Key: k, Type: types[i].Val()}
-		raws[i].TTL, _ = ttls[i].Int64()
+		var err error
+		if raws[i].TTL, err = ttls[i].Int64(); cmp.Or(types[i].Err(), err) != nil {
+			return nil, store.Fail(cmp.Or(types[i].Err(), err))
+		}
 		reads[i] = read(ctx, pipe, k, raws[i].Type, int64(limit))
 	}
 	if err := run(ctx, pipe); err != nil {

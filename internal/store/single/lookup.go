@@ -82,7 +82,7 @@ func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (st
 	if err != nil {
 		return store.Found{}, store.Fail(err)
 	}
-	return store.Believe(l, candidates(l, reply)), nil
+	return believed(l, reply)
 }
 
 // findOne answers one lookup. Those behind SRKs go together with others where many come at the same time.
@@ -149,7 +149,10 @@ func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, er
 		return store.Found{}, store.Fail(err)
 	}
 	fields := cmd.Val()
-	owner := fields[ownerField]
+	owner, is := fields[ownerField]
+	if !is {
+		return store.Found{}, store.Fail(store.IsList.Check(nil))
+	}
 	delete(fields, ownerField)
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
@@ -163,7 +166,16 @@ func (e *Engine) behindSeveral(ctx context.Context, l store.Lookup) (store.Found
 	if err != nil {
 		return store.Found{}, store.Fail(err)
 	}
-	return store.Believe(l, candidates(l, reply)), nil
+	return believed(l, reply)
+}
+
+// believed is what the lookup script's reply says, if it is one.
+func believed(l store.Lookup, reply []any) (store.Found, error) {
+	cs, err := candidates(l, reply)
+	if err != nil {
+		return store.Found{}, store.Fail(err)
+	}
+	return store.Believe(l, cs), nil
 }
 
 // undeclared knows the answers of servers that forbid scripts the keys that they do not declare.
@@ -181,13 +193,19 @@ func undeclared(err error) bool {
 }
 
 // candidates makes of the script's reply what each SRK led to.
-func candidates(l store.Lookup, reply []any) []store.Candidate {
+func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
+	if err := store.AsMany(len(reply), len(l.SRKs)); err != nil {
+		return nil, err
+	}
 	cs := make([]store.Candidate, 0, len(reply))
 	for i, item := range reply {
-		flat, _ := item.([]any)
-		if len(flat) == 0 || i >= len(l.SRKs) {
+		if item == nil {
 			continue
 		}
+		if err := store.IsTexts.Check(item); err != nil {
+			return nil, err
+		}
+		flat, _ := item.([]any)
 		c := store.Candidate{SRK: l.SRKs[i], Owner: text(flat, 0)}
 		if c.Owner == "" {
 			c.Problem = text(flat, 1)
@@ -196,7 +214,7 @@ func candidates(l store.Lookup, reply []any) []store.Candidate {
 		}
 		cs = append(cs, c)
 	}
-	return cs
+	return cs, nil
 }
 
 func fieldsOf(flat []any) map[string]string {

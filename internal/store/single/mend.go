@@ -20,9 +20,9 @@ var (
 )
 
 var (
-	alignScript   = newScript(alignLua)
-	sweepScript   = newScript(sweepLua)
-	restateScript = newScript(restateLua)
+	alignScript   = newScript(alignLua, store.IsNumber)
+	sweepScript   = newScript(sweepLua, store.IsNumber)
+	restateScript = newScript(restateLua, store.IsNumber)
 )
 
 // yes runs a script that may arrive twice, and says whether it answered 1.

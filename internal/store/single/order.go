@@ -15,7 +15,7 @@ import (
 //go:embed scripts/order.lua
 var orderLua string
 
-var orderScript = newScript(orderLua)
+var orderScript = newScript(orderLua, store.IsVerdict)
 
 // Order implements [store.Engine].
 func (e *Engine) Order(ctx context.Context, o store.Order) ([]string, error) {

@@ -54,11 +54,14 @@ func (e *Engine) Texts(ctx context.Context, keys []string) ([]store.Text, error)
 			return nil, store.Fail(cmd.Err())
 		}
 		for _, item := range cmd.Val() {
+			if err := (store.IsText | store.IsNil).Check(item); err != nil {
+				return nil, store.Fail(err)
+			}
 			wire, is := item.(string)
 			texts = append(texts, store.Text{Wire: wire, Is: is})
 		}
 	}
-	return texts, nil
+	return texts, store.Fail(store.AsMany(len(texts), len(keys)))
 }
 
 // Facets implements [store.Peeker].
@@ -95,6 +98,9 @@ func (e *Engine) Hashes(ctx context.Context, keys []string) ([]store.Hash, error
 	hashes := make([]store.Hash, len(keys))
 	for i, cmd := range cmds {
 		fields, err := cmd.Result()
+		if err == nil && fields == nil {
+			err = store.IsList.Check(nil)
+		}
 		if err != nil && !store.WrongType(err) {
 			return nil, store.Fail(err)
 		}
@@ -133,12 +139,13 @@ func (e *Engine) Messages(ctx context.Context, key string, limit int) ([]store.M
 	messages := make([]store.Message, 0, len(items))
 	for _, item := range items {
 		parts, _ := item.([]any)
+		if store.IsVerdict.Check(item) != nil || len(parts) != 2 || (store.IsTexts|store.IsNil).Check(parts[1]) != nil {
+			return nil, store.Fail(store.IsTexts.Check(item))
+		}
 		m := store.Message{ID: text(parts, 0)}
-		if len(parts) > 1 {
-			flat, _ := parts[1].([]any)
-			for i := 0; i+1 < len(flat); i += 2 {
-				m.Pairs = append(m.Pairs, store.Facet{Field: text(flat, i), Wire: text(flat, i+1)})
-			}
+		flat, _ := parts[1].([]any)
+		for i := 0; i+1 < len(flat); i += 2 {
+			m.Pairs = append(m.Pairs, store.Facet{Field: text(flat, i), Wire: text(flat, i+1)})
 		}
 		messages = append(messages, m)
 	}

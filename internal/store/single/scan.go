@@ -79,6 +79,9 @@ func (e *Engine) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, e
 	sizes := make([]int64, len(cmds))
 	for i, cmd := range cmds {
 		if cmd.Err() != nil {
+			if !store.WrongType(cmd.Err()) {
+				return nil, store.Fail(cmd.Err())
+			}
 			return nil, &store.CorruptError{Key: indexes[i].String(), Reason: cmd.Err().Error()}
 		}
 		sizes[i] = cmd.Val()
@@ -106,6 +109,9 @@ func holds(ctx context.Context, pipe redis.Pipeliner, members []store.Member) ([
 	}
 	has := make([]bool, len(cmds))
 	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !store.WrongType(err) {
+			return nil, store.Fail(err)
+		}
 		has[i] = cmd.Val() // false for a record of another type
 	}
 	return has, nil

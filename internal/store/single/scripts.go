@@ -4,6 +4,8 @@ import (
 	_ "embed"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
 )
 
 var (
@@ -28,19 +30,22 @@ var (
 )
 
 var (
-	changeScript   = newScript(guardLua + changeLua)
-	createScript   = newScript(createLua)
-	updateScript   = newScript(updateLua)
-	tertiaryScript = newScript(guardLua + tertiaryLua)
-	lookupScript   = newScript(lookupLua)
-	followScript   = newScript(followLua)
-	discardScript  = newScript(discardLua)
-	throttleScript = newScript(throttleLua)
+	changeScript   = newScript(guardLua+changeLua, store.IsVerdict)
+	createScript   = newScript(createLua, store.IsNumber)
+	updateScript   = newScript(updateLua, store.IsNumber)
+	tertiaryScript = newScript(guardLua+tertiaryLua, store.IsVerdict)
+	lookupScript   = newScript(lookupLua, store.IsList)
+	followScript   = newScript(followLua, 0) // it is read into a map
+	discardScript  = newScript(discardLua, store.IsVerdict)
+	throttleScript = newScript(throttleLua, store.IsList)
 )
 
-// A script is Lua source and the name under which a server keeps it.
-type script struct{ source, sha string }
+// A script is Lua source, the name under which a server keeps it, and of which kind its replies are.
+type script struct {
+	source, sha string
+	reply       store.Shape
+}
 
-func newScript(source string) script {
-	return script{source, redis.NewScript(source).Hash()}
+func newScript(source string, reply store.Shape) script {
+	return script{source, redis.NewScript(source).Hash(), reply}
 }

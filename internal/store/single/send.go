@@ -69,7 +69,7 @@ func (e *Engine) do(ctx context.Context, s script, keys []string, args []string)
 		cmd = once{redis.NewCmd(ctx, evalArgs("eval", s.source, keys, args)...)}
 		err = e.flow.process(ctx, cmd)
 	}
-	return cmd.Cmd, err
+	return cmd.Cmd, s.judged(cmd.Cmd, err)
 }
 
 // ask runs a script that only reads, which the client itself may repeat.
@@ -80,7 +80,16 @@ func (e *Engine) ask(ctx context.Context, s script, keys []string, args []string
 		cmd = redis.NewCmd(ctx, evalArgs("eval", s.source, keys, args)...)
 		err = e.flow.process(ctx, cmd)
 	}
-	return cmd, err
+	return cmd, s.judged(cmd, err)
+}
+
+// judged is the error of a reply, also of one that is of no kind that the script has. Where the context ended the
+// command may still be under way, and is not looked at.
+func (s script) judged(cmd *redis.Cmd, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.reply.Check(cmd.Val())
 }
 
 // evalArgs are the arguments of a script's call: pointers, since each text would be copied to be one.

@@ -14,5 +14,8 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	if err := store.OneSlot(ctx, e.client); err != nil {
 		return nil, err
 	}
+	if err := store.Faithful(ctx, e.client); err != nil {
+		return nil, err
+	}
 	return store.Evicts(ctx, e.client, "the server"), nil
 }

@@ -21,7 +21,11 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			if len(reply) == 1 {
 				return store.Reply{Nil: true}, nil
 			}
-			return store.ParseReply(reply[1])
+			parsed, err := store.ParseReply(op.Command, reply[1])
+			if err != nil && op.Write {
+				err = fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+			}
+			return parsed, store.Fail(err)
 		case "absent":
 			return store.Reply{}, store.ErrNotFound
 		case "schema":
@@ -31,6 +35,8 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 				return store.Reply{}, err
 			}
 			may = true
+		default:
+			return store.Reply{}, store.Fail(store.Unknown(text(reply, 0)))
 		}
 	}
 	return store.Reply{}, store.ErrConflict

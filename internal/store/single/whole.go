@@ -12,7 +12,7 @@ import (
 //go:embed scripts/whole.lua
 var wholeLua string
 
-var wholeScript = newScript(wholeLua)
+var wholeScript = newScript(wholeLua, store.IsList)
 
 // Wholes implements [store.Engine]: one script an entry, all in one round trip.
 func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
@@ -41,7 +41,13 @@ func wholeKeys(r store.WholeRead) []string { return appendKeys([]string{r.PRK.St
 
 func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 	reply, err := cmd.Slice()
-	if err != nil || len(reply) == 0 {
+	if err == nil {
+		err = store.AsMany(len(reply), 1+len(r.Keys))
+	}
+	if err == nil {
+		err = store.IsTexts.Check(reply[0])
+	}
+	if err != nil {
 		return store.Whole{Found: store.FoundAt(r.PRK, nil, err)}
 	}
 	fields := map[string]string{}
@@ -52,11 +58,12 @@ func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 	w := store.Whole{Found: store.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
-		if len(pair) == 2 {
-			w.Parts[i] = store.Part{Kind: text(pair, 0), Values: listed(pair[1])}
-			if w.Parts[i].Kind == "zset" {
-				swap(w.Parts[i].Values)
-			}
+		if store.IsVerdict.Check(part) != nil || len(pair) != 2 || store.IsTexts.Check(pair[1]) != nil {
+			return store.Whole{Found: store.FoundAt(r.PRK, nil, store.IsTexts.Check(part))}
+		}
+		w.Parts[i] = store.Part{Kind: text(pair, 0), Values: listed(pair[1])}
+		if w.Parts[i].Kind == "zset" {
+			swap(w.Parts[i].Values)
 		}
 	}
 	return w

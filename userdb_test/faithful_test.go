@@ -1,0 +1,119 @@
+package userdb_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestUnfaithfulCluster hands in a client whose router loses what it does not know: it is refused, and where it became so
+// later, no value is taken for free.
+func TestUnfaithfulCluster(t *testing.T) {
+	s := clusterSite(t)
+	t.Cleanup(s.check)
+	add(t, s.wide(), "a", "email", "x")
+	o, err := redis.ParseClusterURL("redis" + s.url[len("redis+cluster"):])
+	must(t, err)
+	client := redis.NewClusterClient(o)
+	t.Cleanup(func() { client.Close() })
+	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+	must(t, err)
+	client.SetCommandInfoResolver(client.NewDynamicResolver())
+	_, err = userdb.New(t.Context(), client, userdb.Options{})
+	wantErr(t, "a router that loses replies", err, userdb.ErrUnsuitable, "exists does not come back as it was sent")
+	_, err = typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "b", Facets: schema.Texts("name", "x")})
+	wantErr(t, "the value of another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
+}
+
+// forger is a hook that answers some commands itself, and wrongly.
+type forger struct {
+	off   bool
+	forge func(cmd redis.Cmder) bool // reports whether it did
+}
+
+func (f *forger) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *forger) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !f.off && f.forge(cmd) {
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (f *forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if !f.off && f.forge(cmd) {
+				return cmd.Err()
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestUnfaithfulServer hands in clients of one server whose hooks lose or change replies.
+func TestUnfaithfulServer(t *testing.T) {
+	srv := redistest.Shared(t)
+	for name, forge := range map[string]func(cmd redis.Cmder) bool{
+		"nothing is sent":       func(cmd redis.Cmder) bool { return cmd.Name() != "ping" && cmd.Name() != "info" },
+		"pipelines are not":     func(cmd redis.Cmder) bool { return cmd.Name() == "hgetall" },
+		"scripts answer others": func(cmd redis.Cmder) bool { return cmd.Name() == "eval" && set(cmd, []any{"~/probe/1", "old"}) },
+	} {
+		c := redis.NewClient(&redis.Options{Network: "tcp", Addr: srv.Addr()})
+		t.Cleanup(func() { c.Close() })
+		f := &forger{off: true, forge: forge}
+		c.AddHook(f)
+		db, err := userdb.New(t.Context(), c, userdb.Options{})
+		must(t, err)
+		f.off = false
+		_, err = userdb.New(t.Context(), c, userdb.Options{})
+		wantErr(t, name, err, userdb.ErrUnsuitable, "does not come back as it was sent")
+		f.off = true
+		must(t, db.Close())
+	}
+}
+
+func set(cmd redis.Cmder, v any) bool {
+	if c, is := cmd.(interface{ SetVal(any) }); is {
+		c.SetVal(v)
+	}
+	return true
+}
+
+// TestForgedReplies has the replies to scripts and reads lost on the way: nobody is told that there is nothing.
+func TestForgedReplies(t *testing.T) {
+	s := serverSite(t)
+	t.Cleanup(s.check)
+	users := s.wide()
+	add(t, users, "a", "email", "x", "name", "y")
+	f := &forger{forge: func(redis.Cmder) bool { return true }}
+	s.raw.AddHook(f)
+	defer func() { f.off = true }()
+	ctx := t.Context()
+	for name, verb := range map[string]func() error{
+		"find by UID":        func() error { _, err := users.Find(ctx, hints.UID("a")); return err },
+		"find by identifier": func() error { _, err := users.Find(ctx, hints.Any("x")); return err },
+		"find by one field":  func() error { _, err := users.Find(ctx, hints.Field("email", "x")); return err },
+		"members":            func() error { _, err := users.Tags(hints.UID("a")).Members(ctx); return err },
+		"create": func() error {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "b", Facets: schema.Texts("name", "x")})
+			return err
+		},
+	} {
+		err := verb()
+		if name == "create" {
+			wantErr(t, name, err, userdb.ErrOutcomeUnknown, store.ErrReply.Error())
+			continue
+		}
+		wantErr(t, name, err, userdb.ErrUnavailable, store.ErrReply.Error())
+	}
+}
