@@ -2,6 +2,7 @@ package maintain
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,8 +14,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/userdb"
@@ -56,8 +55,9 @@ type ImportOptions struct {
 //
 // Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The
 // report counts all lines so far, also those before Resume. When ctx ends, what was begun is finished and
-// saved, and the error is ctx's. Any other error that is not about one line ends it, too; the last state
-// that was saved is where Resume goes on. An entry that an import has created before it was cut off, and
+// saved, and the error is ctx's; a Read that is under way is waited for. An input that cannot be read to its
+// end is a *ReadError, and the lines before that are done with. Any other error that is not about one line ends
+// it, too; the last state that was saved is where Resume goes on. An entry that an import has created before it was cut off, and
 // does not know of, is recognised and counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(db.Core(), r, o)
@@ -153,64 +153,61 @@ func (im *importer) run(ctx context.Context) error {
 	defer stop()
 	parsers := runtime.GOMAXPROCS(0)
 	todo, order := make(chan *batch), make(chan *batch, parsers)
-	group, reading := errgroup.WithContext(reading)
-	group.Go(func() error {
+	var unread error // of the input: what was read before is written all the same
+	var group sync.WaitGroup
+	group.Go(func() {
 		defer close(todo)
 		defer close(order)
-		return im.read(reading, todo, order)
+		unread = im.read(reading, todo, order)
 	})
 	for range parsers {
-		group.Go(func() error {
+		group.Go(func() {
 			for b := range todo {
 				im.parse(reading, b)
 				close(b.ready)
 			}
-			return nil
 		})
 	}
 	err := im.write(ctx, order)
 	stop()
 	for range order { // the reader may wait to hand one over
 	}
-	if rerr := group.Wait(); err == nil && ctx.Err() == nil {
-		err = rerr
-	}
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	return err
+	group.Wait()
+	return cmp.Or(err, context.Cause(ctx), unread)
 }
 
 // read cuts the input into batches.
 func (im *importer) read(ctx context.Context, todo, order chan<- *batch) error {
-	most := im.first
-	for end := false; !end; {
+	for most := im.first; ; most = im.most {
 		b := im.blank()
-		var err error
-		if end, err = im.fill(b, most); err != nil {
-			return err
-		}
-		most = im.most
-		if len(b.lines) == 0 {
+		more, err := im.fill(b, most)
+		if len(b.lines) > 0 && !hand(ctx, b, order, todo) {
 			return nil
 		}
-		for _, to := range []chan<- *batch{order, todo} {
-			select {
-			case to <- b:
-			case <-ctx.Done():
-				return nil
-			}
+		if !more || err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
-func (im *importer) fill(b *batch, most int) (end bool, err error) {
+// hand hands a batch over, and reports whether all wanted it.
+func hand(ctx context.Context, b *batch, to ...chan<- *batch) bool {
+	for _, c := range to {
+		select {
+		case c <- b:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// fill puts lines into a batch. An error is what ends the input behind them.
+func (im *importer) fill(b *batch, most int) (more bool, err error) {
+	more = true
 	for size := int64(0); len(b.lines) < most && size < importBytes; {
 		l := b.room()
-		more, err := im.src.next(l)
-		if !more || err != nil {
-			end = true
+		if more, err = im.src.next(l); !more || err != nil {
 			break
 		}
 		b.lines = append(b.lines, l)
@@ -220,7 +217,7 @@ func (im *importer) fill(b *batch, most int) (end bool, err error) {
 		}
 	}
 	b.sum = hex.EncodeToString(im.sum.Sum(nil))
-	return end, err
+	return more, err
 }
 
 // digest notes a line that was read.

@@ -1,6 +1,7 @@
 package maintain
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ type csvRows struct {
 	kept   *keeper
 	kind   string
 	header []string
+	lines  int64 // of text, that were read and cut off
 }
 
 // newCSVRows reads the header.
@@ -36,13 +38,15 @@ func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
 	s := &csvRows{r: csv.NewReader(kept), kept: kept, kind: kind}
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
-	if err == io.EOF {
+	switch {
+	case err == io.EOF:
 		return s, nil
-	}
-	if err != nil {
+	case err != nil && kept.err != nil:
+		return nil, s.unread(kept.err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
-	kept.cut(s.r.InputOffset())
+	s.cut()
 	header[0] = strings.TrimPrefix(header[0], "\ufeff") // as spreadsheets write it
 	for i, name := range header {
 		if name == "" || slices.Contains(header[:i], name) {
@@ -53,27 +57,40 @@ func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
 	return s, nil
 }
 
-// A keeper keeps what was read and not cut off yet: the text of a row.
+// A keeper keeps what was read and not cut off yet: the text of a row. A csv.Reader forgets an error behind half a
+// row that is wrong in itself; a keeper does not.
 type keeper struct {
 	r    io.Reader
 	from int64
 	text []byte
+	err  error // other than io.EOF
 }
 
 func (k *keeper) Read(p []byte) (int, error) {
-	if len(k.text) > maxImportLine {
-		return 0, fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
+	if k.err == nil && len(k.text) > maxImportLine {
+		k.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
+	}
+	if k.err != nil {
+		return 0, k.err
 	}
 	n, err := k.r.Read(p)
 	k.text = append(k.text, p[:n]...)
+	if err != io.EOF {
+		k.err = err
+	}
 	return n, err
 }
 
-// cut returns the text up to an offset.
+// all reports whether a row reaches up to where reading failed, so that it may be but half of one.
+func (k *keeper) all(to int64) bool { return k.err != nil && to >= k.from+int64(len(k.text)) }
+
+// row is the text up to an offset.
+func (k *keeper) row(to int64) []byte { return k.text[:min(int(to-k.from), len(k.text))] }
+
+// cut returns the text up to an offset, and keeps it no longer.
 func (k *keeper) cut(to int64) string {
-	n := min(int(to-k.from), len(k.text))
-	row := string(k.text[:n])
-	k.text = append(k.text[:0], k.text[n:]...)
+	row := string(k.row(to))
+	k.text = append(k.text[:0], k.text[len(row):]...)
 	k.from = to
 	return row
 }
@@ -81,22 +98,53 @@ func (k *keeper) cut(to int64) string {
 func (s *csvRows) next(l *line) (more bool, err error) {
 	cells, err := s.r.Read()
 	var bad *csv.ParseError
-	if err != nil && !errors.As(err, &bad) {
-		return false, endOf(err)
-	}
-	l.cells = cells
-	if bad != nil {
+	switch {
+	case err == io.EOF:
+		return false, nil
+	case err != nil && s.kept.all(s.r.InputOffset()):
+		return false, s.unread(s.kept.err)
+	case errors.As(err, &bad):
+		if unclosed(s.kept.row(s.r.InputOffset()), bad) {
+			return false, s.unread(errUnclosed)
+		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
-	} else {
+	case err != nil:
+		return false, s.unread(err)
+	default:
 		no, _ := s.r.FieldPos(0)
 		l.no = int64(no)
 	}
-	l.raw = s.kept.cut(s.r.InputOffset())
+	l.cells, l.raw = cells, s.cut()
 	l.size = int64(len(l.raw))
 	if l.err == nil && len(cells) != len(s.header) {
 		l.err = fmt.Errorf("%d cells, and the header has %d", len(cells), len(s.header))
 	}
+	if l.err != nil && s.lines > l.no {
+		l.err = fmt.Errorf("%w, in a row that goes on to line %d: is there a quote that does not end?", l.err, s.lines)
+	}
 	return true, nil
+}
+
+// cut returns the text of the row that was read last.
+func (s *csvRows) cut() string {
+	row := s.kept.cut(s.r.InputOffset())
+	s.lines += int64(strings.Count(row, "\n"))
+	return row
+}
+
+// unread is the error of an input of which nothing more can be read.
+func (s *csvRows) unread(err error) error {
+	return &ReadError{Line: s.lines + 1, Offset: s.kept.from, Err: err}
+}
+
+var errUnclosed = fmt.Errorf("%w: a quote that does not end", ErrInput)
+
+// unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the
+// input: a quote in the wrong place stands where the csv.Reader says.
+func unclosed(text []byte, bad *csv.ParseError) bool {
+	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
+	at := bad.Column - 1
+	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
 func (s *csvRows) parse(c *core.Core, l *line, _ *reading) error {

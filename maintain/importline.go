@@ -44,7 +44,7 @@ const (
 
 // A lineSource reads an input.
 type lineSource interface {
-	// next reads the next line, and says whether there is one. An error ends the input.
+	// next reads the next line, and reports whether there is one. An error, a *ReadError, ends the input.
 	next(l *line) (more bool, err error)
 	// parse makes a draft of a line; r is for its use.
 	parse(c *core.Core, l *line, r *reading) error
@@ -54,23 +54,21 @@ type lineSource interface {
 type jsonLines struct {
 	r    *bufio.Reader
 	no   int64
+	size int64
 	kind string // the type where a line names none
 }
 
 func (s *jsonLines) next(l *line) (more bool, err error) {
-	if err := s.read(l); err != nil && (err != io.EOF || l.size == 0) {
-		return false, endOf(err)
+	switch err := s.read(l); {
+	case err == io.EOF && l.size == 0:
+		return false, nil
+	case err != nil && err != io.EOF:
+		return false, &ReadError{Line: s.no + 1, Offset: s.size, Err: err}
 	}
 	s.no++
+	s.size += l.size
 	l.no = s.no
 	return true, nil
-}
-
-func endOf(err error) error {
-	if err == io.EOF {
-		return nil
-	}
-	return fmt.Errorf("reading the input: %w", err)
 }
 
 // read reads to the end of a line. One that is too long is read over.

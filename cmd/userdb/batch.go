@@ -67,6 +67,9 @@ func readLine(in *bufio.Reader) (json.RawMessage, error) {
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = in.ReadSlice('\n')
 		}
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("reading standard input: %w", err)
+		}
 		return nil, &lineError{fmt.Sprintf("the line is over %d bytes", maxLine)}
 	}
 	line = bytes.TrimSpace(line)

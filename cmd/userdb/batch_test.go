@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -32,4 +35,25 @@ func TestBatchLines(t *testing.T) {
 	if got.code != 0 || len(got.out) < maxLine-10 && !strings.Contains(got.out, "over") {
 		t.Errorf("the longest line: exit %d, %.100q", got.code, got.out)
 	}
+}
+
+// Standard input that cannot be read ends a batch, wherever that is in a line.
+func TestBatchReadError(t *testing.T) {
+	for _, text := range []string{"", `"a`, "\"a\"\n", `"` + strings.Repeat("x", maxLine) + "\n", `"` + strings.Repeat("x", 2*maxLine)} {
+		var out, errs bytes.Buffer
+		in := io.MultiReader(strings.NewReader(text), &once{errors.New("the cable is out")})
+		code := run([]string{"key", "escape", "--batch"}, stdio{in: in, out: &out, err: &errs})
+		if code != 1 || errs.String() != "userdb: reading standard input: the cable is out\n" {
+			t.Errorf("behind %d bytes: exit %d, %q", len(text), code, errs.String())
+		}
+	}
+}
+
+// once fails once, and then has nothing more.
+type once struct{ err error }
+
+func (o *once) Read([]byte) (int, error) {
+	err := o.err
+	o.err = io.EOF
+	return 0, err
 }

@@ -48,8 +48,13 @@ func (c *exportCmd) Run(ctx context.Context, s *session) error {
 	}
 	_, err = maintain.Export(ctx, db, io.Writer(s.out), o)
 	bar.end()
-	if err != nil {
-		return err
+	return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
+}
+
+// notWhole makes an error also of a reader that went away: what it kept would pass for a backup.
+func notWhole(err error) error {
+	if enough(err) {
+		return fmt.Errorf("%v: the export is not whole", err)
 	}
-	return unreadable.unread()
+	return err
 }

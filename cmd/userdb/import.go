@@ -45,8 +45,9 @@ type importRun struct {
 	c       *importCmd
 	s       *session
 	in      io.Reader
-	size    int64  // of the input; 0: not known
-	state   string // the file of the state; "": none is kept
+	file    *os.File // where in comes from; nil: standard input
+	size    int64    // of the input; 0: not known
+	state   string   // the file of the state; "": none is kept
 	o       maintain.ImportOptions
 	bar     *progress
 	last    maintain.ImportState
@@ -56,7 +57,7 @@ type importRun struct {
 func (c *importCmd) Run(ctx context.Context, s *session) error {
 	r := &importRun{c: c, s: s, bar: newProgress(s.std.err, time.Now)}
 	defer r.close()
-	if err := r.prepare(); err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return err
 	}
 	db, err := s.open(ctx)
@@ -71,7 +72,7 @@ func (c *importCmd) Run(ctx context.Context, s *session) error {
 	return r.conclude(report, err)
 }
 
-func (r *importRun) prepare() error {
+func (r *importRun) prepare(ctx context.Context) error {
 	c := r.c
 	r.o = maintain.ImportOptions{
 		Type: r.s.Type, CSV: c.CSV || strings.EqualFold(filepath.Ext(c.File), ".csv"),
@@ -82,15 +83,10 @@ func (r *importRun) prepare() error {
 		if c.Resume {
 			return usagef("--resume needs a file: standard input cannot be read again")
 		}
-		r.in = r.s.std.in
+		r.in = until(ctx, r.s.std.in)
 	} else {
-		f, err := os.Open(c.File)
-		if err != nil {
-			return usagef("%v", err)
-		}
-		r.in = f
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			r.size = info.Size()
+		if err := r.openFile(ctx); err != nil {
+			return err
 		}
 		if rejects == "" {
 			rejects = c.File + ".rejects"
@@ -106,6 +102,37 @@ func (r *importRun) prepare() error {
 		r.o.Refused = r.tell
 	}
 	return nil
+}
+
+func (r *importRun) openFile(ctx context.Context) error {
+	f, err := os.Open(r.c.File)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	r.file = f
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return usagef("%v", err)
+	case info.IsDir():
+		return usagef("%s is a directory", shown(r.c.File))
+	case info.Mode().IsRegular():
+		r.in, r.size = f, info.Size()
+	default:
+		r.in = until(ctx, f)
+	}
+	return nil
+}
+
+// until reads from r until ctx ends: a pipe whose writer is silent does not hold up who wants to stop.
+func until(ctx context.Context, r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
+	return out
 }
 
 // takeState reads how far an interrupted import of the file came.
@@ -157,8 +184,8 @@ func (r *importRun) tell(line int64, reason string) {
 }
 
 func (r *importRun) close() {
-	if f, ok := r.in.(*os.File); ok {
-		f.Close() // only ever read
+	if r.file != nil {
+		r.file.Close() // only ever read
 	}
 }
 
@@ -166,11 +193,11 @@ func (r *importRun) close() {
 func (r *importRun) conclude(report maintain.Report, err error) error {
 	if err != nil {
 		if r.last.Lines > 0 && r.state != "" {
-			fmt.Fprintf(r.s.std.err, "%s were done with; --resume goes on behind them\n", count(r.last.Lines, "line"))
+			fmt.Fprintf(r.s.std.err, "%s done with; --resume goes on from there\n", count(r.last.Lines, "line"))
 		} else if r.last.Lines > 0 {
-			fmt.Fprintf(r.s.std.err, "%s were done with\n", count(r.last.Lines, "line"))
+			fmt.Fprintf(r.s.std.err, "%s done with\n", count(r.last.Lines, "line"))
 		}
-		return err
+		return r.unread(err)
 	}
 	if r.state != "" {
 		if err := os.Remove(r.state); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -189,6 +216,15 @@ func (r *importRun) conclude(report maintain.Report, err error) error {
 		return fmt.Errorf("%w: %s; see %s", errRefused, count(report.Refused, "line"), shown(r.rejects.path))
 	}
 	return fmt.Errorf("%w: %s", errRefused, count(report.Refused, "line"))
+}
+
+// unread says how much of a file was not read.
+func (r *importRun) unread(err error) error {
+	var unread *maintain.ReadError
+	if r.size == 0 || !errors.As(err, &unread) {
+		return err
+	}
+	return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.c.File))
 }
 
 var errRefused = errors.New("not all was imported")

@@ -55,10 +55,7 @@ func execute(inv invocation, std stdio, out *output) error {
 	done := make(chan error, 1)
 	go func() {
 		err := s.work(ctx, inv.command)
-		if ferr := out.flush(); err == nil || enough(ferr) {
-			err = ferr
-		}
-		done <- err
+		done <- firstOf(err, out.flush())
 	}()
 	select {
 	case err := <-done:

@@ -1,0 +1,281 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// folder is a folder of files, beside which an embedded store is named to the runs of a test.
+func folder(t *testing.T, files map[string]string) (dir, store string) {
+	t.Helper()
+	useFile(t)
+	dir = t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, os.Getenv("USERDB_STORE")
+}
+
+// process runs the program in a process of its own, to its end.
+func process(t *testing.T, dir, store string, args ...string) result {
+	t.Helper()
+	cmd, errs := start(t, store, args...)
+	var out bytes.Buffer
+	cmd.Dir, cmd.Stdout = dir, &out
+	return result{code(cmd.Run()), out.String(), errs.String()}
+}
+
+func contents(t *testing.T, parts ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A quote that nothing closes in a large file is an error, and the import goes on when it is mended.
+func TestImportUnclosedQuote(t *testing.T) {
+	const head = "uid,name\n1,Ann\n2,Ben\n3,Cid\n"
+	big := head + "4,\"Dan\n" + strings.Repeat("12345,Somebody with a long name here\n", 700_000)
+	small := head + "4,\"Dan\n5,Eve\n"
+	for _, tt := range []struct{ in, why string }{
+		{big, "a row of over 16 MiB: is there a quote that does not end?"},
+		{small, "a quote that does not end"},
+	} {
+		dir, store := folder(t, map[string]string{"staff.csv": tt.in})
+		got := process(t, dir, store, "import", "staff.csv")
+		want := result{2, "", "3 lines done with; --resume goes on from there\n" + fmt.Sprintf(
+			"userdb: reading the input: line 5, and what is behind it, was not read: bad input: %s (%d of %d bytes of staff.csv were not read)\n",
+			tt.why, len(tt.in)-len(head), len(tt.in))}
+		if got != want {
+			t.Errorf("%d bytes: %+v\nwant %+v", len(tt.in), got, want)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "staff.csv"), []byte(head+"4,\"Dan\"\n5,Eve\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got = process(t, dir, store, "import", "staff.csv", "--resume")
+		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
+			t.Errorf("mended: %+v", got)
+		}
+	}
+}
+
+func TestImportDirectory(t *testing.T) {
+	dir, store := folder(t, nil)
+	for _, args := range []string{"import .", "import . --csv", "import ./ --dry-run"} {
+		got := process(t, dir, store, strings.Fields(args)...)
+		if want := (result{2, "", "userdb: " + strings.Fields(args)[1] + " is a directory\n"}); got != want {
+			t.Errorf("%s: %+v, want %+v", args, got, want)
+		}
+	}
+	in, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	cmd, errs := start(t, store, "import", "-")
+	cmd.Stdin = in
+	if err := cmd.Run(); code(err) != 1 || !strings.Contains(errs.String(), "line 1, and what is behind it, was not read: ") {
+		t.Errorf("a directory as standard input: exit %d, %s", code(err), errs)
+	}
+}
+
+// A pipe whose writer dies has an end; what it leaves half done is not taken for whole.
+func TestImportDeadWriter(t *testing.T) {
+	for _, tt := range []struct{ name, in, err string }{
+		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: not all was imported: 1 line; see users.jsonl.rejects\n"},
+		{"users.csv", "uid,name\n1,Ann\n2,\"Be", "1 line done with; --resume goes on from there\n" +
+			"userdb: reading the input: line 3, and what is behind it, was not read: bad input: a quote that does not end\n"},
+	} {
+		dir, store := folder(t, nil)
+		cmd, errs := pipeInto(t, dir, store, tt.name)
+		w := openPipe(t, dir, tt.name)
+		io.WriteString(w, tt.in)
+		w.Close()
+		if err := cmd.Wait(); code(err) == 0 || errs.String() != tt.err {
+			t.Errorf("%s: exit %d, %s; want %s", tt.name, code(err), errs, tt.err)
+		}
+		if got := process(t, dir, store, "count", "user"); got.out != "1\n" {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+}
+
+// pipeInto starts an import of a named pipe.
+func pipeInto(t *testing.T, dir, store, name string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd, errs := start(t, store, "import", name)
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, errs
+}
+
+func openPipe(t *testing.T, dir, name string) *os.File {
+	t.Helper()
+	w, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// An import that is interrupted while its pipe is silent ends, and goes on where it was, with its refused lines.
+func TestImportInterruptedAndResumed(t *testing.T) {
+	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
+	for i := range 99 { // so many are written together at first
+		lines += fmt.Sprintf(`{"facets":{"uid":"a%d","name":"A%d"}}`+"\n", i+1, i+1)
+	}
+	rest := `{"facets":{"uid":"a0","name":"A1"}}` + "\n"
+	for i := range 149 {
+		rest += fmt.Sprintf(`{"facets":{"uid":"b%d","name":"B%d"}}`+"\n", i, i)
+	}
+	dir, store := folder(t, nil)
+	cmd, errs := pipeInto(t, dir, store, "users.jsonl")
+	w := openPipe(t, dir, "users.jsonl")
+	defer w.Close()
+	io.WriteString(w, lines)
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "users.jsonl.import")); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); code(err) != 130 || errs.String() != "100 lines done with; --resume goes on from there\nuserdb: interrupted\n" {
+		t.Fatalf("interrupted: exit %d, %s", code(err), errs)
+	}
+	if err := os.Remove(filepath.Join(dir, "users.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "users.jsonl"), []byte(lines+rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := process(t, dir, store, "import", "users.jsonl", "--resume")
+	want := result{
+		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n",
+		"userdb: not all was imported: 2 lines; see users.jsonl.rejects\n",
+	}
+	if got != want {
+		t.Errorf("resumed: %+v\nwant %+v", got, want)
+	}
+	if text := contents(t, dir, "users.jsonl.rejects"); !strings.Contains(text, `"line":1,`) || !strings.Contains(text, `"line":101,`) || strings.Count(text, "\n") != 2 {
+		t.Errorf("refused:\n%s", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "users.jsonl.import")); !os.IsNotExist(err) {
+		t.Errorf("the state is still there: %v", err)
+	}
+}
+
+// Whoever waits for a silent reader can stop.
+func TestUntil(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	silent, w := io.Pipe()
+	defer w.Close()
+	r := until(ctx, silent)
+	cancel(errInterrupted)
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != errInterrupted {
+		t.Errorf("%d, %v", n, err)
+	}
+	text, err := io.ReadAll(until(t.Context(), strings.NewReader("all of it")))
+	if string(text) != "all of it" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// An output that takes nothing is a failure of every command, and changes no other verdict.
+func TestOutputsThatTakeNothing(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	dir, store := folder(t, map[string]string{"good.jsonl": `{"facets":{"uid":"1","name":"Ann"}}`, "bad.jsonl": `{"facets":{"name":"@"}}`})
+	if got := process(t, dir, store, "import", "good.jsonl"); got.code != 0 {
+		t.Fatal(got.err)
+	}
+	closed := func() *os.File {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	for _, tt := range []struct {
+		args         string
+		full, closed int
+	}{
+		{"export", 1, 1},
+		{"export 1 --json", 1, 1},
+		{"list user", 1, 0},
+		{"get 1", 1, 0},
+		{"get 1 2", 3, 3},
+		{"dump", 1, 0},
+		{"schema show", 1, 0},
+		{"import good.jsonl --on-duplicate skip", 1, 0},
+		{"import bad.jsonl", 1, 1},
+		{"check 1 --repair --keep 1", 2, 2},
+	} {
+		for _, to := range []struct {
+			name string
+			out  *os.File
+			want int
+		}{{"full", full, tt.full}, {"closed", closed(), tt.closed}} {
+			cmd, errs := start(t, store, strings.Fields(tt.args)...)
+			cmd.Dir, cmd.Stdout = dir, to.out
+			if err := cmd.Run(); code(err) != to.want || (errs.Len() == 0) != (to.want == 0) {
+				t.Errorf("%s into a %s output: exit %d, %q; want %d", tt.args, to.name, code(err), errs, to.want)
+			}
+		}
+	}
+}
+
+// A check says what it found by its exit code, however much of it is read.
+func TestCheckIntoClosedOutput(t *testing.T) {
+	server := redistest.Shared(t)
+	for i := range 2000 { // more than is held back
+		if err := server.Client().Set(t.Context(), fmt.Sprintf("user/name:ghost%d/~prk", i), "user/uid:g", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		args string
+		want int
+	}{{"check", 7}, {"check --repair", 0}, {"check", 0}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		cmd, errs := start(t, server.URL(), strings.Fields(tt.args)...)
+		cmd.Stdout = w
+		if err := cmd.Run(); code(err) != tt.want {
+			t.Errorf("%s: exit %d, %s; want %d", tt.args, code(err), errs, tt.want)
+		}
+		w.Close()
+	}
+}
