@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"runtime"
 	"slices"
@@ -25,8 +26,9 @@ type stage struct {
 	direct   sync.Mutex // over commands that nobody holds up
 	world    *world
 	tamper   tamper
-	settle   bool // tampering: see mutants
-	patience int  // how often an actor pauses before its time is over
+	settle   bool  // tampering: see mutants
+	until    int64 // what actors know of the schema holds so long
+	patience int   // how often an actor pauses before its time is over
 	client   *redis.Client
 	actors   []*actor
 	commits  map[string]int // by the verb that made them
@@ -80,7 +82,7 @@ type actorKey struct{}
 
 // newStage makes a stage. Its client never connects to anything.
 func newStage(w *world, t tamper) *stage {
-	s := &stage{world: w, tamper: t, patience: mostPauses, client: redis.NewClient(&redis.Options{
+	s := &stage{world: w, tamper: t, until: math.MaxInt64, patience: mostPauses, client: redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}
 	s.client.AddHook(s)
@@ -112,7 +114,7 @@ func (s *stage) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
-	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed}
+	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed, s.until}
 	return e
 }
 

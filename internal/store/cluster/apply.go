@@ -22,6 +22,7 @@ type attempt struct {
 	gone  []goneMembers // of indexed sets that others take the place of
 	sent  bool          // the commit was sent
 	began time.Time     // when
+	until int64         // the commit may be made, by the server's clock in milliseconds
 }
 
 // A seenSRK is an SRK with exactly what was read there.
@@ -33,14 +34,23 @@ type seenSRK struct {
 // errAgain: the attempt met something that is over by now; begin again with a new token.
 var errAgain = errors.New("begin again")
 
+// errLate: the commit came later than what is known of the schema in force.
+var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
+
 // Apply implements [store.Engine]. A create without contention is three rounds: claims, looks aside,
 // commit.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestVerb)
 	defer cancel()
-	for {
+	for late := 0; ; {
 		a := newAttempt(e, c)
 		err := a.run(ctx)
+		if errors.Is(err, errLate) {
+			e.lookAgain(c.Schema)
+			if late++; late == mostLate {
+				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, apart)
+			}
+		}
 		switch {
 		case err == nil:
 			return store.Version{Rev: a.token}, nil
@@ -55,6 +65,9 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, erro
 		}
 	}
 }
+
+// mostLate is how often a commit comes too late, each time with a new look at the schema, before the clocks are to blame.
+const mostLate = 3
 
 func newAttempt(e *Engine, c store.Change) *attempt {
 	prk := c.Key.In(recordkey.Namespace{}).String()
@@ -117,7 +130,7 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 // beforeCommit is steps 5, 1, 2 and 3, in this order: all claims, then all looks. Members of tertiary sets
 // are laid ready with the looks.
 func (a *attempt) beforeCommit(ctx context.Context) error {
-	if err := a.e.guard(ctx, a.c.Schema); err != nil {
+	if _, err := a.e.guard(ctx, a.c.Schema); err != nil {
 		return err
 	}
 	if err := a.readGoing(ctx); err != nil {
@@ -140,7 +153,8 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.e.guard(ctx, a.c.Schema) // the steps before may have taken long
+	a.until, err = a.e.guard(ctx, a.c.Schema) // the steps before may have taken long
+	return err
 }
 
 // readGoing is step 5: the SRKs that will go, as they are before the commit.
@@ -264,6 +278,8 @@ func (a *attempt) commit(ctx context.Context) error {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
+	case what == "late":
+		return errLate
 	case what == "exists":
 		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
 	case what == "absent":
@@ -291,7 +307,7 @@ func (a *attempt) commitArgs() []string {
 			dying = a.token
 		}
 	}
-	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.Itoa(len(a.c.Unset))}
+	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10), strconv.Itoa(len(a.c.Unset))}
 	args = append(args, a.c.Unset...)
 	for _, f := range a.c.Set {
 		args = append(args, f.Field, f.Wire)

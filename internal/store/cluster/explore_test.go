@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -40,6 +41,7 @@ type moment struct {
 	preemptions int
 	faults      int
 	deaths      int
+	outdated    bool // a commit was made by a schema that is no more
 	trace       *trace
 }
 
@@ -70,6 +72,10 @@ func (x *explorer) explore() string {
 	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
 	x.stage.reset(nil)
 	x.stage.patience = setting("USERDB_PAUSES", 3)
+	x.stage.until = math.MaxInt64
+	if x.scenario.guarded {
+		x.stage.until = startTime + stale.Milliseconds()
+	}
 	x.troupe, x.stock = newTroupe(x.stage, x.scenario.actors), newStock(x.stage.world)
 	defer x.troupe.close()
 	x.push(x.beginning())
@@ -202,6 +208,7 @@ func (x *explorer) carryOut(m *moment, r *role, w want) (uint32, any) {
 	m.now = e.now
 	r.sent = r.sent || e.ok
 	if e.committed {
+		m.outdated = m.outdated || at(m.cells, x.stock.key(reliedOn)) != 0
 		m.commits += 1 << (4 * (r.at.actor*mostVerbs + r.at.done))
 	}
 	if w.cmd == nil {
@@ -282,6 +289,9 @@ func (m moment) sum() uint64 {
 
 // broken says which invariant the records break, "" for none.
 func (x *explorer) broken(m moment) string {
+	if m.outdated {
+		return "schema: committed by one that is no more"
+	}
 	sum := m.records()
 	if x.judged[sum] {
 		return ""
@@ -374,4 +384,5 @@ var scriptNames = []struct {
 	{"ready", readyScript},
 	{"promote", promoteScript},
 	{"filled", filledScript},
+	{"schema", schemaScript},
 }

@@ -9,61 +9,83 @@ import (
 )
 
 // A handle re-reads the schema's fingerprint when it is older than fresh, and refuses to write when
-// it could not for as long as stale: a schema change waits longer than that before it relies on it.
+// it could not for as long as stale: a schema change waits longer than that before it relies on it. A process
+// may stand still between its last look and a commit, so the commit carries until when the look holds,
+// by the clock of the node that answered it, and is refused after that by the clock of its own node. Nodes whose
+// clocks agree within apart never let a commit through that a schema change does not wait for.
 const (
 	fresh = 5 * time.Second
 	stale = 10 * time.Second
+	apart = 2 * time.Second
 )
 
 // A checkedSchema is when the stored fingerprint was last the one of this handle.
-type checkedSchema struct{ at time.Time }
+type checkedSchema struct {
+	at    time.Time
+	until int64 // milliseconds of the server's clock
+}
 
-// guard compares the stored schema, and stores it where there is none.
-func (e *Engine) guard(ctx context.Context, g store.Guard) error {
-	name := g.Key.String() + " " + g.Fingerprint
+// guard compares the stored schema, and stores it where there is none. It says until when a commit may go by that.
+func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err error) {
+	name := guardName(g)
 	e.mu.Lock()
 	last, known := e.checked[name]
 	e.mu.Unlock()
 	age := e.now().Sub(last.at)
 	if known && age < fresh {
-		return nil
+		return last.until, nil
 	}
 	begin := e.now()
-	err := e.compareSchema(ctx, g, known)
+	read, err := e.compareSchema(ctx, g, known)
 	if errors.Is(err, store.ErrUnavailable) && known && age < stale {
-		return nil
+		return last.until, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
+	until = read + stale.Milliseconds()
 	e.mu.Lock()
-	e.checked[name] = checkedSchema{begin}
+	e.checked[name] = checkedSchema{begin, until}
 	e.mu.Unlock()
-	return nil
+	return until, nil
+}
+
+func guardName(g store.Guard) string { return g.Key.String() + " " + g.Fingerprint }
+
+// lookAgain has the next guard ask the server: an answer that a commit came too late with is old, whatever
+// the clock of this process says.
+func (e *Engine) lookAgain(g store.Guard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.checked[guardName(g)] = checkedSchema{}
 }
 
 // compareSchema stores the schema where none is. If it was known to be there, all records have been
-// removed behind our back, and ours are the first again.
-func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) error {
+// removed behind our back, and ours are the first again. It says when it was so, in milliseconds of the
+// clock of the node that has the schema.
+func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	may := "0"
 	var foreign error // entries that no stored schema described a moment ago
 	for range 3 {
 		r, err := e.run(ctx, on(schemaScript, g.Key.String(), g.Fingerprint, g.JSON, may))
 		if err != nil {
-			return harmless(err)
+			return 0, harmless(err)
 		}
 		reply, _ := r.value.([]any)
 		switch item(reply, 0) {
 		case "ok":
-			return nil
+			if at, is := wholeNumber(reply, 1); is {
+				return at, nil
+			}
+			return 0, store.Fail(store.Unknown("ok"))
 		case "schema":
-			return &store.MismatchError{Stored: item(reply, 1)}
+			return 0, &store.MismatchError{Stored: item(reply, 1)}
 		case "unstored":
 		default:
-			return store.Fail(store.Unknown(item(reply, 0)))
+			return 0, store.Fail(store.Unknown(item(reply, 0)))
 		}
 		if foreign != nil {
-			return foreign
+			return 0, foreign
 		}
 		if !g.Exact && !known {
 			foreign = store.NoEntries(ctx, e, g.Entries)
@@ -72,12 +94,21 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) e
 			continue // unless another has stored it meanwhile, and the entries are its first
 		}
 		if foreign != nil {
-			return foreign
+			return 0, foreign
 		}
 		if err := e.write(ctx, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
-			return err
+			return 0, err
 		}
 		may = "1"
 	}
-	return store.ErrConflict
+	return 0, store.ErrConflict
+}
+
+// wholeNumber is item i of a reply, and false where it is none.
+func wholeNumber(reply []any, i int) (int64, bool) {
+	if i >= len(reply) {
+		return 0, false
+	}
+	n, is := reply[i].(int64)
+	return n, is
 }

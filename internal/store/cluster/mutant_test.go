@@ -95,6 +95,7 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "impatient", finds: "I7: the new entry", in: []string{"tags: delete | create anew"}, rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
+	{name: "noguard", finds: "schema", in: []string{"schema: update | another", "schema: create", "schema: delete"}, rewrite: replaced("return {'late', past}", "")},
 	{name: "nofill", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == readyScript.sha { // into the set itself
 			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]

@@ -13,10 +13,12 @@ type scenario struct {
 	name   string
 	start  func() map[string]*cell
 	actors [][]verb
-	wins   int                   // how many verbs succeed where none dies; 0: it depends
-	large  bool                  // three actors
-	late   bool                  // no time goes by before the first actor has ended or died
-	final  func(s *stage) string // what is wrong when all have ended or died, "" for nothing
+	wins   int  // how many verbs succeed where none dies; 0: it depends
+	large  bool // three actors
+	late   bool // no time goes by before the first actor has ended or died
+	// What actors know of the schema holds for ten seconds, and then they look again.
+	guarded bool
+	final   func(s *stage) string // what is wrong when all have ended or died, "" for nothing
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
@@ -95,6 +97,7 @@ func scenarios() []scenario {
 	ab, aa := entries(some, "A email=a name=b"), entries(some, "A email=a name=a")
 	job := entries(some, "A name=n job=cook")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
+	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard().Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
 	return []scenario{
@@ -140,6 +143,10 @@ func scenarios() []scenario {
 		{name: "tags: tag | delete, create", start: a, actors: [][]verb{one(tag("A", "red")), then(remove("A"), create("A", "email=a", "blue"))}},
 		{name: "tags: create | delete, create", start: nothing, actors: [][]verb{one(create("P", "email=x", "red")), then(remove("P"), create("P", "name=y"))}},
 		{name: "tags: delete | create anew | time", start: tagged, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: anew, late: true, large: true},
+		{name: "schema: update | another schema", start: stored, actors: [][]verb{one(update("A", "email=x")), then(restate(), wait(15), relyOn())}, guarded: true},
+		{name: "schema: create | another schema", start: stored, actors: [][]verb{one(create("P", "email=x", "red")), then(restate(), wait(15), relyOn())}, guarded: true},
+		{name: "schema: delete | another schema", start: stored, actors: [][]verb{one(remove("A")), then(restate(), wait(15), relyOn())}, guarded: true},
+		{name: "schema: update | time goes by", start: stored, actors: [][]verb{one(update("A", "email=x")), one(wait(30))}, guarded: true, wins: 2},
 		{name: "3: fenced twice while updating", start: a, actors: [][]verb{one(update("A", "name=b")), one(create("Q", "name=b")), one(create("R", "name=b"))}, wins: 1, large: true},
 		{name: "3: create P | create, delete P | create Q", start: nothing, actors: [][]verb{one(create("P", "email=x")), then(create("P", "name=y"), remove("P")), one(create("Q", "email=x"))}, large: true},
 		{name: "3: update a->x | create name=x | create email=a", start: a, actors: [][]verb{one(update("A", "email=x")), one(create("Q", "name=x")), one(create("R", "email=a"))}, large: true},

@@ -17,7 +17,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if !op.Write {
 		return e.readTertiary(ctx, op)
 	}
-	if err := e.guard(ctx, op.Schema); err != nil {
+	if _, err := e.guard(ctx, op.Schema); err != nil {
 		return store.Reply{}, err
 	}
 	if _, err := e.mustLive(ctx, op.PRK); err != nil {

@@ -133,6 +133,25 @@ func wait(seconds int64) verb {
 	}}
 }
 
+const (
+	storedSchema = "~/schema/user"
+	reliedOn     = "~/schema/relied" // there when somebody relies on another schema
+)
+
+// restate has another schema be in force.
+func restate() verb {
+	return verb{"restate", func(ctx context.Context, a *actor) error {
+		return a.engine.write(ctx, "hset", storedSchema, "fingerprint", "another")
+	}}
+}
+
+// relyOn says that nobody writes by the old schema any more.
+func relyOn() verb {
+	return verb{"rely", func(ctx context.Context, a *actor) error {
+		return a.engine.write(ctx, "hset", reliedOn, "on", "another")
+	}}
+}
+
 // then is several verbs of one actor. After one that failed for an unknown reason none follows.
 func then(verbs ...verb) []verb { return verbs }
 

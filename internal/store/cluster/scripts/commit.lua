@@ -4,8 +4,9 @@
 -- ARGV[1]  token      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
--- ARGV[7]  how many fields to unset, then those, then field, value, …
--- Reply: {"ok"} | {"exists" | "absent" | "conflict" | "dying" | "filling", ~rev} | {"damaged"}
+-- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
+-- ARGV[8]  how many fields to unset, then those, then field, value, …
+-- Reply: {"ok"} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --
 -- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
 -- in a slot that is being migrated, a key that is gone may not be written again. Sent again before anybody
@@ -34,6 +35,8 @@ elseif not live and not (ARGV[2] == 'mend' and has_facets()) then
   return {'absent', past}
 end
 if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then return {'conflict', past} end
+local time = redis.call('TIME')
+if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
 local function write(command, ...)
@@ -44,7 +47,7 @@ if ARGV[2] == 'delete' then
   if not done then
     if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
     local burial = {}
-    if ARGV[6] ~= '' then burial = {'~dying', ARGV[6], '~since', redis.call('TIME')[1]} end
+    if ARGV[6] ~= '' then burial = {'~dying', ARGV[6], '~since', time[1]} end
     -- A full server refuses an HSET that is the first write: this one changes nothing, for a live entry has no end.
     local refused = write('PERSIST') or write('HSET', '~isa', '', '~rev', remember, unpack(burial))
     if refused then return refused end
@@ -59,10 +62,10 @@ if ARGV[2] == 'delete' then
   for i = 1, #going, 2000 do redis.call('HDEL', KEYS[1], unpack(going, i, math.min(i + 1999, #going))) end
   return {'ok'}
 end
-local n = tonumber(ARGV[7])
+local n = tonumber(ARGV[8])
 if not done then
   -- The version comes last: with it the entry is whole.
-  local first, last = 8 + n, #ARGV
+  local first, last = 9 + n, #ARGV
   while last - first >= 2000 do
     local refused = write('HSET', unpack(ARGV, first, first + 1999))
     if refused then return refused end
@@ -72,6 +75,6 @@ if not done then
   if refused then return refused end
   redis.call('HDEL', KEYS[1], '~fence')
 end
-for i = 8, 7 + n do redis.call('HDEL', KEYS[1], ARGV[i]) end
+for i = 9, 8 + n do redis.call('HDEL', KEYS[1], ARGV[i]) end
 if ARGV[2] == 'create' then redis.call('PERSIST', KEYS[1]) end
 return {'ok'}

@@ -1,0 +1,79 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// TestLateCommit has a process stand still after its last look at the schema, by its own clock for no time at all: its
+// commit is refused by the server's clock, and it looks again.
+func TestLateCommit(t *testing.T) {
+	server := redistest.Start(t)
+	e, ctx := New(server.Client(), Options{}), t.Context()
+	stopped := time.Now()
+	e.now = func() time.Time { return stopped }
+	g := people.Guard()
+	create := func(uid string) error {
+		t.Helper()
+		c, err := people.Create(core.Draft{UID: uid, Facets: pairs("email=" + uid)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.Apply(ctx, c)
+		return err
+	}
+	if err := create("A"); err != nil {
+		t.Fatal(err)
+	}
+	late := func() {
+		last := e.checked[guardName(g)]
+		if d := time.Until(time.UnixMilli(last.until)); d > stale || d < stale-time.Minute {
+			t.Errorf("a look holds for %v, want %v", d, stale)
+		}
+		last.until = time.Now().Add(-time.Second).UnixMilli()
+		e.checked[guardName(g)] = last
+	}
+	late()
+	if err := create("B"); err != nil {
+		t.Errorf("by the same schema: %v", err)
+	}
+	late()
+	if err := e.client.HSet(ctx, g.Key.String(), "fingerprint", "another").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("C"); !errors.Is(err, store.ErrSchemaMismatch) {
+		t.Errorf("by another schema: %v", err)
+	}
+	if live, err := e.live(ctx, parsed(t, "user/uid:C")); live || err != nil {
+		t.Errorf("it was committed: %v, %v", live, err)
+	}
+}
+
+// TestClocksApart has a node whose clock is far behind that of another: no look at the schema holds there.
+func TestClocksApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)
+		s.until = 0
+		s.reset(with(entries(some, "A email=a"), storedSchema, hash("fingerprint="+people.Guard().Fingerprint))())
+		s.play(then(update("A", "email=x")))
+		synctest.Wait()
+		defer s.close()
+		a := s.actors[0]
+		for len(a.waiting()) > 0 {
+			s.step(a.waiting()[0], none)
+		}
+		if err := a.results[0]; !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "clocks") {
+			t.Errorf("got %v", err)
+		}
+		if v := s.violated(); v != "" || s.recordOf("user/uid:A").SKV("email") != "a" {
+			t.Errorf("it was committed: %s", v)
+		}
+	})
+}
