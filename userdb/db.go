@@ -48,7 +48,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 }
 
 // New takes a client of the caller's, which Close leaves open. For a client whose
-// ContextTimeoutEnabled is off, calls end with their context or a read timeout later.
+// ContextTimeoutEnabled is off, calls end with their context or a read timeout later. Connections that the client makes
+// from now on end at a reply that announces what no server has (a text over 512 MiB, over 16 million items).
 func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 	o = o.withDefaults()
 	engine, err := connect.Use(c, o.cache())

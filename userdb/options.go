@@ -15,13 +15,15 @@ import (
 
 // Options of a DB. The zero Options are good for a start.
 type Options struct {
-	Schema      schema.Schema                // zero: schema.User()
-	Namespace   recordkey.Namespace          // zero: the whole store
-	NewUID      func() (string, error)       // nil: RandomUID(12)
-	HashWorkers int                          // how many passwords are hashed at once; 0: GOMAXPROCS, one less while others read and write
-	Logger      *slog.Logger                 // nil: silent
-	OnEvent     func(context.Context, Event) // nil: events go to Logger alone; called on the verb's goroutine
-	Peppers     [][]byte                     // none: no pepper; the first hashes, all verify
+	Schema      schema.Schema          // zero: schema.User()
+	Namespace   recordkey.Namespace    // zero: the whole store
+	NewUID      func() (string, error) // nil: RandomUID(12)
+	HashWorkers int                    // how many passwords are hashed at once; 0: GOMAXPROCS, one less while others read and write
+	// Logger is told events and warnings; nil: nobody is, and nothing is printed. go-redis' own logger, one for the
+	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
+	Logger  *slog.Logger
+	OnEvent func(context.Context, Event) // nil: events go to Logger alone; called on the verb's goroutine
+	Peppers [][]byte                     // none: no pepper; the first hashes, all verify
 
 	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
 	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are

@@ -55,12 +55,13 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
 			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache", store.ErrUnsuitable)
 		}
+		boundClient(c)
 		return single.New(c, single.Options{}), nil
 	case *redis.ClusterClient:
 		if err := writesWhereItReads(c.Options()); err != nil {
 			return nil, err
 		}
-		return cluster.New(c, cluster.Options{}), nil
+		return cluster.New(c, cluster.Options{Node: boundClient}), nil
 	case nil:
 		return nil, fmt.Errorf("%w: nil", store.ErrUnsuitable)
 	}
@@ -105,6 +106,7 @@ func openServer(text string, cache store.Cache) (store.Engine, error) {
 	}
 	o.ContextTimeoutEnabled = true
 	o.DialerRetries = 1 // whoever asks tries again itself
+	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
 	c := redis.NewClient(o)
 	e := single.New(c, single.Options{Close: c.Close})
 	if cache.Entries <= 0 {
@@ -145,6 +147,7 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 		return nil, fmt.Errorf("%w: it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out", ErrURL)
 	}
 	o.ContextTimeoutEnabled = true
+	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
 	c := redis.NewFailoverClient(o)
 	return single.New(c, single.Options{Close: c.Close}), nil
 }
@@ -166,6 +169,7 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 	}
 	o.ContextTimeoutEnabled = true
 	o.ClusterStateReloadInterval = reload
+	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
 	c := redis.NewClusterClient(o)
 	return cluster.New(c, cluster.Options{Close: c.Close}), nil
 }

@@ -45,6 +45,8 @@ import (
 type Options struct {
 	// Close releases what was opened for the engine; nil leaves the client open.
 	Close func() error
+	// Node is called for every node that the client knows, and comes to know; nil: it is not.
+	Node func(*redis.Client)
 }
 
 // An Engine keeps records on the cluster behind a client. What needs but one key at a time, it does
@@ -52,6 +54,7 @@ type Options struct {
 type Engine struct {
 	*single.Engine
 	client  redis.UniversalClient
+	node    func(*redis.Client)
 	trips   trips
 	mu      sync.Mutex
 	checked map[string]checkedSchema // by key and fingerprint
@@ -66,9 +69,12 @@ var _ store.Engine = (*Engine)(nil)
 func New(client redis.UniversalClient, o Options) *Engine {
 	if cc, ok := client.(*redis.ClusterClient); ok {
 		loadNew(cc)
+		if o.Node != nil {
+			cc.OnNewNode(o.Node)
+		}
 	}
 	return &Engine{
-		Engine: single.New(client, single.Options{Close: o.Close}), client: client,
+		Engine: single.New(client, single.Options{Close: o.Close}), client: client, node: o.Node,
 		checked: map[string]checkedSchema{}, now: time.Now, sleep: sleep, token: store.NewToken,
 	}
 }

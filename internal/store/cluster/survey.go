@@ -11,6 +11,9 @@ import (
 
 // Survey implements [store.Surveyor], for every master, and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context) ([]string, error) {
+	if err := e.eachNode(ctx); err != nil {
+		return nil, err
+	}
 	if err := store.Faithful(ctx, e.client); err != nil {
 		return nil, err
 	}
@@ -26,6 +29,18 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 		warnings = append(warnings, store.Evicts(ctx, m.client, "the node "+m.addr)...)
 	}
 	return warnings, nil
+}
+
+// eachNode tells of the nodes that the client knew before it was handed over.
+func (e *Engine) eachNode(ctx context.Context) error {
+	cc, ok := e.client.(*redis.ClusterClient)
+	if !ok || e.node == nil {
+		return nil
+	}
+	return store.Fail(cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+		e.node(node)
+		return nil
+	}))
 }
 
 // load gives a node the scripts, in one round. What a node does not have, it is sent in full later.
