@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities
+.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 3s
@@ -14,10 +14,11 @@ help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests for races, short fuzzing'
 	@echo 'make soak    long searches, walks and faults on a cluster; SOAK=10 makes it ten times as long'
+	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
-	@echo 'make ci      make check on a machine that has nothing but Go, Git, Make and Bash'
+	@echo 'make ci      make check and make vulnerabilities on a machine that has nothing but Go, Git, Make and Bash'
 
 # One package after the other: the tests that kill masters and count on time-outs want the machine for themselves.
 test: redis
@@ -39,7 +40,7 @@ staticcheck:
 # The race detector needs a C compiler. It looks where goroutines meet. What asks one question after the other
 # (the original's data, naughty strings, random verbs, searches one command at a time) shows it nothing, and
 # faults are a matter of time-outs: these are left to make test.
-ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults
+ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults|Vulnerabilities
 race:
 	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 go test -race -p 1 -timeout 25m \
 		-skip '$(ALONE)' ./userdb/... ./userdb_test/... ./internal/... ./maintain/... ./cmd/...
@@ -63,6 +64,15 @@ soak: redis
 	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
 		go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
+
+# Processes that use a cluster while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
+# chaos/doc_test.go. Without a SEED it takes one, and says which.
+MINUTES ?= 3
+SEED ?=
+chaos: redis
+	@echo 'compiling'
+	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' \
+		go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./chaos
 
 # The same tests on Valkey, where it is installed.
 test-valkey:

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
@@ -31,9 +30,6 @@ type line struct {
 	clear string // password
 	err   error  // why it is refused
 	done  outcome
-
-	changed               store.Record // the entry that the line has changed
-	setPassword, disabled bool         // and how
 }
 
 // An outcome is what became of a line.
@@ -202,14 +198,12 @@ func (l *line) put(field string, v schema.Value) error {
 
 // take adds to the draft what is no facet.
 func (l *line) take(c *core.Core, s secrets) error {
-	now := c.Now()
-	if err := l.own(store.FieldChanged, s.changed, now); err != nil {
+	if err := l.own(store.FieldChanged, s.changed); err != nil {
 		return err
 	}
-	if err := l.own(store.FieldDisabled, s.disabled, now); err != nil {
+	if err := l.own(store.FieldDisabled, s.disabled); err != nil {
 		return err
 	}
-	l.clear = s.clear
 	switch {
 	case s.hash != "" && s.clear != "":
 		return errors.New("both a password's hash and a clear password")
@@ -219,29 +213,26 @@ func (l *line) take(c *core.Core, s secrets) error {
 		}
 		l.draft.Facets[store.FieldPassword] = s.hash
 	case s.clear != "" && s.changed == "":
-		return l.own(store.FieldChanged, schema.Date(now).Wire(), now)
+		if err := l.own(store.FieldChanged, schema.Date(c.Now()).Wire()); err != nil {
+			return err
+		}
 	}
+	l.clear = s.clear
 	return nil
 }
 
-// own sets a field of the store's own to a date; "" leaves it out. What is to come is now: by a time far ahead no
-// session would ever be younger than its password.
-func (l *line) own(field, date string, now time.Time) error {
+// own sets a field of the store's own to a date; "" leaves it out.
+func (l *line) own(field, date string) error {
 	if date == "" {
 		return nil
 	}
-	v, err := schema.ParseText(schema.CodecDate, date)
-	at, isDate := v.Time()
-	if err != nil || !isDate {
+	if _, err := schema.Decode(schema.CodecDate, date); err != nil {
 		return fmt.Errorf("%s is no date", quoted(date[:min(len(date), 40)]))
-	}
-	if at.After(now) {
-		at = now
 	}
 	if l.draft.Own == nil {
 		l.draft.Own = map[string]string{}
 	}
-	l.draft.Own[field] = schema.Date(at).Wire()
+	l.draft.Own[field] = date
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,11 +142,13 @@ func nodeReady(client *redis.Client, running, masters int) error {
 	}
 	healthy, replicas := 0, 0
 	for line := range strings.Lines(nodes) {
-		if flags := strings.Fields(line)[2]; !strings.Contains(flags, "fail") && !strings.Contains(flags, "handshake") {
-			healthy++
-			if strings.Contains(flags, "slave") {
-				replicas++
-			}
+		flags := strings.Split(strings.Fields(line)[2], ",") // "nofailover" is no failure
+		if slices.Contains(flags, "fail") || slices.Contains(flags, "fail?") || slices.Contains(flags, "handshake") {
+			continue
+		}
+		healthy++
+		if slices.Contains(flags, "slave") {
+			replicas++
 		}
 	}
 	ok := strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384") &&

@@ -1,0 +1,225 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const (
+	clients   = 6
+	epochLong = 3 * time.Second
+	rest      = time.Minute // what a client has until it waits
+	lookAgain = 2 * time.Second
+	leastOps  = 100 // that must succeed in each minute
+)
+
+// A run is one run of the test.
+type run struct {
+	t      *testing.T
+	ctx    context.Context
+	seed   uint64
+	logs   string
+	begun  time.Time
+	events *os.File
+
+	c      *redistest.Cluster
+	raw    map[*redistest.Server]*redis.Client
+	shards []shard
+	open   map[int64]bool // slots that are half open
+	db     *userdb.DB
+	users  *userdb.Type
+
+	mu        sync.Mutex
+	processes [clients]*process
+	files     map[string]string // the histories, by client
+	said      time.Time         // when progress was printed last
+	cutsOf    int               // by clients that are gone
+
+	epoch   atomic.Int64 // that is asked in; 0: none
+	last    int          // epoch so far
+	judged  int          // epochs up to here
+	ok, all map[string]int
+	verdict verdict
+}
+
+// TestChaos is the run. See the package comment.
+func TestChaos(t *testing.T) {
+	minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64)
+	if err != nil || minutes <= 0 {
+		t.Skip("make chaos MINUTES=3 SEED=1 runs it")
+	}
+	seed, err := strconv.ParseUint(os.Getenv("USERDB_CHAOS_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64N(1_000_000)
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	r := newRun(t, ctx, seed)
+	r.print("seed %d, %v minutes; again: make chaos MINUTES=%v SEED=%d; logs: %s", seed, minutes, minutes, seed, r.logs)
+	r.start()
+	n := &nemesis{r: r, done: map[string]int{}}
+	end := r.begun.Add(time.Duration(minutes * float64(time.Minute)))
+	for cycle := 0; cycle == 0 || time.Now().Before(end); cycle++ {
+		r.cycle(cycle, n)
+		if t.Failed() {
+			return
+		}
+	}
+	r.finish(n, minutes)
+}
+
+func newRun(t *testing.T, ctx context.Context, seed uint64) *run {
+	logs, err := os.MkdirTemp("", "userdb-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{
+		t: t, ctx: ctx, seed: seed, logs: logs, begun: time.Now(), raw: map[*redistest.Server]*redis.Client{},
+		open: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
+	}
+	t.Setenv(runEnv, logs)
+	t.Cleanup(r.end) // runs last: servers have their own
+	if r.events, err = os.Create(filepath.Join(logs, "events.log")); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// end looks for what is left over, and keeps the logs of a failure.
+func (r *run) end() {
+	leaked(r.t, r.logs)
+	r.events.Close()
+	if r.t.Failed() {
+		r.print("FAILED with seed %d; again: make chaos SEED=%d; logs: %s", r.seed, r.seed, r.logs)
+		return
+	}
+	os.RemoveAll(r.logs)
+}
+
+// start starts the servers and the clients.
+func (r *run) start() {
+	redis.SetLogger(quietLogger{})
+	r.c = redistest.StartCluster(r.t, redistest.AppendOnly("always"),
+		redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
+	for _, node := range r.c.Nodes {
+		r.raw[node] = node.Client()
+	}
+	for i := range len(r.c.Nodes) / 2 {
+		r.shards = append(r.shards, shard{[2]*redistest.Server{r.c.Nodes[i], r.c.Nodes[i+len(r.c.Nodes)/2]}})
+	}
+	db, err := userdb.New(r.ctx, r.c.Client(), userdb.Options{Schema: chaosSchema()})
+	r.must(err)
+	r.db = db
+	r.users, err = db.Type("user")
+	r.must(err)
+	r.t.Cleanup(func() {
+		for i := range clients {
+			r.client(i).kill()
+		}
+	})
+	for i := range clients {
+		r.startClient(i, 0)
+	}
+	r.print("6 servers and %d clients run", clients)
+}
+
+func (r *run) must(err error) {
+	r.t.Helper()
+	if err != nil && r.ctx.Err() != nil {
+		r.t.Fatal("interrupted")
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// print tells who watches; log, who looks for the cause of a failure.
+func (r *run) print(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	fmt.Printf("chaos %4.0fs  %s\n", time.Since(r.begun).Seconds(), text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = time.Now()
+	if r.events != nil {
+		fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, text)
+	}
+}
+
+func (r *run) log(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, fmt.Sprintf(format, args...))
+}
+
+func (r *run) client(i int) *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.processes[i]
+}
+
+func (r *run) startClient(i, life int) {
+	o := orders{Number: i, Life: life, Seed: r.seed, Addrs: r.c.Addrs(), Epoch: int(r.epoch.Load())}
+	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
+	p, err := startClient(o, r.logs)
+	r.must(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.processes[i] = p
+	r.files[o.name()] = o.History
+	if e := int(r.epoch.Load()); e != o.Epoch {
+		p.say("epoch %d", e)
+	}
+}
+
+// replace kills a client and starts another in its place.
+func (r *run) replace(i int) {
+	p := r.client(i)
+	p.kill()
+	r.cutsOf += p.cutsSoFar()
+	r.startClient(i, p.Life+1)
+}
+
+// pauseProcess stops a client, which may be anywhere in a verb, for a while.
+func (r *run) pauseProcess(i int, hold time.Duration) {
+	p := r.client(i)
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(hold)
+	p.signal(syscall.SIGCONT)
+}
+
+// setEpoch has all clients go on with another epoch.
+func (r *run) setEpoch(e int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch.Store(int64(e))
+	for _, p := range r.processes {
+		p.say("epoch %d", e)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

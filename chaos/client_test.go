@@ -1,0 +1,208 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// clientEnv holds the orders of a client, as JSON; a process that has it is one.
+const clientEnv = "USERDB_CHAOS_CLIENT"
+
+// orders say what a client is.
+type orders struct {
+	Number, Life int // it is the so manyeth process of this number
+	Seed         uint64
+	Addrs        []string
+	History      string // the file
+	Epoch        int    // 0: wait
+}
+
+func (o orders) name() string { return fmt.Sprintf("%d.%d", o.Number, o.Life) }
+
+// A client is one process that asks. What it is to do comes by its input, a line each; it ends with its input.
+type client struct {
+	orders
+	t     *testing.T
+	proxy *redistest.Proxy
+	users *userdb.Type
+	rec   recorder
+	rnd   *rand.Rand
+	tags  int
+
+	mu    sync.Mutex
+	epoch int
+	woken *sync.Cond
+}
+
+// TestClient is a client's process, and no test.
+func TestClient(t *testing.T) {
+	text := os.Getenv(clientEnv)
+	if text == "" {
+		t.Skip("a client of TestChaos, which runs it")
+	}
+	c := &client{t: t}
+	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
+		t.Fatal(err)
+	}
+	c.woken, c.epoch = sync.NewCond(&c.mu), c.Epoch
+	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
+	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // its dialer is what is wanted
+	go c.obey()
+	if err := c.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c.one(t.Context(), c.current())
+	}
+}
+
+// open opens the store, and its history behind that.
+func (c *client) open(ctx context.Context) (err error) {
+	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	redis.SetLogger(quietLogger{})
+	rc := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs, Dialer: c.proxy.Dialer(), ContextTimeoutEnabled: true,
+		ClusterStateReloadInterval: 2 * time.Second, ReadTimeout: time.Second,
+	})
+	for {
+		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema()})
+		if err != nil && ctx.Err() == nil {
+			time.Sleep(100 * time.Millisecond) // a master may be dead
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.users, err = db.Type("user")
+		return err
+	}
+}
+
+// quietLogger keeps what go-redis says of broken connections from the output.
+type quietLogger struct{}
+
+func (quietLogger) Printf(context.Context, string, ...any) {}
+
+// obey reads what the parent says, until it is gone.
+func (c *client) obey() {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		words := strings.Fields(in.Text())
+		var n int
+		if len(words) > 1 {
+			fmt.Sscan(words[1], &n)
+		}
+		switch words[0] {
+		case "epoch":
+			c.mu.Lock()
+			c.epoch = n
+			c.woken.Broadcast()
+			c.mu.Unlock()
+		case "replies":
+			c.proxy.CutReplies(n, "evalsha")
+		case "requests":
+			c.proxy.CutRequests(n, "evalsha")
+		case "cut":
+			c.proxy.CutAll()
+		case "delay":
+			c.proxy.Delay(time.Duration(n) * time.Millisecond)
+		case "pass":
+			c.proxy.Pass()
+			fmt.Println("cuts", c.proxy.Cuts())
+		}
+	}
+	os.Exit(0)
+}
+
+// current waits for an epoch, and says that it waits.
+func (c *client) current() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch == 0 {
+		fmt.Println("waits")
+	}
+	for c.epoch == 0 {
+		c.woken.Wait()
+	}
+	return c.epoch
+}
+
+// one asks for one random thing; a swap is several.
+func (c *client) one(ctx context.Context, epoch int) {
+	q := randomAsk(c.rnd, c.tag)
+	if q.Verb == "swap" {
+		c.swap(ctx, epoch, q.UID)
+		return
+	}
+	c.ask(ctx, epoch, q)
+}
+
+func (c *client) tag() string {
+	c.tags++
+	return fmt.Sprintf("%s.%d", c.name(), c.tags)
+}
+
+var times = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
+
+func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
+	ctx, cancel := context.WithTimeout(ctx, times[c.rnd.IntN(len(times))])
+	defer cancel()
+	n := c.rec.n
+	c.rec.n++
+	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
+	a := caller{c.users, epoch, c.rnd.IntN(3)}.do(ctx, q)
+	c.must(c.rec.write(line{N: n, At: now(), Answer: &a}))
+	return a
+}
+
+func (c *client) must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// swap gives two accounts each other's value, as far as others let it: each step is a verb of its own.
+func (c *client) swap(ctx context.Context, epoch, uid int) {
+	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts
+	a, b := c.ask(ctx, epoch, ask{Verb: "get", UID: uid}), c.ask(ctx, epoch, ask{Verb: "get", UID: other})
+	i, j := c.rnd.IntN(len(fields)), c.rnd.IntN(len(fields))
+	if a.What != "ok" || b.What != "ok" || a.Facets[i] == 0 || b.Facets[j] == 0 {
+		return
+	}
+	c.ask(ctx, epoch, ask{Verb: "update", UID: uid, Change: "drop", Field: i})
+	c.ask(ctx, epoch, ask{Verb: "update", UID: other, Change: "put", Field: j, Value: a.Facets[i]})
+	c.ask(ctx, epoch, ask{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
+}
+
+// resolves reports whether an entry's own identifiers find it.
+func resolves(ctx context.Context, users *userdb.Type, uid, text string) error {
+	for _, h := range []hints.Hint{hints.Any(text), hints.UID(uid)} {
+		e, err := users.Find(ctx, h)
+		if err != nil {
+			return fmt.Errorf("finding %s by its own identifier %q: %w", uid, text, err)
+		}
+		if e.UID() != uid {
+			return fmt.Errorf("the identifier %q of %s finds %s", text, uid, e.UID())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// A shard is a pair of nodes, one of them the master.
+type shard struct{ nodes [2]*redistest.Server }
+
+func role(node *redis.Client, r *run) string {
+	text, err := node.Info(r.ctx, "replication").Result()
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// master is the node of a shard that is the master now. Nobody but the nemesis changes that.
+func (r *run) master(i int) *redistest.Server {
+	for _, node := range r.shards[i].nodes {
+		if strings.Contains(role(r.raw[node], r), "role:master") {
+			return node
+		}
+	}
+	r.t.Fatalf("shard %d has no master", i)
+	return nil
+}
+
+func (r *run) replica(i int) *redistest.Server {
+	master := r.master(i)
+	for _, node := range r.shards[i].nodes {
+		if node != master {
+			return node
+		}
+	}
+	return nil
+}
+
+var processID = regexp.MustCompile(`process_id:(\d+)`)
+
+// stopMaster has a master do nothing for a while. It goes on also where the test ends meanwhile.
+func (r *run) stopMaster(i int, hold time.Duration) {
+	info, err := r.raw[r.master(i)].Info(r.ctx, "server").Result()
+	r.must(err)
+	pid, err := strconv.Atoi(processID.FindStringSubmatch(info)[1])
+	r.must(err)
+	r.must(syscall.Kill(pid, syscall.SIGSTOP))
+	time.Sleep(hold)
+	r.must(syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// failover has the replica of a shard take over, once it has all that the master has.
+func (r *run) failover(i int) {
+	r.c.WaitReady()
+	replica := r.raw[r.replica(i)]
+	r.must(replica.ClusterFailover(r.ctx).Err())
+	for begin := time.Now(); !strings.Contains(role(replica, r), "role:master"); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 11*time.Second { // twice the time-out of a failover: it is given up by now
+			r.log("a failover of shard %d was given up", i)
+			break
+		}
+	}
+	r.c.WaitReady()
+}
+
+// A move is a slot on its way.
+type move struct {
+	slot     int64
+	from, to int // shards
+}
+
+// openSlot begins to move the slot of a key to another shard; nil where it moves already.
+func (r *run) openSlot(key string) *move {
+	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
+	r.must(err)
+	m := &move{slot: slot, from: r.shardOf(slot)}
+	m.to = (m.from + 1 + int(slot)%(len(r.shards)-1)) % len(r.shards)
+	if r.open[slot] {
+		return nil
+	}
+	r.open[slot] = true
+	from, to := r.raw[r.master(m.from)], r.raw[r.master(m.to)]
+	r.must(to.Do(r.ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", r.id(from)).Err())
+	r.must(from.Do(r.ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", r.id(to)).Err())
+	r.log("slot %d is half open, from %d to %d, for %s", slot, m.from, m.to, key)
+	return m
+}
+
+func (r *run) id(node *redis.Client) string {
+	id, err := node.ClusterMyID(r.ctx).Result()
+	r.must(err)
+	return id
+}
+
+// shardOf is the shard whose master serves a slot, by its own word.
+func (r *run) shardOf(slot int64) int {
+	for i := range r.shards {
+		for _, line := range r.nodes(r.raw[r.master(i)]) {
+			if !strings.Contains(line[2], "myself") {
+				continue
+			}
+			for _, part := range line[8:] {
+				first, last, isRange := strings.Cut(part, "-")
+				low, err := strconv.ParseInt(first, 10, 64)
+				high := low
+				if isRange && err == nil {
+					high, err = strconv.ParseInt(last, 10, 64)
+				}
+				if err == nil && low <= slot && slot <= high {
+					return i
+				}
+			}
+		}
+	}
+	r.t.Fatalf("nobody serves slot %d", slot)
+	return 0
+}
+
+// nodes are the lines of CLUSTER NODES in words; from the ninth they are slots, and such as are half open.
+func (r *run) nodes(node *redis.Client) (lines [][]string) {
+	text, err := node.ClusterNodes(r.ctx).Result()
+	r.must(err)
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+// carry moves what is in a slot.
+func (r *run) carry(m *move) {
+	from, to := r.master(m.from), r.master(m.to)
+	host, port, err := net.SplitHostPort(to.Addr())
+	r.must(err)
+	for {
+		keys, err := r.raw[from].ClusterGetKeysInSlot(r.ctx, int(m.slot), 100).Result()
+		r.must(err)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			if err := r.raw[from].Do(r.ctx, "MIGRATE", host, port, key, 0, 60_000).Err(); err != nil {
+				r.t.Fatalf("a fault of the test, and no violation: MIGRATE broke off, and may have left a copy behind: %v", err)
+			}
+		}
+	}
+}
+
+// closeSlot ends a move.
+func (r *run) closeSlot(m *move) {
+	from, to := r.raw[r.master(m.from)], r.raw[r.master(m.to)]
+	id := r.id(to)
+	r.must(to.Do(r.ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
+	r.must(from.Do(r.ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
+	delete(r.open, m.slot)
+}
+
+// agreed waits until all nodes say the same of who serves what.
+func (r *run) agreed() {
+	var err error
+	for range 500 {
+		r.c.WaitReady()
+		if err = r.disagree(); err == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Fatal(err)
+}
+
+func (r *run) disagree() error {
+	var first string
+	for _, node := range r.c.Nodes {
+		var owners []string
+		for _, line := range r.nodes(r.raw[node]) {
+			if strings.Contains(line[2], "master") {
+				owners = append(owners, line[0]+" "+strings.Join(line[8:], " "))
+			}
+		}
+		if text := sorted(owners); first == "" {
+			first = text
+		} else if text != first {
+			return fmt.Errorf("nodes do not agree who serves which slots:\n%s\n%s", first, text)
+		}
+	}
+	return nil
+}

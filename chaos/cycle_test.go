@@ -1,0 +1,261 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/maintain"
+)
+
+// cycle is some epochs with faults, and a quiet moment in which all of it is judged.
+func (r *run) cycle(i int, n *nemesis) {
+	steps := plan(r.seed, i, len(r.shards))
+	r.print("cycle %d: %s", i, announced(steps))
+	ctx, stop := context.WithCancel(r.ctx)
+	defer stop()
+	var ended sync.WaitGroup
+	ended.Go(func() { r.epochs(ctx) })
+	for _, s := range steps {
+		if r.ctx.Err() == nil {
+			n.do(s)
+		}
+	}
+	stop()
+	ended.Wait()
+	r.quiet()
+	if r.ctx.Err() != nil {
+		r.t.Fatal("interrupted")
+	}
+}
+
+// epochs goes from one to the next, and tells the progress.
+func (r *run) epochs(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.last++
+		r.setEpoch(r.last)
+		_ = sleep(ctx, epochLong) // a cycle may end in the middle of one
+		r.mu.Lock()
+		silent := time.Since(r.said)
+		r.mu.Unlock()
+		if silent > 12*time.Second {
+			r.print("epoch %d; %s", r.last, r.progress())
+		}
+	}
+}
+
+func (r *run) progress() string {
+	good, asked := 0, 0
+	for verb, n := range r.all {
+		good, asked = good+r.ok[verb], asked+n
+	}
+	return fmt.Sprintf("%d of %d operations judged so far succeeded, %d histories judged, %d undecided", good, asked, r.verdict.histories, r.verdict.undecided)
+}
+
+// quiet heals all, has all clients wait, and judges.
+func (r *run) quiet() {
+	r.epoch.Store(0)
+	for i := range clients {
+		r.client(i).say("pass")
+	}
+	for i := range clients {
+		if err := r.client(i).pause(rest); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.agreed()
+	ops := r.histories()
+	for e := r.judged + 1; e <= r.last; e++ {
+		r.judgeEpoch(e, append(ops[e], r.lookBack(e)...))
+	}
+	r.judged = r.last
+	found, err := lasting(r.ctx, r.rawDamage(ops, false))
+	r.must(err)
+	r.violated(found)
+	r.print("quiet; %s", r.progress())
+}
+
+// histories are the operations of the epochs that are not judged yet.
+func (r *run) histories() map[int][]op {
+	var all []op
+	for name, path := range r.files {
+		ops, err := readHistory(path, name)
+		if os.IsNotExist(err) {
+			continue // killed before it could ask
+		}
+		r.must(err)
+		all = append(all, slices.DeleteFunc(ops, func(o op) bool { return o.Epoch <= r.judged })...)
+	}
+	return byEpoch(all)
+}
+
+func (r *run) judgeEpoch(e int, ops []op) {
+	for _, o := range ops {
+		r.all[o.Ask.Verb]++
+		if o.Answer.What == "ok" {
+			r.ok[o.Ask.Verb]++
+		}
+	}
+	v := judge(ops)
+	r.verdict.histories += v.histories
+	r.verdict.undecided += v.undecided
+	for i := range v.violations {
+		v.violations[i] = fmt.Sprintf("epoch %d: %s", e, v.violations[i])
+	}
+	r.violated(v.violations)
+}
+
+const mostShown = 5
+
+func (r *run) violated(found []string) {
+	for i, text := range found {
+		if i == mostShown {
+			r.t.Errorf("and %d more", len(found)-i)
+			break
+		}
+		r.t.Errorf("VIOLATION (seed %d): %s", r.seed, text)
+	}
+	for _, text := range found {
+		r.log("VIOLATION: %s", text)
+	}
+}
+
+// lookBack asks, while nobody disturbs, for all accounts of an epoch, their tags and all values.
+func (r *run) lookBack(e int) (ops []op) {
+	c := caller{r.users, e, 0}
+	for uid := range accounts {
+		ops = append(ops, r.calm(c, ask{Verb: "get", UID: uid}), r.calm(c, ask{Verb: "tags", UID: uid}))
+		o := ops[len(ops)-2]
+		for _, v := range o.Answer.Facets {
+			if o.Answer.What == "ok" && v > 0 {
+				if err := resolves(r.ctx, r.users, uidOf(e, uid), spelled(e, v, 1)); err != nil {
+					r.violated([]string{err.Error()})
+				}
+			}
+		}
+	}
+	for v := int8(1); v <= values; v++ {
+		ops = append(ops, r.calm(c, ask{Verb: "find", Field: -1, Value: v}))
+	}
+	return ops
+}
+
+// calm asks until there is an answer.
+func (r *run) calm(c caller, q ask) (o op) {
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+		o = op{Client: "end", Epoch: c.epoch, Begin: now(), Ask: q}
+		o.Answer = c.do(ctx, q)
+		o.End = now()
+		cancel()
+		if o.Answer.What != "refused" && o.Answer.What != "unknown" || r.ctx.Err() != nil {
+			return o
+		}
+		if time.Since(begin) > 20*time.Second {
+			r.violated([]string{"all is healed, and there is no answer: " + o.String()})
+			return o
+		}
+	}
+}
+
+// rawDamage reads all records and says what is wrong with them, tags that were inherited included.
+func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
+	return func() ([]string, error) {
+		c := r.c.Client()
+		defer c.Close()
+		begin := now()
+		all, err := readAll(r.ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		found := damage(all, repaired)
+		for e, of := range ops {
+			for uid := range accounts {
+				name := "user/uid:" + uidOf(e, uid)
+				if all[name].hash["~isa"] == "" {
+					continue
+				}
+				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: ask{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
+				of := slices.DeleteFunc(slices.Clone(of), func(o op) bool { return !o.ours(uid) || o.Ask.Verb == "tags" })
+				for _, text := range inherited(uid, append(of, reading)) {
+					head, _, _ := strings.Cut(text, ":\n")
+					found = append(found, fmt.Sprintf("the record of %s/tags: %s (%v)", name, head, reading.Answer.Tags))
+				}
+			}
+		}
+		return found, nil
+	}
+}
+
+// finish ends the clients, repairs, and looks whether the run was worth something.
+func (r *run) finish(n *nemesis, minutes float64) {
+	cuts := r.cutsOf
+	for i := range clients {
+		r.client(i).kill()
+		cuts += r.client(i).cutsSoFar()
+	}
+	left, repairs := 1, 0
+	for begin := time.Now(); left > 0; repairs++ {
+		r.check(true)
+		problems := r.check(false)
+		if left = len(problems); left > 0 && time.Since(begin) > 30*time.Second {
+			r.violated(problems)
+			break
+		}
+	}
+	found, err := lasting(r.ctx, r.rawDamage(nil, true))
+	r.must(err)
+	r.violated(found)
+	r.worth(n, cuts, minutes)
+	r.print("check found nothing after %d repairs; %s; steps %v; %d replies and requests lost; %s",
+		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
+}
+
+func (r *run) check(repair bool) (problems []string) {
+	for p, err := range maintain.Check(r.ctx, r.db, maintain.CheckOptions{Repair: repair}) {
+		r.must(err)
+		if !p.Warning {
+			problems = append(problems, "check says: "+p.String())
+		}
+	}
+	return problems
+}
+
+// worth fails a run in which nothing happened.
+func (r *run) worth(n *nemesis, cuts int, minutes float64) {
+	good := 0
+	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "tags"} {
+		if good += r.ok[verb]; r.ok[verb] == 0 {
+			r.t.Errorf("no %s succeeded", verb)
+		}
+	}
+	if float64(good) < leastOps*minutes {
+		r.t.Errorf("only %d operations succeeded in %v minutes", good, minutes)
+	}
+	if len(n.done) == 0 {
+		r.t.Error("the nemesis did nothing")
+	}
+	if n.done["replies"] > 0 && cuts == 0 {
+		r.t.Error("no reply was lost")
+	}
+	if 10*r.verdict.undecided > r.verdict.histories {
+		r.t.Errorf("%d of %d histories could not be judged in time", r.verdict.undecided, r.verdict.histories)
+	}
+}
+
+func sorted(texts []string) string { return strings.Join(slices.Sorted(slices.Values(texts)), " ") }
+
+func sortedCounts(m map[string]int) string {
+	texts := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		texts = append(texts, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(texts, ", ")
+}

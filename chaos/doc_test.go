@@ -1,0 +1,50 @@
+//go:build linux
+
+// Package chaos has processes use one store on a Redis Cluster while a nemesis breaks what can break, and judges what
+// they were told:
+//
+//	make chaos MINUTES=10 SEED=7
+//
+// Six clients are processes of their own: this test binary, run once more as TestClient. They ask for random verbs
+// over few accounts and few values, which all of them want under three fields, and write each question and each
+// answer, with the time of the machine's monotonic clock, to a file that outlives them. One nemesis kills masters and
+// clients, stops them for a while, fails over, moves slots, which stay half open, and loses replies.
+//
+// # Time
+//
+// The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so that a history is
+// short and begins with nothing. Behind each cycle all is healed and all clients pause: the epochs are judged, and the
+// raw records are read.
+//
+// # What is judged
+//
+//   - Histories: for each account and for each value of an epoch, porcupine looks for an order in which all answers are
+//     true. A verb without an answer, or with ErrOutcomeUnknown, may take effect at any later time or never;
+//     ErrUnavailable and ErrConflict say that nothing was written. Any answer that no documentation has is a violation.
+//   - Tags: nobody reads one that was acknowledged before a delete of the account began, once the delete has
+//     returned; and one that was acknowledged, and no delete came near, is read.
+//   - Raw records (raw_test.go), read with plain commands and parsed here, sharing no code with the project: I1, I2, I3, and
+//     tags again. Damage is only what stays when it is read once more.
+//   - Through the library, each entry's own identifiers find it.
+//   - In the end maintain.Check repairs and then finds nothing, and neither do the raw records, leftovers included.
+//
+// # What the nemesis must not do
+//
+// Redis replicates asynchronously, and a failover that loses acknowledged writes is not repaired (docs/security.md). So
+// no step may lose any:
+//
+//   - Every node has appendonly yes and appendfsync always: what was acknowledged is in the file when a master is killed.
+//   - cluster-replica-no-failover keeps replicas from taking over by themselves. A killed or stopped master stays
+//     the master; the same node comes back with its file.
+//   - Failovers are coordinated (CLUSTER FAILOVER, without FORCE): the master holds writes back until the replica
+//     has all of them. They are asked for only of a replica whose link is up.
+//   - No failover while a slot is half open: Redis 7.0 does not tell replicas which slots are migrating.
+//   - MIGRATE runs while both masters are up, with a time-out that nothing reaches. One that breaks off leaves a
+//     copy at the target, which would be served once the source's is deleted: an acknowledged delete would be lost.
+//     So a MIGRATE that fails ends the run as a fault of the test, and not as a violation.
+//
+// # Running it again
+//
+// The seed determines the plan of every cycle, printed before the cycle begins, and what each client asks for.
+// When things happen is up to the machine, so a run is repeated nearly, and never exactly.
+package chaos

@@ -1,0 +1,186 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// A verdict is what was found wrong with an epoch.
+type verdict struct {
+	violations []string
+	histories  int
+	undecided  int // in the time there was
+}
+
+// patience is how long one history is looked at.
+const patience = 20 * time.Second
+
+// judge looks at all that clients were told in an epoch.
+func judge(ops []op) (v verdict) {
+	for _, o := range ops {
+		if o.Answer.What == "odd" {
+			v.violations = append(v.violations, "an answer that no documentation has:\n    "+o.String())
+		}
+	}
+	for uid := range accounts {
+		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.ours(uid) })
+		v.history(fmt.Sprintf("account %d", uid), accountModel, of)
+		v.violations = append(v.violations, inherited(uid, of)...)
+	}
+	for value := int8(1); value <= values; value++ {
+		v.history(fmt.Sprintf("value %d", value), valueModel(value), ops)
+	}
+	return v
+}
+
+func (v *verdict) history(of string, m model, ops []op) {
+	v.histories++
+	switch check(m(false), ops) {
+	case porcupine.Unknown:
+		v.undecided++
+	case porcupine.Illegal:
+		short := shortest(m, ops)
+		text := make([]string, len(short))
+		for i, o := range short {
+			text[i] = "\n    " + o.String()
+		}
+		v.violations = append(v.violations, fmt.Sprintf("no order of what was told about %s makes all of it true; the shortest part that is so, %d of %d:%s",
+			of, len(short), len(ops), strings.Join(text, "")))
+	}
+}
+
+func check(m porcupine.Model, ops []op) porcupine.CheckResult {
+	all := make([]porcupine.Operation, len(ops))
+	for i, o := range ops {
+		all[i] = porcupine.Operation{Input: o, Call: o.Begin, Return: o.End}
+	}
+	return porcupine.CheckOperationsTimeout(m, all, patience)
+}
+
+// shortest cuts a history that cannot be to the part that shows it: what ended before a moment, for what came later
+// cannot mend it; what began after another, whatever was then; and of what changes nothing only that without which
+// it could be. A write that ended stays: without it, what follows would be wrong by the cut alone.
+func shortest(m model, ops []op) []op {
+	moments := []int64{0}
+	for _, o := range ops {
+		moments = append(moments, o.End)
+	}
+	slices.Sort(moments)
+	anything := false
+	last := latest(moments, func(moment int64) bool { return check(m(false), until(ops, moment)) != porcupine.Illegal })
+	short := until(ops, moments[min(last+1, len(moments)-1)])
+	if first := latest(moments, func(moment int64) bool { return check(m(true), since(short, moment)) == porcupine.Illegal }); first >= 0 {
+		short, anything = since(short, moments[first]), true
+	}
+	for i := 0; i < len(short); {
+		without := slices.Delete(slices.Clone(short), i, i+1)
+		if changesNothing(short[i]) && check(m(anything), without) == porcupine.Illegal {
+			short = without
+		} else {
+			i++
+		}
+	}
+	return short
+}
+
+// latest is the place of the last moment of which something is true that is true of all before; -1: of none.
+func latest(moments []int64, is func(int64) bool) int {
+	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
+}
+
+// until are the operations that began before a moment; what ended behind it may not have been carried out yet.
+func until(ops []op, moment int64) (part []op) {
+	for _, o := range ops {
+		if o.Begin > moment {
+			continue
+		}
+		if o, stays := unless(o, o.End <= moment); stays {
+			part = append(part, o)
+		}
+	}
+	return part
+}
+
+// since are the operations that did not end before a moment; what began before it may have been carried out by then.
+func since(ops []op, moment int64) (part []op) {
+	for _, o := range ops {
+		if o.End < moment {
+			continue
+		}
+		if o, stays := unless(o, o.Begin >= moment); stays {
+			part = append(part, o)
+		}
+	}
+	return part
+}
+
+// unless gives an operation that is cut through: nothing is known of a write then, and a read says nothing.
+func unless(o op, whole bool) (op, bool) {
+	if !whole && changesNothing(o) {
+		return o, false
+	}
+	if !whole {
+		o.Answer, o.End = answer{What: "unknown", UID: -1}, math.MaxInt64
+	}
+	return o, true
+}
+
+func changesNothing(o op) bool {
+	return slices.Contains(reads, o.Ask.Verb) || o.Answer.What != "ok" && o.Answer.What != "unknown"
+}
+
+// rawClient reads records itself, and so before a tag that was laid ready is in its place.
+const rawClient = "raw"
+
+// inherited looks for tags of an account that were read after the account was deleted, and for acknowledged ones
+// that were not read. Each tag is given once in a run.
+func inherited(uid int, ops []op) (violations []string) {
+	var deletes, given, readings []op
+	for _, o := range ops {
+		switch {
+		case o.Ask.Verb == "delete" && (o.Answer.What == "ok" || o.Answer.What == "unknown"):
+			deletes = append(deletes, o)
+		case o.Answer.What == "ok" && len(o.Ask.Tags) > 0:
+			given = append(given, o)
+		case o.Answer.What == "ok" && o.Ask.Verb == "tags":
+			readings = append(readings, o)
+		}
+	}
+	for _, g := range given {
+		for _, r := range readings {
+			if wrong := misread(g, r, deletes); wrong != "" {
+				violations = append(violations, fmt.Sprintf("account %d: %s:\n    %s\n    %s", uid, wrong, g, r))
+			}
+		}
+	}
+	return violations
+}
+
+// misread says what is wrong with a reading of tags that were acknowledged, if anything is.
+func misread(g, r op, deletes []op) string {
+	if r.Begin < g.End {
+		return ""
+	}
+	near := false
+	for _, d := range deletes {
+		between := d.Begin > g.End && d.End < r.Begin && d.Answer.What == "ok"
+		if between && slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) }) {
+			return "tags were inherited of an account that had been deleted by\n    " + d.String()
+		}
+		near = near || d.End > g.Begin && d.Begin < r.End
+	}
+	for _, tag := range g.Ask.Tags {
+		if !near && r.Client != rawClient && !slices.Contains(r.Answer.Tags, tag) {
+			return "an acknowledged tag is not read, and nobody deleted the account"
+		}
+	}
+	return ""
+}

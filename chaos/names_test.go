@@ -1,0 +1,74 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// chaosSchema has three fields in which any value may stand, compared without case.
+func chaosSchema() schema.Schema {
+	secondary := schema.Field{Role: schema.RoleSecondary}
+	return schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fold: schema.FoldCasefold,
+		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "nick": secondary},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
+		Password: &schema.Password{Cost: 4},
+	}}}
+}
+
+func uidOf(epoch, uid int) string { return fmt.Sprintf("e%d-%d", epoch, uid) }
+
+// spelled is a value as somebody may write it; all spellings are one value. It has what keys escape.
+func spelled(epoch int, v int8, how int) string {
+	text := fmt.Sprintf("value %c/%d+{x}: y", 'a'+v-1, epoch)
+	switch how {
+	case 1:
+		return strings.ToUpper(text)
+	case 2:
+		return "  " + strings.ReplaceAll(text, " ", "  ")
+	}
+	return text
+}
+
+// canonical is what the fold makes of such a value.
+func canonical(text string) string { return strings.Join(strings.Fields(strings.ToLower(text)), " ") }
+
+// valueOf is which value of an epoch a text is: -1 none of them, 0 no text.
+func valueOf(epoch int, text string) int8 {
+	if text == "" {
+		return 0
+	}
+	for v := int8(1); v <= values; v++ {
+		if canonical(text) == spelled(epoch, v, 0) {
+			return v
+		}
+	}
+	return -1
+}
+
+func facetsOf(epoch int, e userdb.Entry) (f facets) {
+	for i, field := range fields {
+		f[i] = valueOf(epoch, e.Text(field))
+	}
+	return f
+}
+
+// foundUID is which account of an epoch an entry is; -2: none of them.
+func foundUID(epoch int, e userdb.Entry) int {
+	uids := make([]string, accounts)
+	for i := range uids {
+		uids[i] = uidOf(epoch, i)
+	}
+	if i := slices.Index(uids, e.UID()); i >= 0 {
+		return i
+	}
+	return -2
+}
+
+func passwordText(p int8) string { return fmt.Sprintf("the password no. %d", p) }

@@ -1,0 +1,158 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// A step is one thing that the nemesis does.
+type step struct {
+	kind   string
+	shard  int           // whose master
+	client int           // which
+	uid    int           // of which account the slots are moved
+	after  time.Duration // it waits before
+	hold   time.Duration // how long it lasts
+	inside string        // while a slot is half open: another step
+	n      int           // replies, milliseconds
+}
+
+func (s step) String() string {
+	switch s.kind {
+	case "move":
+		inside := ""
+		if s.inside != "" {
+			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n}.String()
+		}
+		return fmt.Sprintf("move slots of account %d, half open twice %v%s", s.uid, s.hold, inside)
+	case "kill", "stop":
+		return fmt.Sprintf("%s master %d for %v", s.kind, s.shard, s.hold)
+	case "failover":
+		return fmt.Sprintf("failover %d", s.shard)
+	case "replies", "requests":
+		return fmt.Sprintf("lose %d %s of client %d", s.n, s.kind, s.client)
+	case "delay":
+		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
+	case "cut", "kill-client":
+		return fmt.Sprintf("%s %d", s.kind, s.client)
+	}
+	return fmt.Sprintf("%s %d for %v", s.kind, s.client, s.hold)
+}
+
+// kinds are what a nemesis does, as often as they stand here.
+var kinds = []string{
+	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
+	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
+}
+
+// inner are what may happen while slots are half open. No failover: see the package comment.
+var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
+
+// plan is what happens in a cycle. The first cycles have one of each kind.
+func plan(seed uint64, cycle, shards int) (steps []step) {
+	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
+	tenths := func(least, most int) time.Duration {
+		return time.Duration(least+rnd.IntN(most-least+1)) * 100 * time.Millisecond
+	}
+	for i := range stepsOfCycle {
+		s := step{
+			kind: kinds[rnd.IntN(len(kinds))], shard: rnd.IntN(shards), client: rnd.IntN(clients), uid: rnd.IntN(accounts),
+			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(6),
+		}
+		if each := 4*cycle + i; i < 4 && each < len(firstKinds) {
+			s.kind = firstKinds[each]
+		}
+		if s.kind == "stop-client" || s.kind == "stop" {
+			s.hold += tenths(0, 15)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+const stepsOfCycle = 6
+
+var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move"}
+
+// A nemesis carries out steps.
+type nemesis struct {
+	r    *run
+	done map[string]int
+}
+
+func (n *nemesis) do(s step) {
+	time.Sleep(s.after)
+	n.r.log("begins: %v", s)
+	n.act(s)
+	n.done[s.kind]++
+	n.r.log("ended: %v", s)
+}
+
+func (n *nemesis) act(s step) {
+	r := n.r
+	switch s.kind {
+	case "kill":
+		master := r.master(s.shard)
+		master.Kill()
+		time.Sleep(s.hold)
+		master.Restart()
+		r.c.WaitReady()
+	case "stop":
+		r.stopMaster(s.shard, s.hold)
+		r.c.WaitReady()
+	case "failover":
+		r.failover(s.shard)
+	case "move":
+		n.move(s)
+	case "replies", "requests":
+		r.client(s.client).say("%s %d", s.kind, s.n)
+	case "cut":
+		r.client(s.client).say("cut")
+	case "delay":
+		r.client(s.client).say("delay %d", s.n)
+		time.Sleep(s.hold)
+		r.client(s.client).say("delay 0")
+	case "kill-client":
+		r.replace(s.client)
+	case "stop-client":
+		r.pauseProcess(s.client, s.hold)
+	}
+}
+
+// move moves the slots of an account, of its tags and of one of its SRKs, and keeps them half open twice: before
+// what is in them is moved, and after it.
+func (n *nemesis) move(s step) {
+	epoch := max(int(n.r.epoch.Load()), 1)
+	uid := uidOf(epoch, s.uid)
+	value := spelled(epoch, int8(1+s.uid%values), 0)
+	var moves []*move
+	for _, key := range []string{"user/uid:" + uid, "user/uid:" + uid + "/tags", "user/" + fields[s.n%len(fields)] + ":" + escaped(value) + "/~prk"} {
+		if m := n.r.openSlot(key); m != nil {
+			moves = append(moves, m)
+		}
+	}
+	time.Sleep(s.hold)
+	if s.inside != "" {
+		n.act(step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n})
+		n.done[s.inside+" while slots are half open"]++
+	}
+	for _, m := range moves {
+		n.r.carry(m)
+	}
+	time.Sleep(s.hold)
+	for _, m := range moves {
+		n.r.closeSlot(m)
+	}
+}
+
+func announced(steps []step) string {
+	texts := make([]string, len(steps))
+	for i, s := range steps {
+		texts[i] = fmt.Sprintf("+%v %v", s.after, s)
+	}
+	return strings.Join(texts, " · ")
+}

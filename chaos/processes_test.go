@@ -1,0 +1,158 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// runEnv marks every process of a run, clients and servers.
+const runEnv = "USERDB_CHAOS_RUN"
+
+// A process is a client seen from the parent.
+type process struct {
+	orders
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	waits chan struct{} // it waits for an epoch
+	ended chan struct{}
+
+	mu   sync.Mutex
+	cuts int
+}
+
+// starter starts processes on a thread that stays: they are killed when that ends, and so with the parent, however
+// it dies.
+var starter = sync.OnceValue(func() chan func() {
+	jobs := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for job := range jobs {
+			job()
+		}
+	}()
+	return jobs
+})
+
+// startClient starts a client.
+func startClient(o orders, logs string) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{orders: o, waits: make(chan struct{}, 1), ended: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], "-test.run=^TestClient$", "-test.timeout=0")
+	p.cmd.Env = append(os.Environ(), clientEnv+"="+string(text))
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	errors, err := os.OpenFile(filepath.Join(logs, "client-"+o.name()+".log"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer errors.Close()
+	p.cmd.Stderr = errors
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan error)
+	starter() <- func() { started <- p.cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	go p.listen(output)
+	return p, nil
+}
+
+// listen hears what the client says, until it has ended.
+func (p *process) listen(output io.Reader) {
+	sc := bufio.NewScanner(output)
+	for sc.Scan() {
+		switch words := strings.Fields(sc.Text()); {
+		case len(words) == 1 && words[0] == "waits":
+			select {
+			case p.waits <- struct{}{}:
+			default:
+			}
+		case len(words) == 2 && words[0] == "cuts":
+			p.mu.Lock()
+			fmt.Sscan(words[1], &p.cuts)
+			p.mu.Unlock()
+		}
+	}
+	p.cmd.Wait() // how it ended is no news
+	close(p.ended)
+}
+
+func (p *process) cutsSoFar() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}
+
+// say gives the client a line; one that is dead does not hear it.
+func (p *process) say(format string, args ...any) { fmt.Fprintf(p.input, format+"\n", args...) }
+
+// pause has the client finish what it asks, and wait.
+func (p *process) pause(most time.Duration) error {
+	select {
+	case <-p.waits: // of an earlier pause
+	default:
+	}
+	p.say("epoch 0")
+	select {
+	case <-p.waits:
+		return nil
+	case <-p.ended:
+		return fmt.Errorf("client %s has ended by itself; see its log", p.name())
+	case <-time.After(most):
+		return fmt.Errorf("client %s does not come to rest within %v", p.name(), most)
+	}
+}
+
+func (p *process) signal(sig syscall.Signal) { p.cmd.Process.Signal(sig) }
+
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+	p.input.Close()
+}
+
+// leaked fails the test for every process of the run that is still there.
+func leaked(t *testing.T, run string) {
+	mark := []byte(runEnv + "=" + run + "\x00")
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		var left []string
+		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, path := range environs {
+			text, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(text, mark) {
+				continue
+			}
+			command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			left = append(left, filepath.Base(filepath.Dir(path))+" "+string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Since(begin) > 10*time.Second {
+			t.Errorf("processes are left over:\n%s", strings.Join(left, "\n"))
+			return
+		}
+	}
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file reads what Redis holds and parses it by itself, from the grammar in package userdb's documentation: it
+// shares no code with what it judges.
+
+// A record is what one key holds.
+type record struct {
+	kind    string
+	text    string
+	hash    map[string]string
+	members []string
+}
+
+// readAll reads all records from all masters, but the store's own.
+func readAll(ctx context.Context, c *redis.ClusterClient) (map[string]record, error) {
+	var mu sync.Mutex
+	all := map[string]record{}
+	err := c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		keys := node.Scan(ctx, 0, "*", 1000).Iterator()
+		for keys.Next(ctx) {
+			key := keys.Val()
+			if strings.HasPrefix(key, "~") {
+				continue
+			}
+			r, err := readOne(ctx, node, key)
+			if err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if r.kind == "none" {
+				continue
+			}
+			mu.Lock()
+			all[key] = r
+			mu.Unlock()
+		}
+		return keys.Err()
+	})
+	return all, err
+}
+
+func readOne(ctx context.Context, node *redis.Client, key string) (r record, err error) {
+	if r.kind, err = node.Type(ctx, key).Result(); err != nil {
+		return r, err
+	}
+	switch r.kind {
+	case "hash":
+		r.hash, err = node.HGetAll(ctx, key).Result()
+	case "string":
+		r.text, err = node.Get(ctx, key).Result()
+	case "set":
+		r.members, err = node.SMembers(ctx, key).Result()
+	}
+	return r, err
+}
+
+var escapes = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.", "{", "+(", "}", "+)")
+
+func escaped(crumb string) string { return escapes.Replace(crumb) }
+
+func unescaped(crumb string) string {
+	var b strings.Builder
+	for i := 0; i < len(crumb); i++ {
+		if crumb[i] != '+' || i+1 == len(crumb) {
+			b.WriteByte(crumb[i])
+			continue
+		}
+		i++
+		at := strings.IndexByte("+_,.()", crumb[i])
+		b.WriteString([]string{"?", "+", " ", "/", ":", "{", "}"}[at+1])
+	}
+	return b.String()
+}
+
+// A key is a record key, taken apart.
+type key struct{ typ, field, value, rest string } // rest: "" an entry, ~prk an SRK, ~prks an index, else a tertiary record
+
+func parseKey(text string) (k key, ok bool) {
+	typ, more, ok1 := strings.Cut(text, "/")
+	field, more, ok2 := strings.Cut(more, ":")
+	value, rest, _ := strings.Cut(more, "/")
+	return key{unescaped(typ), unescaped(field), unescaped(value), unescaped(rest)}, ok1 && ok2 && value != ""
+}
+
+func (k key) prk() string { return escaped(k.typ) + "/" + escaped(k.field) + ":" + escaped(k.value) }
+
+// damage is what is wrong with records. Leftovers, which a verb that was cut off may leave, are it only where a
+// repair was made.
+func damage(all map[string]record, repaired bool) (found []string) {
+	owners := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		k, ok := parseKey(name)
+		r := all[name]
+		switch {
+		case !ok || k.typ != "user":
+			found = append(found, "a key that is none: "+name)
+		case k.rest == "":
+			found = append(found, entryDamage(name, k, all, owners)...)
+		case !repaired || k.rest == "~prks":
+		case k.rest == "~prk":
+			prk, _, _ := strings.Cut(r.text, " ")
+			if e := all[prk]; e.hash["~isa"] != k.typ || secondary(e.hash, k.field) != k.value {
+				found = append(found, fmt.Sprintf("after the repair %s names %q, which does not have the value", name, r.text))
+			}
+		case all[k.prk()].hash["~isa"] == "":
+			found = append(found, fmt.Sprintf("after the repair there is %s %v of no entry", name, r.members))
+		}
+	}
+	return found
+}
+
+// secondary is the canonical value of an entry's field.
+func secondary(hash map[string]string, field string) string {
+	if v, has := hash["~skv:"+field]; has {
+		return v
+	}
+	return hash[field]
+}
+
+// entryDamage looks at I3, I1 and I2 of one entry. It notes who owns which value.
+func entryDamage(name string, k key, all map[string]record, owners map[string]string) (found []string) {
+	r := all[name]
+	say := func(format string, args ...any) {
+		found = append(found, fmt.Sprintf(format, args...)+fmt.Sprintf(" (%s: %v)", name, r.hash))
+	}
+	if r.kind != "hash" {
+		say("I3: an entry that is a %s", r.kind)
+		return found
+	}
+	if r.hash["~isa"] == "" {
+		for field := range r.hash {
+			if !strings.HasPrefix(field, "~") {
+				say("I3: a tombstone has the facet %s", field)
+			}
+		}
+		return found
+	}
+	if r.hash["~isa"] != k.typ || r.hash["~prk"] != name || k.field != "uid" || r.hash["uid"] != k.value {
+		say("I3: an entry does not agree with its key")
+	}
+	for _, field := range fields {
+		facet, has := r.hash[field]
+		if !has {
+			continue
+		}
+		value := secondary(r.hash, field)
+		if value != canonical(facet) {
+			say("the canonical form of %s is not %q", field, value)
+		}
+		if other, taken := owners[value]; taken && other != name {
+			say("I2: %q has two owners, %s and this one", value, other)
+		}
+		owners[value] = name
+		srk := "user/" + field + ":" + escaped(value) + "/~prk"
+		if prk, _, _ := strings.Cut(all[srk].text, " "); prk != name {
+			say("I1: %s holds %q", srk, all[srk].text)
+		}
+	}
+	return found
+}
+
+// lasting is the damage that is the same when it is looked at again: what is read of several nodes is not of one
+// moment, and commands that were lost on their way may still arrive.
+func lasting(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
+	for i := range 4 {
+		again, err := look()
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			again = slices.DeleteFunc(again, func(d string) bool { return !slices.Contains(found, d) })
+		}
+		if found = again; len(found) == 0 || ctx.Err() != nil {
+			return found, ctx.Err()
+		}
+		if err := sleep(ctx, lookAgain); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

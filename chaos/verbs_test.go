@@ -1,0 +1,187 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// verbs are what clients ask for, as often as they stand here.
+var verbs = []string{
+	"create", "create", "create", "create", "update", "update", "update", "update", "update", "delete", "delete",
+	"find", "find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "login", "disable", "enable", "enable",
+	"tag", "tag", "tags", "tags",
+}
+
+func randomAsk(rnd *rand.Rand, tag func() string) ask {
+	q := ask{Verb: verbs[rnd.IntN(len(verbs))], UID: rnd.IntN(accounts)}
+	value := func() int8 { return int8(1 + rnd.IntN(values)) }
+	switch q.Verb {
+	case "create":
+		for i := range q.Facets {
+			if rnd.IntN(3) > 0 {
+				q.Facets[i] = value()
+			}
+		}
+		q.Password = int8(rnd.IntN(3))
+		for range rnd.IntN(3) {
+			q.Tags = append(q.Tags, tag())
+		}
+	case "update":
+		q.Change = []string{"put", "put", "put", "drop", "move", "move", "exchange"}[rnd.IntN(7)]
+		q.Field, q.Value = rnd.IntN(len(fields)), value()
+		q.To = (q.Field + 1 + rnd.IntN(len(fields)-1)) % len(fields)
+	case "find":
+		q.Field, q.Value = rnd.IntN(len(fields)+3)-3, value()
+		q.Field = max(q.Field, -1)
+	case "password", "login":
+		q.Password, q.Value = int8(1+rnd.IntN(2)), value()
+	case "tag":
+		q.Tags = []string{tag()}
+	}
+	return q
+}
+
+// A caller asks one store, in one epoch.
+type caller struct {
+	users *userdb.Type
+	epoch int
+	how   int // it spells values
+}
+
+func (c caller) text(v int8) string { return spelled(c.epoch, v, c.how) }
+
+func (c caller) uid(q ask) hints.Hint { return hints.UID(uidOf(c.epoch, q.UID)) }
+
+// do asks, and says what it was told.
+func (c caller) do(ctx context.Context, q ask) answer {
+	a := answer{UID: -1}
+	var e userdb.Entry
+	var err error
+	switch q.Verb {
+	case "create":
+		e, err = c.create(ctx, q)
+		a.Facets = q.Facets
+	case "update":
+		e, err = c.users.Update(ctx, c.uid(q), func(e *userdb.Entry) error {
+			c.change(e, q)
+			a.Facets = facetsOf(c.epoch, *e)
+			return nil
+		})
+	case "find":
+		h := hints.Any(c.text(q.Value))
+		if q.Field >= 0 {
+			h = hints.Field(fields[q.Field], c.text(q.Value))
+		}
+		e, err = c.users.Find(ctx, h)
+	case "get":
+		e, err = c.users.Find(ctx, c.uid(q))
+	case "login":
+		e, err = c.users.Login(ctx, c.text(q.Value), passwordText(q.Password), userdb.Attempt{Origin: "o"})
+	case "tags":
+		a.Tags, err = c.users.Tags(c.uid(q)).Members(ctx)
+	default:
+		err = c.simple(ctx, q)
+	}
+	if err == nil && e.UID() != "" {
+		a.UID, a.Facets, a.Disabled = foundUID(c.epoch, e), facetsOf(c.epoch, e), e.Disabled()
+	}
+	a.told(q, err)
+	return a
+}
+
+func (c caller) create(ctx context.Context, q ask) (userdb.Entry, error) {
+	n := userdb.NewEntry{UID: uidOf(c.epoch, q.UID), Facets: schema.Facets{}, Tags: q.Tags}
+	if q.Password > 0 {
+		n.Password = passwordText(q.Password)
+	}
+	for i, v := range q.Facets {
+		if v > 0 {
+			n.Facets[fields[i]] = schema.Text(c.text(v))
+		}
+	}
+	return c.users.Create(ctx, n)
+}
+
+func (c caller) simple(ctx context.Context, q ask) error {
+	switch q.Verb {
+	case "delete":
+		return c.users.Delete(ctx, c.uid(q))
+	case "password":
+		return c.users.SetPassword(ctx, c.uid(q), passwordText(q.Password))
+	case "disable":
+		return c.users.Disable(ctx, c.uid(q))
+	case "enable":
+		return c.users.Enable(ctx, c.uid(q))
+	case "tag":
+		_, err := c.users.Tags(c.uid(q)).Add(ctx, q.Tags...)
+		return err
+	}
+	return fmt.Errorf("no such verb: %s", q.Verb)
+}
+
+// change makes an update's change, in the words of facets.changed.
+func (c caller) change(e *userdb.Entry, q ask) {
+	field, to := fields[q.Field], fields[q.To]
+	from, has := e.Get(field)
+	there, had := e.Get(to)
+	switch q.Change {
+	case "put":
+		e.Put(field, schema.Text(c.text(q.Value)))
+	case "drop":
+		e.Drop(field)
+	case "move", "exchange":
+		if !has && q.Change == "move" {
+			return
+		}
+		set(e, to, from, has)
+		set(e, field, there, had && q.Change == "exchange")
+	}
+}
+
+func set(e *userdb.Entry, field string, v schema.Value, has bool) {
+	if has {
+		e.Put(field, v)
+	} else {
+		e.Drop(field)
+	}
+}
+
+// told puts an error into the words of answers.
+func (a *answer) told(q ask, err error) {
+	var field *userdb.FieldError
+	switch {
+	case err == nil && (a.UID == -2 || a.Facets.mask(-1) != 0):
+		a.What, a.Text = "odd", "an account or a value of another epoch"
+	case err == nil && (q.Verb == "create" || q.Verb == "update" || q.Verb == "get") && a.UID != q.UID:
+		a.What, a.Text = "odd", "another account"
+	case err == nil:
+		a.What = "ok"
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
+		a.What = "unknown"
+	case errors.Is(err, userdb.ErrDuplicate) && errors.As(err, &field):
+		a.What, a.Field = "taken", field.Field
+	case errors.Is(err, userdb.ErrNotFound):
+		a.What = "absent"
+	case errors.Is(err, userdb.ErrConflict):
+		a.What = "conflict"
+	case errors.Is(err, userdb.ErrUnavailable), errors.Is(err, userdb.ErrTooManyAttempts):
+		a.What = "refused"
+	case errors.Is(err, userdb.ErrLogin):
+		a.What = "denied"
+	case errors.Is(err, context.DeadlineExceeded):
+		a.What = "unknown"
+	default:
+		a.What = "odd"
+	}
+	if err != nil {
+		a.Text = err.Error()
+	}
+}
