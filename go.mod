@@ -12,6 +12,7 @@ require (
 	github.com/trustelem/zxcvbn v1.0.1
 	github.com/yuin/gopher-lua v1.1.1
 	golang.org/x/crypto v0.58.0
+	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0

@@ -121,20 +121,29 @@ func (p *step) build(ctx context.Context, c *core.Core, progress func(done, abou
 			return err
 		}
 	}
-	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
-		facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
-			held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
-			if err != nil {
-				return store.Change{}, false, err
-			}
-			change, due := t.Reshape(r, p.renames, held)
-			return change, due, nil
-		})
-		if err != nil || facets == nil {
-			return err
-		}
-		return p.index(ctx, c, t, store.Record{Key: prk, Fields: facets})
+	var late lateEntries
+	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+		return late.unless(prk, p.reshape(ctx, c, t, prk))
 	})
+	if err != nil {
+		return err
+	}
+	return late.again(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
+}
+
+func (p *step) reshape(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key) error {
+	facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+		held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
+		if err != nil {
+			return store.Change{}, false, err
+		}
+		change, due := t.Reshape(r, p.renames, held)
+		return change, due, nil
+	})
+	if err != nil || facets == nil {
+		return err
+	}
+	return p.index(ctx, c, t, store.Record{Key: prk, Fields: facets})
 }
 
 // tidy removes from the entries what they were found by before.

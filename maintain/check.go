@@ -79,7 +79,11 @@ type checker struct {
 }
 
 func (c *checker) check(ctx context.Context, o CheckOptions) error {
-	if err := c.inForce(ctx); err != nil {
+	others, err := c.inForce(ctx)
+	if err == nil && len(others) > 0 {
+		err = c.otherForms(ctx, o, others)
+	}
+	if err != nil {
 		return err
 	}
 	limits, err := c.Engine.Compact(ctx)
@@ -107,39 +111,47 @@ func (c *checker) look(ctx context.Context, o CheckOptions) error {
 	return c.stream(ctx, recordkey.Glob(c.NS.String())+"*", o.Progress, (*checker).batch)
 }
 
-// inForce refuses a schema by which the records were not written: all would seem damaged.
-func (c *checker) inForce(ctx context.Context) error {
+// inForce refuses a schema by which the records were not written: all would seem damaged. Types whose
+// records have but another version of the canonical form it returns.
+func (c *checker) inForce(ctx context.Context) ([]otherForm, error) {
 	names := c.Schema.Names()
 	keys := make([]string, len(names))
 	types := make([]*core.Type, len(names))
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		types[i] = t
 		keys[i] = t.Guard().Key.String()
 	}
 	hashes, err := c.Engine.Hashes(ctx, keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var others []otherForm
 	for i, h := range hashes {
-		stored, is := h.Fields[fieldFingerprint]
-		if is && stored != types[i].Guard().Fingerprint {
-			return mismatch(types[i], h.Fields[fieldSchema])
+		fingerprint, is := h.Fields[fieldFingerprint]
+		if !is || fingerprint == types[i].Guard().Fingerprint {
+			continue
 		}
+		t := types[i]
+		s, err := parseStored(map[string]string{t.Name: h.Fields[fieldSchema]})
+		if err != nil {
+			return nil, fmt.Errorf("%w: type %s: %w", core.ErrSchemaMismatch, quoted(t.Name), err)
+		}
+		stored := s.Types[t.Name]
+		if !t.Schema.OtherForm(stored) || fingerprint != stored.Fingerprint() {
+			return nil, mismatch(t, stored)
+		}
+		others = append(others, otherForm{t, stored})
 	}
-	return nil
+	return others, nil
 }
 
-func mismatch(t *core.Type, stored string) error {
-	s, err := parseStored(map[string]string{t.Name: stored})
-	if err != nil {
-		return fmt.Errorf("%w: type %s: %w", core.ErrSchemaMismatch, quoted(t.Name), err)
-	}
-	difference := t.Schema.Difference(s.Types[t.Name])
-	if difference == "" {
+func mismatch(t *core.Type, stored schema.Type) error {
+	difference := t.Schema.Difference(stored)
+	if difference == "" || t.Schema.OtherForm(stored) {
 		return fmt.Errorf("%w: type %s: a change of the schema is under way; finish it with 'userdb schema apply'", core.ErrSchemaMismatch, quoted(t.Name))
 	}
 	return fmt.Errorf("%w: type %s: %s; check with the stored schema ('userdb schema show')",

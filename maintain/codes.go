@@ -6,6 +6,7 @@ const (
 	codeEntryNotCompact    = "entry_not_compact"
 	codeFacetUndecodable   = "facet_undecodable"
 	codeFieldMissing       = "field_missing"
+	codeFormOther          = "form_other"
 	codeIndexKind          = "index_kind"
 	codeIndexMissing       = "index_missing"
 	codeIndexOrphan        = "index_orphan"
@@ -45,6 +46,7 @@ var facts = map[string]struct {
 	codeEntryNotCompact:    {0, true},
 	codeFacetUndecodable:   {0, false},
 	codeFieldMissing:       {0, true},
+	codeFormOther:          {1, false},
 	codeIndexKind:          {5, false},
 	codeIndexMissing:       {5, false},
 	codeIndexOrphan:        {4, false},

@@ -13,6 +13,7 @@
 //	entry_not_compact    0 w  entries of a type are over a limit of the server's compact form of hashes: one problem a field
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
+//	form_other           1    a secondary value was made canonical by another version than this program's: 'userdb schema apply'
 //	index_kind           5    an index that is not a Redis set
 //	index_missing        5    an entry is not in the index set of its facet or its member
 //	index_orphan         4    a member of an index set leads to no entry

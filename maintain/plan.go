@@ -189,7 +189,7 @@ func (p *step) count(tc *TypeChange, r store.Record) {
 	}
 	facets := p.facets(p.t, r)
 	for _, field := range p.t.Secondary {
-		p.keyable(facets, field, !slices.Contains(p.from.Secondary(), field) && p.stored, refuse)
+		p.keyable(facets, field, !slices.Contains(p.from.Secondary(), field) && p.stored || p.named(r, field), refuse)
 	}
 	if _, without := p.t.Places(store.Record{Key: r.Key, Fields: facets}); len(p.ordered) > 0 {
 		for _, field := range without {
@@ -203,6 +203,12 @@ func (p *step) count(tc *TypeChange, r store.Record) {
 			p.keyable(facets, field, true, refuse)
 		}
 	}
+}
+
+// named reports whether a key can name the value that an entry has by the old schema: then it must not lose it.
+func (p *step) named(r store.Record, field string) bool {
+	_, err := recordkey.SRK(p.t.Name, field, r.SKV(field))
+	return err == nil && p.stored && p.t.Schema.Fold != schema.FoldExact
 }
 
 // keyable refuses a facet of a new key or index that no key can name. One that no key could name before

@@ -97,6 +97,9 @@ func parseStored(stored map[string]string) (schema.Schema, error) {
 	if err != nil {
 		return schema.Schema{}, fmt.Errorf("the stored schema cannot be read: %w", err)
 	}
+	for name, t := range s.Types {
+		s.Types[name] = t.FromStore()
+	}
 	return s, nil
 }
 

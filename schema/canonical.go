@@ -13,24 +13,33 @@ import (
 // Canonical returns the form of a secondary value that keys and rules see. Under
 // FoldExact that is the value itself. Under FoldCasefold white space around it is
 // cut and runs of it within become one space, then characters are mapped by
-// width, by NFKC and by case, again and again until nothing changes, so that
-// Canonical of the result is the result. Bytes that are not UTF-8 stay as they
-// are. A value longer than MaxFacet, too long for any key, is returned unchanged.
+// width, by NFKC and by case, and those that nobody sees (Unicode's default
+// ignorable code points) are removed, again and again until nothing changes, so
+// that Canonical of the result is the result. Bytes that are not UTF-8 stay as
+// they are. A value longer than MaxFacet, too long for any key, is returned unchanged.
+//
+// A value in which a domain stands behind the last @, and one that begins with
+// http:// or https:// and a domain, has that domain as IDNA 2008 compares it: as
+// A-labels, made by the mapping of UTS 46 that is not transitional, without a dot
+// at its end. So ß and ss, ς and σ, and a joiner that a script needs, make
+// different domains, and a U-label is its A-label. The text before the @ is
+// without quotes where it needs none. What cannot be a domain is text. The form of
+// a value alone decides, not its field: a value is looked for in all of them.
 func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || folded(value) {
 		return value
 	}
 	for range maxRounds {
 		next := fold(value)
-		if next == value {
-			break
+		if next == value || folded(next) {
+			return next
 		}
 		value = next
 	}
 	return value
 }
 
-// maxRounds is more than any text is known to need, which is two. It is odd, so
+// maxRounds is more than any text is known to need, which is three. It is odd, so
 // that a map that goes to and fro would be seen by the tests.
 const maxRounds = 7
 
@@ -40,19 +49,26 @@ func folded(s string) bool {
 	last := byte(' ')
 	for i := range len(s) {
 		c := s[i]
-		if c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' || '\t' <= c && c <= '\r' || c == ' ' && last == ' ' {
+		switch {
+		case c >= utf8.RuneSelf, 'A' <= c && c <= 'Z', '\t' <= c && c <= '\r', c == ' ' && last == ' ':
 			return false
+		case c == '"', c == '[', c == '/' && last == '/', c == '-' && last == '-':
+			return false // there may be a quoted part, an address in brackets, a URL, or an A-label
 		}
 		last = c
 	}
-	return s == "" || last != ' '
+	return s == "" || last != ' ' && last != '.'
 }
 
 // fold is one round of FoldCasefold.
 func fold(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if utf8.ValidString(s) {
-		return foldRunes(s)
+		s = norm.NFKC.String(width.Fold.String(s))
+		if form, ok := foldHost(s); ok {
+			return form
+		}
+		return foldCase(s)
 	}
 	var b strings.Builder
 	for s != "" {
@@ -68,17 +84,51 @@ func fold(s string) string {
 }
 
 // foldRunes maps s, which is UTF-8, by width, by NFKC and by case.
-func foldRunes(s string) string {
-	s = norm.NFKC.String(width.Fold.String(s))
-	return cases.Fold().String(strings.Map(lowerCherokee, s))
+func foldRunes(s string) string { return foldCase(norm.NFKC.String(width.Fold.String(s))) }
+
+// foldCase maps s by case, and removes what nobody sees.
+func foldCase(s string) string {
+	return cases.Fold().String(strings.Map(seen, s))
 }
 
-// lowerCherokee makes cases.Fold right for Cherokee, whose small letters fold to
-// the capital ones: it folds capital ones to small ones too (golang.org/issue/46101),
-// so that nothing would ever be folded.
-func lowerCherokee(r rune) rune {
-	if '\u13a0' <= r && r <= '\u13f5' {
+// seen makes cases.Fold right for Cherokee, whose small letters fold to the
+// capital ones: it folds capital ones to small ones too (golang.org/issue/46101),
+// so that nothing would ever be folded. What nobody sees it drops.
+func seen(r rune) rune {
+	switch {
+	case '\u13a0' <= r && r <= '\u13f5':
 		return unicode.ToLower(r)
+	case ignorable(r):
+		return -1
 	}
 	return r
+}
+
+// ignorable reports whether r has Unicode's property Default_Ignorable_Code_Point,
+// as UAX 44 derives it, but is assigned: what is not may become anything yet.
+func ignorable(r rune) bool {
+	switch {
+	case r < 0xad:
+		return false
+	case unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+		return !unicode.Is(unicode.Cn, r)
+	case unicode.Is(unicode.Cf, r):
+		return !unicode.Is(unicode.Prepended_Concatenation_Mark, r) &&
+			(r < 0xfff9 || r > 0xfffb) && (r < 0x13430 || r > 0x1343f)
+	}
+	return false
+}
+
+// Invisible reports whether text holds a character that nobody sees and that
+// Canonical removes, other than the two joiners, which words of some scripts need.
+func Invisible(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return !isJoiner(r) && ignorable(r) })
+}
+
+func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
+
+// Unassigned reports whether text holds a code point that the Unicode tables of
+// this program do not know. Its canonical form is not decided yet.
+func Unassigned(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf && unicode.Is(unicode.Cn, r) })
 }

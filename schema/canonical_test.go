@@ -143,7 +143,7 @@ func readJSON(t *testing.T, path string, to any) {
 
 // TestCanonicalAllocs keeps what most values are from costing anything.
 func TestCanonicalAllocs(t *testing.T) {
-	for _, s := range []string{"", "bob", "alice@hotmail.com", "just a. user", "17c07627d35e"} {
+	for _, s := range []string{"", "bob", "alice@hotmail.com", "just a. user", "17c07627d35e", "bob+tag@mail-1.example.org"} {
 		if n := testing.AllocsPerRun(100, func() { casefold.Canonical(s) }); n != 0 {
 			t.Errorf("%q: %g allocations", s, n)
 		}
@@ -153,6 +153,10 @@ func TestCanonicalAllocs(t *testing.T) {
 func FuzzCanonical(f *testing.F) {
 	f.Add("Ａlice  \xff e\u0301")
 	f.Add("\u3000\u0345ᾳ")
+	f.Add(`"b\o b"@Straße。de`)
+	f.Add("a\u034fb@xn--strae-oqa.de.")
+	f.Add("https://u@نامه\u200cای.com:80/ß")
+	f.Add("a@[IPv6:0::1]")
 	f.Fuzz(func(t *testing.T, s string) { stable(t, s) })
 }
 

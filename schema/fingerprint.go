@@ -13,6 +13,7 @@ import (
 type placement struct {
 	Primary   string   `json:"primary"`
 	Fold      Fold     `json:"fold"`
+	Form      string   `json:"canonical,omitempty"` // left out of the first, which had no versions
 	Secondary []string `json:"secondary,omitempty"`
 	Indexed   []string `json:"indexed,omitempty"`
 	Ordered   []string `json:"ordered,omitempty"`
@@ -24,11 +25,15 @@ func (t Type) placement() placement {
 	if fold == "" {
 		fold = FoldCasefold
 	}
-	return placement{t.Primary, fold, t.Secondary(), t.Indexed(), t.Ordered(), t.IndexedTertiary()}
+	form := t.form()
+	if form == firstForm {
+		form = ""
+	}
+	return placement{t.Primary, fold, form, t.Secondary(), t.Indexed(), t.Ordered(), t.IndexedTertiary()}
 }
 
 // Fingerprint returns 16 hex digits that are the same for types whose records
-// lie at the same places: of one primary field, fold, secondary, indexed and
+// lie at the same places: of one primary field, fold, version of the canonical form, secondary, indexed and
 // ordered fields, and indexed tertiary records. Nothing else counts: neither
 // plain fields nor codecs, kinds, patterns, reserved values or passwords.
 func (t Type) Fingerprint() string {
@@ -50,6 +55,9 @@ func (t Type) Difference(stored Type) string {
 	}
 	compare("primary field", []string{there.Primary}, []string{here.Primary})
 	compare("fold", []string{string(there.Fold)}, []string{string(here.Fold)})
+	if there.Fold == here.Fold {
+		compare("canonical form", []string{stored.form()}, []string{t.form()})
+	}
 	compare("secondary fields", there.Secondary, here.Secondary)
 	compare("indexed fields", there.Indexed, here.Indexed)
 	compare("ordered fields", there.Ordered, here.Ordered)

@@ -13,16 +13,25 @@ func TestFingerprintStays(t *testing.T) {
 		typ  schema.Type
 		want string
 	}{
-		"built in": {schema.User().Types["user"], "b4bcaf91c531509b"},
-		"original": {originalSchema(t).Types["user"], "5b7de14ff681bc3a"},
-		"whole":    {wholeSchema.Types["user"], "27d2d0e33dec11b2"},
-		"least":    {schema.Type{Primary: "id"}, "a7d140393d323234"},
+		"built in":                             {schema.User().Types["user"], "da697319a7eb393e"},
+		"original":                             {originalSchema(t).Types["user"], "5b7de14ff681bc3a"},
+		"whole":                                {wholeSchema.Types["user"], "27d2d0e33dec11b2"},
+		"least":                                {schema.Type{Primary: "id"}, "6677040989ed77b8"},
+		"built in, of the first form":          {changed(func(t *schema.Type) { t.Form = "1" }), "b4bcaf91c531509b"},
+		"least, of the first form":             {schema.Type{Primary: "id", Form: "1"}, "a7d140393d323234"},
+		"original, whose form has no versions": {changedOriginal(t), "5b7de14ff681bc3a"},
 	}
 	for name, test := range tests {
 		if got := test.typ.Fingerprint(); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
 		}
 	}
+}
+
+func changedOriginal(t *testing.T) schema.Type {
+	typ := originalSchema(t).Types["user"]
+	typ.Form = "1"
+	return typ
 }
 
 // changed is the built-in type after a change.
@@ -51,6 +60,8 @@ func TestDifference(t *testing.T) {
 		{func(t *schema.Type) { t.Tertiary["seen"] = schema.Tertiary{Kind: "list"} }, ""},
 		{func(t *schema.Type) { t.Primary = "id" }, "primary field: stored uid; here id"},
 		{func(t *schema.Type) { t.Fold = schema.FoldExact }, "fold: stored casefold; here exact"},
+		{func(t *schema.Type) { t.Form = schema.FormVersion() }, ""},
+		{func(t *schema.Type) { t.Form = "1" }, `canonical form: stored "` + schema.FormVersion() + `"; here 1`},
 		{func(t *schema.Type) { t.Fields["name"] = schema.Field{} }, "secondary fields: stored email, name; here email"},
 		{func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleSecondary} }, "secondary fields: stored email, name; here email, job, name"},
 		{func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleIndexed} }, "indexed fields: stored none; here job"},

@@ -56,11 +56,12 @@ func readOwn(r *reader, root node) (s Schema) {
 
 func readType(r *reader, n node) (t Type) {
 	r.object(n, members{
-		"primary":  func(n node) { t.Primary = r.text(n) },
-		"fold":     func(n node) { t.Fold = Fold(r.text(n)) },
-		"fields":   func(n node) { t.Fields = mapOf(r, n, readField) },
-		"tertiary": func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
-		"password": func(n node) { t.Password = readPassword(r, n) },
+		"primary":   func(n node) { t.Primary = r.text(n) },
+		"fold":      func(n node) { t.Fold = Fold(r.text(n)) },
+		"canonical": func(n node) { t.Form = r.text(n) },
+		"fields":    func(n node) { t.Fields = mapOf(r, n, readField) },
+		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
+		"password":  func(n node) { t.Password = readPassword(r, n) },
 	})
 	return t
 }

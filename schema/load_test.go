@@ -176,7 +176,7 @@ func TestLoadErrors(t *testing.T) {
 
 		// Keys that nobody knows, or twice.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; known here are types`},
-		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are fields, fold, password, primary, tertiary`},
+		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are canonical, fields, fold, password, primary, tertiary`},
 		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; known here are codec, kind, pattern, reserved, role, was`},
 		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; known here are codec, kind, pattern, reserved, role, was`},
 		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; known here are indexed, kind`},

@@ -13,6 +13,9 @@ type Type struct {
 	Primary string `json:"primary"`
 	// Fold is the canonical form of all secondary values. "" is FoldCasefold.
 	Fold Fold `json:"fold,omitempty"`
+	// Form is the version of the canonical form that the records of a stored type have; see FormVersion.
+	// A program writes by its own, whatever it says here. "" is that.
+	Form string `json:"canonical,omitempty"`
 	// Fields are the declared fields other than the primary one, by name.
 	// Facets of other fields are kept as text.
 	Fields map[string]Field `json:"fields,omitempty"`

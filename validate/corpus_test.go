@@ -14,8 +14,8 @@ import (
 // refuses, by what they begin with. It loads them under its own options.json,
 // which has no kinds.
 var originalRefusals = map[string]string{
-	"zwsp\u200bx":             "name: nickname: a character that RFC 8266 does not allow there",
-	"bom\ufeffx":              "name: nickname: a character that RFC 8266 does not allow there",
+	"zwsp\u200bx":             "name: invisible: a character that nobody sees",
+	"bom\ufeffx":              "name: invisible: a character that nobody sees",
 	"xxxxxxxx":                "name: size: longer than 1 KiB",
 	"http://example.com/foo/": "name: nickname: begins like a URL",
 	"alice@hotmail.com":       "name: nickname: an @ in it", // as a name

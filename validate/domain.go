@@ -6,8 +6,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/net/idna"
 	"golang.org/x/text/secure/precis"
 	"golang.org/x/text/unicode/norm"
+)
+
+const (
+	acePrefix = "xn--"
+	notIDNA   = "a part of the domain that IDNA does not allow"
+	tooLong   = "a part of the domain longer than 63 bytes"
 )
 
 // maxLabel is the greatest length of a label in octets, as DNS keeps it.
@@ -50,10 +57,12 @@ func refuseLabel(label string) string {
 		return "a part of the domain that begins or ends with a hyphen"
 	case strings.ContainsFunc(label, notLDH):
 		return "a character that no domain has"
-	case labelLen(label) > maxLabel:
-		return "a part of the domain longer than 63 bytes"
 	case !ascii(label):
 		return refuseULabel(label)
+	case len(label) > maxLabel:
+		return tooLong
+	case len(label) >= len(acePrefix) && strings.EqualFold(label[:len(acePrefix)], acePrefix):
+		return refuseALabel(label)
 	}
 	return ""
 }
@@ -63,13 +72,27 @@ func notLDH(r rune) bool {
 	return r < utf8.RuneSelf && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
+// refuseULabel is stricter than x/net, which leaves out what IDNA2008 says of
+// symbols and of most characters that need a context.
 func refuseULabel(label string) string {
 	first, _ := utf8.DecodeRuneInString(label)
 	form, err := labels.String(label)
 	if err != nil || form != label || unicode.IsMark(first) || badBidi(label) {
-		return "a part of the domain that IDNA does not allow"
+		return notIDNA
+	}
+	if a, err := idna.Punycode.ToASCII(label); err != nil || len(a) > maxLabel {
+		return tooLong // as DNS keeps it
 	}
 	return ""
+}
+
+// refuseALabel takes the A-labels of U-labels that are right, and no others.
+func refuseALabel(label string) string {
+	u, err := idna.Registration.ToUnicode(strings.ToLower(label))
+	if err != nil {
+		return notIDNA
+	}
+	return refuseULabel(u)
 }
 
 func ascii(s string) bool {

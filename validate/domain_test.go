@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/idna"
+
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -130,7 +132,7 @@ func TestKindsSayTheirLength(t *testing.T) {
 
 // The samples are from RFC 3492 §7.1, names that are registered, and the last four
 // from the encoder of another language.
-func TestPunycodeLength(t *testing.T) {
+func TestALabels(t *testing.T) {
 	for _, c := range []struct{ label, puny string }{
 		{"ليهمابتكلموشعربي؟", "egbpdaj6bu4bxfgehfvwxn"},
 		{"他们为什么不说中文", "ihqwcrb4cv8a8dqg056pqjye"},
@@ -143,19 +145,36 @@ func TestPunycodeLength(t *testing.T) {
 		{"そのスピードで", "d9juau41awczczp"},
 		{"bücher", "bcher-kva"},
 		{"münchen", "mnchen-3ya"},
-		{"𐀀", "f77b"},
+		{"𐀀", "2n7c"},
 		{"γ日日αñ", "ida12lfa6661ha"},
 		{"文ββüa", "a-dha59ra7336j"},
 		{"日ββö", "nda31la8661h"},
 	} {
-		if got, want := labelLen(c.label), len("xn--"+c.puny); got != want {
-			t.Errorf("%q: got %d, want %d for xn--%s", c.label, got, want, c.puny)
+		want := "xn--" + c.puny
+		if got, err := idna.Punycode.ToASCII(c.label); got != want || err != nil {
+			t.Errorf("%q: got %q, want %q: %v", c.label, got, want, err)
+		}
+		if one, other := refuseLabel(c.label), refuseLabel(want); one != other && strings.ToLower(c.label) == c.label {
+			t.Errorf("%q is refused for %q, and its A-label for %q", c.label, one, other)
 		}
 	}
-	if got := labelLen("example"); got != 7 {
-		t.Errorf("an ASCII label of 7 has %d", got)
-	}
-	if got := refuseLabel(strings.Repeat("中", 55)); got != "" {
-		t.Errorf("165 bytes of one character are few as an A-label: %s", got)
+	for _, c := range []struct{ label, want string }{
+		{strings.Repeat("中", 55), ""}, // 165 bytes of one character are few as an A-label
+		{strings.Repeat("中", 63), tooLong},
+		{"xn--n3h", notIDNA},  // a snowman
+		{"xn--bcher-KVA", ""}, // as everything in DNS, in any case
+		{"XN--BCHER-KVA", ""}, //
+		{"xn--bcher-", "a part of the domain that begins or ends with a hyphen"}, // of ASCII alone
+		{"xn--bcher-kv", notIDNA}, // cut off
+		{"xn--", "a part of the domain that begins or ends with a hyphen"},
+		{"xn--a", notIDNA},
+		{"xn--bcher-epa", notIDNA}, // of BÜCHER, which is no U-label
+		{"xn--ab---zra", notIDNA},  // of ab--ü
+		{"xn--example-j06c", notIDNA},
+		{"xn", ""},
+	} {
+		if got := refuseLabel(c.label); got != c.want {
+			t.Errorf("%.40q: got %q, want %q", c.label, got, c.want)
+		}
 	}
 }

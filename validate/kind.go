@@ -18,26 +18,30 @@ type kind struct {
 	// usual is a glance that takes most values, and none that refuse or a phrase does
 	// not take; nil where there is none.
 	usual func(value string) bool
+	// seen: all characters of a value can be seen; only the two joiners are not.
+	seen bool
 	// max is the greatest length of a value in bytes.
 	max int
 }
 
 // kindOf returns the kind of a field of type t by name; false if there is none.
-func kindOf(name string, t schema.Type) (kind, bool) {
+func kindOf(name string, t schema.Type) (k kind, known bool) {
 	switch name {
 	case "", "pattern":
 		return kind{refuse: func(string) string { return "" }, max: recordkey.MaxCrumb}, true
 	case "email":
-		return emailKind(), true
+		k = emailKind()
 	case "url":
-		return urlKind(), true
+		k = urlKind()
 	case "username":
-		return usernameKind(t), true
+		k = usernameKind(t)
 	case "nickname":
-		return nicknameKind(t), true
+		k = nicknameKind(t)
 	default:
 		return kind{}, false
 	}
+	k.seen = true
+	return k, true
 }
 
 // Zero-width joiners are no graphic characters, but words of some scripts need them.

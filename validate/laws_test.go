@@ -25,6 +25,7 @@ func drawType(t *rapid.T) schema.Type {
 
 var lawValues = []string{
 	"a", "alice", "Alice", "1234567", "alice@example.org", "ALICE@example.org", "http://example.org", "alice smith", "ａlice", "\xff",
+	"a@straße.org", "a@xn--strae-oqa.org", `"a"@example.org`, "a@example.org.", "http://straße.org", "a\u034fb@example.org",
 }
 
 // A value that a field takes is looked for there, whatever the verdict.

@@ -3,6 +3,7 @@ package validate
 import (
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/recordkey"
@@ -44,7 +45,9 @@ func Compile(t schema.Type) (*Rules, error) {
 
 // Secondary returns what is wrong with a value of a secondary field, as an
 // *Error, or nil. The value is canonical, as schema.Type.Canonical gives it.
-// A field that is not secondary has no such values.
+// A field that is not secondary has no such values. Under FoldCasefold a code
+// point that the Unicode tables do not know is refused: how it is compared is not
+// decided yet.
 func (r *Rules) Secondary(field, value string) error {
 	rule := r.fields[field]
 	if rule == nil || rule.role != schema.RoleSecondary {
@@ -56,13 +59,17 @@ func (r *Rules) Secondary(field, value string) error {
 	if r.typ.Canonical(value) != value {
 		return &Error{field, "canonical", "not in canonical form"}
 	}
+	if r.typ.Fold != schema.FoldExact && schema.Unassigned(value) {
+		return &Error{field, "unassigned", "a character that is not in Unicode " + unicode.Version}
+	}
 	return rule.check(value)
 }
 
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its
 // name, its length, whether it can be read back as it is, and the field's kind,
 // pattern and reserved values. Of a secondary field the canonical form is checked
-// as Secondary does it; of others v as it is written. Null is without a value,
+// as Secondary does it, and v as it is written for characters that nobody sees,
+// which the kinds do not take though the canonical form has none; of others v as it is written. Null is without a value,
 // and no rule looks at it, unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
@@ -89,6 +96,9 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 func (r *Rules) secondaryFacet(field string, v schema.Value) error {
 	if v.Codec() != schema.CodecText {
 		return &Error{field, "text", "not a text"}
+	}
+	if r.typ.Fold != schema.FoldExact && r.fields[field].kind.seen && schema.Invisible(v.Text()) {
+		return &Error{field, "invisible", "a character that nobody sees"}
 	}
 	return r.Secondary(field, r.typ.Canonical(v.Text()))
 }

@@ -10,7 +10,8 @@ type keysCmd struct {
 }
 
 func (*keysCmd) Help() string {
-	return `The store's own records (~/…) are left out.
+	return `The store's own records (~/…) are left out. Keys hold values in canonical form: under the fold
+casefold in small letters, and domains as A-labels (xn--strae-oqa.de).
 
 Examples:
   userdb keys 'user/uid:*'

@@ -19,7 +19,8 @@ renamed one. Where entries would then have one identifier, they are listed and n
 
 While it works, nobody else can write entries of the types that change, and everybody finds them as
 before. It may be stopped; the same command goes on, also without --schema. On a cluster it first
-waits 15 s for other programs to notice.
+waits 15 s for other programs to notice. Without --schema it also brings records to this program's
+version of the canonical form, where they are of another.
 
 Examples:
   userdb schema apply --plan --schema schema.json
@@ -116,14 +117,24 @@ func (c *schemaApplyCmd) Run(ctx context.Context, s *session) error {
 	return s.out.say(nil, "applied")
 }
 
-// next is the schema to bring the records to: that of --schema, else one that was begun with.
+// next is the schema to bring the records to: that of --schema, else one that was begun with, else the
+// stored one, where its records have another canonical form than this program gives.
 func (s *session) next(ctx context.Context) (schema.Schema, error) {
 	if s.Schema != "" {
 		return s.schemaFile()
 	}
 	begun, err := maintain.BegunSchema(ctx, s.db)
-	if err == nil && len(begun.Types) == 0 {
+	if err != nil || len(begun.Types) > 0 {
+		return begun, err
+	}
+	stored, err := maintain.StoredSchema(ctx, s.db)
+	for _, t := range stored.Types {
+		if t.InForm().OtherForm(t) {
+			return stored, err
+		}
+	}
+	if err == nil {
 		err = usagef("no schema to apply: --schema FILE names it")
 	}
-	return begun, err
+	return stored, err
 }

@@ -57,12 +57,16 @@ func (t *Type) explain(err error) error {
 	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
 		return fmt.Errorf("%w: type %s: the stored schema cannot be read", ErrSchemaMismatch, t.Name)
 	}
+	stored = stored.FromStore()
 	difference := t.Schema.Difference(stored)
 	if difference == "" {
 		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", ErrSchemaMismatch, t.Name)
 	}
-	return fmt.Errorf("%w: type %s: %s; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'",
-		ErrSchemaMismatch, t.Name, difference)
+	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	if t.Schema.OtherForm(stored) {
+		mends = "bring the records over with 'userdb schema apply' while no other program writes"
+	}
+	return fmt.Errorf("%w: type %s: %s; %s", ErrSchemaMismatch, t.Name, difference, mends)
 }
 
 // FindUndeclared searches for the value of a sought `*` under fields that the schema does not have.

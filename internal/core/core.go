@@ -72,6 +72,7 @@ func New(e store.Engine, s schema.Schema, ns recordkey.Namespace, log *slog.Logg
 }
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
+	st = st.InForm()
 	rules, err := validate.Compile(st)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)

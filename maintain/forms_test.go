@@ -1,0 +1,239 @@
+package maintain_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// firstForm stores a schema as a program of the first canonical form has stored it: without a version.
+func (s *site) firstForm(t tester, sch schema.Schema) {
+	t.Helper()
+	for name, typ := range sch.Types {
+		text := must(json.Marshal(typ))
+		if strings.Contains(string(text), "canonical") {
+			t.Fatalf("%s is of another form", text)
+		}
+		typ.Form = "1"
+		s.do(t, "SADD", "~/types", name)
+		s.do(t, "HSET", "~/schema/"+name, "fingerprint", typ.Fingerprint(), "schema", string(text))
+	}
+}
+
+// asWritten makes an entry with canonical values as another program made them, by their fields.
+func (s *site) asWritten(t tester, uid string, facets, canonical map[string]string) {
+	t.Helper()
+	prk := "user/uid:" + uid
+	words := []string{"HSET", prk, "~isa", "user", "~prk", prk, "~rev", "rev-of-" + (uid + "-----")[:5], "uid", uid}
+	for field, facet := range facets {
+		words = append(words, field, facet)
+		if canonical[field] != facet {
+			words = append(words, "~skv:"+field, canonical[field])
+		}
+		s.do(t, "SET", must(recordkey.SRK("user", field, canonical[field])).String(), prk)
+	}
+	s.do(t, words...)
+}
+
+// first are entries of the first form. Pairs: of each, one takes the value that the other one leaves.
+func (s *site) first(t tester, pairs int) map[string]map[string]string {
+	t.Helper()
+	s.firstForm(t, typed(schema.FoldCasefold))
+	people := map[string]map[string]string{}
+	add := func(uid string, facets, canonical map[string]string) {
+		people[uid] = facets
+		s.asWritten(t, uid, facets, canonical)
+	}
+	for n := range pairs {
+		a, b := fmt.Sprintf("a%d", n), fmt.Sprintf("b%d", n)
+		text := func(name, format string) map[string]string {
+			return map[string]string{"name": name, "email": fmt.Sprintf(format, n)}
+		}
+		add(a, text(a, "Bob%d@Straße.de"), text(a, "bob%d@strasse.de"))
+		add(b, text(b, `"bob%d"@strasse.de`), text(b, `"bob%d"@strasse.de`))
+	}
+	add("u", map[string]string{"email": "a@bücher.example", "name": "Bo\u034fb"}, map[string]string{"email": "a@bücher.example", "name": "bo\u034fb"})
+	add("p", map[string]string{"email": "P@x.org", "name": "plain"}, map[string]string{"email": "p@x.org", "name": "plain"})
+	return people
+}
+
+func TestApplyOtherForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		people := s.first(t, 20)
+		s.db = s.by(t, sch)
+		_, err := s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new"})
+		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
+			t.Errorf("a writer of this form: %v", err)
+		}
+		plan, err := maintain.Plan(s.ctx, s.db, sch)
+		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
+			t.Fatalf("plan %+v, %v", plan.Types, err)
+		}
+		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
+			t.Errorf("planned %s", plan.Types[0].What)
+		}
+		if err := plan.Apply(s.ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.after(t, "applied", sch, people)
+		if again, err := s.apply(s.ctx, sch); err != nil || len(again.Types) != 0 {
+			t.Errorf("once more: %+v, %v", again.Types, err)
+		}
+		for value, want := range map[string]string{"bob3@xn--strae-oqa.de": "a3", "bob3@STRASSE.de.": "b3", "bob": "u", "bo\u200db": "u"} {
+			if e, err := s.typ(t, "user").Find(s.ctx, hints.Any(value).Of("user")); err != nil || e.UID() != want {
+				t.Errorf("%+q is %s, want %s: %v", value, e.UID(), want, err)
+			}
+		}
+		if v := s.raw.HGet(s.ctx, s.key("user/uid:a3"), "~skv:email").Val(); v != "bob3@xn--strae-oqa.de" {
+			t.Errorf("~skv:email is %q", v)
+		}
+		if s.raw.Exists(s.ctx, s.key("user/email:a@bücher.example/~prk")).Val() != 0 {
+			t.Error("an SRK of the first form is left")
+		}
+		if text := s.raw.HGet(s.ctx, s.key("~/schema/user"), "schema").Val(); !strings.Contains(text, `"canonical":"`+schema.FormVersion()+`"`) {
+			t.Errorf("stored %s", text)
+		}
+	})
+}
+
+// TestApplyOtherFormCollides never merges two entries that have one value by this form.
+func TestApplyOtherFormCollides(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		sch := typed(schema.FoldCasefold)
+		for _, c := range []struct{ one, two, want string }{
+			{"bob@bücher.de", "bob@xn--bcher-kva.de", `user/uid:x and user/uid:y would both have the value "bob@xn--bcher-kva.de"`},
+			{`"bob"@x.de`, "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"bo\u3164b@x.de", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"bob@x.de.", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"\u034f", "bob@x.de", `user/uid:x: "email": no key can name it: it is empty`},
+		} {
+			s.empty(t)
+			s.first(t, 1)
+			fold := map[string]string{"bo\u3164b@x.de": "bo\u1160b@x.de"}
+			for uid, email := range map[string]string{"x": c.one, "y": c.two} {
+				canonical := email
+				if folded, is := fold[email]; is {
+					canonical = folded
+				}
+				s.asWritten(t, uid, map[string]string{"email": email}, map[string]string{"email": canonical})
+			}
+			s.db = s.by(t, sch)
+			before := s.records(t)
+			plan, err := maintain.Plan(s.ctx, s.db, sch)
+			if err != nil || len(plan.Types) != 1 || len(plan.Types[0].Collisions) != 1 || plan.Types[0].Collisions[0].Reason != c.want {
+				t.Errorf("%q, %q: plan %+v, %v\nwant %s", c.one, c.two, plan.Types, err, c.want)
+			}
+			if err := plan.Apply(s.ctx, nil); !errors.Is(err, maintain.ErrCollision) {
+				t.Errorf("%q, %q: apply: %v", c.one, c.two, err)
+			}
+			if got := s.records(t); !maps.Equal(before, got) {
+				t.Errorf("%q, %q: something was written", c.one, c.two)
+			}
+		}
+	})
+}
+
+// TestCheckOtherForm finds the entries that this program does not find by their values.
+func TestCheckOtherForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		s.first(t, 1)
+		s.db = s.by(t, typed(schema.FoldCasefold))
+		before := s.records(t)
+		for _, o := range []maintain.CheckOptions{{}, {Repair: true}, {Only: hints.UID("u").Of("user")}} {
+			var found []string
+			var failed error
+			for p, err := range maintain.Check(s.ctx, s.db, o) {
+				if err != nil {
+					failed = err
+					continue
+				}
+				found = append(found, p.Code+" "+p.Key)
+				if p.Invariant != 1 || p.Warning || !strings.Contains(p.Text, "'userdb schema apply' brings it over") {
+					t.Errorf("%+v", p)
+				}
+			}
+			if !errors.Is(failed, userdb.ErrSchemaMismatch) || !strings.Contains(failed.Error(), "'userdb schema apply' while no other program writes") {
+				t.Errorf("%+v: %v", o, failed)
+			}
+			if o.Repair || !o.Only.IsZero() {
+				same(t, "told", found, nil)
+				continue
+			}
+			slices.Sort(found)
+			same(t, "told", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
+		}
+		if got := s.records(t); !maps.Equal(before, got) {
+			t.Error("something was written")
+		}
+	})
+}
+
+// TestOtherFormOnCluster brings records over that lie on a cluster of several servers.
+func TestOtherFormOnCluster(t *testing.T) {
+	client := redistest.StartCluster(t).Client()
+	old := open(t, serverClient(t), recordkey.Namespace{}, typed(schema.FoldCasefold))
+	old.empty(t)
+	people := old.first(t, 10)
+	old.copy(t, client)
+	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: typed(schema.FoldCasefold)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hurry(db.Core().Engine.(*cluster.Engine))
+	s := &site{ctx: t.Context(), db: db}
+	found := 0
+	for p, err := range maintain.Check(s.ctx, db, maintain.CheckOptions{}) {
+		if err == nil && p.Code == "form_other" {
+			found++
+		}
+	}
+	if found != 22 {
+		t.Errorf("%d values of the first form are found", found)
+	}
+	if _, err := s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new"}); !errors.Is(err, userdb.ErrSchemaMismatch) {
+		t.Errorf("a writer of this form: %v", err)
+	}
+	if _, err := s.apply(s.ctx, typed(schema.FoldCasefold)); err != nil {
+		t.Fatal(err)
+	}
+	skip(time.Minute)
+	same(t, "applied: check", s.check(t, maintain.CheckOptions{}), nil)
+	if lost := s.unfound(t, db, people); len(lost) > 0 {
+		t.Errorf("not found: %q", lost)
+	}
+	if _, err := s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {
+		t.Errorf("a value that another one has: %v", err)
+	}
+}
+
+// copy copies all records.
+func (s *site) copy(t *testing.T, to redis.UniversalClient) {
+	t.Helper()
+	for key := range s.all(t) {
+		dump, err := s.raw.Dump(s.ctx, key).Result()
+		if err == nil {
+			err = to.Restore(s.ctx, key, 0, dump).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

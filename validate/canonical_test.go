@@ -1,0 +1,95 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestAddressesInCanonicalForm goes the way of a facet that is written: its canonical form, and the rules.
+func TestAddressesInCanonicalForm(t *testing.T) {
+	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{
+		"email": {Role: schema.RoleSecondary, Kind: "email"},
+		"home":  {Role: schema.RoleSecondary, Kind: "url"},
+		"name":  {Role: schema.RoleSecondary, Kind: "nickname"},
+		"user":  {Role: schema.RoleSecondary, Kind: "username"},
+		"other": {Role: schema.RoleSecondary},
+		"plain": {Kind: "email"},
+	}))
+	for _, c := range []struct{ field, value, want string }{
+		{"email", "bob@straße.de", ""},
+		{"email", "bob@XN--STRAE-OQA.de", ""},
+		{"email", `"bob"@x.org`, ""},
+		{"email", "bob@x.org.", ""},
+		{"email", "bo\u200db@x.org", ""},
+		{"email", "a@نامه\u200cای.com", ""},
+		{"email", "a@[IPv6:1:2:3:4:5:6:7::]", ""},
+		{"email", "bo\u034fb@x.org", "email: invisible: a character that nobody sees"},
+		{"email", "bo\u3164b@x.org", "email: invisible: a character that nobody sees"},
+		{"email", "bo\u00adb@x.org", "email: invisible: a character that nobody sees"},
+		{"email", "bob\ufe0f@x.org", "email: invisible: a character that nobody sees"},
+		{"email", "bob@x\u202e.org", "email: invisible: a character that nobody sees"},
+		{"email", "bo\u0378b@x.org", "email: unassigned: a character that is not in Unicode 15.0.0"},
+		{"email", "bob@\u0378.org", "email: unassigned: a character that is not in Unicode 15.0.0"},
+		{"email", "bob@i❤.ws", "email: a part of the domain that IDNA does not allow"},
+		{"email", "bob@xn--i-7iq.ws", "email: a part of the domain that IDNA does not allow"},
+		{"email", "bob@ab--ß.de", "email: a part of the domain that IDNA does not allow"},
+		{"email", "bob@x.org..", "email: a dot without text on both sides in the domain"},
+		{"email", "\u200d@x.org", "email: nothing before the @"},
+		{"home", "http://straße.de/", ""},
+		{"home", "http://x.org/\u00ad", "home: invisible: a character that nobody sees"},
+		{"name", "می\u200cخواهم", ""},
+		{"name", "bo\ufeffb", "name: invisible: a character that nobody sees"},
+		{"name", "\u0378", "name: unassigned: a character that is not in Unicode 15.0.0"},
+		{"user", "می\u200cخواهم", ""},
+		{"user", "bo\u00adb", "user: invisible: a character that nobody sees"},
+		{"other", "bo\u034fb", ""}, // no kind, and still one value with "bob"
+		{"other", "\u034f", "other: non-empty: empty"},
+		{"other", "\ufdd0", "other: unassigned: a character that is not in Unicode 15.0.0"},
+		{"other", "bo\U000e0fffb", "other: unassigned: a character that is not in Unicode 15.0.0"},
+		{"plain", "bob@straße.de", ""},
+	} {
+		if got := text(r.Facet(c.field, schema.Text(c.value))); got != c.want {
+			t.Errorf("%s %+q: got %q, want %q", c.field, c.value, got, c.want)
+		}
+	}
+}
+
+// Exact types take what they took: nothing is compared there but bytes.
+func TestExactTakesWhatItTook(t *testing.T) {
+	r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{
+		"name": {Role: schema.RoleSecondary}, "email": {Role: schema.RoleSecondary, Kind: "email"},
+	}))
+	for field, values := range map[string][]string{
+		"name":  {"bo\u034fb", "\u0378", "\ufdd0", "bob@straße.de", `"bob"@x.org`},
+		"email": {"bo\u034fb@x.org", "bob@straße.de", "bob@STRASSE.de", `"bob"@x.org`},
+	} {
+		for _, value := range values {
+			if err := r.Facet(field, schema.Text(value)); err != nil {
+				t.Errorf("%s %+q: %v", field, value, err)
+			}
+		}
+	}
+}
+
+// What the code takes in canonical form, a glance and the description take as well.
+func TestCanonicalAddressesAreAsDescribed(t *testing.T) {
+	typ := fields(schema.FoldCasefold, map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email"}})
+	r, taken := mustCompile(t, typ), 0
+	for _, c := range isemailCases(t) {
+		form := typ.Canonical(control(c.Address))
+		if form == "" || strings.ContainsRune(c.Address, '\u2400') {
+			continue
+		}
+		if refuseEmail(form) == "" {
+			taken++
+			if err := r.Secondary("email", form); err != nil {
+				t.Errorf("%q: %v", form, err)
+			}
+		}
+	}
+	if taken < 50 {
+		t.Errorf("only %d addresses are taken", taken)
+	}
+}
