@@ -365,11 +365,14 @@ func (a *attempt) settle(ctx context.Context) error {
 		}
 		ctx = limited
 	}
-	err := together(2, func(i int) error {
-		if i == 0 {
+	err := together(3, func(i int) error {
+		switch i {
+		case 0:
 			return a.e.alignFacets(ctx, a.c.Key, placesOf(a.c))
+		case 1:
+			return together(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
 		}
-		return together(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
+		return a.e.dropNamed(ctx, a.c)
 	})
 	if err == nil && len(a.c.Add) > 0 {
 		err = a.e.putInPlace(ctx, a.c.Key, a.fill())

@@ -57,17 +57,41 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 // takeOver ends the burials of those who have died: what they left undone is done again. Index members for
 // facets, which a tombstone does not know any more, are left to a check: nobody is shown them.
 func (e *Engine) takeOver(ctx context.Context, c store.Change, dying string) error {
-	names := slices.Sorted(maps.Keys(c.Schema.Tertiary))
+	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema}
+	for _, name := range slices.Sorted(maps.Keys(c.Schema.Tertiary)) {
+		if key, err := c.Key.Tertiary(name); err == nil { // else no record can have that name
+			dead.Drop = append(dead.Drop, store.Container{Key: key, Indexed: c.Schema.Tertiary[name]})
+		}
+	}
 	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error {
-		return together(len(names), func(i int) error {
-			key, err := c.Key.Tertiary(names[i])
-			if err != nil {
-				return nil // no record can have that name
+		return together(2, func(i int) error {
+			if i == 0 {
+				return e.dropNamed(ctx, dead)
 			}
-			return e.drop(ctx, store.Container{Key: key, Indexed: c.Schema.Tertiary[names[i]]})
+			return together(len(dead.Drop), func(i int) error { return e.drop(ctx, dead.Drop[i]) })
 		})
 	})
 	return err
+}
+
+// dropNamed removes the tertiary records of a dead entry that a delete does not know of. The stored schema is read when
+// the entry is dead: who wrote to it before had said under which name, and who writes later finds it dead.
+func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
+	if !c.Delete {
+		return nil
+	}
+	fields := map[string]string{}
+	_, err := e.again(ctx, func() (_ any, err error) {
+		if fields, err = e.client.HGetAll(ctx, c.Schema.Key.String()).Result(); store.WrongType(err) {
+			return nil, nil
+		}
+		return nil, err
+	})
+	if err != nil {
+		return harmless(err)
+	}
+	more := store.StoredIn(fields).Drops(c)
+	return together(len(more), func(i int) error { return e.drop(ctx, more[i]) })
 }
 
 // stillDying gives a delete, whose commit may have taken long, time to finish: counted from before that, or

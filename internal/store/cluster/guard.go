@@ -67,7 +67,8 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 	may := "0"
 	var foreign error // entries that no stored schema described a moment ago
 	for range 3 {
-		r, err := e.run(ctx, on(schemaScript, g.Key.String(), g.Fingerprint, g.JSON, may))
+		args := append([]string{g.Fingerprint, g.JSON, may}, g.Named()...)
+		r, err := e.run(ctx, on(schemaScript, g.Key.String(), args...))
 		if err != nil {
 			return 0, harmless(err)
 		}

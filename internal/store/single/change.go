@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -61,6 +62,7 @@ func ended(err error, unsure bool) error {
 // applyAny makes any change. unsure says that it may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, unsure bool) (store.Version, error) {
 	var owners []owner
+	c = e.withNamed(c)
 	may, looked := c.Schema.Exact, false
 	for range adjudications {
 		known, err := e.knownMembers(ctx, c.Drop)
@@ -91,6 +93,11 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 				return store.Version{}, err
 			}
 		case "members":
+		case "names":
+			before := len(c.Drop)
+			if c = e.learn(c, reply); len(c.Drop) == before && len(reply) > 2 {
+				return store.Version{}, &store.CorruptError{Key: c.Schema.Key.String(), Reason: "a field that names no tertiary record"}
+			}
 		case "unstored":
 			// Entries may come from a first write just now, which stored the schema: look once more.
 			err := store.NoEntries(ctx, e, c.Schema.Entries)
@@ -103,6 +110,22 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 		}
 	}
 	return store.Version{}, store.ErrConflict
+}
+
+// withNamed adds to a delete what it must drop besides what its schema declares, as far as that is known.
+func (e *Engine) withNamed(c store.Change) store.Change {
+	last, _ := e.stored.Load(c.Schema.Key)
+	if s, is := last.(store.Stored); is && c.Delete {
+		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
+		c.Schema.JSON = s.JSON // says to the script that it was looked at
+	}
+	return c
+}
+
+// learn keeps what a delete was told of the stored schema, and adds it.
+func (e *Engine) learn(c store.Change, reply []any) store.Change {
+	e.stored.Store(c.Schema.Key, store.Stored{JSON: text(reply, 1), Named: listed(reply[min(2, len(reply)):])})
+	return e.withNamed(c)
 }
 
 // refusal makes an error of an answer that nothing was written.

@@ -36,6 +36,7 @@ type Engine struct {
 	joint   *joint // creates of many callers
 	lookups counter
 	finds   shared[*sought] // lookups of many callers
+	stored  sync.Map        // store.Stored by the key of ~/schema/TYPE, as the last delete was told
 	options Options
 	close   func() error
 	plain   atomic.Bool // the server forbids scripts the keys that they do not declare

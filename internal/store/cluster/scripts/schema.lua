@@ -1,14 +1,25 @@
 -- schema: what ~/schema/TYPE says, stored where nothing is.
 --
 -- KEYS[1]  ~/schema/TYPE      ARGV[1]  fingerprint      ARGV[2]  schema      ARGV[3]  "1": it may be stored
+-- ARGV[4…]  fields for the names of tertiary records that the caller may write: they are there before the records
 -- Reply: {"ok", milliseconds of this server's clock} | {"schema", stored} | {"unstored"}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')
 if type(stored) == 'table' then return redis.error_reply(stored.err) end
-if stored == ARGV[1] then return {'ok', now} end
+if stored == ARGV[1] then
+  for i = 4, #ARGV do
+    if redis.call('HEXISTS', KEYS[1], ARGV[i]) == 0 then
+      local reply = redis.pcall('HSET', KEYS[1], ARGV[i], '1')
+      if type(reply) == 'table' then return redis.error_reply(reply.err) end
+    end
+  end
+  return {'ok', now}
+end
 if stored then return {'schema', redis.call('HGET', KEYS[1], 'schema') or ''} end
 if ARGV[3] ~= '1' then return {'unstored'} end
-local reply = redis.pcall('HSET', KEYS[1], 'fingerprint', ARGV[1], 'schema', ARGV[2])
+local named = {}
+for i = 4, #ARGV do named[2 * i - 7], named[2 * i - 6] = ARGV[i], '1' end
+local reply = redis.pcall('HSET', KEYS[1], 'fingerprint', ARGV[1], 'schema', ARGV[2], unpack(named))
 if type(reply) == 'table' then return redis.error_reply(reply.err) end
 return {'ok', now}

@@ -16,6 +16,8 @@
 --
 -- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
 --      | {"unstored"} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
+--      | {"names", stored, field, …}: a delete has to drop more, by the stored schema or by those fields beside it;
+--        it is told by ARGV[5] that the stored one was looked at
 
 local at = 19
 local function take()
@@ -117,6 +119,17 @@ for i = 1, ndrop do
   k = k + 1 + #known
 end
 
+if verb == 'delete' and stored then
+  local text, fields, known = redis.call('HGET', schema, 'schema') or '', redis.call('HKEYS', schema), {}
+  local unknown = {'names', text}
+  for _, d in ipairs(drops) do known[d.key] = true end
+  for _, field in ipairs(fields) do
+    local name = string.match(field, '^tertiary:([^~/].*)$')
+    if name and not known[entry .. '/' .. name] then unknown[#unknown + 1] = field end
+  end
+  if #unknown > 2 or text ~= ARGV[5] then return unknown end
+end
+
 -- I2: an SRK that names another entry is believed only after a look at that entry.
 local stale = {}
 for i = 1, nowner do
@@ -179,6 +192,7 @@ for _, d in ipairs(drops) do
   redis.call('UNLINK', d.key)
 end
 for _, f in ipairs(fills) do
+  name_tertiary(f.key)
   if f.fresh then redis.call('UNLINK', f.key) end
   in_pieces(f.command, f.key, f.members)
   if f.indexed then

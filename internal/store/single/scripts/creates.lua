@@ -39,7 +39,7 @@ local function list(command, key)
   for i = first, last, 2000 do call(command, key, unpack(ARGV, i, min(i + 1999, last))) end
 end
 
-local relative, wrote = ARGV[3] + 1, false
+local relative, wrote, named = ARGV[3] + 1, false, {}
 for s = 1, nshape do
   local nentry, nclaim, naside, nfill, nfacet = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]),
     tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
@@ -65,6 +65,9 @@ for s = 1, nshape do
     for i = 1, nfill do
       k = k + 1
       at = at + 1
+      local name = string.sub(KEYS[k], #entry + 2)
+      if not named[name] then call('HSETNX', KEYS[1], 'tertiary:' .. name, '1') end
+      named[name] = true
       list(ARGV[at], KEYS[k])
     end
   end

@@ -45,6 +45,9 @@ local function store_schema()
   redis.call('SADD', KEYS[3], ARGV[7])
 end
 
+-- A delete drops the tertiary records of every name that was ever written under, whoever declares it.
+local function name_tertiary(key) redis.call('HSETNX', schema, 'tertiary:' .. string.sub(key, #entry + 2), '1') end
+
 -- unpack has a limit of its own: long argument lists go in pieces, even in length for pairs.
 -- Only the first piece can be refused, so that its error, if it is the first write, means nothing was written.
 local function in_pieces(command, key, list)

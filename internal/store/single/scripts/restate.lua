@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint seen, "" for none
 -- ARGV[2], …                  all fields of the new state: field, value, …; the first is the fingerprint;
---                             none: nothing shall be stored
+--                             none: nothing shall be stored. Names of tertiary records stay.
 -- Reply: 1 if it is so now, else 0
 --
 -- The new state is written before what is left of the old one goes: a key that is gone may not be written
@@ -22,6 +22,6 @@ if #ARGV == 1 then return 1 end
 local stays = {}
 for i = 2, #ARGV, 2 do stays[ARGV[i]] = true end
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if not stays[field] then redis.call('HDEL', KEYS[1], field) end
+  if not stays[field] and string.sub(field, 1, 9) ~= 'tertiary:' then redis.call('HDEL', KEYS[1], field) end
 end
 return 1

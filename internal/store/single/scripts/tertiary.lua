@@ -34,5 +34,8 @@ else
   end
 end
 for i = 5, #KEYS do redis.call(i < 5 + njoin and 'SADD' or 'SREM', KEYS[i], prk) end
-if writes then store_schema() end
+if writes then
+  store_schema()
+  name_tertiary(KEYS[4])
+end
 return {'ok', reply}
