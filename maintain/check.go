@@ -43,8 +43,10 @@ type CheckOptions struct {
 // in another way, or a hint that means nothing (hints.ErrHint).
 //
 // Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
-// there when it is looked at again, so writers cause no false alarm, but what they change behind its
-// back may be missed. It reads all records by SCAN, in batches, so that memory stays flat; a problem
+// there when it is looked at again, with every entry that it is about at the same revision, so writers cause no
+// false alarm, but what they change behind its back may be missed. On a cluster, where a change is made in several
+// steps, it must stay so for as long as a writer may take for them: a check that finds something takes
+// 17 seconds more there. It reads all records by SCAN, in batches, so that memory stays flat; a problem
 // may be yielded twice if the server's tables grow or shrink meanwhile, and they come in no order. Where two entries have a
 // value and neither an SRK, srk_missing of both stands for value_shared.
 func Check(ctx context.Context, db *userdb.DB, o CheckOptions) iter.Seq2[Problem, error] {
@@ -76,6 +78,9 @@ type checker struct {
 	emit  func([]Problem, error) error
 	fix   *repair // nil: report only
 	loose *tally
+
+	steps  bool // changes are made in several steps, between which records look damaged
+	doubts *doubts
 }
 
 func (c *checker) check(ctx context.Context, o CheckOptions) error {
@@ -105,10 +110,17 @@ func (c *checker) check(ctx context.Context, o CheckOptions) error {
 // look goes once over what shall be looked at.
 func (c *checker) look(ctx context.Context, o CheckOptions) error {
 	c.loose = newTally(c.loose.limits) // of the last round alone
-	if !c.whole {
-		return c.one(ctx, o)
+	c.steps, c.doubts = c.Engine.InSteps(), &doubts{}
+	var err error
+	if c.whole {
+		err = c.stream(ctx, recordkey.Glob(c.NS.String())+"*", o.Progress, (*checker).batch)
+	} else {
+		err = c.one(ctx, o)
 	}
-	return c.stream(ctx, recordkey.Glob(c.NS.String())+"*", o.Progress, (*checker).batch)
+	if err != nil {
+		return err
+	}
+	return c.doubts.resolve(ctx, c)
 }
 
 // inForce refuses a schema by which the records were not written: all would seem damaged. Types whose

@@ -10,8 +10,8 @@ const looks = 4
 
 // sure looks at items, and once more at those that something seems to be wrong with, until two looks
 // in a row say the same. A problem that both found, with every entry at the same version, was there
-// in between: no writer can cause a false alarm. Of what changes all the time only that much is
-// reported.
+// in between: where every change is one step, no writer can cause a false alarm. Of what changes all the
+// time only that much is reported.
 func sure[T any](ctx context.Context, items []T, look func(context.Context, []T) (findings, error)) ([]Problem, error) {
 	found, _, err := certain(ctx, items, look)
 	return problems(found), err

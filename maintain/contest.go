@@ -31,6 +31,9 @@ func (c *checker) decide(ctx context.Context, o CheckOptions) error {
 	}
 	c.fix.suspects, c.fix.shared = nil, nil
 	found, err := contestsAmong(ctx, c.Core, c.Schema.Names(), wanted, asItIs, o.Progress)
+	if err == nil {
+		err = c.stillContests(ctx, found)
+	}
 	if err != nil {
 		return err
 	}
@@ -41,6 +44,35 @@ func (c *checker) decide(ctx context.Context, o CheckOptions) error {
 			return err
 		}
 		if decided {
+			delete(found, d)
+		}
+	}
+	return nil
+}
+
+// stillContests leaves out entries that gave their value to another while all were gone through: what is left
+// is held by two entries that have the same revision in two looks.
+func (c *checker) stillContests(ctx context.Context, found map[uint64]*contest) error {
+	for d, k := range found {
+		keys := make([]string, len(k.holders))
+		for i, prk := range k.holders {
+			keys[i] = prk.In(c.NS).String()
+		}
+		before, err := c.Engine.Hashes(ctx, keys)
+		if err != nil {
+			return err
+		}
+		now, err := c.Engine.Hashes(ctx, keys)
+		if err != nil {
+			return err
+		}
+		var holders []recordkey.Key
+		for i, prk := range k.holders {
+			if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.t.Values(now[i].Fields), k.value) {
+				holders = append(holders, prk)
+			}
+		}
+		if k.holders = holders; len(holders) < 2 {
 			delete(found, d)
 		}
 	}

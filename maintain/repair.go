@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -22,6 +23,7 @@ type repair struct {
 
 	mu       sync.Mutex
 	again    bool                // something is left for the next round
+	believed map[uint64]bool     // problems that no writer is in the middle of, as an earlier round found out
 	suspects []uint64            // digests of values that two entries may have, eight bytes each
 	shared   map[uint64]bool     // those of them that an entry has seen at another
 	contests map[uint64]*contest // values that two entries have, and nobody decided about
@@ -52,7 +54,7 @@ var classes = map[string]class{
 
 // repair looks, mends and looks again.
 func (c *checker) repair(ctx context.Context, o CheckOptions) error {
-	c.fix = &repair{keep: map[recordkey.Key]bool{}, shared: map[uint64]bool{}}
+	c.fix = &repair{keep: map[recordkey.Key]bool{}, shared: map[uint64]bool{}, believed: map[uint64]bool{}}
 	for _, k := range o.Keep {
 		t, err := c.Type(k.Type())
 		if err != nil || k.Kind() != recordkey.KindPRK || k.Field() != t.Schema.Primary || k.Namespace() != (recordkey.Namespace{}) {
@@ -74,40 +76,55 @@ func (c *checker) repair(ctx context.Context, o CheckOptions) error {
 	return nil
 }
 
-// settle looks at items until it is sure, and yields what it found or, in a repair, mends it.
+// settle looks at items until it is sure, and yields what it found or, in a repair, mends it: at once, or
+// when it is known that no writer is in the middle of it.
 func settle[T any](ctx context.Context, c *checker, items []T, look func(context.Context, []T) (findings, error), mend func(context.Context, T, findings) error) error {
 	found, items, err := certain(ctx, items, look)
-	if c.fix == nil || err != nil || len(found) == 0 {
-		return c.emit(problems(found), err)
+	if err != nil || len(found) == 0 {
+		return err
 	}
+	d := &doubt[T]{items: items, found: found, look: look, mend: mend}
+	if !c.steps || c.fix.sure(found) {
+		return d.resolve(ctx, c)
+	}
+	return c.doubts.add(ctx, c, d, len(found))
+}
+
+// resolve yields what was found or, in a repair, mends it.
+func (d *doubt[T]) resolve(ctx context.Context, c *checker) error {
+	if c.fix == nil || len(d.found) == 0 {
+		return c.emit(problems(d.found), nil)
+	}
+	c.fix.believe(d.found)
 	if c.fix.round == roundRecords {
-		if err := c.note(ctx, found); err != nil {
+		if err := c.note(ctx, d.found); err != nil {
 			return err
 		}
 	}
-	due := make([]findings, len(items))
-	for _, f := range found {
+	due := make([]findings, len(d.items))
+	for _, f := range d.found {
 		if c.fix.due(f.Code) {
 			due[f.at] = append(due[f.at], f)
 		}
 	}
 	var tried []T
 	for i, fs := range due {
-		if len(fs) == 0 || mend == nil {
+		if len(fs) == 0 || d.mend == nil {
 			continue
 		}
-		if err := mend(ctx, items[i], fs); err != nil && !passing(err) {
+		if err := d.mend(ctx, d.items[i], fs); err != nil && !passing(err) {
 			return err
 		}
-		tried = append(tried, items[i])
+		tried = append(tried, d.items[i])
 	}
 	var left findings
 	if len(tried) > 0 {
-		if left, err = look(ctx, tried); err != nil {
+		var err error
+		if left, err = d.look(ctx, tried); err != nil {
 			return err
 		}
 	}
-	return c.emit(c.fix.results(found, left), nil)
+	return c.emit(c.fix.results(d.found, left), nil)
 }
 
 // passing is what a step may meet that leaves the problem as it is.
@@ -160,6 +177,24 @@ func (r *repair) when(f finding) int {
 func (r *repair) told(f finding) bool {
 	srk, err := recordkey.Parse(f.Key)
 	return f.Code == codeValueShared && err == nil && r.contests[digest(srk.Type(), srk.Value())] != nil
+}
+
+// sure reports whether all that was found was believed before.
+func (r *repair) sure(found findings) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(found, func(f finding) bool { return !r.believed[digest(f.Code, f.Key)] })
+}
+
+func (r *repair) believe(found findings) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range found {
+		r.believed[digest(f.Code, f.Key)] = true
+	}
 }
 
 func (r *repair) leave() {

@@ -33,7 +33,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, srks []recordkey.Key) (finding
 	owners, err := c.owners(ctx, asked)
 	for i, o := range owners {
 		if o.key.IsValid() {
-			judgeSRK(&fs, i, srks[i], asked[i].t, o)
+			judgeSRK(&fs, i, srks[i], asked[i].t, o, srvs[i].Wire)
 		}
 	}
 	return fs, err
@@ -73,14 +73,16 @@ func (c *checker) lookAtKinds(ctx context.Context, fs *findings, srks []recordke
 	return err
 }
 
-func judgeSRK(fs *findings, at int, srk recordkey.Key, t *core.Type, o owner) {
-	prk := printable(relative(o.key))
+// judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
+// that is not there has no revision.
+func judgeSRK(fs *findings, at int, srk recordkey.Key, t *core.Type, o owner, srv string) {
+	prk, seen := printable(relative(o.key)), o.seen()+" "+srv
 	switch {
 	case !o.fine && !o.there:
-		fs.add(at, codeSRKOrphan, srk, o.seen(), "%s is no entry", prk)
+		fs.add(at, codeSRKOrphan, srk, seen, "%s is no entry", prk)
 	case !o.fine && !o.hasIn(t, srk.Field(), srk.Value()):
-		fs.add(at, codeSRKStale, srk, o.seen(), "%s does not have this value in %s", prk, quoted(srk.Field()))
+		fs.add(at, codeSRKStale, srk, seen, "%s does not have this value in %s", prk, quoted(srk.Field()))
 	case !slices.Contains(t.Secondary, srk.Field()):
-		fs.add(at, codeSRKUndeclared, srk, o.seen(), "the schema does not declare %s as a secondary field", quoted(srk.Field()))
+		fs.add(at, codeSRKUndeclared, srk, seen, "the schema does not declare %s as a secondary field", quoted(srk.Field()))
 	}
 }

@@ -20,6 +20,11 @@ type Peeker interface {
 	Hashes(ctx context.Context, keys []string) ([]Hash, error)
 	// Sets reads the beginning of each set, about count members; ScanIndex reads on.
 	Sets(ctx context.Context, keys []string, count int) ([]SetPage, error)
+	// InSteps reports whether changes are made in several steps, between which records look damaged.
+	InSteps() bool
+	// Linger waits before the nth look, from 0, at what may be damage or such a change, and reports whether to
+	// look: when it says false, every writer whose change was seen has ended it or died.
+	Linger(ctx context.Context, n int) (bool, error)
 	// Messages reads the first messages of a stream, at most limit.
 	Messages(ctx context.Context, key string, limit int) ([]Message, error)
 }

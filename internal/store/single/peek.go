@@ -130,6 +130,12 @@ func (e *Engine) Sets(ctx context.Context, keys []string, count int) ([]store.Se
 	return pages, nil
 }
 
+// InSteps implements [store.Peeker]: every change is one script.
+func (e *Engine) InSteps() bool { return false }
+
+// Linger implements [store.Peeker].
+func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
+
 // Messages implements [store.Peeker].
 func (e *Engine) Messages(ctx context.Context, key string, limit int) ([]store.Message, error) {
 	items, err := e.client.Do(ctx, "xrange", key, "-", "+", "count", limit).Slice()

@@ -1,0 +1,34 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// lingers is how often, and firstLinger how long before the first time, something is looked at that may be a
+// change that is under way. Each wait is half as long again as the one before; together they are over
+// burialTime, by when a writer has ended what he began, or died.
+const (
+	lingers     = 11
+	firstLinger = 100 * time.Millisecond
+)
+
+// InSteps implements [store.Peeker]: the records of one entry lie in many slots.
+func (e *Engine) InSteps() bool { return true }
+
+// Linger implements [store.Peeker].
+func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
+	if n >= lingers {
+		return false, nil
+	}
+	wait := firstLinger
+	for range n {
+		wait += wait / 2
+	}
+	if err := e.sleep(ctx, wait); err != nil {
+		return false, store.Fail(err)
+	}
+	return true, nil
+}
