@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -51,7 +52,9 @@ type ImportOptions struct {
 // out is made up from the import's ID, the number and the text of the line.
 //
 // With DuplicateUpdate the entry that a line means by its UID, else by its identifiers, gets the facets
-// of the line, besides those that it has; a tertiary record in the line takes the place of the entry's.
+// of the line, besides those that it has; a tertiary record in the line takes the place of the entry's. Another hash
+// or a clear password does what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are
+// void, failed logins are forgotten, events are told. The dates in the line are for new entries, and not later than now.
 //
 // Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The
 // report counts all lines so far, also those before Resume. When ctx ends, what was begun is finished and
@@ -345,11 +348,10 @@ func (im *importer) draft(ctx context.Context, b *batch) (clear []*line) {
 func (im *importer) hash(ctx context.Context, l *line) {
 	if im.o.DryRun {
 		l.err = im.Secrets.Judge(ctx, l.t.Name, l.clear, l.identifiers())
-		l.clear = ""
 		return
 	}
 	hash, err := im.Secrets.Hash(ctx, l.t.Name, l.clear, l.identifiers())
-	if l.clear, l.err = "", err; err == nil {
-		l.draft.Facets["password"] = hash
+	if l.err = err; err == nil {
+		l.draft.Facets[store.FieldPassword] = hash
 	}
 }

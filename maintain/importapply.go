@@ -172,8 +172,12 @@ func (im *importer) recognise(ctx context.Context, lines []*line, attempt int) (
 // made says whether a record is what a change would make of nothing, whatever else was added to it.
 func made(c store.Change, r store.Record) bool {
 	for _, f := range c.Set {
-		if f.Field != store.FieldChanged && f.Field != store.FieldPassword && r.Fields[f.Field] != f.Wire {
-			return false
+		switch f.Field {
+		case store.FieldChanged, store.FieldPassword, store.FieldDisabled: // of a moment
+		default:
+			if r.Fields[f.Field] != f.Wire {
+				return false
+			}
 		}
 	}
 	return true

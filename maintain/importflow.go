@@ -202,7 +202,11 @@ func (im *importer) conclude(ctx context.Context, w *window, all bool) (err erro
 		if err == nil {
 			err = im.finish(b.bulk, b)
 		}
-		if serr := b.end(ctx); serr != nil {
+		serr := b.end(ctx)
+		if serr == nil {
+			serr = im.follow(ctx, b)
+		}
+		if serr != nil {
 			err = serr
 		}
 		if err == nil {

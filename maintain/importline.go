@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
@@ -30,6 +31,9 @@ type line struct {
 	clear string // password
 	err   error  // why it is refused
 	done  outcome
+
+	changed               store.Record // the entry that the line has changed
+	setPassword, disabled bool         // and how
 }
 
 // An outcome is what became of a line.
@@ -198,12 +202,14 @@ func (l *line) put(field string, v schema.Value) error {
 
 // take adds to the draft what is no facet.
 func (l *line) take(c *core.Core, s secrets) error {
-	if err := l.own(store.FieldChanged, s.changed); err != nil {
+	now := c.Now()
+	if err := l.own(store.FieldChanged, s.changed, now); err != nil {
 		return err
 	}
-	if err := l.own(store.FieldDisabled, s.disabled); err != nil {
+	if err := l.own(store.FieldDisabled, s.disabled, now); err != nil {
 		return err
 	}
+	l.clear = s.clear
 	switch {
 	case s.hash != "" && s.clear != "":
 		return errors.New("both a password's hash and a clear password")
@@ -213,26 +219,29 @@ func (l *line) take(c *core.Core, s secrets) error {
 		}
 		l.draft.Facets[store.FieldPassword] = s.hash
 	case s.clear != "" && s.changed == "":
-		if err := l.own(store.FieldChanged, schema.Date(c.Now()).Wire()); err != nil {
-			return err
-		}
+		return l.own(store.FieldChanged, schema.Date(now).Wire(), now)
 	}
-	l.clear = s.clear
 	return nil
 }
 
-// own sets a field of the store's own to a date; "" leaves it out.
-func (l *line) own(field, date string) error {
+// own sets a field of the store's own to a date; "" leaves it out. What is to come is now: by a time far ahead no
+// session would ever be younger than its password.
+func (l *line) own(field, date string, now time.Time) error {
 	if date == "" {
 		return nil
 	}
-	if _, err := schema.Decode(schema.CodecDate, date); err != nil {
+	v, err := schema.ParseText(schema.CodecDate, date)
+	at, isDate := v.Time()
+	if err != nil || !isDate {
 		return fmt.Errorf("%s is no date", quoted(date[:min(len(date), 40)]))
+	}
+	if at.After(now) {
+		at = now
 	}
 	if l.draft.Own == nil {
 		l.draft.Own = map[string]string{}
 	}
-	l.draft.Own[field] = date
+	l.draft.Own[field] = schema.Date(at).Wire()
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -21,7 +23,7 @@ func (im *importer) update(ctx context.Context, t *core.Type, lines []*line) err
 			return err
 		}
 		for i, l := range lines {
-			if err := u.add(l, meant[i]); err != nil {
+			if err := u.add(ctx, l, meant[i]); err != nil {
 				return err
 			}
 		}
@@ -49,14 +51,14 @@ type updates struct {
 }
 
 // add adds what a line means: a change of an entry or, where it means none that is there, a new one.
-func (u *updates) add(l *line, m meaning) error {
+func (u *updates) add(ctx context.Context, l *line, m meaning) error {
 	create, err := u.im.creation(l, 0)
 	if err != nil {
 		return err
 	}
 	c, changed := create, true
 	if m.err == nil && m.record.Fields != nil {
-		c, changed, m.err = updating(u.t, l, m.record)
+		c, changed, m.err = u.im.updating(ctx, u.t, l, m.record)
 	}
 	waits := u.needs.Has(&create) || u.needs.Has(&c)
 	u.needs.Add(&create)
@@ -77,7 +79,11 @@ func (u *updates) add(l *line, m meaning) error {
 // judge says what became of the lines, and returns those whose entries somebody else changed meanwhile.
 func (u *updates) judge(errs []error) (again []*line, err error) {
 	for i, l := range u.of {
-		switch err := errs[i]; {
+		err := errs[i]
+		if !u.changes[i].Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
+			l.followed(u.changes[i])
+		}
+		switch {
 		case err == nil && u.changes[i].Create:
 			l.err, l.done = nil, createdLine
 		case err == nil:
@@ -96,28 +102,71 @@ func (u *updates) judge(errs []error) (again []*line, err error) {
 	return again, nil
 }
 
-// updating is the change that brings an entry up to date.
-func updating(t *core.Type, l *line, r store.Record) (store.Change, bool, error) {
-	facets := core.Bare(r)
+// updating is the change that brings an entry up to date. A hash, and that it is disabled, do to it what
+// SetPassword and Disable do: what the line says of when that was holds for a new entry alone.
+func (im *importer) updating(ctx context.Context, t *core.Type, l *line, r store.Record) (store.Change, bool, error) {
+	facets, own := core.Bare(r), map[string]string{}
 	for field, wire := range l.draft.Facets {
-		if field != t.Schema.Primary { // it may be made up, and cannot change
+		if field != t.Schema.Primary && field != store.FieldPassword { // the primary one may be made up, and cannot change
 			facets[field] = wire
 		}
 	}
-	own := map[string]string{}
-	for field, wire := range l.draft.Own {
-		own[field] = wire
+	if err := im.judgeClear(ctx, t, l, facets); err != nil {
+		return store.Change{}, false, err
 	}
-	if facets[store.FieldPassword] != r.Fields[store.FieldPassword] {
-		own[store.FieldKey] = "" // tokens are void with a new password
-	} else {
-		delete(own, store.FieldChanged)
+	if hash := l.draft.Facets[store.FieldPassword]; hash != "" && hash != r.Fields[store.FieldPassword] {
+		im.SetPassword(r, hash, facets, own)
+	}
+	if l.draft.Own[store.FieldDisabled] != "" {
+		im.Disable(r, own)
 	}
 	c, changed, err := t.Update(r, facets, own)
 	if err == nil {
 		err = t.Replace(&c, l.draft.More)
 	}
 	return c, changed || len(l.draft.More) > 0, err
+}
+
+// judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
+func (im *importer) judgeClear(ctx context.Context, t *core.Type, l *line, facets map[string]string) error {
+	if l.clear == "" {
+		return nil
+	}
+	known, own := l.identifiers(), []string{facets[t.Schema.Primary]}
+	for _, field := range t.Secondary {
+		own = append(own, facets[field])
+	}
+	if !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
+		return nil
+	}
+	return im.Secrets.Judge(ctx, t.Name, l.clear, own)
+}
+
+// followed notes what belongs behind a change, when it is there for good.
+func (l *line) followed(c store.Change) {
+	l.changed = store.Record{Key: c.Key}
+	has := func(field string) bool {
+		return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
+	}
+	l.setPassword, l.disabled = has(store.FieldChanged), has(store.FieldDisabled)
+}
+
+// atOnce is how many changes are followed at a time.
+const atOnce = 16
+
+// follow does for the lines of a batch what follows SetPassword and Disable.
+func (im *importer) follow(ctx context.Context, b *batch) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, l := range b.lines {
+		if l.setPassword {
+			group.Go(func() error { return im.Secrets.PasswordSet(ctx, l.t.Name, l.changed) })
+		}
+		if l.disabled {
+			group.Go(func() error { return im.Secrets.Disabled(ctx, l.t.Name, l.changed) })
+		}
+	}
+	return group.Wait()
 }
 
 // A meaning is the entry that a line means, with no fields where there is none, or why that cannot be said.

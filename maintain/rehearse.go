@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
@@ -49,7 +50,11 @@ func (im *importer) rehearse(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		im.foresee(l, c, found)
+		if im.foresee(l, c, found); l.done == updatedLine {
+			if err := im.judgeUpdate(ctx, l, found); err != nil {
+				l.refuse(err)
+			}
+		}
 	}
 	return nil
 }
@@ -86,4 +91,18 @@ func (im *importer) foresee(l *line, c store.Change, found []store.Found) {
 	default:
 		l.refuse(&core.FieldError{Err: store.ErrDuplicate, Field: there})
 	}
+}
+
+// judgeUpdate says why the entry that a line means would not take its clear password.
+func (im *importer) judgeUpdate(ctx context.Context, l *line, found []store.Found) error {
+	for _, f := range found {
+		if f.Err == nil {
+			facets := core.Bare(f.Record)
+			uid := facets[l.t.Schema.Primary] // the line's may be made up
+			maps.Copy(facets, l.draft.Facets)
+			facets[l.t.Schema.Primary] = uid
+			return im.judgeClear(ctx, l.t, l, facets)
+		}
+	}
+	return nil
 }

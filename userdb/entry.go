@@ -44,7 +44,7 @@ func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 
 // PasswordChanged is when the password was last set, so that an application can end sessions that
 // are older; the zero time where it is not known.
-func (e Entry) PasswordChanged() time.Time { return changedAt(store.Record{Fields: e.was}) }
+func (e Entry) PasswordChanged() time.Time { return core.ChangedAt(store.Record{Fields: e.was}) }
 
 // Disabled says whether the entry may not log in.
 func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }
@@ -156,13 +156,4 @@ func (e Entry) readable() error {
 		delete(r.Fields, field)
 	}
 	return e.t.Readable(r)
-}
-
-func changedAt(r store.Record) time.Time {
-	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
-	if err != nil {
-		return time.Time{}
-	}
-	at, _ := v.Time()
-	return at
 }

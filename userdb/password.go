@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // SetPassword sets the password of an entry, new or not, makes all its single-use tokens void and
@@ -53,18 +51,23 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw string, prove
 		if proved != nil && now.Fields[store.FieldPassword] != *proved {
 			return nil, nil, errProved
 		}
-		facets = core.Bare(now)
-		facets[store.FieldPassword] = hash
-		return facets, map[string]string{store.FieldChanged: t.later(now), store.FieldKey: ""}, nil
+		facets, own = core.Bare(now), map[string]string{}
+		t.db.core.SetPassword(now, hash, facets, own)
+		return facets, own, nil
 	})
 	if errors.Is(err, errProved) {
 		return ErrConflict
 	}
 	if made(err) {
-		t.forgetFailures(ctx, r)
-		t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
+		t.passwordSet(ctx, r, origin)
 	}
 	return err
+}
+
+// passwordSet does what belongs behind a new password.
+func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
+	t.forgetFailures(ctx, r)
+	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
 }
 
 // made says whether a change was made, be it that nobody knows about replicas.
@@ -85,24 +88,13 @@ func (t *Type) forgetFailures(ctx context.Context, r store.Record) {
 	}
 }
 
-// later is now, but always after the last change.
-func (t *Type) later(r store.Record) string {
-	at := t.db.core.Now()
-	if last := changedAt(r); !at.Truncate(time.Millisecond).After(last) {
-		at = last.Add(time.Millisecond)
-	}
-	return schema.Date(at).Wire()
-}
-
 // Disable keeps an entry from logging in and from redeeming tokens, and makes its tokens void. It
 // stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
 	return t.setDisabled(ctx, h, EventDisable, func(r store.Record) map[string]string {
-		since := r.Fields[store.FieldDisabled]
-		if since == "" {
-			since = schema.Date(t.db.core.Now()).Wire()
-		}
-		return map[string]string{store.FieldDisabled: since, store.FieldKey: ""}
+		own := map[string]string{}
+		t.db.core.Disable(r, own)
+		return own
 	})
 }
 

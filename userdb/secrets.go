@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
 )
 
 // secrets lets package maintain bring in entries with their passwords.
@@ -36,4 +37,20 @@ func (s secrets) Usable(typ, hash string) error {
 		return err
 	}
 	return t.hasher().Usable(hash)
+}
+
+func (s secrets) PasswordSet(ctx context.Context, typ string, r store.Record) error {
+	t, err := s.db.Type(typ)
+	if err == nil {
+		t.passwordSet(ctx, r, "")
+	}
+	return err
+}
+
+func (s secrets) Disabled(ctx context.Context, typ string, r store.Record) error {
+	_, err := s.db.Type(typ)
+	if err == nil {
+		s.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
+	}
+	return err
 }

@@ -68,6 +68,9 @@ func (t *Type) write(ctx context.Context, r store.Record, e Entry) (Entry, bool,
 	}
 	wires := core.Bare(r)
 	for field, ed := range e.edits {
+		if ed.gone && field == store.FieldPassword {
+			return Entry{}, false, core.Invalid(field, "name", "a password is set by its own verb")
+		}
 		if ed.gone {
 			delete(wires, field)
 		} else if err := t.t.EncodeFacet(wires, field, ed.v, r.Fields); err != nil {

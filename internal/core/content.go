@@ -17,6 +17,10 @@ type Secrets interface {
 	Judge(ctx context.Context, typ, password string, own []string) error
 	// Usable says why a stored hash is none that login verifies.
 	Usable(typ, hash string) error
+	// PasswordSet does what belongs behind a change that Core.SetPassword had a part in, once it is made.
+	PasswordSet(ctx context.Context, typ string, r store.Record) error
+	// Disabled is PasswordSet for Core.Disable.
+	Disabled(ctx context.Context, typ string, r store.Record) error
 }
 
 // A Content is a tertiary record: its values are as in store.Members.

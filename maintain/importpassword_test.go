@@ -1,0 +1,223 @@
+package maintain_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// noon is when it is while the clock of a site stands, so that no wait comes to its end.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func (s *site) stop() {
+	s.db.Core().Now, s.db.Core().OwnClock = func() time.Time { return noon }, true
+}
+
+// guessed is a site with one account, a token of it, and as many failures that nobody may log in.
+func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
+	t.Helper()
+	s.stop()
+	s.user(t, 1)
+	typ = s.typ(t, "user")
+	secret, err := typ.Issue(s.ctx, hints.UID("u1"), userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := typ.Login(s.ctx, "u1@x.org", "wrong", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := typ.Login(s.ctx, "u1@x.org", "wrong", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
+		t.Fatal(err)
+	}
+	log = &bytes.Buffer{}
+	s.db.Core().Log = slog.New(slog.NewTextHandler(log, nil))
+	return typ, secret, log
+}
+
+// changed is when the password of u1 was set.
+func (s *site) changed(t *testing.T) time.Time {
+	t.Helper()
+	e, err := s.typ(t, "user").Find(s.ctx, hints.UID("u1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.PasswordChanged()
+}
+
+// A new password that an import brings does what SetPassword does: it is new since now, whatever the line says,
+// tokens are void, failures are forgotten, and it is told.
+func TestImportSetsPasswords(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.stop()
+		s.user(t, 2)
+		hash, err := maintain.PasswordHash(s.ctx, s.db, "user", hints.UID("u2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct{ password, line string }{
+			{"correct horse u2", `{"facets":{"uid":"u1"},"password":"` + hash + `"}`},
+			{"correct horse u2", `{"facets":{"email":"u1@x.org"},"password":"` + hash + `","password_changed":"2001-02-03"}`},
+			{"correct horse u2", `{"facets":{"uid":"u1"},"password":"` + hash + `","password_changed":"2999-02-03"}`},
+			{"other horse", `{"facets":{"uid":"u1"},"clear_password":"other horse","password_changed":"2001-02-03"}`},
+		} {
+			typ, secret, log := guessed(t, s)
+			before := s.changed(t)
+			s.bring(t, tt.line, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate}, maintain.Report{Read: 1, Updated: 1})
+			if at := s.changed(t); !at.After(before) || at.After(noon.Add(time.Second)) {
+				t.Errorf("%s: the password is of %v, and was of %v", tt.line, at, before)
+			}
+			if _, _, err := typ.Redeem(s.ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("%s: a token: %v", tt.line, err)
+			}
+			if _, err := typ.Login(s.ctx, "u1@x.org", tt.password, userdb.Attempt{}); err != nil {
+				t.Errorf("%s: login: %v", tt.line, err)
+			}
+			if n := strings.Count(log.String(), `msg="userdb password" prk=user/uid:u1`); n != 1 {
+				t.Errorf("%s: told %d times:\n%s", tt.line, n, log)
+			}
+			if err := typ.Delete(s.ctx, hints.UID("u1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// The same hash, and a line without one, leave all that as it is.
+func TestImportKeepsPasswords(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		typ, secret, log := guessed(t, s)
+		before := s.changed(t)
+		hash, err := maintain.PasswordHash(s.ctx, s.db, "user", hints.UID("u1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := `{"facets":{"uid":"u1","job":"Smith"},"password":"` + hash + `","password_changed":"2001-02-03"}
+{"facets":{"uid":"u1","job":"Baker"},"password_changed":"2001-02-03"}
+`
+		s.bring(t, in, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate}, maintain.Report{Read: 2, Updated: 2})
+		if at := s.changed(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
+			t.Errorf("the password is of %v, and was of %v; told: %s", at, before, log)
+		}
+		if _, err := typ.Login(s.ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
+			t.Errorf("login: %v", err)
+		}
+		if _, _, err := typ.Redeem(s.ctx, "reset", secret); err != nil {
+			t.Errorf("a token: %v", err)
+		}
+	})
+}
+
+// disabled does what Disable does, once.
+func TestImportDisables(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		typ, secret, log := guessed(t, s)
+		in := `{"facets":{"uid":"u1"},"disabled":"2001-02-03"}`
+		s.bring(t, in, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate}, maintain.Report{Read: 1, Updated: 1})
+		first := s.export(t, maintain.ExportOptions{})
+		s.bring(t, in, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate}, maintain.Report{Read: 1, Skipped: 1})
+		if again := s.export(t, maintain.ExportOptions{}); again != first || !strings.Contains(first, `"disabled":"2026-11-20T12:00:00.000Z"`) {
+			t.Errorf("%s\nthen\n%s", first, again)
+		}
+		if n := strings.Count(log.String(), `msg="userdb disable" prk=user/uid:u1`); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log)
+		}
+		if err := typ.Enable(s.ctx, hints.UID("u1")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := typ.Redeem(s.ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a token: %v", err)
+		}
+	})
+}
+
+// What is to come is now: else every session would be older than the password, for good.
+func TestImportDatesToCome(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.stop()
+		const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse","password_changed":"+275760-09-13","disabled":"2999-01-01"}
+{"facets":{"uid":"u2"},"disabled":"2001-02-03","password_changed":"2001-02-03T04:05:06+01:00"}
+`
+		s.bring(t, in, maintain.ImportOptions{}, created(2))
+		if at := s.changed(t); !at.Equal(noon) {
+			t.Errorf("the password is of %v", at)
+		}
+		got := s.export(t, maintain.ExportOptions{})
+		if !strings.Contains(got, `"disabled":"2026-11-20T12:00:00.000Z"}`) || !strings.Contains(got, `"password_changed":"2001-02-03T03:05:06.000Z","disabled":"2001-02-03T00:00:00.000Z"}`) {
+			t.Error(got)
+		}
+	})
+}
+
+// A clear password is held to the identifiers that the entry has, also where the line does not name them.
+func TestImportJudgesByTheEntry(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.user(t, 1)
+		const in = `{"facets":{"uid":"u1"},"clear_password":"Name of u1"}
+{"facets":{"uid":"u1","name":"some other name"},"clear_password":"u1@x.org"}
+{"facets":{"uid":"u1","name":"some other name"},"clear_password":"Name of u1"}
+`
+		for _, dry := range []bool{true, false} {
+			var reasons []string
+			o := maintain.ImportOptions{
+				OnDuplicate: maintain.DuplicateUpdate, DryRun: dry,
+				Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) },
+			}
+			s.bring(t, in, o, maintain.Report{Read: 3, Updated: 1, Refused: 2})
+			for i, reason := range reasons {
+				if !strings.HasPrefix(reason, fmt.Sprint(i+1)+" ") || !strings.Contains(reason, "password") {
+					t.Errorf("dry %v: %s", dry, reason)
+				}
+			}
+		}
+	})
+}
+
+// No facet that Update and Save take is one of the store's own, or the hash.
+func TestOwnFieldsAreNoFacets(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.user(t, 1)
+		typ := s.typ(t, "user")
+		before := s.export(t, maintain.ExportOptions{Secrets: true})
+		for _, field := range []string{"password", "~disabled", "~changed", "~key", "~rev", "~isa", "~fence"} {
+			for name, change := range map[string]func(*userdb.Entry){
+				"put":  func(e *userdb.Entry) { e.Put(field, schema.Text("2001-02-03")) },
+				"drop": func(e *userdb.Entry) { e.Drop(field) },
+			} {
+				_, err := typ.Update(s.ctx, hints.UID("u1"), func(e *userdb.Entry) error { change(e); return nil })
+				if (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
+					t.Errorf("%s %s: %v", name, field, err)
+				}
+				e, err := typ.Find(s.ctx, hints.UID("u1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				change(&e)
+				if _, err = typ.Save(s.ctx, e); (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
+					t.Errorf("save after %s %s: %v", name, field, err)
+				}
+			}
+			line := `{"facets":{"uid":"u1","` + field + `":"2001-02-03"}}`
+			s.bring(t, line, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate, Refused: func(int64, string) {}}, maintain.Report{Read: 1, Refused: 1})
+		}
+		if after := s.export(t, maintain.ExportOptions{Secrets: true}); after != before {
+			t.Errorf("%s\nwas\n%s", after, before)
+		}
+	})
+}
