@@ -42,8 +42,8 @@ func (e Entry) UID() string { return e.key.Value() }
 // Rev is the entry's version, or "" for one that only the original has written.
 func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 
-// PasswordChanged is when the password was last set, so that an application can end sessions that
-// are older; the zero time where it is not known.
+// PasswordChanged is when the password was last set; the zero time where it is not known. A session that
+// keeps it, as it was in the entry that Login returned, is one to end when the entry's is another.
 func (e Entry) PasswordChanged() time.Time { return core.ChangedAt(store.Record{Fields: e.was}) }
 
 // Disabled says whether the entry may not log in.

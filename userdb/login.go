@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/core"
@@ -21,7 +22,9 @@ type Attempt struct {
 
 // Login returns the entry that has the identifier under any of its secondary fields, if the password
 // is its own. The identifier is a visitor's text: it is never parsed as a key. A hash that is foreign,
-// of another cost or pepper, or as the original made it, is replaced.
+// of another cost or pepper, or as the original made it, is replaced. The entry is as it was read last, when
+// nothing was left to be done: after Disable, Delete, SetPassword or ChangePassword have returned no login
+// reads it as it was before, however long it took until then.
 //
 // ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an
 // entry without one and a disabled one. ErrTooManyAttempts says that nothing was checked, because
@@ -36,28 +39,24 @@ type Attempt struct {
 // stranger. A new password forgets all failures. An attempt counts as a failure while its password is
 // being checked, so ten logins of one account at the same moment can delay the eleventh.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Entry, error) {
-	r, err := t.visited(ctx, identifier)
+	g, err := t.visitor(ctx, identifier, a)
 	if err != nil {
 		return Entry{}, err
 	}
-	g := guess{t: t, r: r, identifier: identifier, origin: a.Origin}
-	result, err := g.stand(ctx, pw)
+	why, err := g.stand(ctx, pw)
+	renewed := ""
+	if err == nil && why != "" {
+		renewed, err = g.renew(ctx, pw, why)
+	}
 	if err != nil {
 		return Entry{}, err
 	}
-	r, renewed := g.r, ""
-	if result.Renew != "" {
-		var ok bool
-		if r, ok = t.renew(ctx, r, pw); ok {
-			renewed = result.Renew
-		}
-	}
-	e, err := t.entry(r)
+	e, err := t.entry(g.r)
 	if err != nil {
 		t.db.emit(ctx, g.event(EventFailure))
 		return Entry{}, err
 	}
-	t.db.emit(ctx, Event{Kind: EventLogin, PRK: r.Key, Origin: a.Origin, Renewed: renewed})
+	t.db.emit(ctx, Event{Kind: EventLogin, PRK: g.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
 }
 
@@ -65,55 +64,103 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Ent
 const standAttempts = 4
 
 // stand checks a password, and once it was right that it still is: an attempt may have waited for a
-// worker while its owner set another password or an operator disabled the entry.
-func (g *guess) stand(ctx context.Context, pw string) (password.Result, error) {
+// worker while its owner set another password or an operator disabled the entry. It returns what speaks
+// for a new hash.
+func (g *guess) stand(ctx context.Context, pw string) (renew string, err error) {
 	for range standAttempts {
 		result, err := g.check(ctx, pw)
 		if err != nil {
-			return result, err
+			return "", err
 		}
-		found, err := g.t.db.core.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
-		if err != nil {
-			return result, err
+		same, err := g.look(ctx, g.hash())
+		if err != nil || same {
+			return result.Renew, err
 		}
-		now, err := found[0].Record, found[0].Err
-		switch {
-		case errors.Is(err, ErrNotFound), err == nil && now.Fields[store.FieldDisabled] != "":
-			g.t.db.emit(ctx, g.event(EventFailure))
-			return result, ErrLogin
-		case err != nil:
-			return result, err
-		case now.Fields[store.FieldPassword] == g.r.Fields[store.FieldPassword]:
-			g.r = now
-			return result, nil
-		}
-		g.r = now // another hash, be it a renewed one: then the password is right for that, too
+		// Another hash, be it a renewed one: then the password is right for that, too.
 	}
-	return password.Result{}, ErrConflict
+	return "", ErrConflict
 }
 
-// visited reads the entry that a visitor names, or the zero record. The pool need not spare a
-// processor for that.
-func (t *Type) visited(ctx context.Context, identifier string) (store.Record, error) {
+// look reads the entry anew, and reports whether its hash is one of those that the password is right for. A
+// login ends with a look: what ended before it the right to log in lets nobody in.
+func (g *guess) look(ctx context.Context, right ...string) (bool, error) {
+	found, err := g.t.db.core.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
+	if err != nil {
+		return false, err
+	}
+	now, err := found[0].Record, found[0].Err
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !g.lookup.Names(now)):
+		g.t.db.emit(ctx, g.event(EventFailure))
+		return false, ErrLogin
+	case err != nil:
+		return false, err
+	}
+	g.r = now
+	return g.hash() != "" && slices.Contains(right, g.hash()), nil
+}
+
+// hash is the hash that the entry had when it was read last.
+func (g *guess) hash() string { return g.r.Fields[store.FieldPassword] }
+
+// renew stores a new hash of a password that just proved right, and returns why, if it did. That takes as long
+// as a hash does; so the entry is judged once more behind it, whatever became of the new hash.
+func (g *guess) renew(ctx context.Context, pw, why string) (renewed string, err error) {
+	hash := g.replace(ctx, pw)
+	switch same, err := g.look(ctx, g.hash(), hash); {
+	case err != nil:
+		return "", err
+	case !same:
+		_, err = g.stand(ctx, pw)
+		return "", err
+	case g.hash() != hash:
+		return "", nil
+	}
+	return why, nil
+}
+
+// replace tries to store a new hash, and returns it. Where another login was faster, or the entry changed, it
+// stays as it is by then.
+func (g *guess) replace(ctx context.Context, pw string) string {
+	hash, err := g.t.newHash(ctx, pw)
+	var c store.Change
+	if err == nil {
+		wires := core.Bare(g.r)
+		wires[store.FieldPassword] = hash
+		c, _, err = g.t.t.Update(g.r, wires, nil)
+	}
+	if err == nil {
+		_, err = g.t.db.core.Apply(ctx, g.t.t, c)
+	}
+	if !made(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
+		g.t.warn(ctx, "a hash is not renewed", g.r, err)
+	}
+	return hash
+}
+
+// visitor begins an attempt of whoever gives an identifier, at the entry that has it or at nobody's.
+func (t *Type) visitor(ctx context.Context, identifier string, a Attempt) (*guess, error) {
+	g := &guess{t: t, identifier: identifier, origin: a.Origin}
 	s, err := t.db.core.Resolve(hints.Any(identifier), t.t.Name)
 	if err != nil || len(s.Lookup.SRKs) == 0 {
-		return store.Record{}, nil // the text cannot be anybody's
+		return g, nil // the text cannot be anybody's
 	}
+	g.lookup = s.Lookup
+	// The pool need not spare a processor for this.
 	found, err := t.db.core.Engine.Find(ctx, []store.Lookup{s.Lookup})
-	switch {
-	case err != nil:
-		return store.Record{}, err
-	case found[0].Err == nil:
-		return found[0].Record, nil
-	case core.IsEntryError(found[0].Err):
-		return store.Record{}, nil
+	if err == nil {
+		g.r, err = found[0].Record, found[0].Err
 	}
-	return store.Record{}, found[0].Err
+	if core.IsEntryError(err) {
+		g.r, err = store.Record{}, nil
+	}
+	return g, err
 }
 
 // A guess is one attempt to prove to be somebody. The zero record is nobody's.
 type guess struct {
 	t                  *Type
+	lookup             store.Lookup // what the visitor named the entry by; the zero Lookup: nothing
 	r                  store.Record
 	identifier, origin string
 }
@@ -204,31 +251,4 @@ func (t *Type) counters(r store.Record) (recordkey.Key, error) {
 // warn logs what an operator should know and a visitor should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
 	t.db.core.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
-}
-
-// renew stores a new hash of a password that just proved right, and says whether it did. Where another
-// login was faster, or the entry changed, it stays as it is by then.
-func (t *Type) renew(ctx context.Context, r store.Record, pw string) (store.Record, bool) {
-	hash, err := t.newHash(ctx, pw)
-	var c store.Change
-	if err == nil {
-		wires := core.Bare(r)
-		wires[store.FieldPassword] = hash
-		c, _, err = t.t.Update(r, wires, nil)
-	}
-	var v store.Version
-	if err == nil {
-		v, err = t.db.core.Apply(ctx, t.t, c)
-	}
-	switch {
-	case made(err):
-		return core.After(c, v, r.Fields), true
-	case !errors.Is(err, ErrConflict):
-		t.warn(ctx, "a hash is not renewed", r, err)
-	default:
-		if now, err := t.db.core.Read(ctx, store.Lookup{PRK: r.Key}); err == nil {
-			return now, false
-		}
-	}
-	return r, false
 }

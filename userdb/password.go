@@ -25,9 +25,9 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) error {
 }
 
 // ChangePassword is SetPassword for somebody who proves with the old password to be the owner. A
-// wrong one is ErrLogin, and counts as an attempt to log in. ErrConflict says that the password, or its
-// hash, was changed in the same moment. The hint is the application's, of somebody whom it knows: other than
-// Login, it tells ErrNotFound.
+// wrong one is ErrLogin, and counts as an attempt to log in; so does an entry that is disabled, or was disabled or
+// deleted meanwhile. ErrConflict says that the password, or its hash, was changed in the same moment. The hint
+// is the application's, of somebody whom it knows: other than Login, it tells ErrNotFound.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
@@ -37,8 +37,15 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	if _, err := g.stand(ctx, old); err != nil {
 		return err
 	}
-	proved := g.r.Fields[store.FieldPassword]
-	return t.setPassword(ctx, g.r, pw, &proved, a.Origin)
+	proved := g.hash()
+	err = t.setPassword(ctx, g.r, pw, &proved, a.Origin)
+	if errors.Is(err, ErrNotFound) {
+		err = ErrLogin // it was there when the old password was right
+	}
+	if errors.Is(err, ErrLogin) {
+		t.db.emit(ctx, g.event(EventFailure))
+	}
+	return err
 }
 
 // setPassword replaces a hash: any, or only the one against which the owner proved himself.
@@ -48,7 +55,11 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw string, prove
 		return err
 	}
 	_, err = t.rewrite(ctx, r, func(now store.Record) (facets, own map[string]string, err error) {
-		if proved != nil && now.Fields[store.FieldPassword] != *proved {
+		switch {
+		case proved == nil: // an operator's
+		case now.Fields[store.FieldDisabled] != "":
+			return nil, nil, ErrLogin
+		case now.Fields[store.FieldPassword] != *proved:
 			return nil, nil, errProved
 		}
 		facets, own = core.Bare(now), map[string]string{}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,72 +115,6 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			t.Errorf("%d and %d hashes were made for nobody", own, other)
 		}
 	})
-}
-
-// overtaking is what happens to alice while her login waits for a worker, and whether she gets in.
-var overtaking = []struct {
-	name string
-	do   func(g *gate) error
-	want error
-}{
-	{"another password", func(g *gate) error { g.store("alice", "password", hashed(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
-	{"no password", func(g *gate) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
-	{"disabled", func(g *gate) error { return g.users.Disable(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"deleted", func(g *gate) error { return g.users.Delete(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"renewed", func(g *gate) error { g.store("alice", "password", hashed(g.t, alicePassword)); return nil }, nil},
-	{"another facet", func(g *gate) error { g.store("alice", "job", "cook"); return nil }, nil},
-}
-
-// TestOvertakenLogin: what counts is the entry as it is when the password proves right, not as it was
-// when the login began to wait.
-func TestOvertakenLogin(t *testing.T) {
-	for _, tt := range overtaking {
-		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-				begun := g.meanwhile(func() { must(t, tt.do(g)) })
-				e, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
-				if !begun.Load() {
-					t.Error("nothing happened meanwhile")
-				}
-				if !errors.Is(err, tt.want) || err == nil && e.UID() != "alice" {
-					t.Errorf("got %v, %v; want %v", e, err, tt.want)
-				}
-				if err == nil && tt.name == "another facet" && e.Text("job") != "cook" {
-					t.Errorf("the entry is as it was: %v", e)
-				}
-			})
-		})
-	}
-}
-
-// TestOvertakenChange: what holds for a login holds for the old password of a change.
-func TestOvertakenChange(t *testing.T) {
-	for _, tt := range overtaking {
-		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-				g.meanwhile(func() { must(t, tt.do(g)) })
-				err := g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{})
-				if !errors.Is(err, tt.want) {
-					t.Errorf("got %v, want %v", err, tt.want)
-				}
-				if tt.want == nil {
-					must(t, g.in("alice", "battery staple", ""))
-				}
-			})
-		})
-	}
-}
-
-// meanwhile does something once, when somebody has been looked up and his turn to be checked comes.
-func (g *gate) meanwhile(do func()) (begun *atomic.Bool) {
-	begun = &atomic.Bool{}
-	g.db.Core().Now = func() time.Time {
-		if begun.CompareAndSwap(false, true) {
-			do()
-		}
-		return g.clock()
-	}
-	return begun
 }
 
 // TestClosedStore: nothing is hashed for a store that is closed.

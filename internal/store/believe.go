@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -82,6 +83,18 @@ func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 		}
 	}
 	return false
+}
+
+// Names reports whether the lookup asks for what the record is or holds. The zero Lookup names everything.
+func (l Lookup) Names(r Record) bool {
+	if l.PRK.IsValid() || len(l.SRKs) == 0 {
+		return !l.PRK.IsValid() || l.PRK == r.Key
+	}
+	holds := func(srk recordkey.Key) bool { return r.Holds(srk.Field(), srk.Value()) }
+	if l.All {
+		return !slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool { return !holds(srk) })
+	}
+	return slices.ContainsFunc(l.SRKs, holds)
 }
 
 // FoundAt makes an answer of the hash at a PRK, or of the error of reading it (I3).
