@@ -237,3 +237,56 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 		}
 	}
 }
+
+// TestOtherFormInterrupted ends the change behind every number of commands: nobody writes meanwhile, and
+// the next one goes on.
+func TestOtherFormInterrupted(t *testing.T) {
+	twoEngines(t, func(t *testing.T, s *site) {
+		c := &cut{}
+		s.raw.AddHook(c)
+		const free = 1 << 40
+		sch := typed(schema.FoldCasefold)
+		whole := false
+		for commands := int64(1); !whole; commands += 2 {
+			c.left.Store(free)
+			s.empty(t)
+			people := s.first(t, 1)
+			s.db = s.by(t, sch)
+			c.left.Store(commands)
+			_, err := s.apply(s.ctx, sch)
+			c.left.Store(free)
+			if whole = err == nil; !whole {
+				_, err = s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob0@strasse.de")})
+				if !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) {
+					t.Errorf("behind %d commands, a writer: %v", commands, err)
+				}
+				if _, err := s.apply(s.ctx, sch); err != nil {
+					t.Fatalf("behind %d commands: %v", commands, err)
+				}
+			}
+			s.after(t, fmt.Sprintf("behind %d commands", commands), sch, people)
+		}
+	})
+}
+
+// TestNewerForm stops a running program at its next write when another one has brought the records to a
+// newer form.
+func TestNewerForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		s.people(t, sch)
+		s.db = s.by(t, sch)
+		newer := sch.Types["user"]
+		newer.Form = "3/17.0.0"
+		s.do(t, "HSET", "~/schema/user", "fingerprint", newer.Fingerprint(), "schema", string(must(json.Marshal(newer))))
+		skip(time.Minute)
+		_, err := s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new"})
+		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored "3/17.0.0"; here "`+schema.FormVersion()) {
+			t.Errorf("a writer of this form: %v", err)
+		}
+		if e, err := s.typ(t, "user").Find(s.ctx, hints.Any("bob").Of("user")); err != nil || e.UID() != "u0" {
+			t.Errorf("a reader: %s, %v", e.UID(), err)
+		}
+	})
+}
