@@ -64,6 +64,7 @@ var verdicts = []verdict{
 	{embedded.ErrDamaged, "corrupt", 1, ""},
 	{userdb.ErrOutcomeUnknown, "unavailable", 6, "the change was made whole or not at all: read the entry to see"},
 	{embedded.ErrFull, "unavailable", 6, ""},
+	{embedded.ErrExposed, "unavailable", 6, ""},
 	{embedded.ErrLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
 	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
 	{userdb.ErrUnavailable, "unavailable", 6, unreachable},

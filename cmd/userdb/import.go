@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/ownfile"
 	"github.com/coffeenode/userdb/maintain"
 )
 
@@ -95,13 +96,26 @@ func (r *importRun) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	r.rejects = &rejectFile{path: rejects, more: r.o.Resume.ID != ""}
-	if rejects != "" && !c.DryRun {
-		r.o.Rejects = r.rejects
-	} else {
+	r.rejects = &rejectFile{path: rejects}
+	if rejects == "" || c.DryRun {
 		r.o.Refused = r.tell
+		return nil
+	}
+	if r.file != nil && sameFile(r.file, rejects) {
+		return usagef("%s is the input: name another file for the refused lines", shown(rejects))
+	}
+	r.o.Rejects = r.rejects
+	if r.o.Resume.Report.Refused > 0 {
+		return r.rejects.again()
 	}
 	return nil
+}
+
+// sameFile reports whether there is a file at a path, and it is f.
+func sameFile(f *os.File, path string) bool {
+	is, err := f.Stat()
+	there, terr := os.Stat(path)
+	return err == nil && terr == nil && os.SameFile(is, there)
 }
 
 func (r *importRun) openFile(ctx context.Context) error {
@@ -141,7 +155,7 @@ func (r *importRun) takeState() error {
 		return nil
 	}
 	r.state = r.c.File + ".import"
-	text, err := os.ReadFile(r.state)
+	_, err := os.Lstat(r.state)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.c.Resume:
 		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.c.File))
@@ -152,11 +166,30 @@ func (r *importRun) takeState() error {
 	case !r.c.Resume:
 		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.c.File), shown(r.state))
 	}
-	if json.Unmarshal(text, &r.o.Resume) != nil || r.o.Resume.ID == "" {
-		return usagef("%s cannot be read: remove it to begin anew", shown(r.state))
+	if r.o.Resume, err = readState(r.state); err != nil {
+		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
 	}
 	r.last = r.o.Resume
 	return nil
+}
+
+// maxState is how long a state may be, in bytes: several times what any is.
+const maxState = 4 << 10
+
+func readState(path string) (state maintain.ImportState, err error) {
+	f, err := ownfile.Reopen(path, os.O_RDONLY)
+	if err != nil {
+		return state, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxState))
+	if err != nil {
+		return state, err
+	}
+	if json.Unmarshal(text, &state) != nil || state.ID == "" || state.Lines <= 0 {
+		return state, errors.New("it is not what an import has left")
+	}
+	return state, nil
 }
 
 // save keeps how far the import came, so that a crash at any moment leaves the old state or the new.
@@ -171,7 +204,12 @@ func (r *importRun) save(state maintain.ImportState) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(r.state+".new", text, 0o600); err != nil {
+	f, err := ownfile.Create(r.state + ".new")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = firstOf(err, f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)
@@ -232,22 +270,37 @@ var errRefused = errors.New("not all was imported")
 // A rejectFile is made when there is something to write. It may hold what nobody else should read.
 type rejectFile struct {
 	path string
-	more bool // an interrupted import has begun it
 	f    *os.File
+}
+
+// again opens what an interrupted import has begun.
+func (r *rejectFile) again() (err error) {
+	r.f, err = ownfile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return usagef("refused lines would go there: %v; move it away, or name another file with --rejects", err)
+	}
+	return nil
 }
 
 func (r *rejectFile) Write(p []byte) (int, error) {
 	if r.f == nil {
-		how := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-		if r.more {
-			how = os.O_WRONLY | os.O_CREATE | os.O_APPEND
-		}
 		var err error
-		if r.f, err = os.OpenFile(r.path, how, 0o600); err != nil {
+		if r.f, err = create(r.path); err != nil {
 			return 0, err
 		}
 	}
 	return r.f.Write(p)
+}
+
+// create makes a file anew; names like /dev/stderr are taken as they are.
+func create(path string) (*os.File, error) {
+	if strings.HasPrefix(filepath.Clean(path), "/dev/") {
+		return os.OpenFile(path, os.O_WRONLY, 0)
+	}
+	return ownfile.Create(path)
 }
 
 func (r *rejectFile) close() error {

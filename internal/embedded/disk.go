@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
 // maxFile is the largest file that is read or written, in bytes.
@@ -85,9 +87,9 @@ func readFile(path string) ([]record, error) {
 }
 
 func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path, os.O_RDONLY)
 	if err != nil {
-		return nil, err
+		return nil, exposed(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

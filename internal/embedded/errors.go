@@ -3,6 +3,8 @@ package embedded
 import (
 	"errors"
 	"fmt"
+
+	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
 var (
@@ -17,6 +19,11 @@ var (
 	// ErrDamaged occurs in Open when the file is not as it was written. The
 	// file is left as it is. DamageError says more.
 	ErrDamaged = errors.New("embedded: file is damaged")
+
+	// ErrExposed occurs in Open when others than this user and root may write the
+	// file or its lock file: what is in it could be anybody's, accounts of
+	// administrators among it. Nothing is changed.
+	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved occurs when the file could not be written; the cause is
 	// wrapped. The change is undone. In one case it may yet be there: the new
@@ -46,6 +53,14 @@ func (e *DamageError) Error() string {
 
 // Is reports whether target is ErrDamaged.
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
+
+// exposed names the error of a file that others may write.
+func exposed(err error) error {
+	if errors.Is(err, ownfile.ErrOthers) {
+		return fmt.Errorf("%w: %w", ErrExposed, err)
+	}
+	return err
+}
 
 func fullError(what string) error {
 	return fmt.Errorf("%w: %s; use a Redis server instead (redis://HOST:PORT)", ErrFull, what)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
 // lockFile takes the lock at path, a file of its own because the data file is
@@ -12,9 +14,9 @@ import (
 // the file, or dying, lets go; the file stays, since removing it would let two
 // processes lock two files of one name.
 func lockFile(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return nil, fmt.Errorf("locking the embedded store: %w", err)
+		return nil, fmt.Errorf("locking the embedded store: %w", exposed(err))
 	}
 	pause := 5 * time.Millisecond
 	for {

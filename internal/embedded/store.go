@@ -43,7 +43,7 @@ type Store struct {
 // path is "". A missing file is an empty store; it and its directory are made,
 // for this user alone. Where another store has the file, Open waits until ctx
 // ends, then fails with ErrLocked. A file that it cannot read as written fails
-// with ErrDamaged and stays as it is.
+// with ErrDamaged, one that others may write with ErrExposed, and stays as it is.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{disk: osDisk{}, limit: MaxRecords}
 	s.close = sync.OnceValue(s.shut)

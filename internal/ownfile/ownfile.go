@@ -1,0 +1,71 @@
+// Package ownfile opens files that are for this user alone: what is in them nobody else may read, and what others
+// put in their place is not trusted. Where a system has no owners and modes (Windows), its own rules for folders hold.
+package ownfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// ErrOthers is a file that others than this user may write, or have put there.
+var ErrOthers = errors.New("others may write the file")
+
+var errKind = errors.New("it is no regular file")
+
+// Create makes a file for this user alone, and opens it for writing. A file or a link of that name is unlinked before:
+// it could lead elsewhere, or be open somewhere else. What is neither, such as a folder or a device, is refused.
+func Create(path string) (*os.File, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
+		return nil, &fs.PathError{Op: "create", Path: path, Err: errKind}
+	default:
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Reopen opens a file that Create made before, and makes sure that it is still for this user alone. It follows no
+// link. ErrOthers: the file is somebody else's, or has a second name.
+func Reopen(path string, flag int) (*os.File, error) {
+	f, err := open(path, flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(mine(f), seal(f)); err != nil {
+		f.Close() // nothing was written
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return f, nil
+}
+
+// Open opens a file, or makes it for this user alone where flag has os.O_CREATE. It follows no link. ErrOthers: it
+// belongs to somebody else than this user and root, or others may write it; that they may read it is their matter who
+// made it so.
+func Open(path string, flag int) (*os.File, error) {
+	f, err := open(path, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := closed(f); err != nil {
+		f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// regular is the file's mode and the like, or an error for what is no regular file.
+func regular(f *os.File) (fs.FileInfo, error) {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errKind
+	}
+	return info, err
+}

@@ -1,0 +1,118 @@
+package ownfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// makers make what may stand at a name.
+var makers = map[string]func(t *testing.T, path string){
+	"nothing":  func(*testing.T, string) {},
+	"file":     func(t *testing.T, path string) { put(t, path, 0o600) },
+	"loose":    func(t *testing.T, path string) { put(t, path, 0o666) },
+	"readable": func(t *testing.T, path string) { put(t, path, 0o644) },
+	"group":    func(t *testing.T, path string) { put(t, path, 0o620) },
+	"folder":   func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) },
+	"pipe":     func(t *testing.T, path string) { check(t, unix.Mkfifo(path, 0o600)) },
+	"link": func(t *testing.T, path string) {
+		put(t, path+".victim", 0o600)
+		check(t, os.Symlink(path+".victim", path))
+	},
+	"dangling link": func(t *testing.T, path string) { check(t, os.Symlink(path+".nowhere", path)) },
+	"second name": func(t *testing.T, path string) {
+		put(t, path+".victim", 0o600)
+		check(t, os.Link(path+".victim", path))
+	},
+	"stranger's": func(t *testing.T, path string) {
+		put(t, path, 0o600)
+		if err := os.Chown(path, 54321, -1); err != nil {
+			t.Skip(err)
+		}
+	},
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	check(t, os.WriteFile(path, []byte("precious"), 0o600))
+	check(t, os.Chmod(path, mode))
+}
+
+// state is a file's mode and contents.
+func state(path string) string {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return "none"
+	}
+	text, _ := os.ReadFile(path)
+	return fmt.Sprintf("%o %s", info.Mode().Perm(), text)
+}
+
+func TestOpenFiles(t *testing.T) {
+	for name, want := range map[string]struct{ create, reopen, open string }{
+		"nothing":       {"600 new", "no such file", "600 new"}, // made, with O_CREATE
+		"file":          {"600 new", "600 precious+new", "600 precious+new"},
+		"loose":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if what is in it is right: chmod go-w"},
+		"readable":      {"600 new", "600 precious+new", "644 precious+new"},
+		"group":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw--w----"},
+		"folder":        {"it is no regular file", "is a directory", "is a directory"},
+		"pipe":          {"it is no regular file", "no such device or address", "no such device or address"},
+		"link":          {"600 new", "it is a link", "it is a link"},
+		"dangling link": {"600 new", "it is a link", "it is a link"},
+		"second name":   {"600 new", "others may write the file: it has another owner, or a second name", "600 precious+new"},
+		"stranger's":    {"600 new", "others may write the file: it has another owner", "others may write the file: it belongs to the user 54321"},
+	} {
+		for how, open := range map[string]struct {
+			f    func(path string) (*os.File, error)
+			want string
+		}{
+			"create": {Create, want.create},
+			"reopen": {func(path string) (*os.File, error) { return Reopen(path, os.O_WRONLY|os.O_APPEND) }, want.reopen},
+			"open":   {func(path string) (*os.File, error) { return Open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE) }, want.open},
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "file")
+				makers[name](t, path)
+				before := state(path)
+				f, err := open.f(path)
+				got := fmt.Sprint(err)
+				if err == nil {
+					f.WriteString("new")
+					check(t, f.Close())
+					got = strings.Replace(state(path), "preciousnew", "precious+new", 1)
+				} else if state(path) != before {
+					t.Errorf("refused, and changed to %s", state(path))
+				}
+				if !strings.Contains(got, open.want) || errors.Is(err, ErrOthers) != strings.Contains(open.want, "others") {
+					t.Errorf("%s, want %s", got, open.want)
+				}
+				if victim := state(path + ".victim"); victim != "none" && victim != "600 precious" && !strings.Contains(open.want, "precious") {
+					t.Errorf("another file is %s", victim)
+				}
+			})
+		}
+	}
+}
+
+// A pipe is not waited at, and not taken, for reading either.
+func TestPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	makers["pipe"](t, path)
+	for how, open := range map[string]func(string, int) (*os.File, error){"reopen": Reopen, "open": Open} {
+		if _, err := open(path, os.O_RDONLY); !errors.Is(err, errKind) {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+}
