@@ -1,10 +1,12 @@
 package password
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
@@ -34,7 +36,7 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	}
 	for _, s := range schemes {
 		if m := s.shape.FindStringSubmatch(stored); m != nil {
-			return s.parse(stored, m, &h.other)
+			return s.parse(stored, m, &h.foreign)
 		}
 	}
 	return digest{}, &HashError{Reason: refusal(stored)}
@@ -73,7 +75,11 @@ func (h *Hasher) parseBcrypt(mark, variant, cost, rest string) (digest, error) {
 		d.max = maxPepperedBytes
 	}
 	hash := []byte("$2" + variant + "$" + cost + "$" + rest)
-	d.match = func(secret []byte) bool { return h.compare(hash, n, secret) }
+	d.match = func(secret []byte) bool {
+		right := h.compare(hash, n, secret)
+		h.makeUp(n)
+		return right
+	}
 	d.renew = h.renewal(d, variant)
 	return d, nil
 }
@@ -103,19 +109,25 @@ func (h *Hasher) renewal(d digest, variant string) string {
 
 // compare does the work of a bcrypt hash, and counts it.
 func (h *Hasher) compare(hash []byte, cost int, secret []byte) bool {
-	if cost == h.cost {
-		h.own.Add(1)
-	} else {
-		h.other.Add(1)
-	}
+	h.rounds.Add(1 << cost)
 	return bcrypt.CompareHashAndPassword(hash, secret) == nil
 }
 
-// dummy is a hash that no password matches: the work of one, for nobody.
+// makeUp does what a hash of a lower cost leaves of the work of one at h's own, where each cost
+// is twice the one before: with another of the same cost it is that of the next.
+func (h *Hasher) makeUp(cost int) {
+	for ; cost < h.cost; cost++ {
+		h.compare(nobody(cost), cost, nil)
+	}
+}
+
+// nobody is a hash that no password matches.
+func nobody(cost int) []byte { return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53)) }
+
+// dummy is the work of a hash, for nobody.
 func (h *Hasher) dummy() digest {
-	hash := fmt.Appendf(nil, "$2a$%02d$%s", h.cost, strings.Repeat(".", 53))
 	return digest{max: maxBytes, bcrypt: true, cost: h.cost, match: func(secret []byte) bool {
-		h.compare(hash, h.cost, secret)
+		h.compare(nobody(h.cost), h.cost, secret)
 		return false
 	}}
 }
@@ -180,8 +192,7 @@ func hasPeriod(secret []byte, n int) bool {
 	return true
 }
 
-// mojibake reports whether text is UTF-8 that was taken for Latin-1 on its way.
-func mojibake(text string) bool {
-	b, ok := legacyBytes(text)
-	return ok && len(b) == utf8.RuneCountInString(text) && utf8.Valid(b)
+// typed reports whether bytes are text that somebody may have typed: plain ASCII, or UTF-8.
+func typed(b []byte) bool {
+	return utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl)
 }

@@ -24,13 +24,16 @@
 // good login [Result] says whether the hash should be replaced by one of its own.
 //
 // The original hashed text that is not ASCII in an encoding of its own. A password
-// that is not ASCII is therefore tried in two forms, always both, and costs two
-// hashes; one of ASCII costs one. That holds whoever is asked for: [Hasher.Dummy]
-// does the same work for nobody. The one exception is an imported hash of another
-// cost or algorithm, which takes its own time until its first good login.
+// that is not ASCII therefore costs two hashes, one of ASCII one. That holds whoever is
+// asked for: [Hasher.Dummy] does the same work for nobody, and what a hash of a lower
+// cost leaves of that work is made up for. The exceptions are an imported hash of a
+// higher cost, and one of another algorithm: until its first good login it takes its own
+// time, of another algorithm once.
 //
-// Two texts can be one in the two encodings ("ä" in ours is "Ã¤" in the original's).
-// Such a twin of the right password is accepted too; it is as hard to guess.
+// Several texts can be one in the original's encoding ("慢捤" is "abcd"), or in the two
+// ("ä" in ours is "Ã¤" in the original's). So only [Hasher.VerifyOriginal] tries it, for
+// hashes that the original may have made; such a twin of the right password is accepted
+// there, as it was by the original, but does not replace the hash.
 //
 // # Whether a password is good enough
 //

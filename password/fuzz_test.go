@@ -42,6 +42,9 @@ func FuzzVerify(f *testing.F) {
 		if !got.OK && got.Renew != "" {
 			t.Fatalf("wrong, and to be renewed: %+v", got)
 		}
+		if looser, err := h.VerifyOriginal(stored, password); got.OK && looser != got || (err == nil) != (verr == nil) {
+			t.Fatalf("Verify: %+v, VerifyOriginal: %+v, %v", got, looser, err)
+		}
 		if more, _ := h.Verify(stored, password+"x"); got.OK && more.OK {
 			t.Fatalf("%q is right with an x behind it", password)
 		}

@@ -31,9 +31,10 @@ type Options struct {
 // Hasher makes and verifies hashes, those of one type of entry. It is safe for
 // concurrent use. The zero Hasher is not usable; make one with New.
 type Hasher struct {
-	cost       int
-	peppers    []pepper
-	own, other atomic.Uint64
+	cost    int
+	peppers []pepper
+	rounds  atomic.Uint64 // of bcrypt
+	foreign atomic.Uint64 // hashes
 }
 
 // New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a
@@ -74,7 +75,7 @@ func (h *Hasher) Hash(password string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	h.own.Add(1)
+	h.rounds.Add(1 << h.cost)
 	hash, err := bcrypt.GenerateFromPassword(secret, h.cost)
 	if err != nil {
 		return "", fmt.Errorf("hashing with cost %d: %w", h.cost, err)
@@ -97,9 +98,9 @@ func (h *Hasher) newest() digest {
 	return d
 }
 
-// Work counts the hashes made so far: own are bcrypt of h's cost, other are bcrypt of
-// another cost and other algorithms. Equal work whatever is asked is what keeps the
-// time of an answer from telling who has an account.
-func (h *Hasher) Work() (own, other uint64) {
-	return h.own.Load(), h.other.Load()
+// Work counts what was done so far: rounds of bcrypt, of which a hash of cost c takes
+// 2 to the c, and hashes of other algorithms. Equal work whatever is asked is what
+// keeps the time of an answer from telling who has an account.
+func (h *Hasher) Work() (rounds, foreign uint64) {
+	return h.rounds.Load(), h.foreign.Load()
 }

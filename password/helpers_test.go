@@ -32,11 +32,19 @@ func (h *Hasher) at(cost int) *Hasher {
 }
 
 // work is what Work returns.
-type work struct{ own, other uint64 }
+type work struct{ rounds, foreign uint64 }
 
 func (h *Hasher) work() (w work) {
-	w.own, w.other = h.Work()
+	w.rounds, w.foreign = h.Work()
 	return w
+}
+
+// during is the work that do makes.
+func (h *Hasher) during(do func()) work {
+	before := h.work()
+	do()
+	after := h.work()
+	return work{after.rounds - before.rounds, after.foreign - before.foreign}
 }
 
 func (h *Hasher) must(t testing.TB, password string) string {

@@ -53,7 +53,7 @@ func TestOriginalFixture(t *testing.T) {
 		if _, is := beyond[r.From]; is {
 			want = Result{}
 		}
-		got, err := h.Verify(value.Password, javaScriptText(t, r.Clear))
+		got, err := h.VerifyOriginal(value.Password, javaScriptText(t, r.Clear))
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", r.From, got, err, want)
 		}

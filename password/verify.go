@@ -18,14 +18,27 @@ type Result struct {
 	Renew string
 }
 
-// Verify checks a password against what is stored. It makes one hash, or two if
-// password is not ASCII, whatever it answers, even an error: of the stored hash's
-// cost, and of h's own cost where that cannot be used. Nothing stored ("") is a
-// wrong password; so is one that is longer than what the hash can be of.
+// Verify checks a password against what is stored. It does the work of one hash of h's
+// cost, or of two if password is not ASCII, whatever it answers, even an error: what a
+// stored hash of a lower cost leaves of that is made up for. One of a higher cost takes
+// its own work, and a foreign one that of one hash. Nothing stored ("") is a wrong
+// password; so is one that is longer than what the hash can be of.
 //
 // Errors are ErrHash: what is stored cannot be used, or its pepper is not among
 // Options.Peppers. They are for the operator, not for the visitor.
 func (h *Hasher) Verify(stored, password string) (Result, error) {
+	return h.verify(stored, password, false)
+}
+
+// VerifyOriginal is Verify, by the same work, for a hash that the original may have
+// made: it also takes the password in the original's form of text that is not ASCII.
+// Several texts have one such form, ASCII among them: of a hash of our own it would let
+// in with passwords that nobody has set.
+func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
+	return h.verify(stored, password, true)
+}
+
+func (h *Hasher) verify(stored, password string, original bool) (Result, error) {
 	if stored == "" {
 		h.Dummy(password)
 		return Result{}, nil
@@ -35,6 +48,7 @@ func (h *Hasher) Verify(stored, password string) (Result, error) {
 		h.Dummy(password)
 		return Result{}, err
 	}
+	d.original = d.original && original
 	return h.check(d, password), nil
 }
 
@@ -55,16 +69,16 @@ func (h *Hasher) Usable(stored string) error {
 
 func (h *Hasher) check(d digest, password string) Result {
 	right := d.try(d.secret, password)
-	if isASCII(password) {
+	if isASCII(password) || !d.bcrypt {
 		return h.result(right, d.renew, password)
 	}
 	legacy := d.try(d.legacySecret, password)
 	if right || !legacy {
 		return h.result(right, d.renew, password)
 	}
-	if mojibake(password) {
-		// The right password, garbled by the visitor's program: a hash of what
-		// arrived would lock its owner out.
+	if b, _ := legacyBytes(password); typed(b) {
+		// It may be the hash of that text, and this another one with the same bytes, or the
+		// right one garbled on its way: a hash of what arrived would lock the owner out.
 		return Result{OK: true}
 	}
 	return h.result(true, renewEncoding, password)

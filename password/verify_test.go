@@ -67,7 +67,7 @@ func TestVerifyAndRenew(t *testing.T) {
 // The original's form of text that is not ASCII.
 func TestVerifyLegacyEncoding(t *testing.T) {
 	h, peppered := cheap(t), cheap(t, pepperA)
-	kana := strings.Repeat("か", 30) // 90 bytes, and 60 in the original's form
+	hi := strings.Repeat("ヒ", 30) // 90 bytes, and 60 in the original's form
 	for _, tt := range []struct {
 		name     string
 		h        *Hasher
@@ -87,18 +87,26 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		{"half a surrogate", h, raw(t, "a", 4, "\xd8\x3d"), "\xed\xa0", Result{}},
 		{"$2b$ is not the original's", h, raw(t, "b", 4, "\xe4"), "ä", Result{}},
 		{"nor is one with a pepper", peppered, "p" + pepperID(pepperA) + raw(t, "a", 4, "\xe4"), "ä", Result{}},
-		{"over 72 bytes in UTF-8 only", peppered, raw(t, "a", 4, strings.Repeat("\x30\x4b", 30)), kana, Result{true, renewEncoding}},
-		{"the same, and no pepper to renew it with", h, raw(t, "a", 4, strings.Repeat("\x30\x4b", 30)), kana, Result{OK: true}},
+		{"over 72 bytes in UTF-8 only", peppered, raw(t, "a", 4, strings.Repeat("\x30\xd2", 30)), hi, Result{true, renewEncoding}},
+		{"the same, and no pepper to renew it with", h, raw(t, "a", 4, strings.Repeat("\x30\xd2", 30)), hi, Result{OK: true}},
 		{"over 72 bytes in both", h, raw(t, "a", 4, strings.Repeat("\x30\x4b", 36)), strings.Repeat("か", 37), Result{}},
 		{"much longer", h, raw(t, "a", 4, ""), strings.Repeat("か", 1000), Result{}},
 		{"repeats around a NUL", h, raw(t, "a", 4, "ab"), "a\u6200ab", Result{}},
+		{"plain ASCII", h, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"plain ASCII in part", h, raw(t, "a", 4, "pass &word"), "pass…word", Result{OK: true}},
+		{"plain ASCII, of another cost", h, raw(t, "a", 5, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"plain ASCII, and a pepper in force", peppered, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"UTF-8 of another text", h, h.must(t, "ä"), "쎤", Result{OK: true}},
 		// "ä" in UTF-8 reads "Ã¤" in Latin-1: renewed, it would lock out its owner.
 		{"garbled on its way", h, h.must(t, "ä"), "Ã¤", Result{OK: true}},
 	} {
-		got, err := tt.h.Verify(tt.stored, tt.password)
+		got, err := tt.h.VerifyOriginal(tt.stored, tt.password)
 		wantError(t, tt.name, err, "")
 		if got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+		if got, err := tt.h.Verify(tt.stored, tt.password); err != nil || got != (Result{}) {
+			t.Errorf("%s, of a hash that is not the original's: %+v, %v, want a wrong password", tt.name, got, err)
 		}
 	}
 }
@@ -136,71 +144,59 @@ func TestVerifyUnusable(t *testing.T) {
 		}
 	}
 	wantError(t, "empty", h.Usable(""), "stored hash is not usable: empty")
-	if got := h.work(); got != (work{own: 1}) {
+	if got := h.work(); got != (work{rounds: 1 << cost}) {
 		t.Errorf("Usable hashed: %+v, want only the one hash that was made", got)
 	}
 }
 
-// Whoever is asked for and whatever the answer: one hash for ASCII, two for other
-// text, of the Hasher's own cost unless the stored hash has another.
+// Whoever is asked for and whatever the answer: the work of one hash of the Hasher's own cost for
+// ASCII, of two for other text, unless the stored hash is dearer or foreign.
 func TestSameWorkForEveryAnswer(t *testing.T) {
-	a, b := cheap(t, pepperA), cheap(t, pepperB)
-	long := strings.Repeat("x", 2000)
-	passwords := []struct {
-		text   string
-		hashes uint64
-	}{
-		{"secret", 1},
-		{"wrong", 1},
-		{"", 1},
-		{long, 1},
-		{"ab\x00ab", 1},
-		{"pässwörd", 2},
-		{"falsch ß", 2},
-		{"\xff\xff", 2},
-		{long + "ä", 2},
-		{strings.Repeat("か", 30), 2},
-		{"Ã¤", 2},
-	}
+	const own = 6
+	a, b := cheap(t, pepperA).at(own), cheap(t, pepperB).at(own)
 	for _, tt := range []struct {
 		name   string
 		stored string
-		other  bool // of another cost or algorithm
+		one    work // for ASCII
 	}{
-		{"nobody", "", false},
-		{"right", a.must(t, "secret"), false},
-		{"right, not ASCII", a.must(t, "pässwörd"), false},
-		{"without pepper", raw(t, "a", 4, "secret"), false},
-		{"without pepper, not ASCII", raw(t, "a", 4, "pässwörd"), false},
-		{"the original's", raw(t, "a", 4, "p\xe4ssw\xf6rd"), false},
-		{"$2y$", raw(t, "y", 4, "secret"), false},
-		{"unknown pepper", b.must(t, "secret"), false},
-		{"refused", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", false},
-		{"too dear", strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), false},
-		{"other cost", raw(t, "a", 5, "secret"), true},
-		{"PBKDF2", vectors[3].stored, true},
+		{"nobody", "", work{rounds: 1 << own}},
+		{"right", a.must(t, "secret"), work{rounds: 1 << own}},
+		{"right, not ASCII", a.must(t, "pässwörd"), work{rounds: 1 << own}},
+		{"without pepper", raw(t, "a", own, "secret"), work{rounds: 1 << own}},
+		{"without pepper, not ASCII", raw(t, "a", own, "pässwörd"), work{rounds: 1 << own}},
+		{"the original's", raw(t, "a", own, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
+		{"the original's, of a lower cost", raw(t, "a", 4, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
+		{"$2y$", raw(t, "y", own, "secret"), work{rounds: 1 << own}},
+		{"unknown pepper", b.must(t, "secret"), work{rounds: 1 << own}},
+		{"refused", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", work{rounds: 1 << own}},
+		{"too dear", strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), work{rounds: 1 << own}},
+		{"a lower cost", raw(t, "a", own-1, "secret"), work{rounds: 1 << own}},
+		{"the lowest cost", raw(t, "b", 4, "secret"), work{rounds: 1 << own}},
+		{"a lower cost with pepper", cheap(t, pepperA).must(t, "secret"), work{rounds: 1 << own}},
+		{"a higher cost", raw(t, "a", own+1, "secret"), work{rounds: 1 << (own + 1)}},
+		{"PBKDF2", vectors[3].stored, work{foreign: 1}},
 	} {
-		for _, p := range passwords {
-			before := a.work()
-			_, _ = a.Verify(tt.stored, p.text)
-			after := a.work()
-			got := work{after.own - before.own, after.other - before.other}
-			want := work{own: p.hashes}
-			if tt.other {
-				want = work{other: p.hashes}
-			}
-			if got != want {
-				t.Errorf("%s, password %.20q: %+v, want %+v", tt.name, p.text, got, want)
+		for text, hashes := range formsOfPasswords {
+			want := work{tt.one.rounds * hashes, tt.one.foreign}
+			for what, verify := range map[string]func(string, string) (Result, error){"Verify": a.Verify, "VerifyOriginal": a.VerifyOriginal} {
+				got := a.during(func() { _, _ = verify(tt.stored, text) })
+				if got != want {
+					t.Errorf("%s of %s, password %.20q: %+v, want %+v", what, tt.name, text, got, want)
+				}
 			}
 		}
 	}
-	for _, p := range passwords {
-		h := cheap(t)
-		h.Dummy(p.text)
-		if got := h.work(); got != (work{own: p.hashes}) {
-			t.Errorf("Dummy(%.20q): %+v, want %d", p.text, got, p.hashes)
+	for text, hashes := range formsOfPasswords {
+		if got := a.during(func() { a.Dummy(text) }); got != (work{rounds: hashes << own}) {
+			t.Errorf("Dummy(%.20q): %+v, want %d hashes", text, got, hashes)
 		}
 	}
+}
+
+// formsOfPasswords are passwords, and how many hashes each takes.
+var formsOfPasswords = map[string]uint64{
+	"secret": 1, "wrong": 1, "": 1, strings.Repeat("x", 2000): 1, "ab\x00ab": 1,
+	"pässwörd": 2, "falsch ß": 2, "\xff\xff": 2, strings.Repeat("x", 2000) + "ä": 2, strings.Repeat("か", 30): 2, "Ã¤": 2,
 }
 
 // The dummy's work is bcrypt's, not an error that comes back at once.

@@ -45,8 +45,8 @@ func (hs *hashers) forSchema(s schema.Schema) (*hashers, error) {
 
 func (t *Type) hasher() *password.Hasher { return t.db.hashers.byCost[t.t.Schema.Policy().Cost] }
 
-// hashWork counts the hashes of a type's cost, and others.
-func (db *DB) hashWork(typ string) (own, other uint64) {
+// hashWork counts rounds of bcrypt, and hashes of other algorithms.
+func (db *DB) hashWork(typ string) (rounds, foreign uint64) {
 	return db.hashers.byCost[db.options.Schema.Types[typ].Policy().Cost].Work()
 }
 

@@ -201,9 +201,14 @@ func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
 	return result, nil
 }
 
-// verify makes the same number of hashes whoever is asked for.
+// verify does the same work whoever is asked for. Only an entry whose password was never set here may have one
+// of the original's making.
 func (g guess) verify(ctx context.Context, pw string) password.Result {
-	result, err := g.t.hasher().Verify(g.r.Fields[store.FieldPassword], pw)
+	verify := g.t.hasher().Verify
+	if g.r.Fields[store.FieldChanged] == "" {
+		verify = g.t.hasher().VerifyOriginal
+	}
+	result, err := verify(g.hash(), pw)
 	if err != nil {
 		g.t.warn(ctx, "a stored hash is not usable", g.r, err)
 	}

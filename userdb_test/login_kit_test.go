@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -185,12 +186,19 @@ func waitOf(err error) (time.Duration, error) {
 	return 0, err
 }
 
-// hashes counts those that do makes: of the type's own cost, and others.
+// hashes counts what do makes: rounds of bcrypt as hashes of the type's own cost, which they must amount to, and
+// hashes of other algorithms.
 func (g *gate) hashes(do func()) (own, other uint64) {
-	own0, other0 := g.db.Core().HashWork("user")
+	g.t.Helper()
+	rounds0, other0 := g.db.Core().HashWork("user")
 	do()
-	own, other = g.db.Core().HashWork("user")
-	return own - own0, other - other0
+	rounds, other := g.db.Core().HashWork("user")
+	rounds -= rounds0
+	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
+	if rounds%one != 0 {
+		g.t.Errorf("%d rounds are no number of hashes of %d", rounds, one)
+	}
+	return rounds / one, other - other0
 }
 
 // stored is a field of the hash that holds a user, as it lies in Redis.

@@ -77,7 +77,13 @@ func TestRenewal(t *testing.T) {
 				must(t, err)
 				changed := g.stored("alice", "~passwd")
 				for _, i := range imports(t, peppers) {
+					if i.renewed == "encoding" { // only where the password was never set here
+						must(t, g.raw.HDel(t.Context(), "user/uid:alice", "~passwd").Err())
+					}
 					g.wantRenewal(i, peppers)
+					if i.renewed == "encoding" {
+						g.store("alice", "~passwd", changed)
+					}
 				}
 				if got := g.stored("alice", "~passwd"); got != changed || got == "" {
 					t.Errorf("the password was changed at %q, and at %q after renewals", changed, got)
@@ -120,6 +126,34 @@ func (g *gate) wantRenewal(i imported, peppers [][]byte) {
 	must(g.t, g.in("alice", i.password, "home"))
 	if g.stored("alice", "password") != now {
 		g.t.Errorf("%s: renewed twice", i.name)
+	}
+}
+
+// TestTwins: of a password that was set here there are none. Of one that only the original has set, those with the same
+// bytes are let in, as it did, but where these are plain ASCII, or else text, the hash stays the owner's.
+func TestTwins(t *testing.T) {
+	for _, tt := range []struct{ name, owners, twin string }{
+		{"ASCII", "abcdefgh12", "慢捤敦杨ㄲ"},
+		{"ASCII in part", "pass &word", "pass…word"},
+		{"UTF-8", "ääääääää", "쎤쎤쎤쎤쎤쎤쎤쎤"},
+		{"garbled", "ääääääää", "Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+				must(t, g.users.SetPassword(t.Context(), uid("alice"), tt.owners))
+				wantErr(t, "the twin of a password that was set", g.in("alice", tt.twin, ""), userdb.ErrLogin)
+				g.add("bob", tt.owners)
+				wantErr(t, "the twin of a password of a new entry", g.in("bob", tt.twin, ""), userdb.ErrLogin)
+				must(t, g.raw.HDel(t.Context(), "user/uid:alice", "~passwd").Err())
+				g.store("alice", "password", bcryptOf(t, "a", 5, tt.owners))
+				hash := g.stored("alice", "password")
+				must(t, g.in("alice", tt.twin, ""))
+				if g.stored("alice", "password") != hash {
+					t.Error("the twin has replaced the hash")
+				}
+				must(t, g.in("alice", tt.owners, ""))
+			})
+		})
 	}
 }
 

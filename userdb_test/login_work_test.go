@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -117,7 +118,44 @@ func TestRightPasswordOfDisabled(t *testing.T) {
 	})
 }
 
-// TestImportedHashIsTheException: the work of another cost or algorithm is another, until it is renewed.
+// TestLowerCost: what a stored hash of a lower cost leaves of the work is made up for, so that a raised cost tells nothing.
+func TestLowerCost(t *testing.T) {
+	o := gateOptions()
+	o.Schema = schema.User()
+	o.Schema.Types["user"].Password.Cost = 14
+	eachGate(t, o, func(t *testing.T, g *gate) {
+		hashes := map[string]string{
+			"alice": bcryptOf(t, "a", 4, alicePassword), "bob": bcryptOf(t, "b", 5, alicePassword), "carol": bcryptOf(t, "a", 6, alicePassword),
+			"dave": bcryptOf(t, "a", 4, "p\xe4ssw\xf6rd"),
+		}
+		for name, hash := range hashes {
+			if name != "alice" {
+				g.add(name, alicePassword)
+			}
+			g.store(name, "password", hash)
+			must(t, g.raw.HDel(t.Context(), "user/uid:"+name, "~passwd").Err())
+		}
+		hashes["nobody"] = ""
+		for _, form := range passwordForms {
+			for name := range hashes {
+				var err error
+				own, other := g.hashes(func() { err = g.in(name, form.password, "") })
+				if err != userdb.ErrLogin || own != form.hashes || other != 0 {
+					t.Errorf("%s, %s: %v after the work of %d hashes and %d others, want ErrLogin after %d", name, form.name, err, own, other, form.hashes)
+				}
+			}
+			g.pass(25 * time.Hour)
+		}
+		must(t, g.users.Disable(t.Context(), uid("bob")))
+		for name, want := range map[string]uint64{"alice": 2, "carol": 1, "bob": 1, "nobody": 1} {
+			if own, _ := g.hashes(func() { _ = g.in(name, alicePassword, "") }); own != want {
+				t.Errorf("the right password of %s: the work of %d hashes, want %d", name, own, want)
+			}
+		}
+	})
+}
+
+// TestImportedHashIsTheException: the work of a higher cost or of another algorithm is another, until it is renewed.
 func TestImportedHashIsTheException(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.store("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
@@ -126,10 +164,17 @@ func TestImportedHashIsTheException(t *testing.T) {
 			own, other     uint64
 		}{
 			{"wrong", wrongPassword, 0, 1},
+			{"not ASCII", "pässwörd", 0, 1}, // a second hash could match nothing
 			{"right, and renewed", "correct horse", 1, 1},
 			{"right again", "correct horse", 1, 0},
 			{"wrong again", wrongPassword, 1, 0},
+			{"wrong, of a higher cost", wrongPassword, 2, 0},
+			{"right, of a higher cost, and renewed", "correct horse", 3, 0},
+			{"right again", "correct horse", 1, 0},
 		} {
+			if tt.what == "wrong, of a higher cost" {
+				g.store("alice", "password", bcryptOf(t, "a", 5, "correct horse"))
+			}
 			own, other := g.hashes(func() { _ = g.in("alice", tt.password, "") })
 			if own != tt.own || other != tt.other {
 				t.Errorf("%s: %d and %d hashes, want %d and %d", tt.what, own, other, tt.own, tt.other)

@@ -34,8 +34,8 @@ type Core struct {
 	Spare func()
 	// Secrets make and judge hashes of passwords.
 	Secrets Secrets
-	// HashWork says how many hashes were made for a type's passwords: of its own cost, and others.
-	HashWork func(typ string) (own, other uint64)
+	// HashWork says what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
+	HashWork func(typ string) (rounds, foreign uint64)
 }
 
 // A Type is a declared type, made ready for use.
