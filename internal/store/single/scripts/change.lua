@@ -35,7 +35,15 @@ local nclaim, naside, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, now
   unpack(count, 10, 19)
 local verb, expected = ARGV[8], ARGV[9]
 
-if remembered() then return {'ok'} end
+-- Sent again before anybody else changed the entry, it does what may be left to do of that (I7).
+local again = rev == token
+if remembered() and not again then return {'ok'} end
+if again and verb ~= 'delete' then
+  list()
+  in_pieces('HDEL', entry, list())
+  if verb == 'create' then redis.call('PERSIST', entry) end
+  return {'ok'}
+end
 local tombstone = false -- of a delete, or of a fence, which has no ~rev
 local function has_facets()
   for _, field in ipairs(redis.call('HKEYS', entry)) do
@@ -43,7 +51,9 @@ local function has_facets()
     tombstone = true
   end
 end
-if verb == 'create' then
+if again then
+  -- It is dead already.
+elseif verb == 'create' then
   if live then return {'exists', past} end
   -- Sent again, and the tombstone may have forgotten the token: the entry may have come and gone (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
@@ -52,7 +62,7 @@ else
   if not live and not (verb == 'mend' and has_facets()) then return {'absent', past} end
   if rev ~= expected then return {'conflict', past} end
 end
-local refused = refused_by_schema()
+local refused = not again and refused_by_schema()
 if refused then return refused end
 
 local set, unset, ranks, unranks = list(), list(), list(), list()
@@ -150,27 +160,80 @@ for i = 1, nsrk do
 end
 if #occupied > 1 then return occupied end
 
--- From here on only writes, and the first of them is the one that a refusing server refuses.
-refused = store_schema()
+-- From here on only writes. The first of them is the one that a refusing server refuses. If a later one is refused,
+-- what was written is garbage that nobody is shown (I4), or is written again by the next sending: what an entry
+-- takes comes before its version, and what it leaves after that.
+refused = not again and store_schema()
 if refused then return refused end
+local wrote = unstored or again
+local function write(command, ...)
+  if wrote then
+    redis.call(command, ...)
+    return nil
+  end
+  local reply = redis.pcall(command, ...)
+  if failed(reply) then return redis.error_reply(reply.err) end
+  wrote = true
+end
 local remember = token .. string.sub(past, 1, 36)
+local taken = {} -- places that the entry leaves and takes again
+local function take_places()
+  -- A full server refuses this, which changes nothing, and not an UNLINK.
+  local no = live and write('HSET', entry, '~isa', head[1])
+  for i = 1, nclaim do no = no or write('SET', KEYS[3 + i], prk) end
+  for i = 1, njoin do no = no or write('SADD', KEYS[join + i], prk) end
+  for i = 1, nrank do
+    no = no or write('ZADD', KEYS[rank + i], '0', ranks[i])
+    taken[KEYS[rank + i] .. ranks[i]] = true
+  end
+  return no
+end
+local function drop(d)
+  redis.call('UNLINK', d.key)
+  for j = d.first, d.last do redis.call('SREM', KEYS[j], prk) end
+end
+local function fill(f)
+  local named = name_tertiary(f.key)
+  if failed(named) and wrote then error({err = named.err}) end
+  if failed(named) then return redis.error_reply(named.err) end
+  wrote = true
+  if f.fresh or verb == 'create' then redis.call('UNLINK', f.key) end
+  for i = 1, #f.members, 2000 do
+    redis.call(f.command, f.key, unpack(f.members, i, math.min(i + 1999, #f.members)))
+  end
+  if f.indexed then
+    for j = 1, #f.members do redis.call('SADD', KEYS[f.index + j], prk) end
+  end
+end
+
 if verb == 'delete' then
-  -- The tombstone is written into the hash, and the rest goes after: a key that is gone may not be written again
+  -- What belongs to the entry goes before it: what is left beside a tombstone, the next of that name would inherit.
+  -- The tombstone is written into the hash, and the facets go after: a key that is gone may not be written again
   -- in a slot that is being migrated. A full server refuses an HSET that is the first write: PERSIST changes nothing.
-  local refused = redis.pcall('PERSIST', entry)
-  if not failed(refused) then refused = redis.pcall('HSET', entry, '~isa', '', '~rev', remember) end
-  if failed(refused) then return redis.error_reply(refused.err) end
+  refused = not again and write('PERSIST', entry)
+  if refused then return refused end
+  for _, d in ipairs(drops) do drop(d) end
+  if not again then write('HSET', entry, '~isa', '', '~rev', remember) end
   redis.call('EXPIRE', entry, 600)
   local going = {}
   for _, field in ipairs(redis.call('HKEYS', entry)) do
-    if field ~= '~rev' then going[#going + 1] = field end
+    if field ~= '~rev' and not (again and field == '~fence') then going[#going + 1] = field end
   end
   in_pieces('HDEL', entry, going)
 else
+  refused = take_places()
+  if refused then return refused end
+  for _, d in ipairs(drops) do drop(d) end
+  for _, f in ipairs(fills) do
+    refused = fill(f)
+    if refused then return refused end
+  end
   set[#set + 1] = '~rev'
   set[#set + 1] = remember
-  refused = in_pieces('HSET', entry, set)
-  if refused then return refused end
+  for i = 1, #set, 2000 do
+    refused = write('HSET', entry, unpack(set, i, math.min(i + 1999, #set)))
+    if refused then return refused end
+  end
   if head[3] then unset[#unset + 1] = '~fence' end
   in_pieces('HDEL', entry, unset)
   if tombstone then
@@ -178,25 +241,12 @@ else
     redis.call('PERSIST', entry)
   end
 end
-for i = 1, nclaim do redis.call('SET', KEYS[3 + i], prk) end
 for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[3 + n]) end
 for i = 1, nrelease do
   if releasing[i] then redis.call('UNLINK', KEYS[3 + nsrk + i]) end
 end
-for i = 1, njoin do redis.call('SADD', KEYS[join + i], prk) end
 for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
-for i = 1, nunrank do redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
-for i = 1, nrank do redis.call('ZADD', KEYS[rank + i], '0', ranks[i]) end
-for _, d in ipairs(drops) do
-  for j = d.first, d.last do redis.call('SREM', KEYS[j], prk) end
-  redis.call('UNLINK', d.key)
-end
-for _, f in ipairs(fills) do
-  name_tertiary(f.key)
-  if f.fresh then redis.call('UNLINK', f.key) end
-  in_pieces(f.command, f.key, f.members)
-  if f.indexed then
-    for j = 1, #f.members do redis.call('SADD', KEYS[f.index + j], prk) end
-  end
+for i = 1, nunrank do
+  if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
 end
 return {'ok'}

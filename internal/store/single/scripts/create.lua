@@ -7,7 +7,10 @@
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 if call('EXISTS', KEYS[1], unpack(KEYS, 3)) ~= 0 then return 0 end
-local first = pcall('HSET', KEYS[1], unpack(ARGV, 4))
-if type(first) == 'table' then return redis.error_reply(first.err) end
-for i = 3, 2 + ARGV[3] do call('SET', KEYS[i], ARGV[2]) end
+-- What an entry takes comes before it: SRKs that no live entry stands behind are garbage at worst (I4).
+local claimed, first = 2 + ARGV[3], nil
+if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = pcall('HSET', KEYS[1], unpack(ARGV, 4)) end
+if type(first) == 'table' and first.err then return redis.error_reply(first.err) end
+for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
+if claimed > 2 then call('HSET', KEYS[1], unpack(ARGV, 4)) end
 return 1

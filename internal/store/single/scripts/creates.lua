@@ -31,48 +31,74 @@ for i = 1, nrank do
   if failed(pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
 end
 
-local at, k, srks, nsrk = 7, 1, {}, 0
+-- What entries take comes before them: SRKs and index members that no live entry stands behind are garbage at worst
+-- (I4). So the arguments are gone through twice: first for what lies behind the entries.
+local at, k, srks, nsrk, relative = 7, 1, {}, 0, ARGV[3] + 1
+local function skip() at = at + 1 + ARGV[at + 1] end
+local shapes, named = {}, {}
+for s = 1, nshape do
+  local shape = {}
+  for i = 1, 5 do shape[i] = tonumber(ARGV[at + i]) end
+  local nentry, nclaim, naside, nfill, nfacet = unpack(shape)
+  shape.at, shape.k = at + 5, k
+  shapes[s], at = shape, at + 5 + nfacet
+  for e = 1, nentry do
+    local entry = KEYS[k + 1]
+    local prk = string.sub(entry, relative)
+    for i = k + 2, k + 1 + nclaim do
+      srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
+    end
+    k, at = k + 1 + nclaim + naside, at + nfacet + 1
+    for i = 1, nfill do
+      k, at = k + 1, at + 1
+      named['tertiary:' .. string.sub(KEYS[k], #entry + 2)] = true
+      skip()
+    end
+  end
+end
+
+local wrote, refused = false, nil
+local function write(command, ...)
+  local reply = pcall(command, ...)
+  if type(reply) ~= 'table' or not reply.err then
+    wrote = true
+    return
+  end
+  if wrote then error({err = reply.err}) end -- nobody knows then
+  return redis.error_reply(reply.err)
+end
 -- list sends a command with the next list.
 local function list(command, key)
   local first, last = at + 2, at + 1 + ARGV[at + 1]
   at = last
-  for i = first, last, 2000 do call(command, key, unpack(ARGV, i, min(i + 1999, last))) end
+  for i = first, last, 2000 do
+    refused = refused or write(command, key, unpack(ARGV, i, min(i + 1999, last)))
+  end
 end
+for i = 1, nsrk, 2000 do refused = refused or write('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
+for i = 1, njoin do list('SADD', KEYS[join + i]) end
+for i = 1, nrank do list('ZADD', KEYS[rank + i]) end
+for field in pairs(named) do refused = refused or write('HSETNX', KEYS[1], field, '1') end
+if refused then return refused end
 
-local relative, wrote, named = ARGV[3] + 1, false, {}
-for s = 1, nshape do
-  local nentry, nclaim, naside, nfill, nfacet = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]),
-    tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
-  at = at + 5
+for _, shape in ipairs(shapes) do
+  local nentry, nclaim, naside, nfill, nfacet = unpack(shape)
+  at, k = shape.at, shape.k
   local facets, last = {'~isa', ARGV[2], '~prk', '', '~rev', ''}, 6 + 2 * nfacet
   for i = 1, nfacet do facets[5 + 2 * i] = ARGV[at + i] end
   at = at + nfacet
   for e = 1, nentry do
     local entry = KEYS[k + 1]
-    local prk = string.sub(entry, relative)
     for i = 1, nfacet do facets[6 + 2 * i] = ARGV[at + i] end
     at = at + nfacet + 1
-    facets[4], facets[6] = prk, ARGV[at]
-    local reply = pcall('HSET', entry, unpack(facets, 1, min(2000, last)))
-    -- The first write is the one that a refusing server refuses.
-    if not wrote and failed(reply) then return redis.error_reply(reply.err) end
-    wrote = true
-    for i = 2001, last, 2000 do call('HSET', entry, unpack(facets, i, min(i + 1999, last))) end
-    for i = k + 2, k + 1 + nclaim do
-      srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
-    end
+    facets[4], facets[6] = string.sub(entry, relative), ARGV[at]
     k = k + 1 + nclaim + naside
     for i = 1, nfill do
-      k = k + 1
-      at = at + 1
-      local name = string.sub(KEYS[k], #entry + 2)
-      if not named[name] then call('HSETNX', KEYS[1], 'tertiary:' .. name, '1') end
-      named[name] = true
+      k, at = k + 1, at + 1
       list(ARGV[at], KEYS[k])
     end
+    for i = 1, last, 2000 do refused = refused or write('HSET', entry, unpack(facets, i, min(i + 1999, last))) end
+    if refused then return refused end
   end
 end
-for i = 1, nsrk, 2000 do call('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
-for i = 1, njoin do list('SADD', KEYS[join + i]) end
-for i = 1, nrank do list('ZADD', KEYS[rank + i]) end
 return {'ok'}

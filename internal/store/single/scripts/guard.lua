@@ -46,13 +46,9 @@ local function store_schema()
 end
 
 -- A delete drops the tertiary records of every name that was ever written under, whoever declares it.
-local function name_tertiary(key) redis.call('HSETNX', schema, 'tertiary:' .. string.sub(key, #entry + 2), '1') end
+local function name_tertiary(key) return redis.pcall('HSETNX', schema, 'tertiary:' .. string.sub(key, #entry + 2), '1') end
 
--- unpack has a limit of its own: long argument lists go in pieces, even in length for pairs.
--- Only the first piece can be refused, so that its error, if it is the first write, means nothing was written.
+-- unpack has a limit of its own: long argument lists go in pieces.
 local function in_pieces(command, key, list)
-  for i = 1, #list, 2000 do
-    local reply = redis.pcall(command, key, unpack(list, i, math.min(i + 1999, #list)))
-    if failed(reply) then return redis.error_reply(reply.err) end
-  end
+  for i = 1, #list, 2000 do redis.call(command, key, unpack(list, i, math.min(i + 1999, #list))) end
 end

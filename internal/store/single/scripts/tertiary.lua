@@ -16,24 +16,29 @@ for i = 5, #KEYS do
   local n = redis.pcall('SCARD', KEYS[i])
   if failed(n) then return redis.error_reply(n.err) end
 end
+if #KEYS > 4 then -- only sets are indexed
+  local n = redis.pcall('SCARD', KEYS[4])
+  if failed(n) then return redis.error_reply(n.err) end
+end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
 
+-- Members stand in an index before they are in the set, and leave it after: one too many is shown to nobody (I4).
+for i = 5, 4 + njoin do
+  local reply = redis.pcall('SADD', KEYS[i], prk)
+  if failed(reply) and i == 5 then return redis.error_reply(reply.err) end
+  if failed(reply) then error({err = reply.err}) end
+end
 -- A command that fails writes nothing, and the schema is stored only behind one that did not.
 local reply
 local step = (ARGV[10] == 'HSET' or ARGV[10] == 'ZADD') and 2000 or 1999
-if #args <= 2000 then
-  reply = redis.pcall(ARGV[10], KEYS[4], unpack(args))
-  if failed(reply) then return redis.error_reply(reply.err) end
-else
-  reply = 0
-  for i = 1, #args, step do
-    local part = redis.pcall(ARGV[10], KEYS[4], unpack(args, i, math.min(i + step - 1, #args)))
-    if failed(part) then return redis.error_reply(part.err) end
-    reply = string.find(ARGV[10], 'PUSH') and part or reply + part
-  end
+for i = 1, math.max(#args, 1), step do
+  local part = redis.pcall(ARGV[10], KEYS[4], unpack(args, i, math.min(i + step - 1, #args)))
+  if failed(part) and i == 1 and njoin == 0 then return redis.error_reply(part.err) end
+  if failed(part) then error({err = part.err}) end
+  reply = (i == 1 or string.find(ARGV[10], 'PUSH')) and part or reply + part
 end
-for i = 5, #KEYS do redis.call(i < 5 + njoin and 'SADD' or 'SREM', KEYS[i], prk) end
+for i = 5 + njoin, #KEYS do redis.call('SREM', KEYS[i], prk) end
 if writes then
   store_schema()
   name_tertiary(KEYS[4])

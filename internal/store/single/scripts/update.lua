@@ -16,9 +16,16 @@ if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
-local first = pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1))
-if type(first) == 'table' then return redis.error_reply(first.err) end
+-- What the entry takes comes before its version, and what it leaves after that (I1, I4, I7).
+local first
+local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
+if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
+if type(first) == 'table' and first.err then return redis.error_reply(first.err) end
+if claimed > 2 then
+  for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
+  local reply = write()
+  if type(reply) == 'table' then error({err = reply.err}) end
+end
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
-for i = 3, claimed do call('SET', KEYS[i], ARGV[2]) end
 if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
 return 1
