@@ -15,13 +15,9 @@ import (
 
 // Admit implements [store.Throttler]: one script for both counters.
 func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
-	cmd, err := e.throttle(ctx, "admit", a, store.Admission{})
+	reply, err := e.throttle(ctx, "admit", a, store.Admission{})
 	if err != nil {
 		return store.Admission{}, err
-	}
-	reply, err := cmd.Int64Slice()
-	if err != nil || len(reply) != 3 {
-		return store.Admission{}, fmt.Errorf("counting attempts: unknown answer of %d numbers: %w", len(reply), err)
 	}
 	return store.Admission{
 		Wait: time.Duration(reply[0]) * time.Millisecond, Own: reply[1] == 1, At: reply[2] == 1,
@@ -46,8 +42,11 @@ func (e *Engine) Reset(ctx context.Context, a store.Attempt) error {
 	return err
 }
 
-// throttle is not sent again: an attempt whose admission nobody heard of stays counted.
-func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as store.Admission) (*redis.Cmd, error) {
+// resendTime is how long a call is sent again: the counters remember it for a minute.
+const resendTime = 30 * time.Second
+
+// throttle sends the script until it is answered. It knows a call that it has carried out (I7).
+func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as store.Admission) ([]int64, error) {
 	if verb != "admit" && !as.At {
 		a.Origin = recordkey.Key{}
 	}
@@ -55,12 +54,42 @@ func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as 
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	cmd, err := e.do(ctx, throttleScript, keys, args)
+	begin, unsure := time.Now(), false
+	for attempt := 0; ; attempt++ {
+		if unsure {
+			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
+		}
+		cmd, err := e.do(ctx, throttleScript, keys, args)
+		if err == nil {
+			return counted(cmd)
+		}
+		unsure = unsure || e.sent(err)
+		if attempt+1 == attempts || !e.passing(err) || ctx.Err() != nil || time.Since(begin) > resendTime || pause(ctx, firstWait<<attempt) != nil {
+			return nil, fmt.Errorf("counting attempts: %w", store.Fail(err))
+		}
+	}
+}
+
+// errCounted: so many others were counted meanwhile that the counters have forgotten this one.
+var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
+
+func counted(cmd *redis.Cmd) ([]int64, error) {
+	reply, err := cmd.Int64Slice()
+	switch {
+	case err != nil:
+	case len(reply) == 1:
+		err = errCounted
+	default:
+		err = store.AsMany(len(reply), 3)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", store.Fail(err))
 	}
-	return cmd, nil
+	return reply, nil
 }
+
+// sinceArg is where throttle.lua reads since when the call is being sent.
+const sinceArg = 14
 
 func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args []string) {
 	now := ""
@@ -75,6 +104,7 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 	} {
 		args = append(args, strconv.FormatInt(n, 10))
 	}
+	args = append(args, store.NewToken(), "")
 	if a.Account.IsValid() {
 		keys, args = append(keys, a.Account.String()), append(args, "account")
 	}

@@ -7,15 +7,19 @@
 -- ARGV[4]  to forgive or withdraw, "1": the attempt was counted on its origin's own budget
 -- ARGV[5..13]  limits: window, strangers' free and most, a familiar origin's most, how many familiar
 --          origins and for how long, an origin's window and free, longest delay; times in milliseconds
--- ARGV[14..]   for each key: account | origin
+-- ARGV[14]  the call's own token, of twelve characters
+-- ARGV[15]  milliseconds since it was sent first, if that may have been carried out, else ""
+-- ARGV[16..]   for each key: account | origin
 --
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
--- its origin's own budget; 1 if it was counted at its origin.
+-- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and nobody knows whether it
+-- was carried out then; nothing was done.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, when the next one may come
 --              o:NAME     when that origin last logged in; n:NAME its failures
 --              fu         end of the window of those failures
 -- An origin:   sn su sa
+-- Both:        k          the calls of the last minute, at most 64, the newest first: token, 0 to 3 (own + 2 at), seconds
 
 local verb, name = ARGV[1], ARGV[3]
 local L = {}
@@ -100,8 +104,30 @@ end
 
 local function reset(h)
   for f in pairs(h) do
-    if not is(f, 'o:') then h[f] = nil end
+    if not is(f, 'o:') and f ~= 'k' then h[f] = nil end
   end
+end
+
+-- A call that arrives once more, since its answer was lost, is answered as it was, and not done again.
+local token, since, seconds = ARGV[14], tonumber(ARGV[15]), math.floor(now / 1000)
+local entry, most, minute = 23, 64, 60
+local function second(k, i) return tonumber(string.sub(k, i + 13, i + 22)) or 0 end
+local function before(h)
+  local k = h.k or ''
+  for i = 1, #k, entry do
+    if string.sub(k, i, i + 11) == token then
+      local how = tonumber(string.sub(k, i + 12, i + 12))
+      return {0, how % 2, math.floor(how / 2)}
+    end
+  end
+  if #k == most * entry and second(k, 1 + #k - entry) * 1000 > now - since - 2000 then return {-1} end
+end
+local function note(h, how)
+  local k, last = h.k or '', 0
+  for i = 1, math.min(#k, (most - 1) * entry), entry do
+    if second(k, i) > seconds - minute then last = i + entry - 1 end
+  end
+  h.k = token .. how .. string.format('%010d', seconds) .. string.sub(k, 1, last)
 end
 
 -- Without failures there is no window.
@@ -124,16 +150,12 @@ local function write(key, h, was)
     set[#set + 1], set[#set + 2] = f, v
     if is(f, 'o:') then last = math.max(last, tonumber(v) + flife) end
   end
-  if #set == 0 then
-    redis.call('UNLINK', key)
-    return
-  end
   redis.call('HSET', key, unpack(set))
   for _, f in ipairs(was) do
     if h[f] == nil then gone[#gone + 1] = f end
   end
   if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-  redis.call('PEXPIRE', key, text(last - now + 60000)) -- the times inside decide; this only cleans up
+  redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000)) -- the times inside decide; this only cleans up
 end
 
 local hashes, fields, waits, kinds = {}, {}, {}, {}
@@ -146,8 +168,10 @@ for i, key in ipairs(KEYS) do
     h[flat[j]] = flat[j + 1]
     was[#was + 1] = flat[j]
   end
+  local answer = since and before(h)
+  if answer then return answer end
   forget_old(h)
-  hashes[i], fields[i], kinds[i] = h, was, ARGV[13 + i]
+  hashes[i], fields[i], kinds[i] = h, was, ARGV[15 + i]
   waits[i] = wait(h, kinds[i])
   mine = mine or kinds[i] == 'account' and own(h)
   longer = math.max(longer, waits[i])
@@ -155,13 +179,17 @@ end
 if verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
-local at = 0
+local own_budget, at = mine and 1 or 0, 0
+-- Its origin does not hold back an attempt that has a budget of its own, and then does not count it.
+local function due(i) return verb ~= 'admit' or waits[i] == 0 end
+for i in ipairs(KEYS) do
+  if due(i) and kinds[i] == 'origin' then at = 1 end
+end
 for i, key in ipairs(KEYS) do
-  -- Its origin does not hold back an attempt that has a budget of its own, and then does not count it.
-  if verb ~= 'admit' or waits[i] == 0 then
+  if due(i) then
     act[verb](hashes[i], kinds[i])
+    note(hashes[i], own_budget + 2 * at)
     write(key, hashes[i], fields[i])
-    if kinds[i] == 'origin' then at = 1 end
   end
 end
-return {0, mine and 1 or 0, at}
+return {0, own_budget, at}

@@ -1,0 +1,41 @@
+package single
+
+import (
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// TestThrottleForgets sends a call again behind more others than the counters remember: it counts nothing, and says that
+// nobody knows.
+func TestThrottleForgets(t *testing.T) {
+	raw, ctx, key := redistest.Shared(t).Client(), t.Context(), "~/throttle/forgets"
+	call := func(token, since string) []int64 {
+		t.Helper()
+		args := []any{"admit", "1000000", "", "0", 86400000, 1000, 1000, 8, 5, 1, 1, 1000, 1000, token, since, "account"}
+		reply, err := raw.Eval(ctx, throttleLua, []string{key}, args...).Int64Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	token := func(i int) string { return "token_" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "____" }
+	call("first_______", "")
+	if again := call("first_______", "10"); len(again) != 3 || again[0] != 0 {
+		t.Errorf("sent again: %v", again)
+	}
+	for i := range 64 {
+		call(token(i), "")
+	}
+	for _, since := range []string{"10", "60000"} {
+		if again := call("first_______", since); len(again) != 1 {
+			t.Errorf("sent again behind 64 others: %v, want that nobody knows", again)
+		}
+	}
+	if n := raw.HGet(ctx, key, "sn").Val(); n != "65" {
+		t.Errorf("counted %s, want 65", n)
+	}
+	if again := call(token(1), "10"); len(again) != 3 {
+		t.Errorf("one that is remembered: %v", again)
+	}
+}

@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/store/single"
+)
+
+// TestThrottleLostReplies loses the answers to calls that count: they are sent again, and count once.
+func TestThrottleLostReplies(t *testing.T) {
+	srv := redistest.Shared(t)
+	p := redistest.NewProxy(t, srv)
+	o, err := redis.ParseURL(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	for name, e := range map[string]store.Throttler{
+		"one server": single.New(c, single.Options{}), "a cluster": cluster.New(c, cluster.Options{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			a := store.Attempt{Account: own(t, "lost", name), Origin: own(t, "lost", name, "origin"), Name: "o"}
+			counts := func() [2]int64 {
+				n, _ := srv.Client().HGet(ctx, a.Account.String(), "sn").Int64()
+				m, _ := srv.Client().HGet(ctx, a.Origin.String(), "sn").Int64()
+				return [2]int64{n, m}
+			}
+			lost := func(what string, want [2]int64, call func() error) {
+				t.Helper()
+				p.CutReplies(2, what)
+				err := call()
+				p.Pass()
+				if got := counts(); err != nil || got != want {
+					t.Errorf("%s: %v, counted %v, want %v", what, err, got, want)
+				}
+			}
+			var as [3]store.Admission
+			for i := range as {
+				lost("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
+				if as[i].Wait != 0 || !as[i].At || as[i].Own {
+					t.Errorf("admitted: %+v", as[i])
+				}
+			}
+			lost("withdraw", [2]int64{2, 2}, func() error { return e.Withdraw(ctx, a, as[0]) })
+			lost("forgive", [2]int64{1, 1}, func() error { return e.Forgive(ctx, a, as[1]) })
+			lost("reset", [2]int64{0, 1}, func() error { return e.Reset(ctx, a) })
+		})
+	}
+}
