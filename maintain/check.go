@@ -184,6 +184,9 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 	if err := chunks(ctx, c, s.strangers, c.lookAtStrangers, nil); err != nil {
 		return err
 	}
+	if err := chunks(ctx, c, s.staged, c.lookAtStaged, c.mendStaged); err != nil {
+		return err
+	}
 	for some := range slices.Chunk(s.entries, lookBatch) {
 		if err := c.settleEntries(ctx, some); err != nil {
 			return err
@@ -226,13 +229,14 @@ type sorted struct {
 	entries, strangers, srks, tertiary, indexes []recordkey.Key
 	unparsable                                  []string
 	orders                                      []recordkey.Key // the store's own, of ordered fields
+	staged                                      []staged
 }
 
 // sort leaves out what is not the view's: namespaces inside it, the store's own records, and keys of
 // other programs.
 func (c *checker) sort(keys []string) (s sorted) {
 	prefix := c.NS.String()
-	s.orders = c.ordersAmong(keys)
+	s.orders, s.staged = c.ordersAmong(keys), c.stagedAmong(keys)
 	for _, raw := range keys {
 		if strings.HasPrefix(raw[len(prefix):], "~") {
 			continue

@@ -6,6 +6,8 @@ const (
 	codeEntryNotCompact    = "entry_not_compact"
 	codeFacetUndecodable   = "facet_undecodable"
 	codeFieldMissing       = "field_missing"
+	codeFillOrphan         = "fill_orphan"
+	codeFillWaiting        = "fill_waiting"
 	codeFormOther          = "form_other"
 	codeIndexKind          = "index_kind"
 	codeIndexMissing       = "index_missing"
@@ -46,6 +48,8 @@ var facts = map[string]struct {
 	codeEntryNotCompact:    {0, true},
 	codeFacetUndecodable:   {0, false},
 	codeFieldMissing:       {0, true},
+	codeFillOrphan:         {4, false},
+	codeFillWaiting:        {5, false},
 	codeFormOther:          {1, false},
 	codeIndexKind:          {5, false},
 	codeIndexMissing:       {5, false},

@@ -13,6 +13,8 @@
 //	entry_not_compact    0 w  entries of a type are over a limit of the server's compact form of hashes: one problem a field
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
+//	fill_orphan          4    on a cluster, elements that were laid ready for an entry, which no change of it put in place
+//	fill_waiting         5    elements that were born with an entry on a cluster are not in their place yet
 //	form_other           1    a secondary value was made canonical by another version than this program's: 'userdb schema apply'
 //	index_kind           5    an index that is not a Redis set
 //	index_missing        5    an entry is not in the index set of its facet or its member
@@ -71,7 +73,8 @@
 //     type_mismatch. Another primary facet stays as ~lost:FIELD.
 //   - The entry is put into an index or taken out, as what it holds demands: index_missing,
 //     index_orphan, index_stale.
-//   - The record is removed: srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind,
+//   - What waits is put in its place, with its index members: fill_waiting.
+//   - The record is removed: fill_orphan, srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind,
 //     tertiary_orphan; and key_unparsable where it is the original's form of an SRK, when ours is there
 //     or nobody has the value.
 //   - value_shared is listed with its Choices. CheckOptions.Keep decides: the facets of the others

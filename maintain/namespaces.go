@@ -202,19 +202,14 @@ func anyKey(ctx context.Context, c *core.Core, ns recordkey.Namespace) (bool, er
 	}
 }
 
-// copyKeys copies records, several at once. What a dying attempt laid ready names its place in its
-// key, and is left out.
+// copyKeys copies records, several at once.
 func copyKeys(ctx context.Context, c *core.Core, keys []string, from, to recordkey.Namespace) (n int64, err error) {
 	done := make([]bool, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
 	for i, key := range keys {
-		rest := strings.TrimPrefix(key, from.String())
-		if strings.Contains("/"+rest, "/~/fill/") {
-			continue
-		}
 		group.Go(func() (err error) {
-			done[i], err = c.Engine.Copy(ctx, key, to.String()+rest)
+			done[i], err = c.Engine.Copy(ctx, key, copyOf(key, from, to))
 			return err
 		})
 	}
@@ -225,6 +220,16 @@ func copyKeys(ctx context.Context, c *core.Core, keys []string, from, to recordk
 		}
 	}
 	return n, err
+}
+
+// copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
+func copyOf(key string, from, to recordkey.Namespace) string {
+	if set, token, ok := store.ParseStage(key); ok {
+		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
+			return store.StageKey(copied, token)
+		}
+	}
+	return to.String() + strings.TrimPrefix(key, from.String())
 }
 
 // DropNamespace removes all records of a namespace and of those inside it, and says how many. Nothing

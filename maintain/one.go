@@ -27,6 +27,13 @@ func (c *checker) one(ctx context.Context, o CheckOptions) error {
 			return err
 		}
 	}
+	waiting, err := c.stagedFor(ctx, prks)
+	if err != nil {
+		return err
+	}
+	if err := chunks(ctx, c, waiting, c.lookAtStaged, c.mendStaged); err != nil {
+		return err
+	}
 	slices.SortFunc(srks, recordkey.Key.Compare)
 	srks = slices.Compact(srks)
 	if err := settle(ctx, c, srks, c.lookAtSRKs, c.mendSRK); err != nil || len(prks) == 0 {

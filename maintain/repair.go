@@ -45,6 +45,7 @@ const (
 )
 
 var classes = map[string]class{
+	codeFillOrphan: classRecord, codeFillWaiting: classRecord,
 	codeIndexKind: classRecord, codeIndexMissing: classRecord, codeIndexOrphan: classRecord, codeIndexStale: classRecord,
 	codeKeyUnparsable: classRecord, codeTertiaryOrphan: classRecord,
 	codeSRKKind: classRecord, codeSRKOrphan: classRecord, codeSRKStale: classRecord, codeSRVType: classRecord, codeSRVUnparsable: classRecord,

@@ -80,7 +80,8 @@ func TestParseReply(t *testing.T) {
 		{"LRANGE", []any{"a", int64(2)}, Reply{Items: []string{"a", "2"}}, true},
 		{"SMEMBERS", []any{}, Reply{}, true},
 		{"LRANGE", []any{"a", nil}, Reply{}, false},
-		{"LRANGE", []any{[]any{}}, Reply{}, false},
+		{"LRANGE", []any{[]any{}, "a"}, Reply{Items: []string{"a"}}, true}, // pairs, as a newer protocol has them
+		{"LRANGE", []any{errors.New("x")}, Reply{}, false},
 		{"ZSCORE", 3.5, Reply{Text: "3.5"}, true},
 		{"ZCARD", 3.5, Reply{}, false},
 		{"SISMEMBER", nil, Reply{}, false},

@@ -13,6 +13,9 @@ type Reply struct {
 	Items []string
 }
 
+// Empty reports whether there was nothing: no element, no such member.
+func (r Reply) Empty() bool { return r.Int == 0 && r.Text == "" && len(r.Items) == 0 }
+
 // shapes are of which kind the replies to tertiary commands are.
 var shapes = map[string]Shape{
 	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsList,

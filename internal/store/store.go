@@ -44,6 +44,7 @@ type Engine interface {
 	Mender
 	Orderer
 	Mover
+	Completer
 	// Close releases what the engine itself opened.
 	Close() error
 }

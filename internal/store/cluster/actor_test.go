@@ -114,6 +114,7 @@ func (s *stage) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
+	e.aside = func(ctx context.Context, do func(context.Context)) { do(ctx) }
 	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed, s.until}
 	return e
 }

@@ -333,7 +333,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 			return err
 		})
 		for _, m := range a.c.Add {
-			_ = a.e.write(ctx, "unlink", stageKey(m.Key, a.token))
+			_ = a.e.write(ctx, "unlink", store.StageKey(m.Key, a.token))
 		}
 	})
 }
@@ -375,7 +375,7 @@ func (a *attempt) settle(ctx context.Context) error {
 		return a.e.dropNamed(ctx, a.c)
 	})
 	if err == nil && len(a.c.Add) > 0 {
-		err = a.e.putInPlace(ctx, a.c.Key, a.fill())
+		err = a.e.Complete(ctx, a.c.Key, a.fill())
 	}
 	if err != nil {
 		return err

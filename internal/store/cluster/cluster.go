@@ -27,7 +27,7 @@
 // of several is right. Commands on index members and tertiary records know no versions: one that arrives once
 // more, much later, may take out what is due or put in what is not, which no reader is shown for a dead
 // entry and a check finds. Tertiary sets that are born with an entry are laid ready beside their place, in
-// the same slot, and the entry says so in ~fill; the first to read it puts them there.
+// the same slot, and the entry says so in ~fill, until they are there.
 package cluster
 
 import (
@@ -61,6 +61,9 @@ type Engine struct {
 	now     func() time.Time
 	sleep   func(context.Context, time.Duration) error
 	token   func() string
+	aside   func(context.Context, func(context.Context))
+
+	completions completions
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -75,7 +78,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	return &Engine{
 		Engine: single.New(client, single.Options{Close: o.Close}), client: client, node: o.Node,
-		checked: map[string]checkedSchema{}, now: time.Now, sleep: sleep, token: store.NewToken,
+		checked: map[string]checkedSchema{}, now: time.Now, sleep: sleep, token: store.NewToken, aside: aside,
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
@@ -20,36 +19,9 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 		return nil, harmless(err)
 	}
 	for _, f := range found {
-		if err := e.complete(ctx, f.Record.Key, f.Record.Fields); err != nil {
-			return nil, err
-		}
+		e.read(ctx, f.Record.Key, f.Record.Fields)
 	}
 	return found, nil
-}
-
-// complete puts in place what was laid ready for an entry that was read.
-func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fields map[string]string) error {
-	fill := fields[store.FieldFill]
-	if fill == "" || fields[store.FieldType] == "" {
-		return nil
-	}
-	delete(fields, store.FieldFill)
-	return e.putInPlace(ctx, entry, fill)
-}
-
-// Hashes implements [store.Peeker], of entries that are complete.
-func (e *Engine) Hashes(ctx context.Context, keys []string) ([]store.Hash, error) {
-	hashes, err := e.Engine.Hashes(ctx, keys)
-	for i, h := range hashes {
-		key, parsed := recordkey.Parse(keys[i])
-		if parsed != nil || key.Kind() != recordkey.KindPRK {
-			continue
-		}
-		if err := e.complete(ctx, key, h.Fields); err != nil {
-			return nil, err
-		}
-	}
-	return hashes, err
 }
 
 // Texts implements [store.Peeker]: strings of one command would have to lie in one slot.

@@ -42,14 +42,14 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			}
 		}
 		lay()
-		before := e.client.Dump(ctx, stageKey(m.Key, a.token)).Val()
+		before := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val()
 		slot := c.OpenSlot(m.Key.String())
 		lay() // once more, as after a lost answer
-		if after := e.client.Dump(ctx, stageKey(m.Key, a.token)).Val(); after != before {
+		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val(); after != before {
 			t.Errorf("%s: laid ready twice, it is another", kind)
 		}
 		slot.Finish()
-		if err := e.promote(ctx, m.Key, a.token, "-r"); err != nil {
+		if err := e.promote(ctx, store.FillPart{Set: m.Key, Replaces: true}, a.token); err != nil {
 			t.Errorf("%s: promoting: %v", kind, err)
 		}
 		key := m.Key.String()

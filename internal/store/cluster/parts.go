@@ -80,7 +80,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 		case fill == "" || !c.Delete:
 			return v, nil
 		default:
-			err = e.putInPlace(ctx, c.Key, fill)
+			err = e.Complete(ctx, c.Key, fill)
 		}
 		if err != nil {
 			return store.Version{}, failed(err)
@@ -88,7 +88,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 	}
 }
 
-// A look is what decides whether tertiary commands may go on: the entry must be live, and what was
+// mustLive decides whether tertiary commands may go on: the entry must be live, and what was
 // laid ready for it must be in its place.
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
 	var head []any
@@ -107,7 +107,7 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 	case item(head, 1) == "":
 		return false, nil
 	}
-	return true, e.putInPlace(ctx, prk, item(head, 1))
+	return true, e.Complete(ctx, prk, item(head, 1))
 }
 
 // pipeline sends commands that may arrive twice, all at once.

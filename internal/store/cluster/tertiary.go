@@ -30,15 +30,31 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	for {
 		live, err := e.alignOp(ctx, op)
 		if store.WrongType(err) {
-			err = &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
+			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
-		if err != nil || live {
-			return reply, err
+		if err != nil {
+			return store.Reply{}, &doneError{err}
+		}
+		if live {
+			return reply, nil
 		}
 		if e.dropOf(ctx, op) {
 			return store.Reply{}, store.ErrNotFound
 		}
 	}
+}
+
+// A doneError is about a command that was carried out: what came behind it failed, so that it is not known whether the
+// entry was live.
+type doneError struct{ cause error }
+
+func (d *doneError) Error() string {
+	return store.ErrOutcomeUnknown.Error() + ": it was carried out, but the look behind it failed: " + d.cause.Error()
+}
+
+// Is makes the error an ErrOutcomeUnknown, and not what its cause says of a command that was not sent.
+func (d *doneError) Is(target error) bool {
+	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
 }
 
 // alignOp brings index members in line with what a command did, and says whether the entry was live
@@ -74,7 +90,8 @@ func (e *Engine) dropOf(ctx context.Context, op store.Op) bool {
 	return !again.Load()
 }
 
-// readTertiary asks for the record and for its entry at the same time; the entry is what counts.
+// readTertiary asks for the record and for its entry at the same time; the entry is what counts. Where nothing was
+// found it asks once more: what was born with the entry may have come into its place between the two.
 func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	var reply store.Reply
 	filled := false
@@ -86,7 +103,7 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 		reply, err = e.command(ctx, op)
 		return err
 	})
-	if err == nil && filled {
+	if err == nil && (filled || reply.Empty()) {
 		return e.command(ctx, op)
 	}
 	return reply, err

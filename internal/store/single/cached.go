@@ -114,3 +114,9 @@ func (c *Cached) Copy(ctx context.Context, from, to string) (bool, error) {
 	defer c.copies.forget(to)
 	return c.Engine.Copy(ctx, from, to)
 }
+
+// Complete implements [store.Completer].
+func (c *Cached) Complete(ctx context.Context, entry recordkey.Key, fill string) error {
+	defer c.copies.forget(entry.String())
+	return c.Engine.Complete(ctx, entry, fill)
+}

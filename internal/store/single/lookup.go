@@ -13,6 +13,11 @@ import (
 
 // Find implements [store.Engine]: one round trip for all lookups.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	found, err := e.find(ctx, lookups)
+	return e.completed(ctx, found), err
+}
+
+func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	if len(lookups) == 0 {
 		return nil, nil
 	}

@@ -11,7 +11,7 @@ import (
 // Tertiary implements [store.Engine]: one script.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	may := op.Schema.Exact || !op.Write
-	for range 2 {
+	for range 3 {
 		reply, err := e.tertiary(ctx, op, may)
 		if err != nil {
 			return store.Reply{}, fmt.Errorf("%s %s: %w", op.Command, op.Key, err)
@@ -26,6 +26,10 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 				err = fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 			}
 			return parsed, store.Fail(err)
+		case "filling":
+			if err := e.complete(ctx, op.PRK); err != nil {
+				return store.Reply{}, err
+			}
 		case "absent":
 			return store.Reply{}, store.ErrNotFound
 		case "schema":

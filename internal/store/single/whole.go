@@ -30,6 +30,12 @@ func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.W
 			cmd = e.client.Do(ctx, evalArgs("eval", wholeScript.source, wholeKeys(reads[i]), reads[i].Kind)...)
 		}
 		wholes[i] = wholeOf(reads[i], cmd)
+		if fill := wholes[i].Record.Fields[store.FieldFill]; fill != "" {
+			if err := e.Complete(ctx, reads[i].PRK, fill); err != nil {
+				return nil, err
+			}
+			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, evalArgs("eval", wholeScript.source, wholeKeys(reads[i]), reads[i].Kind)...))
+		}
 		if err := unreadable(wholes[i].Err); err != nil {
 			return nil, err
 		}

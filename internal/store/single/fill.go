@@ -1,0 +1,83 @@
+package single
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Complete implements [store.Completer], for entries that were moved here from a cluster before all that was born
+// with them was in its place. Each step may be done again.
+func (e *Engine) Complete(ctx context.Context, entry recordkey.Key, fill string) error {
+	f := store.ParseFill(entry, fill)
+	for _, p := range f.Parts {
+		if err := e.promote(ctx, entry, p, f.Token); err != nil {
+			return store.Fail(err)
+		}
+	}
+	return store.Fail(e.client.HDel(ctx, entry.String(), store.FieldFill).Err())
+}
+
+func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillPart, token string) error {
+	stage, set := store.StageKey(p.Set, token), p.Set.String()
+	var members []string
+	var err error
+	if p.Indexed {
+		if members, err = e.client.SMembers(ctx, stage).Result(); err != nil && !store.WrongType(err) {
+			return err
+		}
+	}
+	if p.Replaces {
+		err = e.replace(ctx, stage, set)
+	} else if err = e.client.SUnionStore(ctx, set, set, stage).Err(); err == nil {
+		err = e.client.Unlink(ctx, stage).Err()
+	}
+	prk := entry.In(recordkey.Namespace{}).String()
+	for i := 0; i < len(members) && err == nil; i++ {
+		index, unkeyable := recordkey.Index(p.Set.Type(), p.Set.Name(), members[i])
+		if unkeyable != nil {
+			continue
+		}
+		index = index.In(p.Set.Namespace())
+		_, err = e.Align(ctx, store.Membership{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
+	}
+	return err
+}
+
+// replace moves a record over another, unless that was done before.
+func (e *Engine) replace(ctx context.Context, from, to string) error {
+	if err := e.client.Persist(ctx, from).Err(); err != nil {
+		return err
+	}
+	err := e.client.Rename(ctx, from, to).Err()
+	if store.IsAnswer(err) && strings.Contains(err.Error(), "no such key") {
+		return nil
+	}
+	return err
+}
+
+// completed completes entries that were read.
+func (e *Engine) completed(ctx context.Context, found []store.Found) []store.Found {
+	for _, f := range found {
+		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
+			_ = e.Complete(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
+		}
+	}
+	return found
+}
+
+// complete completes an entry of which a record is asked for.
+func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
+	fill, err := e.client.HGet(ctx, entry.String(), store.FieldFill).Result()
+	if err == redis.Nil {
+		return nil
+	}
+	if err != nil {
+		return store.Fail(err)
+	}
+	return e.Complete(ctx, entry, fill)
+}
