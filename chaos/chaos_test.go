@@ -125,7 +125,7 @@ func (r *run) start() {
 	for i := range len(r.c.Nodes) / 2 {
 		r.shards = append(r.shards, shard{[2]*redistest.Server{r.c.Nodes[i], r.c.Nodes[i+len(r.c.Nodes)/2]}})
 	}
-	db, err := userdb.New(r.ctx, r.c.Client(), userdb.Options{Schema: chaosSchema()})
+	db, err := userdb.New(r.ctx, r.c.Client(), userdb.Options{Schema: chaosSchema(4)})
 	r.must(err)
 	r.db = db
 	r.users, err = db.Type("user")

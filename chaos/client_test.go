@@ -83,7 +83,7 @@ func (c *client) open(ctx context.Context) (err error) {
 		ClusterStateReloadInterval: 2 * time.Second, ReadTimeout: time.Second,
 	})
 	for {
-		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema()})
+		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2)})
 		if err != nil && ctx.Err() == nil {
 			time.Sleep(100 * time.Millisecond) // a master may be dead
 			continue
@@ -117,9 +117,9 @@ func (c *client) obey() {
 			c.woken.Broadcast()
 			c.mu.Unlock()
 		case "replies":
-			c.proxy.CutReplies(n, "evalsha")
+			c.proxy.CutReplies(n, words[2])
 		case "requests":
-			c.proxy.CutRequests(n, "evalsha")
+			c.proxy.CutRequests(n, words[2])
 		case "cut":
 			c.proxy.CutAll()
 		case "delay":

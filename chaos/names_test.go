@@ -11,14 +11,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// chaosSchema has three fields in which any value may stand, compared without case.
-func chaosSchema() schema.Schema {
+// chaosSchema has three fields in which any value may stand, compared without case. Processes that want hashes of
+// different costs renew each other's with every login.
+func chaosSchema(cost int) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold,
 		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "nick": secondary},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
-		Password: &schema.Password{Cost: 4},
+		Password: &schema.Password{Cost: cost},
 	}}}
 }
 

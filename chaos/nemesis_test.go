@@ -19,6 +19,7 @@ type step struct {
 	hold   time.Duration // how long it lasts
 	inside string        // while a slot is half open: another step
 	n      int           // replies, milliseconds
+	text   string        // in the commands of which replies are lost
 }
 
 func (s step) String() string {
@@ -26,7 +27,7 @@ func (s step) String() string {
 	case "move":
 		inside := ""
 		if s.inside != "" {
-			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n}.String()
+			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n, text: s.text}.String()
 		}
 		return fmt.Sprintf("move slots of account %d, half open twice %v%s", s.uid, s.hold, inside)
 	case "kill", "stop":
@@ -34,7 +35,7 @@ func (s step) String() string {
 	case "failover":
 		return fmt.Sprintf("failover %d", s.shard)
 	case "replies", "requests":
-		return fmt.Sprintf("lose %d %s of client %d", s.n, s.kind, s.client)
+		return fmt.Sprintf("lose %d %s of client %d, %q", s.n, s.kind, s.client, s.text)
 	case "delay":
 		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
 	case "cut", "kill-client":
@@ -52,6 +53,9 @@ var kinds = []string{
 // inner are what may happen while slots are half open. No failover: see the package comment.
 var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
+// texts are in commands: of any script, or of a commit of a kind.
+var texts = []string{"evalsha", "create", "update", "delete"}
+
 // plan is what happens in a cycle. The first cycles have one of each kind.
 func plan(seed uint64, cycle, shards int) (steps []step) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
@@ -61,7 +65,8 @@ func plan(seed uint64, cycle, shards int) (steps []step) {
 	for i := range stepsOfCycle {
 		s := step{
 			kind: kinds[rnd.IntN(len(kinds))], shard: rnd.IntN(shards), client: rnd.IntN(clients), uid: rnd.IntN(accounts),
-			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(6),
+			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(12),
+			text: texts[rnd.IntN(len(texts))],
 		}
 		if each := 4*cycle + i; i < 4 && each < len(firstKinds) {
 			s.kind = firstKinds[each]
@@ -109,7 +114,7 @@ func (n *nemesis) act(s step) {
 	case "move":
 		n.move(s)
 	case "replies", "requests":
-		r.client(s.client).say("%s %d", s.kind, s.n)
+		r.client(s.client).say("%s %d %s", s.kind, s.n, s.text)
 	case "cut":
 		r.client(s.client).say("cut")
 	case "delay":
@@ -137,7 +142,7 @@ func (n *nemesis) move(s step) {
 	}
 	time.Sleep(s.hold)
 	if s.inside != "" {
-		n.act(step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n})
+		n.act(step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n, text: s.text})
 		n.done[s.inside+" while slots are half open"]++
 	}
 	for _, m := range moves {
