@@ -201,14 +201,15 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		r.client(i).kill()
 		cuts += r.client(i).cutsSoFar()
 	}
-	left, repairs := 1, 0
-	for begin := time.Now(); left > 0; repairs++ {
-		r.check(true)
-		problems := r.check(false)
-		if left = len(problems); left > 0 && time.Since(begin) > 30*time.Second {
-			r.violated(problems)
+	repairs := 0
+	for left := r.check(false); len(left) > 0; left = r.check(false) {
+		r.log("check says %v", left)
+		if repairs == mostRepairs {
+			r.violated(left)
 			break
 		}
+		r.log("repaired: %v", r.check(true))
+		repairs++
 	}
 	found, err := lasting(r.ctx, r.rawDamage(nil, true))
 	r.must(err)
@@ -217,6 +218,9 @@ func (r *run) finish(n *nemesis, minutes float64) {
 	r.print("check found nothing after %d repairs; %s; steps %v; %d replies and requests lost; %s",
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
+
+// mostRepairs are enough: a repair leaves for the next one what somebody who was killed may still be at.
+const mostRepairs = 4
 
 func (r *run) check(repair bool) (problems []string) {
 	for p, err := range maintain.Check(r.ctx, r.db, maintain.CheckOptions{Repair: repair}) {

@@ -69,7 +69,7 @@ func plan(seed uint64, cycle, shards int) (steps []step) {
 			text: texts[rnd.IntN(len(texts))],
 		}
 		if each := 4*cycle + i; i < 4 && each < len(firstKinds) {
-			s.kind = firstKinds[each]
+			s.kind, s.text = firstKinds[each], texts[0]
 		}
 		if s.kind == "stop-client" || s.kind == "stop" {
 			s.hold += tenths(0, 15)
