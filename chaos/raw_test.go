@@ -133,7 +133,9 @@ func secondary(hash map[string]string, field string) string {
 func entryDamage(name string, k key, all map[string]record, owners map[string]string) (found []string) {
 	r := all[name]
 	say := func(format string, args ...any) {
-		found = append(found, fmt.Sprintf(format, args...)+fmt.Sprintf(" (%s: %v)", name, r.hash))
+		shown := maps.Clone(r.hash)
+		delete(shown, "password")
+		found = append(found, fmt.Sprintf(format, args...)+fmt.Sprintf(" (%s: %v)", name, shown))
 	}
 	if r.kind != "hash" {
 		say("I3: an entry that is a %s", r.kind)
