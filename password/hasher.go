@@ -2,6 +2,8 @@ package password
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"sync/atomic"
 
 	"golang.org/x/crypto/bcrypt"
@@ -27,6 +29,17 @@ type Options struct {
 	Cost    int      // of bcrypt, 10 to 15; 0: 12; less than 10: 10
 	Peppers [][]byte // none: no pepper; the first hashes, all verify; 16 to 1024 bytes each
 }
+
+// Format writes the cost and how many peppers there are, whatever the verb.
+func (o Options) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "password.Options{Cost: %d, Peppers: %d}", o.Cost, len(o.Peppers))
+}
+
+// LogValue is the same for a log.
+func (o Options) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(o)) }
+
+// MarshalText is the same for JSON and other encodings.
+func (o Options) MarshalText() ([]byte, error) { return fmt.Append(nil, o), nil }
 
 // Hasher makes and verifies hashes, those of one type of entry. It is safe for
 // concurrent use. The zero Hasher is not usable; make one with New.
@@ -63,6 +76,9 @@ func (h *Hasher) String() string {
 
 // GoString is String, so that %#v prints no pepper either.
 func (h *Hasher) GoString() string { return h.String() }
+
+// Format is String, whatever the verb.
+func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 
 // Hash returns what to store for a password whose bytes are hashed as they are. It
 // takes as long as its cost says, whatever the password.

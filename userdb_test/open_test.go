@@ -24,7 +24,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"", connect.ErrURL, "no scheme"},
 		{"user", connect.ErrURL, "no scheme"},
-		{"http://localhost", connect.ErrURL, `unknown scheme "http"`},
+		{"http://localhost", connect.ErrURL, "unknown scheme"},
 		{"file:", connect.ErrURL, "names no file"},
 		{"redis://:topsecret@local host", connect.ErrURL, ""},
 		{"redis://:topsecret@localhost:port", connect.ErrURL, ""},

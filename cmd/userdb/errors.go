@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -113,9 +114,13 @@ func field(err error) string {
 	return ""
 }
 
+// credentials are what stands before the host of a URL, or in it as the password of a Sentinel's master, in
+// whatever place somebody typed it.
+var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
+
 // message is an error for people: what is wrong, and what to do.
 func message(err error) string {
-	text := wrong(err)
+	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := judge(err).advice
 	if advice == unreachable {
 		for _, r := range refusals {

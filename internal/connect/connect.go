@@ -3,6 +3,7 @@ package connect
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -42,7 +43,7 @@ func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, er
 	case "redis+cluster", "rediss+cluster":
 		return openCluster(strings.Replace(text, "+cluster", "", 1), cache)
 	}
-	return nil, fmt.Errorf("%w: unknown scheme %q; want redis, rediss, unix, redis+cluster, redis+sentinel, file or memory", ErrURL, scheme)
+	return nil, badURL("unknown scheme; want redis, rediss, unix, redis+cluster, redis+sentinel, file or memory")
 }
 
 // Use returns an engine over a client of the caller's, which closing the engine leaves open.
@@ -99,10 +100,35 @@ func undone(err error) bool {
 // doubtful knows the embedded store's word that a change is made, but not known to be saved.
 func doubtful(err error) bool { return errors.Is(err, embedded.ErrWaiting) }
 
-func openServer(text string, cache store.Cache) (store.Engine, error) {
-	o, err := redis.ParseURL(text)
+// optionsOf reads a URL by one of go-redis' functions.
+func optionsOf[T any](text string, parse func(string) (*T, error), config func(*T) *tls.Config) (*T, error) {
+	s, err := readURL(text)
+	if err != nil {
+		return nil, err
+	}
+	o, err := parse(s.text)
 	if err != nil {
 		return nil, hidden(err)
+	}
+	return o, s.apply(config(o))
+}
+
+func serverOptions(text string) (*redis.Options, error) {
+	return optionsOf(text, redis.ParseURL, func(o *redis.Options) *tls.Config { return o.TLSConfig })
+}
+
+func sentinelOptions(text string) (*redis.FailoverOptions, error) {
+	return optionsOf(text, redis.ParseFailoverURL, func(o *redis.FailoverOptions) *tls.Config { return o.TLSConfig })
+}
+
+func clusterOptions(text string) (*redis.ClusterOptions, error) {
+	return optionsOf(text, redis.ParseClusterURL, func(o *redis.ClusterOptions) *tls.Config { return o.TLSConfig })
+}
+
+func openServer(text string, cache store.Cache) (store.Engine, error) {
+	o, err := serverOptions(text)
+	if err != nil {
+		return nil, err
 	}
 	o.ContextTimeoutEnabled = true
 	o.DialerRetries = 1 // whoever asks tries again itself
@@ -136,9 +162,9 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	if err := noCache(cache, "one that Sentinels name"); err != nil {
 		return nil, err
 	}
-	o, err := redis.ParseFailoverURL(text)
+	o, err := sentinelOptions(text)
 	if err != nil {
-		return nil, hidden(err)
+		return nil, err
 	}
 	if o.MasterName == "" {
 		return nil, fmt.Errorf("%w: a Sentinel URL needs ?master_name=NAME", ErrURL)
@@ -160,9 +186,9 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 	if err := noCache(cache, "a cluster"); err != nil {
 		return nil, err
 	}
-	o, err := redis.ParseClusterURL(text)
+	o, err := clusterOptions(text)
 	if err != nil {
-		return nil, hidden(err)
+		return nil, err
 	}
 	if err := writesWhereItReads(o); err != nil {
 		return nil, err
@@ -181,13 +207,4 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 			"leave ReadOnly, RouteByLatency and RouteRandomly off", store.ErrUnsuitable)
 	}
 	return nil
-}
-
-// hidden keeps the password in a URL out of the error.
-func hidden(err error) error {
-	var parse *url.Error
-	if errors.As(err, &parse) {
-		err = parse.Err
-	}
-	return fmt.Errorf("%w: %w", ErrURL, err)
 }

@@ -41,6 +41,7 @@ type Option func(*config)
 type config struct {
 	lines []string
 	bus   bool     // cluster bus port too
+	tls   bool     // no connections without, but through the unix socket
 	args  []string // behind the configuration file
 }
 
@@ -53,6 +54,40 @@ func Config(lines ...string) Option {
 // fsync is "always" or "everysec".
 func AppendOnly(fsync string) Option {
 	return Config("appendonly yes", "appendfsync "+fsync)
+}
+
+// TLS has a server take connections with TLS alone, from clients that have a certificate by the CA, too. The
+// methods that connect to it by its address do not.
+func TLS(cert, key, ca string) Option {
+	return func(c *config) {
+		c.tls = true
+		c.lines = append(c.lines, "tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+ca, "tls-auth-clients yes", "tls-cluster yes")
+	}
+}
+
+// AloneInCluster makes a server one that TakeAllSlots makes a cluster of one.
+func AloneInCluster(c *config) {
+	c.bus = true
+	c.lines = append(c.lines, "cluster-enabled yes", "cluster-config-file nodes.conf")
+}
+
+// TakeAllSlots returns when the server serves all slots.
+func (s *Server) TakeAllSlots() {
+	s.t.Helper()
+	ctx := context.Background()
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.socket()})
+	defer c.Close()
+	s.must(c.ClusterAddSlotsRange(ctx, 0, clusterSlots-1).Err())
+	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		info, err := c.ClusterInfo(ctx).Result()
+		s.must(err)
+		if strings.Contains(info, "cluster_state:ok") {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("no cluster: %s", info)
+		}
+	}
 }
 
 // Start starts a server for t.
@@ -106,8 +141,12 @@ func tryServer(t testing.TB, path string, c config) (*Server, error) {
 
 // configure writes the configuration file, once: Sentinels rewrite it.
 func (s *Server) configure() error {
+	port := "port " + strconv.Itoa(s.port)
+	if s.config.tls {
+		port = "port 0\ntls-" + port
+	}
 	lines := append([]string{
-		"port " + strconv.Itoa(s.port),
+		port,
 		"bind 127.0.0.1",
 		"dir " + s.dir,
 		"unixsocket " + s.socket(),

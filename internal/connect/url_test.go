@@ -1,0 +1,175 @@
+package connect
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// TestErrorsQuoteNoURL: whatever is wrong with a URL, no error says any of what may be a password.
+func TestErrorsQuoteNoURL(t *testing.T) {
+	for _, url := range []string{
+		"hush@host", "hush@host:6379", "hush:hush@host:6379", "hush", "hush:", "hush://x", ":hush@host", "//u:hush@host",
+		"redis:hush@host:6379", "redis:/hush@host", "redis:u:hush@host", "redis//u:hush@host:1", "redis:hush",
+		"redis://u:hu sh@host", "redis://u:hush@ho st", "redis://u:hush@[::1/", "redis://u:hush/hush@host:1", "redis://u:hush#x@host:1", "redis://u:hush?hush@host:1",
+		"redis://u:%hush@host:1", "redis://u:hush@host:hush", "redis://u:hush\x00@host", "redis://u:hush@host/hush", "redis://h/hush/hush", "redis://h/0?hush=1",
+		"redis://h/0?password=hush", "redis://h?read_timeout=hush", "redis://h?pool_size=hush", "redis://h?pool_fifo=hush", "redis://h?db=hush", "redis://h?skip_verify=hush",
+		"redis://h?%hush", "redis://:1#hush@h:1", "redis://h?tls_ca=hush", "rediss://h?tls_ca=/hush", "rediss://h?tls_cert=/hush", "rediss://h?tls_key=/hush&tls_cert=hush",
+		"unix://u:hush@", "unix://u:hush@/x?hush=1", "redis+sentinel://u:hush@h", "redis+sentinel://u:hush@h/hush?master_name=m", "redis+sentinel://h?master_name=m&addr=hush",
+		"redis+cluster://u:hush@h?hush=1", "redis+cluster://h?addr=hush", "rediss+cluster://h?tls_ca=/hush", "redis+hush://h", "rediss+hush://h",
+	} {
+		e, err := Open(context.Background(), url, store.Cache{})
+		if err == nil {
+			e.Close()
+			t.Errorf("%q is opened", url)
+			continue
+		}
+		for _, text := range []string{err.Error(), fmt.Sprintf("%+v %#v", err, err)} {
+			if !errors.Is(err, ErrURL) || strings.Contains(text, "hush") {
+				t.Errorf("%q: %s", url, text)
+			}
+		}
+	}
+}
+
+// pki is a CA with the certificates of a server at 127.0.0.1 and of a client, in files.
+type pki struct{ ca, serverCert, serverKey, clientCert, clientKey string }
+
+func newPKI(t *testing.T) pki {
+	t.Helper()
+	dir := t.TempDir()
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	rootKey := newKey(t)
+	p := pki{ca: filepath.Join(dir, "ca.crt")}
+	sign := func(name string, serial int64, c *x509.Certificate, key *ecdsa.PrivateKey) (cert, keyFile string) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+		if c.SerialNumber == nil {
+			c.SerialNumber, c.Subject = big.NewInt(serial), pkix.Name{CommonName: name}
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+			c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		}
+		der, err := x509.CreateCertificate(rand.Reader, c, root, &key.PublicKey, rootKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyDER, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+		for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER}} {
+			if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return cert, keyFile
+	}
+	sign("ca", 1, root, rootKey)
+	p.serverCert, p.serverKey = sign("server", 2, &x509.Certificate{}, newKey(t))
+	p.clientCert, p.clientKey = sign("client", 3, &x509.Certificate{}, newKey(t))
+	return p
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestTLS opens a real server, alone and as a cluster of one, that wants certificates of its clients.
+func TestTLS(t *testing.T) {
+	p, other := newPKI(t), newPKI(t)
+	for _, kind := range []string{"rediss", "rediss+cluster"} {
+		opts := []redistest.Option{redistest.TLS(p.serverCert, p.serverKey, p.ca)}
+		if kind == "rediss+cluster" {
+			opts = append(opts, redistest.AloneInCluster)
+		}
+		server := redistest.Start(t, opts...)
+		if kind == "rediss+cluster" {
+			server.TakeAllSlots()
+		}
+		url := kind + "://" + server.Addr() + "?max_retries=-1&"
+		for _, tt := range []struct {
+			name, query string
+			opens       bool
+		}{
+			{"nothing", "", false},
+			{"the CA alone", "tls_ca=" + p.ca, false},
+			{"all", "tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, true},
+			{"another CA", "tls_ca=" + other.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, false},
+			{"no CA", "tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, false},
+			{"a certificate of another CA", "tls_ca=" + p.ca + "&tls_cert=" + other.clientCert + "&tls_key=" + other.clientKey, false},
+			{"unverified", "skip_verify=true&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, true},
+			{"verified", "skip_verify=false&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, false},
+		} {
+			e, err := Open(t.Context(), url+tt.query, store.Cache{})
+			if err != nil {
+				t.Fatalf("%s, %s: %v", kind, tt.name, err)
+			}
+			if err = e.Ping(t.Context()); (err == nil) != tt.opens {
+				t.Errorf("%s, %s: %v", kind, tt.name, err)
+			}
+			e.Close()
+			if warned := len(Warnings(url+tt.query)) > 0; warned != (tt.name == "unverified") {
+				t.Errorf("%s, %s: warned %v", kind, tt.name, warned)
+			}
+		}
+	}
+}
+
+// TestTLSOptions has all kinds of clients get what the URL says, those of Sentinels and of copies among them.
+func TestTLSOptions(t *testing.T) {
+	p := newPKI(t)
+	query := "skip_verify=1&tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey
+	server, err := serverOptions("rediss://h/3?" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sentinel, err := sentinelOptions("rediss://h?master_name=m&addr=h2:1&" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := clusterOptions("rediss://h?addr=h2:1&" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.DB != 3 || sentinel.MasterName != "m" || len(cluster.Addrs) != 2 {
+		t.Errorf("other parameters are lost: %d %q %q", server.DB, sentinel.MasterName, cluster.Addrs)
+	}
+	for i, c := range []*tls.Config{server.TLSConfig, sentinel.TLSConfig, cluster.TLSConfig} {
+		if c == nil || !c.InsecureSkipVerify || c.RootCAs == nil || len(c.Certificates) != 1 || c.MinVersion < tls.VersionTLS12 {
+			t.Errorf("%d: %+v", i, c)
+		}
+	}
+	plain, err := serverOptions("rediss://h")
+	if err != nil || plain.TLSConfig.InsecureSkipVerify || plain.TLSConfig.RootCAs != nil {
+		t.Errorf("by default: %+v, %v", plain, err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serverOptions("rediss://h?tls_ca=" + empty); err == nil {
+		t.Error("a CA file without a certificate is taken")
+	}
+}
