@@ -176,6 +176,9 @@ func writeJSON[T any](w io.Writer, v T) error {
 // content reads a tertiary record of a line.
 func (x exchangeRecord) content(name string) (core.Content, error) {
 	c := core.Content{Name: name, Kind: x.Kind}
+	if x.Value64 != nil && x.Value != nil {
+		return c, errors.New("both value and value64")
+	}
 	if x.Value64 != nil {
 		for _, v := range x.Value64 {
 			raw, err := base64.StdEncoding.DecodeString(v)
@@ -189,16 +192,17 @@ func (x exchangeRecord) content(name string) (core.Content, error) {
 	var err error
 	switch x.Kind {
 	case "set", "list":
-		err = json.Unmarshal(x.Value, &c.Values)
+		c.Values, err = textsOf(x.Value)
 	case "string":
 		c.Values = []string{""}
-		err = json.Unmarshal(x.Value, &c.Values[0])
+		err = textOf(x.Value, &c.Values[0])
 	case "hash":
-		pairs := map[string]string{}
-		err = json.Unmarshal(x.Value, &pairs)
-		for name, value := range pairs {
-			c.Values = append(c.Values, name, value)
-		}
+		err = members(x.Value, func(name string, value json.RawMessage) error {
+			text := ""
+			err := textOf(value, &text)
+			c.Values = append(c.Values, name, text)
+			return err
+		})
 	case "zset":
 		c.Values, err = scoredContent(x.Value)
 	default:
@@ -208,6 +212,30 @@ func (x exchangeRecord) content(name string) (core.Content, error) {
 		return c, fmt.Errorf("its value is none of kind %s", quoted(x.Kind))
 	}
 	return c, nil
+}
+
+var errNoText = errors.New("no text")
+
+// textOf reads a text; encoding/json takes null for the empty one.
+func textOf(raw json.RawMessage, to *string) error {
+	if len(raw) == 0 || raw[0] != '"' {
+		return errNoText
+	}
+	return json.Unmarshal(raw, to)
+}
+
+func textsOf(raw json.RawMessage) (texts []string, err error) {
+	var raws []json.RawMessage
+	if err := json.Unmarshal(raw, &raws); err != nil {
+		return nil, err
+	}
+	texts = make([]string, len(raws))
+	for i := range raws {
+		if err := textOf(raws[i], &texts[i]); err != nil {
+			return nil, err
+		}
+	}
+	return texts, nil
 }
 
 var errBase64 = errors.New("not base64")
@@ -230,13 +258,16 @@ func (x exchangeRecord) wellFormed(values []string) error {
 var errScore = errors.New("a score is no number")
 
 func scoredContent(raw json.RawMessage) (values []string, err error) {
-	var pairs [][2]json.RawMessage
+	var pairs [][]json.RawMessage
 	if err := json.Unmarshal(raw, &pairs); err != nil {
 		return nil, err
 	}
 	for _, p := range pairs {
+		if len(p) != 2 {
+			return nil, errors.New("no pair")
+		}
 		var member, score string
-		if err := json.Unmarshal(p[0], &member); err != nil {
+		if err := textOf(p[0], &member); err != nil {
 			return nil, err
 		}
 		if json.Unmarshal(p[1], &score) != nil {

@@ -213,7 +213,7 @@ func cellContent(name, kind, cell string) (core.Content, error) {
 	if kind == "set" && !strings.HasPrefix(strings.TrimSpace(cell), "[") {
 		return core.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
 	}
-	if !json.Valid([]byte(cell)) {
+	if cell = strings.TrimSpace(cell); !json.Valid([]byte(cell)) {
 		return core.Content{}, fmt.Errorf("tertiary record %s: no JSON", quoted(name))
 	}
 	c, err := exchangeRecord{Kind: kind, Value: json.RawMessage(cell)}.content(name)

@@ -151,16 +151,10 @@ func (l *line) unusual(r *reading) (err error) {
 // jsonProblem says what is wrong with a line without quoting it: it may hold secrets.
 func jsonProblem(err error) error {
 	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
+	if errors.As(err, &syntax) {
 		return fmt.Errorf("no JSON: something is wrong at byte %d", syntax.Offset)
-	case errors.As(err, &kind):
-		return fmt.Errorf("%s is of another JSON type", quoted(kind.Field))
-	case err == io.EOF, err == io.ErrUnexpectedEOF:
-		return errNoObject
 	}
-	return errors.New(oneLine(strings.TrimPrefix(err.Error(), "json: "))) // an unknown member, by name
+	return errNoObject
 }
 
 func unreadableFacet(field string, err error) error {

@@ -1,10 +1,11 @@
 package maintain
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -39,24 +40,158 @@ func (f facetText) value(c schema.Codec) (schema.Value, error) {
 
 // readLine reads a line of any kind.
 func readLine(text string, r *reading) error {
-	var x exchange
+	raw, err := object(text)
+	if err != nil {
+		return err
+	}
+	*r = reading{facets: r.facets[:0]}
+	texts := map[string]*string{"type": &r.kind, "password": &r.hash, "clear_password": &r.clear, "password_changed": &r.changed, "disabled": &r.disabled}
+	return members(raw, func(name string, value json.RawMessage) error {
+		switch name {
+		case "facets":
+			return members(value, func(field string, value json.RawMessage) error {
+				r.facets = append(r.facets, facetText{field: field, raw: string(value)})
+				return nil
+			})
+		case "wire":
+			r.wire = map[string][]byte{}
+			return members(value, func(field string, value json.RawMessage) error {
+				var wire []byte
+				err := typed(field, value, &wire)
+				r.wire[field] = wire
+				return err
+			})
+		case "tertiary":
+			r.tertiary = map[string]exchangeRecord{}
+			return members(value, func(name string, value json.RawMessage) error {
+				x, err := readRecord(value)
+				r.tertiary[name] = x
+				return err
+			})
+		case "~rejected": // of an import that refused it
+			return nil
+		}
+		if texts[name] == nil {
+			return unknownMember(name)
+		}
+		return typed(name, value, texts[name])
+	})
+}
+
+// object is the one JSON object of a line.
+func object(text string) (json.RawMessage, error) {
+	if !utf8.ValidString(text) {
+		return nil, errors.New("not UTF-8")
+	}
 	dec := json.NewDecoder(strings.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&x); err != nil {
-		return jsonProblem(err)
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return nil, jsonProblem(err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("there is more behind the JSON object")
+		return nil, errors.New("there is more behind the JSON object")
 	}
-	*r = reading{
-		kind: x.Type, facets: r.facets[:0], wire: x.Wire, tertiary: x.Tertiary,
-		secrets: secrets{x.Password, x.ClearPassword, x.Changed, x.Disabled},
+	if raw[0] != '{' {
+		return nil, errNoObject
 	}
-	for _, field := range slices.Sorted(maps.Keys(x.Facets)) {
-		r.facets = append(r.facets, facetText{field: field, raw: string(x.Facets[field])})
+	return raw, nil
+}
+
+// readRecord reads a tertiary record.
+func readRecord(raw json.RawMessage) (x exchangeRecord, err error) {
+	err = members(raw, func(name string, value json.RawMessage) error {
+		switch name {
+		case "kind":
+			return typed(name, value, &x.Kind)
+		case "value":
+			x.Value = value
+			return nil
+		case "value64":
+			return typed(name, value, &x.Value64)
+		}
+		return unknownMember(name)
+	})
+	return x, err
+}
+
+// members reads an object, of JSON that is known to be valid, whose names are exact and stand there once; null is one
+// without members. What encoding/json makes a struct or a map of would be the last of two, also of two that differ in
+// case.
+func members(raw json.RawMessage, member func(name string, value json.RawMessage) error) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	if len(raw) == 0 || raw[0] != '{' {
+		return errors.New("no JSON object where one is wanted")
+	}
+	met := map[string]bool{}
+	for at := afterSpace(raw, 1); raw[at] != '}'; {
+		if raw[at] == ',' {
+			at = afterSpace(raw, at+1)
+		}
+		end := valueEnd(raw, at)
+		var name string
+		if err := typed("", raw[at:end], &name); err != nil {
+			return err
+		}
+		at = afterSpace(raw, afterSpace(raw, end)+1) // the colon
+		end = valueEnd(raw, at)
+		if met[name] {
+			return fmt.Errorf("%s stands there twice", quoted(name))
+		}
+		met[name] = true
+		if err := member(name, raw[at:end:end]); err != nil {
+			return err
+		}
+		at = afterSpace(raw, end)
 	}
 	return nil
 }
+
+func afterSpace(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\r' || raw[at] == '\n' {
+		at++
+	}
+	return at
+}
+
+// valueEnd is where the value that begins at a place ends.
+func valueEnd(raw []byte, at int) int {
+	for depth, text := 0, false; at < len(raw); at++ {
+		switch c := raw[at]; {
+		case text && c == '\\':
+			at++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+			continue
+		case depth == 0 && strings.IndexByte(" \t\r\n,:}]", c) >= 0: // behind a number, true, false or null
+			return at
+		case c == '}' || c == ']':
+			depth--
+		}
+		if depth == 0 && !text && strings.IndexByte("\"}]", raw[at]) >= 0 {
+			return at + 1
+		}
+	}
+	return at
+}
+
+// typed reads the value of a member.
+func typed[T any](name string, raw json.RawMessage, to *T) error {
+	if text, is := any(to).(*string); is && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		*text = string(raw[1 : len(raw)-1])
+		return nil
+	}
+	if json.Unmarshal(raw, to) != nil {
+		return fmt.Errorf("%s is of another JSON type", quoted(name))
+	}
+	return nil
+}
+
+func unknownMember(name string) error { return fmt.Errorf("unknown field %s", quoted(name)) }
 
 // scanLine reads a line of the usual kind, in a tenth of the time: an object with members that readLine knows,
 // none of them twice, and in it only strings that have nothing escaped, numbers, true, false and null.

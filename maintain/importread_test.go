@@ -124,3 +124,89 @@ func TestScanLineOfManyFacets(t *testing.T) {
 		}
 	}
 }
+
+// Names in JSON are exact and stand there once, wherever in a line; texts are texts.
+func TestReadLineIsExact(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
+		`{"password":"a","\u0070assword":"b"}`:                                    `"password" stands there twice`,
+		`{"Facets":{"uid":"1"}}`:                                                  `unknown field "Facets"`,
+		`{"facets":{"uid":"1"},"PASSWORD":"$2a$10$x"}`:                            `unknown field "PASSWORD"`,
+		`{"facets":{"a":"1","\u0061":"2"}}`:                                       `"a" stands there twice`,
+		`{"facets":{"a\u009b":[1],"a\u009b":"2"}}`:                                `"a\u009b" stands there twice`,
+		`{"wire":{"a":"eA==","a":"eQ=="}}`:                                        `"a" stands there twice`,
+		`{"tertiary":{"tags":{"kind":"set"},"tags":{"kind":"set"}}}`:              `"tags" stands there twice`,
+		`{"tertiary":{"tags":{"kind":"set","kind":"list"}}}`:                      `"kind" stands there twice`,
+		`{"tertiary":{"tags":{"Kind":"set","value":[]}}}`:                         `unknown field "Kind"`,
+		`{"~rejected":{},"~rejected":{}}`:                                         `"~rejected" stands there twice`,
+		`null`:                                                                    `no JSON object as an export has it`,
+		`[]`:                                                                      `no JSON object as an export has it`,
+		`{"facets":[]}`:                                                           `no JSON object where one is wanted`,
+		`{"type":1}`:                                                              `"type" is of another JSON type`,
+		"{\"facets\":{\"a\":\"\xff\"}}":                                           `not UTF-8`,
+		`{"facets":{"a":1}}x`:                                                     `there is more behind the JSON object`,
+		`{"tertiary":{"a":{"kind":"hash","value":{"x":"1","x":"2"}}}}`:            `tertiary record "a": its value is none of kind "hash"`,
+		`{"tertiary":{"a":{"kind":"hash","value":{"x":null}}}}`:                   `tertiary record "a": its value is none of kind "hash"`,
+		`{"tertiary":{"a":{"kind":"set","value":["x",null]}}}`:                    `tertiary record "a": its value is none of kind "set"`,
+		`{"tertiary":{"a":{"kind":"string","value":null}}}`:                       `tertiary record "a": its value is none of kind "string"`,
+		`{"tertiary":{"a":{"kind":"zset","value":[["x",1,2]]}}}`:                  `tertiary record "a": its value is none of kind "zset"`,
+		`{"tertiary":{"a":{"kind":"set","value":["x"],"value64":["eA=="]}}}`:      `tertiary record "a": both value and value64`,
+		`{"facets":{"a":"1","A":"2"},"tertiary":{"a":{"kind":"set"},"A":null}}`:   `tertiary record "A": its value is none of kind ""`,
+		`{"type":null,"facets":null,"wire":null,"tertiary":null,"disabled":null}`: ``,
+	} {
+		var r reading
+		err := readLine(text, &r)
+		if err == nil {
+			_, err = r.contents()
+		}
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if _, err := (facetText{raw: `{"a":[{"b":1,"b":2}]}`}).value(schema.CodecJSON); err == nil {
+		t.Error("a member in a facet stands there twice")
+	}
+}
+
+// Members are those that encoding/json finds, in any object. The objects are the same in every run.
+func TestMembersOfAnything(t *testing.T) {
+	tokens := []string{
+		"{", "}", "[", "]", ":", ",", ` `, "\t", `"`, `\`, `"a"`, `"b\"}"`, `"\\"`, `"\u0061"`, `"]"`, "null", "true", "-1.5e3", "{}", "[]",
+		`"x":1`, `"y":"}"`, `"z":[{"a":[]},2]`, `"w" : { "a" : "," } `, `"b\"}":null`, `"":""`,
+	}
+	random, valid, twice := rand.New(rand.NewPCG(2, 2)), 0, 0
+	for range 100_000 {
+		inner := ""
+		for i := range random.IntN(6) {
+			if i > 0 && random.IntN(4) > 0 {
+				inner += ","
+			}
+			inner += tokens[random.IntN(len(tokens))]
+		}
+		raw, err := object(" {" + inner + "}\n")
+		if err != nil {
+			continue
+		}
+		valid++
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &want); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]json.RawMessage{}
+		err = members(raw, func(name string, value json.RawMessage) error { got[name] = value; return nil })
+		if err != nil {
+			twice++
+			continue
+		}
+		if !maps.EqualFunc(got, want, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
+			t.Fatalf("%s has %q, want %q", raw, got, want)
+		}
+	}
+	if valid < 1000 || twice < 100 || twice > valid/2 {
+		t.Errorf("%d objects, %d of them with a name twice: too few of a kind", valid, twice)
+	}
+}

@@ -13,9 +13,10 @@ import (
 )
 
 // reprint writes one JSON text as JavaScript's JSON.stringify(JSON.parse(text))
-// does: compact, numbers in JavaScript's form, of two members with one name the
-// later, and names that are list indices before the others. It returns why it
-// cannot. encoding/json cannot do this: it loses lone surrogates and order.
+// does: compact, numbers in JavaScript's form, and names that are list indices
+// before the others; but two members of one name, of which JavaScript takes the
+// later, are refused: somebody else may take the other. It returns why it cannot.
+// encoding/json cannot do this: it loses lone surrogates and order.
 func reprint(text []byte) (out []byte, reason string) {
 	if !utf8.Valid(text) {
 		return nil, "not UTF-8"
@@ -27,8 +28,10 @@ func reprint(text []byte) (out []byte, reason string) {
 		return nil, "nested too deeply"
 	}
 	p := printer{in: text}
-	out = p.value(make([]byte, 0, len(text)))
-	return out, p.reason
+	if out = p.value(make([]byte, 0, len(text))); p.reason != "" {
+		return nil, p.reason
+	}
+	return out, ""
 }
 
 // maxNesting bounds the work: each object is copied into the one around it.
@@ -116,10 +119,10 @@ func (p *printer) object(out []byte) []byte {
 	return append(out, '}')
 }
 
-// members reads an object; a name that comes again keeps its place.
+// members reads an object.
 func (p *printer) members() []member {
 	var members []member
-	place := map[string]int{}
+	met := map[string]bool{}
 	p.at++ // {
 	for p.next() != '}' {
 		if p.in[p.at] == ',' {
@@ -130,11 +133,10 @@ func (p *printer) members() []member {
 		p.next()
 		p.at++ // :
 		m := member{name, p.value(nil)}
-		if i, again := place[string(name)]; again {
-			members[i] = m
-			continue
+		if met[string(name)] {
+			p.reason = "a member stands there twice"
 		}
-		place[string(name)] = len(members)
+		met[string(name)] = true
 		members = append(members, m)
 	}
 	p.at++

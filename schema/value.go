@@ -40,8 +40,8 @@ func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, written as JavaScript's
 // JSON.stringify does: compact, members in their order (names that are list
-// indices first), of two with one name the later. What would be longer than
-// MaxFacet is refused. The error is a *ValueError.
+// indices first). Two members of one name, and what would be longer than
+// MaxFacet, are refused. The error is a *ValueError.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	if err != nil {
