@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -20,15 +20,13 @@ import (
 // An exchange is one line of an export: an entry. What JSON cannot say exactly stands in base64: facets
 // in Wire, the values of a tertiary record in its value64.
 type exchange struct {
-	Type          string                     `json:"type,omitempty"`
-	Facets        map[string]json.RawMessage `json:"facets"`
-	Wire          map[string][]byte          `json:"wire,omitempty"`
-	Tertiary      map[string]exchangeRecord  `json:"tertiary,omitempty"`
-	Password      string                     `json:"password,omitempty"`
-	ClearPassword string                     `json:"clear_password,omitempty"`
-	Changed       string                     `json:"password_changed,omitempty"`
-	Disabled      string                     `json:"disabled,omitempty"`
-	Rejected      json.RawMessage            `json:"~rejected,omitempty"` // of an import that refused it; ignored
+	Type     string                     `json:"type,omitempty"`
+	Facets   map[string]json.RawMessage `json:"facets"`
+	Wire     map[string][]byte          `json:"wire,omitempty"`
+	Tertiary map[string]exchangeRecord  `json:"tertiary,omitempty"`
+	Password string                     `json:"password,omitempty"`
+	Changed  string                     `json:"password_changed,omitempty"`
+	Disabled string                     `json:"disabled,omitempty"`
 }
 
 type exchangeRecord struct {
@@ -159,18 +157,8 @@ func hashValue(values []string) jsonValue {
 	for i := 0; i+1 < len(values); i += 2 {
 		all[values[i]] = schema.Text(values[i+1])
 	}
-	var b bytes.Buffer
-	if writeJSON(&b, all) != nil { // texts: it cannot fail
-		return jsonValue("{}")
-	}
-	return bytes.TrimSpace(b.Bytes())
-}
-
-// writeJSON writes one line of JSON.
-func writeJSON[T any](w io.Writer, v T) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	text, _ := jsonline.Marshal(all) // of texts: it cannot fail
+	return bytes.TrimSpace(text)
 }
 
 // content reads a tertiary record of a line.

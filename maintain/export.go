@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
@@ -35,7 +36,7 @@ type ExportOptions struct {
 //
 // Facets stand there as in Entry.MarshalJSON. Besides, where there are such: "password" (with Secrets, a
 // hash), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in base64, that JSON cannot
-// say exactly. An entry and its tertiary records are read at one moment; entries that come or go meanwhile
+// say exactly. Characters that are not printed are escaped. An entry and its tertiary records are read at one moment; entries that come or go meanwhile
 // may be left out, and one may be written twice while the server's tables grow or shrink, which Import
 // notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and counters, which are void
 // elsewhere.
@@ -187,5 +188,9 @@ func (x *exporter) line(t *core.Type, names []string, read store.WholeRead, whol
 		return nil
 	}
 	x.report.Read++
-	return writeJSON(x.w, line)
+	text, err := jsonline.Marshal(line)
+	if err == nil {
+		_, err = x.w.Write(text)
+	}
+	return err
 }

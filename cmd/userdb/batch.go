@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
 )
 
 // maxLine is how long a line of a batch may be, in bytes.
@@ -30,7 +32,7 @@ func (s *session) batch(ctx context.Context, one func(json.RawMessage) (any, err
 		if err != nil && !errors.As(err, new(*lineError)) {
 			return err
 		}
-		out, err := appendJSON(answerTo(line, err, one))
+		out, err := jsonline.Marshal(answerTo(line, err, one))
 		if err == nil {
 			_, err = s.out.Write(out)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -73,7 +74,7 @@ func (s *session) answer(r any) error {
 	if text, ok := r.(crumb); ok {
 		return s.out.say(text, shown(string(text)))
 	}
-	line, err := appendJSON(r)
+	line, err := jsonline.Marshal(r)
 	if err == nil {
 		_, err = s.out.Write(line)
 	}

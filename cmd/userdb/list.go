@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -102,10 +103,10 @@ func (s *session) more(cursor string) error {
 		return err
 	}
 	if !s.JSON {
-		fmt.Fprintln(s.std.err, "more: --after "+cursor)
+		fmt.Fprintln(s.std.err, "more: --after "+oneLine(cursor))
 		return nil
 	}
-	line, err := appendJSON(map[string]string{"after": cursor})
+	line, err := jsonline.Marshal(map[string]string{"after": cursor})
 	if err == nil {
 		_, err = s.std.err.Write(line)
 	}

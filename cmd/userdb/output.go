@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
 )
 
 // output is standard output: lines for people or one JSON value a line.
@@ -28,7 +30,7 @@ func (o *output) say(v any, text string) error {
 		_, err := io.WriteString(o, text+"\n")
 		return err
 	}
-	line, err := appendJSON(v)
+	line, err := jsonline.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func report(w io.Writer, asJSON bool, err error) int {
 		Message string `json:"message"`
 		Field   string `json:"field,omitempty"`
 	}
-	line, jerr := appendJSON(map[string]failure{"error": {v.code, message(err), field(err)}})
+	line, jerr := jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}})
 	if jerr != nil {
 		return v.exit
 	}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
@@ -52,11 +52,11 @@ func (*schemaShowCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(sc, "", "  ")
+	text, err := jsonline.Indent(sc)
 	if err != nil {
 		return err
 	}
-	return s.out.say(sc, string(text))
+	return s.out.say(sc, strings.TrimSuffix(string(text), "\n"))
 }
 
 type schemaCheckCmd struct{}
@@ -91,7 +91,7 @@ func (l verdictLine) text() string {
 		words = append(words, "both take "+shown(l.Witness))
 	}
 	if l.Note != "" {
-		words = append(words, l.Note)
+		words = append(words, oneLine(l.Note))
 	}
 	return strings.Join(words, "\t") + "\n"
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -48,29 +45,4 @@ func count(n int64, thing string) string {
 		thing = stem + "ie"
 	}
 	return strconv.FormatInt(n, 10) + " " + thing + "s"
-}
-
-// appendJSON writes v as one line of JSON. What could drive a terminal is escaped, too: it can only
-// stand in texts, where JSON takes the escape for the character.
-func appendJSON(v any) ([]byte, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("writing JSON: %w", err)
-	}
-	text := strings.TrimSuffix(b.String(), "\n")
-	out := make([]byte, 0, len(text)+1)
-	for _, r := range text {
-		switch {
-		case strconv.IsPrint(r):
-			out = utf8.AppendRune(out, r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		}
-	}
-	return append(out, '\n'), nil
 }

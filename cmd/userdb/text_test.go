@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
 )
 
 func TestShown(t *testing.T) {
@@ -65,7 +67,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 				t.Errorf("shown(%q) = %s, which is %q, %v", text, got, back, err)
 			}
 		}
-		line, err := appendJSON([]string{text})
+		line, err := jsonline.Marshal([]string{text})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +81,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 	})
 }
 
-func TestAppendJSON(t *testing.T) {
+func TestJSONLine(t *testing.T) {
 	for _, tt := range []struct {
 		v    any
 		want string
@@ -89,9 +91,9 @@ func TestAppendJSON(t *testing.T) {
 		{[]string{"é😀"}, `["é😀"]`},
 		{3, "3"},
 	} {
-		got, err := appendJSON(tt.v)
+		got, err := jsonline.Marshal(tt.v)
 		if err != nil || string(got) != tt.want+"\n" {
-			t.Errorf("appendJSON(%q) = %s, %v; want %s", tt.v, got, err, tt.want)
+			t.Errorf("JSON of (%q) = %s, %v; want %s", tt.v, got, err, tt.want)
 		}
 	}
 }

@@ -1,0 +1,51 @@
+// Package jsonline writes JSON in which nothing can drive a terminal: control characters and marks that turn the
+// direction of writing, which JSON has to let stand, are escaped like all else that is not printed.
+package jsonline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Marshal writes v as one line, with its end.
+func Marshal[T any](v T) ([]byte, error) { return marshal(v, "") }
+
+// Indent is Marshal over several lines, for people.
+func Indent[T any](v T) ([]byte, error) { return marshal(v, "  ") }
+
+func marshal[T any](v T, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("writing JSON: %w", err)
+	}
+	return escape(b.Bytes()), nil
+}
+
+// escape can take any character that is not printed for its escape: but for the ends of lines it can only stand in texts.
+func escape(text []byte) []byte {
+	if !bytes.ContainsFunc(text, hidden) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+64)
+	for _, r := range string(text) {
+		switch {
+		case !hidden(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+func hidden(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }

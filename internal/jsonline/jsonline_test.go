@@ -1,0 +1,43 @@
+package jsonline
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// Every character that is not printed is escaped, and read back as it was.
+func TestMarshal(t *testing.T) {
+	var all strings.Builder
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if r < 0xd800 || r > 0xdfff {
+			all.WriteRune(r)
+		}
+	}
+	v := map[string][]string{all.String(): {all.String()}}
+	for name, marshal := range map[string]func(map[string][]string) ([]byte, error){"line": Marshal[map[string][]string], "indent": Indent[map[string][]string]} {
+		text, err := marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "\n"); (n == 1) != (name == "line") || !strings.HasSuffix(string(text), "\n") {
+			t.Errorf("%s: %d ends of lines", name, n)
+		}
+		for _, r := range string(text) {
+			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Bidi_Control)) {
+				t.Errorf("%s: %U stands there", name, r)
+			}
+		}
+		var back map[string][]string
+		if err := json.Unmarshal(text, &back); err != nil || len(back[all.String()]) != 1 || back[all.String()][0] != all.String() {
+			t.Errorf("%s: it is read as something else, %v", name, err)
+		}
+	}
+	if text, err := Marshal("<a&b>é😀"); string(text) != "\"<a&b>é😀\"\n" || err != nil {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := Marshal(func() {}); err == nil {
+		t.Error("a function is JSON")
+	}
+}
