@@ -64,6 +64,7 @@ type Engine struct {
 	aside   func(context.Context, func(context.Context))
 
 	completions completions
+	reloading   reloading
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -79,6 +80,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	return &Engine{
 		Engine: single.New(client, single.Options{Close: o.Close}), client: client, node: o.Node,
 		checked: map[string]checkedSchema{}, now: time.Now, sleep: sleep, token: store.NewToken, aside: aside,
+		reloading: reloading{turn: make(chan struct{}, 1)},
 	}
 }
 

@@ -126,7 +126,7 @@ func (e *Engine) again(ctx context.Context, send func() (any, error)) (result, e
 		if !store.Passing(err) || ctx.Err() != nil {
 			break
 		}
-		e.reload(ctx)
+		e.reload(ctx, err)
 		if e.pause(ctx, firstWait<<attempt) != nil {
 			break
 		}
@@ -160,13 +160,6 @@ func failed(err error) error {
 		return err
 	}
 	return store.Fail(err)
-}
-
-// reload has the client read anew who serves which slots: a dead master does not tell.
-func (e *Engine) reload(ctx context.Context) {
-	if cc, ok := e.client.(*redis.ClusterClient); ok {
-		cc.ReloadState(ctx)
-	}
 }
 
 // send sends a script once, and once more in full where the server did not have it.

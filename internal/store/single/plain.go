@@ -17,16 +17,33 @@ func (e *Engine) FindPlain(ctx context.Context, lookups []store.Lookup) ([]store
 		return nil, err
 	}
 	for i, l := range lookups {
-		// A value may just move between two fields: read once more.
-		if len(l.SRKs) > 1 && !l.All && errors.Is(found[i].Err, store.ErrNotFound) {
-			again, err := e.findPlain(ctx, lookups[i:i+1])
-			if err != nil {
-				return nil, err
-			}
-			found[i] = again[0]
+		if len(l.SRKs) < 2 || l.All {
+			continue
+		}
+		if found[i], err = e.sure(ctx, l, found[i]); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
+}
+
+// sure reads once more what two reads may have seen at two moments: a value that just moves between two fields is
+// found nowhere, or at the one who gives it up and at the one who takes it.
+func (e *Engine) sure(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
+	for range 2 {
+		if !errors.Is(f.Err, store.ErrCorrupt) && !errors.Is(f.Err, store.ErrNotFound) {
+			break
+		}
+		again, err := e.findPlain(ctx, []store.Lookup{l})
+		if err != nil {
+			return f, err
+		}
+		nowhere := errors.Is(f.Err, store.ErrNotFound)
+		if f = again[0]; nowhere && errors.Is(f.Err, store.ErrNotFound) {
+			break
+		}
+	}
+	return f, nil
 }
 
 // A plainLookup is a lookup on its way: what its SRKs held, and the entries behind them.
