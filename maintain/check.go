@@ -31,6 +31,11 @@ type CheckOptions struct {
 	// that keeps all it shares with others; of those, the facet moves to ~lost:FIELD, a field of the
 	// store's own. Only with Repair.
 	Keep []recordkey.Key
+	// Restate stores the view's schema again where what is stored of it at ~/schema/TYPE is lost or cannot be
+	// read, and nothing is left that says which one it was. Then it must be the one that the entries were
+	// written by: that all records fit it, which is looked at first, does not prove it (a fold that no value tells
+	// apart, say). Only with Repair. False: only where the stored fingerprint is that of the view's schema.
+	Restate bool
 	// Progress is told, now and then, how many records have been gone through, and of how many
 	// about: both count the whole database. A repair that finds something begins again, up to five
 	// times. Nil: nobody is.
@@ -51,20 +56,24 @@ type CheckOptions struct {
 // value and neither an SRK, srk_missing of both stands for value_shared.
 func Check(ctx context.Context, db *userdb.DB, o CheckOptions) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
-		c := checker{Core: db.Core(), whole: o.Only.IsZero(), coded: coded(db.Schema())}
-		c.emit = func(ps []Problem, err error) error {
-			for _, p := range ps {
-				if !yield(p, nil) {
-					return errStopped
-				}
-			}
-			return err
-		}
-		err := c.check(ctx, o)
-		if err != nil && err != errStopped {
+		c := newChecker(db, o, yield)
+		if err := c.check(ctx, o); err != nil && err != errStopped {
 			yield(Problem{}, err)
 		}
 	}
+}
+
+func newChecker(db *userdb.DB, o CheckOptions, yield func(Problem, error) bool) *checker {
+	c := &checker{Core: db.Core(), whole: o.Only.IsZero(), coded: coded(db.Schema())}
+	c.emit = func(ps []Problem, err error) error {
+		for _, p := range ps {
+			if !yield(p, nil) {
+				return errStopped
+			}
+		}
+		return err
+	}
+	return c
 }
 
 // errStopped is how a checker learns that nobody wants more problems.
@@ -84,6 +93,9 @@ type checker struct {
 }
 
 func (c *checker) check(ctx context.Context, o CheckOptions) error {
+	if readable, err := c.own(ctx, o); err != nil || !readable {
+		return err
+	}
 	others, err := c.inForce(ctx)
 	if err == nil && len(others) > 0 {
 		err = c.otherForms(ctx, o, others)
@@ -184,6 +196,9 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 	if err := chunks(ctx, c, s.strangers, c.lookAtStrangers, nil); err != nil {
 		return err
 	}
+	if err := chunks(ctx, c, s.throttles, c.lookAtThrottles, c.mendThrottle); err != nil {
+		return err
+	}
 	if err := chunks(ctx, c, s.staged, c.lookAtStaged, c.mendStaged); err != nil {
 		return err
 	}
@@ -228,7 +243,7 @@ func chunks[T any](ctx context.Context, c *checker, items []T, look func(context
 type sorted struct {
 	entries, strangers, srks, tertiary, indexes []recordkey.Key
 	unparsable                                  []string
-	orders                                      []recordkey.Key // the store's own, of ordered fields
+	orders, throttles                           []recordkey.Key // the store's own: of ordered fields, and counters
 	staged                                      []staged
 }
 
@@ -236,7 +251,7 @@ type sorted struct {
 // other programs.
 func (c *checker) sort(keys []string) (s sorted) {
 	prefix := c.NS.String()
-	s.orders, s.staged = c.ordersAmong(keys), c.stagedAmong(keys)
+	s.orders, s.staged, s.throttles = c.ordersAmong(keys), c.stagedAmong(keys), c.throttlesAmong(keys)
 	for _, raw := range keys {
 		if strings.HasPrefix(raw[len(prefix):], "~") {
 			continue

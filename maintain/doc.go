@@ -31,6 +31,10 @@
 //	order_stale          5    an entry is at a place in an ordered index that is not its own
 //	order_undeclared     0 w  an ordered index of a field that the schema does not order
 //	order_unplaced       5    a facet of an ordered field that has no place: over 1 KiB, or undecodable
+//	own_schema           0    ~/schema/TYPE is lost or cannot be read: verbs of the type stop
+//	own_secret           0    ~/secret is none: logins stop
+//	own_throttle         0    counters of logins that are none: logins of that account, or from that origin, stop
+//	own_types            0    ~/types is not the set of the types that have a schema: all verbs of the command stop
 //	primary_wrong        3    the primary facet is missing or another than in the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3    ~prk is missing or another than the key
@@ -56,7 +60,7 @@
 //
 // # What is not damage
 //
-// The tombstones that deletes leave, and the store's own records (~/…). A database may be shared
+// The tombstones that deletes leave, and the store's own records (~/…) but for those above. A database may be shared
 // with other programs: a key that is none of ours is passed over unless it begins TYPE/FIELD: with a
 // type that the schema declares. Of a type that it does not declare only entries are reported (hashes
 // with ~isa under a key like a PRK), and nothing that belongs to them.
@@ -77,6 +81,9 @@
 //   - The record is removed: fill_orphan, srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind,
 //     tertiary_orphan; and key_unparsable where it is the original's form of an SRK, when ours is there
 //     or nobody has the value.
+//   - own_types is made anew of the schemas that are there; own_secret and own_throttle are removed: a new
+//     secret is made by the next login, and failures are counted from none. own_schema is stored again where the
+//     fingerprint that is left is that of the view's schema, else only with CheckOptions.Restate.
 //   - value_shared is listed with its Choices. CheckOptions.Keep decides: the facets of the others
 //     move to ~lost:FIELD (~lost:FIELD:2 and so on where that is taken).
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/coffeenode/userdb/maintain"
@@ -28,6 +29,10 @@ values over 64 bytes cost memory.
 With --repair everything is mended that needs no decision of yours, while the system runs. No facet
 is ever deleted. Two entries with one identifier are listed; --keep says which of them keeps it:
 what the others wrote moves to their field ~lost:FIELD, by which nobody finds them.
+
+A stored schema that is lost or cannot be read stops every command of its type. --repair stores it
+again where its fingerprint is left and is that of the schema in hand; else only --repair --schema FILE
+does, with the schema that the entries were written by, and if all records fit it.
 
 Examples:
   userdb check
@@ -86,12 +91,19 @@ func (c *checkCmd) Run(ctx context.Context, s *session) error {
 }
 
 func (c *checkCmd) check(ctx context.Context, s *session) (sum checkSum, err error) {
-	db, err := s.open(ctx)
+	o, err := c.options()
 	if err != nil {
 		return sum, err
 	}
-	o, err := c.options()
-	if err != nil {
+	o.Restate = o.Repair && s.Schema != ""
+	db, err := s.open(ctx)
+	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
+		if err = sum.all(s, maintain.CheckOwn(ctx, s.db, o), func() {}); err == nil && sum.Errors == 0 {
+			err = s.useStored(ctx)
+			db = s.db
+		}
+	}
+	if err != nil || sum.Errors > 0 {
 		return sum, err
 	}
 	if sum.Entries, err = c.subject(ctx, s, &o); err != nil {
@@ -100,16 +112,22 @@ func (c *checkCmd) check(ctx context.Context, s *session) (sum checkSum, err err
 	m := s.meter("checking")
 	defer m.clear()
 	o.Progress = m.show
-	for p, err := range maintain.Check(ctx, db, o) {
+	err = sum.all(s, maintain.Check(ctx, db, o), m.clear)
+	return sum, err
+}
+
+// all counts and prints problems, each behind what before does.
+func (c *checkSum) all(s *session, problems iter.Seq2[maintain.Problem, error], before func()) error {
+	for p, err := range problems {
 		if err != nil {
-			return sum, err
+			return err
 		}
-		m.clear()
-		if err := sum.add(s.out, p); err != nil && !enough(err) { // who reads but the beginning gets the whole verdict
-			return sum, err
+		before()
+		if err := c.add(s.out, p); err != nil && !enough(err) { // who reads but the beginning gets the whole verdict
+			return err
 		}
 	}
-	return sum, nil
+	return nil
 }
 
 // options reads the flags.

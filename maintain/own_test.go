@@ -1,0 +1,100 @@
+package maintain_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestOwnRecords breaks each of the store's own records: a check says so, a repair mends it, and verbs and logins
+// go on.
+func TestOwnRecords(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		harm  [][]string
+		want  []string
+		clean bool // nothing is left of what was there before
+	}{
+		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
+		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
+		{"a type that none can have", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
+		{"a type that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
+		{"secret of another type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
+		{"a short secret", [][]string{{"set", "~/secret", "abc"}}, []string{"own_secret ~/secret"}, true},
+		{"an empty secret", [][]string{{"set", "~/secret", ""}}, []string{"own_secret ~/secret"}, true},
+		{"counters of another type", [][]string{{"del", "~/throttle/user/uid/u1"}, {"set", "~/throttle/user/uid/u1", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"counters that are no numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a schema that is no JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
+		{"another schema behind the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
+		{"no schema behind the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
+		{"a schema without a fingerprint", [][]string{{"hdel", "~/schema/user", "fingerprint"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a schema of another type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a schema that is lost", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s *site) { s.brokenOwn(t, tt.harm, tt.want, tt.clean) })
+		})
+	}
+}
+
+func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself bool) {
+	s.user(t, 1)
+	firm := s.typ(t, "firm")
+	if _, err := firm.Create(s.ctx, userdb.NewEntry{UID: "f", Facets: schema.Texts("name", "F")}); err != nil {
+		t.Fatal(err)
+	}
+	login := func() error {
+		_, err := s.typ(t, "user").Login(s.ctx, "u1@x.org", "wrong", userdb.Attempt{Origin: "192.0.2.1"})
+		return err
+	}
+	if err := login(); !errors.Is(err, userdb.ErrLogin) {
+		t.Fatal(err)
+	}
+	for _, words := range how {
+		s.do(t, words...)
+	}
+	same(t, "check", s.check(t, maintain.CheckOptions{}), slices.Clone(want))
+	same(t, "check once more: nothing was written", s.check(t, maintain.CheckOptions{}), slices.Clone(want))
+	same(t, "repair", s.check(t, maintain.CheckOptions{Repair: true}), slices.Clone(want))
+	if !byItself {
+		same(t, "a repair without the schema", s.check(t, maintain.CheckOptions{}), slices.Clone(want))
+		s.refusesOther(t, want)
+		same(t, "restate", s.check(t, maintain.CheckOptions{Repair: true, Restate: true}), slices.Clone(want))
+	}
+	same(t, "mended", s.check(t, maintain.CheckOptions{}), nil)
+	fresh, err := userdb.New(s.ctx, s.raw, userdb.Options{Schema: house(), Namespace: s.ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db = fresh
+	if err := login(); !errors.Is(err, userdb.ErrLogin) {
+		t.Errorf("a login: %v", err)
+	}
+	s.user(t, 2)
+	stored, err := maintain.StoredSchema(s.ctx, s.db)
+	if err != nil || stored.Types["user"].Fingerprint() != house().Types["user"].Fingerprint() || len(stored.Types) != 2 {
+		t.Errorf("stored: %v, %v", stored.Names(), err)
+	}
+}
+
+// refusesOther: a schema that the records do not fit is not stored, also where it is named.
+func (s *site) refusesOther(t *testing.T, want []string) {
+	t.Helper()
+	other := house()
+	user := other.Types["user"]
+	user.Fields["job"] = schema.Field{Role: schema.RoleSecondary}
+	db, err := s.db.With(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := *s
+	with.db = db
+	same(t, "restate with another schema", with.check(t, maintain.CheckOptions{Repair: true, Restate: true}), slices.Clone(want))
+	if n, err := s.raw.HExists(s.ctx, s.key("~/schema/user"), "fingerprint").Result(); n && err == nil {
+		t.Error("a schema that the records do not fit was stored")
+	}
+}
