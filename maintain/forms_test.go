@@ -82,6 +82,7 @@ func TestApplyOtherForm(t *testing.T) {
 		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
 			t.Errorf("a writer of this form: %v", err)
 		}
+		s.neverSomebodyElse(t)
 		plan, err := maintain.Plan(s.ctx, s.db, sch)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
 			t.Fatalf("plan %+v, %v", plan.Types, err)
@@ -111,6 +112,32 @@ func TestApplyOtherForm(t *testing.T) {
 			t.Errorf("stored %s", text)
 		}
 	})
+}
+
+// neverSomebodyElse looks for who is another one by the form that the records have, in every way.
+func (s *site) neverSomebodyElse(t *testing.T) {
+	t.Helper()
+	user := s.typ(t, "user")
+	others := []hints.Hint{
+		hints.Any("bob0@strasse.de").Of("user"), hints.Field("email", "bob0@strasse.de").Of("user"),
+		hints.Facets(schema.Texts("email", "bob0@strasse.de", "name", "a0")).Of("user"),
+	}
+	for _, h := range others {
+		if e, err := user.Find(s.ctx, h); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("%v is %s, %v", h, e.UID(), err)
+		}
+	}
+	for e, err := range user.FindAll(s.ctx, others...) {
+		if !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("of many, %s, %v", e.UID(), err)
+		}
+	}
+	if _, err := user.Issue(s.ctx, others[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("a token: %v", err)
+	}
+	if e, err := user.Find(s.ctx, hints.Any("p@X.org").Of("user")); err != nil || e.UID() != "p" {
+		t.Errorf("who is the same by both: %s, %v", e.UID(), err)
+	}
 }
 
 // TestApplyOtherFormCollides never merges two entries that have one value by this form.

@@ -147,7 +147,7 @@ func (t *Type) visitor(ctx context.Context, identifier string, a Attempt) (*gues
 	}
 	g.lookup = s.Lookup
 	// The pool need not spare a processor for this.
-	found, err := t.db.core.Engine.Find(ctx, []store.Lookup{s.Lookup})
+	found, err := t.db.core.Look(ctx, []store.Lookup{s.Lookup})
 	if err == nil {
 		g.r, err = found[0].Record, found[0].Err
 	}

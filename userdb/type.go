@@ -87,7 +87,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 		}
 	}
 	t.db.core.Spare()
-	found, err := t.db.core.Engine.Find(ctx, lookups)
+	found, err := t.db.core.Look(ctx, lookups)
 	if err != nil {
 		yield(Entry{}, err)
 		return false

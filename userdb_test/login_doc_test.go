@@ -13,8 +13,8 @@ import (
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)
-	dirs := map[string]string{"u": ".", "s": "../internal/store", "p": "../password", "h": "../internal/hashpool", "c": "../cmd/userdb"}
-	name := regexp.MustCompile("(?:([uspch]) )?`([A-Za-z-]+)`")
+	dirs := map[string]string{"u": ".", "s": "../internal/store", "p": "../password", "h": "../internal/hashpool", "c": "../cmd/userdb", "m": "../maintain"}
+	name := regexp.MustCompile("(?:([uspchm]) )?`([A-Za-z-]+)`")
 	named := 0
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.TrimSpace(line), "|")

@@ -81,9 +81,39 @@ func (c *Core) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
 		return store.Record{}, store.ErrNotFound
 	}
 	c.Spare()
-	found, err := c.Engine.Find(ctx, []store.Lookup{l})
+	found, err := c.Look(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Record{}, err
 	}
 	return found[0].Record, found[0].Err
+}
+
+// Look answers lookups. An entry that was found by a value which it has only by another version of the
+// canonical form is not found: before records are brought over, bob@strasse.de must not lead to whoever
+// is bob@straße.de.
+func (c *Core) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	found, err := c.Engine.Find(ctx, lookups)
+	for i := range found {
+		if found[i].Err == nil && !c.meant(lookups[i], found[i].Record) {
+			found[i] = store.Found{Err: store.ErrNotFound}
+		}
+	}
+	return found, err
+}
+
+// meant reports whether the facets that a record was found by have these values; of a field that another
+// schema has renamed there may be none.
+func (c *Core) meant(l store.Lookup, r store.Record) bool {
+	if l.PRK.IsValid() {
+		return true
+	}
+	for _, srk := range l.SRKs {
+		facet, has := r.Fields[srk.Field()]
+		t, err := c.Type(srk.Type())
+		is := err == nil && r.Holds(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
+		if is != l.All {
+			return is
+		}
+	}
+	return l.All
 }
