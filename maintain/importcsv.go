@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -22,7 +23,11 @@ const (
 	columnClear    = "clear_password"   // a clear password
 	columnChanged  = "password_changed" // a date
 	columnDisabled = "disabled"         // a date
+	columnFlag     = "~disabled"        // true or false, as an entry in JSON has it
 )
+
+// passedOver are columns of entries in JSON and of rejects, that say nothing to an import.
+var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
 type csvRows struct {
 	r      *csv.Reader
@@ -51,6 +56,9 @@ func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
 	for i, name := range header {
 		if name == "" || slices.Contains(header[:i], name) {
 			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, quoted(name))
+		}
+		if strings.HasPrefix(name, "~") && name != columnType && name != columnFlag && name != columnText && !slices.Contains(passedOver, name) {
+			return nil, fmt.Errorf("%w: the header names %s, which is no facet", ErrInput, quoted(name))
 		}
 	}
 	s.header = header
@@ -180,8 +188,10 @@ func (s *secrets) column(name, cell string) bool {
 		s.changed = cell
 	case columnDisabled:
 		s.disabled = cell
+	case columnFlag:
+		s.flag = cell
 	default:
-		return false
+		return slices.Contains(passedOver, name) || name == columnType
 	}
 	return true
 }
@@ -190,9 +200,6 @@ func (s *secrets) column(name, cell string) bool {
 func (l *line) cell(name, cell string) error {
 	if name == columnText {
 		return errText
-	}
-	if strings.HasPrefix(name, "~") {
-		return nil
 	}
 	if kind := l.t.Schema.Tertiary[name].Kind; kind != "" {
 		content, err := cellContent(name, kind, cell)

@@ -197,6 +197,14 @@ func (l *line) put(field string, v schema.Value) error {
 // take adds to the draft what is no facet.
 func (l *line) take(c *core.Core, s secrets) error {
 	now := c.Now()
+	switch {
+	case s.flag != "" && s.flag != "true" && s.flag != "false":
+		return fmt.Errorf("%s is neither true nor false", columnFlag)
+	case s.flag == "false" && s.disabled != "":
+		return errors.New("both disabled and not")
+	case s.flag == "true" && s.disabled == "":
+		s.disabled = schema.Date(now).Wire()
+	}
 	if err := l.own(store.FieldChanged, s.changed, now); err != nil {
 		return err
 	}

@@ -221,3 +221,38 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 		}
 	})
 }
+
+// A table of entries as they are shown says of each whether it is disabled; no column is passed over that may say more.
+func TestImportDisabledColumn(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.stop()
+		const in = `uid,name,~disabled,disabled,~isa,~prk,~rev
+1,Ann,true,,user,user/uid:1,abc
+2,Ben,false,,user,,
+3,Cid,,,,,
+4,Dan,true,2001-02-03,,,
+5,Eve,yes,,,,
+6,Fay,false,2001-02-03,,,
+`
+		var reasons []string
+		o := maintain.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
+		s.bring(t, in, o, maintain.Report{Read: 6, Created: 4, Refused: 2})
+		same(t, "reasons", reasons, []string{"6 ~disabled is neither true nor false", "7 both disabled and not"})
+		got := s.export(t, maintain.ExportOptions{})
+		want := `{"type":"user","facets":{"name":"Ann","uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}
+{"type":"user","facets":{"name":"Ben","uid":"2"}}
+{"type":"user","facets":{"name":"Cid","uid":"3"}}
+{"type":"user","facets":{"name":"Dan","uid":"4"},"disabled":"2001-02-03T00:00:00.000Z"}
+`
+		if got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+		_, err := maintain.Import(s.ctx, s.db, strings.NewReader("uid,~changed\n9,2001-02-03\n"), maintain.ImportOptions{CSV: true})
+		if !errors.Is(err, maintain.ErrInput) || !strings.Contains(err.Error(), `"~changed"`) {
+			t.Errorf("a column that is no facet: %v", err)
+		}
+		refused := maintain.ImportOptions{Refused: func(int64, string) {}}
+		s.bring(t, `{"facets":{"uid":"9","~disabled":true}}`+"\n"+`{"facets":{"uid":"9"},"~disabled":true}`, refused, maintain.Report{Read: 2, Refused: 2})
+	})
+}

@@ -22,8 +22,9 @@ type reading struct {
 	secrets
 }
 
-// secrets are what is kept of an entry besides its facets: a hash or a clear password, and dates.
-type secrets struct{ hash, clear, changed, disabled string }
+// secrets are what is kept of an entry besides its facets: a hash or a clear password, dates, and a flag for it being
+// disabled where no date is known.
+type secrets struct{ hash, clear, changed, disabled, flag string }
 
 // A facetText is a facet in JSON. A plain one is a string that says what stands between its quotes.
 type facetText struct {

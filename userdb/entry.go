@@ -102,14 +102,17 @@ func (e *Entry) edit(field string, ed edit) {
 	e.edits = edits
 }
 
-// MarshalJSON gives one flat object: the facets by name, cast, and ~isa, ~prk and ~rev. The zero
-// Entry is {}.
+// MarshalJSON gives one flat object: the facets by name, cast, and ~isa, ~prk, ~rev and, where it is so,
+// "~disabled":true. The zero Entry is {}.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	if !e.key.IsValid() {
 		return []byte("{}"), nil
 	}
 	flat := schema.Facets{}
 	maps.Copy(flat, e.all())
+	if e.Disabled() {
+		flat[store.FieldDisabled] = schema.Bool(true)
+	}
 	flat[store.FieldType] = schema.Text(e.Type())
 	flat[store.FieldPRK] = schema.Text(e.key.String())
 	if rev := e.Rev(); rev != "" {

@@ -17,6 +17,8 @@ type Query struct {
 	After string        // the continuation that Page gave; "": from the beginning
 	Limit int           // at most so many; 0: no limit for All, 100 for Page
 
+	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
+
 	Order   string // an ordered field, by whose values entries come; those without one are left out. "": no order
 	Reverse bool   // from the greatest value down
 	Range   Range  // of values of Order
@@ -44,7 +46,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 		return t.allOrdered(ctx, q)
 	}
 	return func(yield func(Entry, error) bool) {
-		s, err := t.t.Select(q.Where, q.Has)
+		s, err := t.selection(q)
 		if err != nil {
 			yield(Entry{}, err)
 			return
@@ -100,7 +102,7 @@ func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err 
 
 // pager reads pages of a query.
 func (t *Type) pager(q Query) (func(ctx context.Context, after string, want int) ([]store.Found, string, error), error) {
-	s, err := t.t.Select(q.Where, q.Has)
+	s, err := t.selection(q)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +115,12 @@ func (t *Type) pager(q Query) (func(ctx context.Context, after string, want int)
 	return func(ctx context.Context, after string, want int) ([]store.Found, string, error) {
 		return t.db.core.Ordered(ctx, o, after, want)
 	}, err
+}
+
+func (t *Type) selection(q Query) (core.Selection, error) {
+	s, err := t.t.Select(q.Where, q.Has)
+	s.Disabled = q.Disabled
+	return s, err
 }
 
 func (q Query) ordered() bool { return q.Order != "" || q.Reverse || q.Range != (Range{}) }

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"strconv"
+
+	"github.com/coffeenode/userdb/userdb"
 )
 
 type countCmd struct {
-	Type string `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
+	Type     string `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
+	Disabled bool   `help:"Only entries that may not log in."`
 }
 
 func (*countCmd) Help() string {
@@ -21,9 +24,25 @@ func (c *countCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.Count(ctx)
+	n, err := c.count(ctx, t)
 	if err != nil {
 		return err
 	}
 	return s.out.say(n, strconv.FormatInt(n, 10))
+}
+
+func (c *countCmd) count(ctx context.Context, t *userdb.Type) (n int64, err error) {
+	if !c.Disabled {
+		return t.Count(ctx)
+	}
+	var unreadable failures
+	for _, err := range t.All(ctx, userdb.Query{Disabled: only(true)}) {
+		switch {
+		case err == nil:
+			n++
+		case !unreadable.note(err):
+			return n, err
+		}
+	}
+	return n, unreadable.unread()
 }

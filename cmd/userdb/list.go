@@ -14,12 +14,15 @@ type listCmd struct {
 	Where []string `placeholder:"FIELD=VALUE" sep:"none" help:"Only entries with this value, of an indexed or a secondary field; may be given again."`
 	Limit int      `placeholder:"N" help:"At most so many; where there may be more, standard error says --after what."`
 	After string   `placeholder:"CURSOR" help:"Go on behind a limit."`
+
+	Disabled bool `help:"Only entries that may not log in."`
 	orderFlags
 }
 
 func (*listCmd) Help() string {
 	return `Entries come in no order, as they are found, or with --order by the values of an ordered field;
-those without a value are left out then. Values are compared as the schema says.
+those without a value are left out then. Values are compared as the schema says. Behind the key of
+an entry that may not log in stands the word disabled.
 
 Examples:
   userdb list user
@@ -39,7 +42,7 @@ func (c *listCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	q := userdb.Query{After: c.After, Limit: c.Limit}
+	q := userdb.Query{After: c.After, Limit: c.Limit, Disabled: only(c.Disabled)}
 	if q.Where, err = facets(s.db.Schema().Types[c.Type], c.Where); err != nil {
 		return err
 	}
@@ -50,6 +53,14 @@ func (c *listCmd) Run(ctx context.Context, s *session) error {
 		return s.list(t.All(ctx, q))
 	}
 	return s.pages(ctx, t, q)
+}
+
+// only is what a flag without a word asks for.
+func only(flag bool) *bool {
+	if !flag {
+		return nil
+	}
+	return &flag
 }
 
 // list prints entries as they come. One that cannot be read is told in the end.

@@ -16,6 +16,9 @@ func flat(e userdb.Entry, hash string) schema.Facets {
 	for name := range e.Fields() {
 		all[name], _ = e.Get(name)
 	}
+	if e.Disabled() {
+		all[disabledField] = schema.Bool(true)
+	}
 	if e.Rev() != "" {
 		all["~rev"] = schema.Text(e.Rev())
 	}
@@ -34,13 +37,24 @@ func (s *session) entry(e userdb.Entry, hash string) error {
 	return s.out.say(nil, block(e.Key().String(), all))
 }
 
+// disabledField says of an entry in JSON that it may not log in.
+const disabledField = "~disabled"
+
+// headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
+func headline(prk string, all schema.Facets) string {
+	if _, disabled := all[disabledField]; disabled {
+		return shown(prk) + "  disabled"
+	}
+	return shown(prk)
+}
+
 func block(prk string, all schema.Facets) string {
 	var b strings.Builder
-	b.WriteString(shown(prk))
+	b.WriteString(headline(prk, all))
 	b.WriteByte('\n')
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if name != "~isa" && name != "~prk" {
+		if name != "~isa" && name != "~prk" && name != disabledField {
 			columns.Write([]byte("  " + shown(name) + "\t" + shown(all[name].Wire()) + "\n"))
 		}
 	}
@@ -54,7 +68,7 @@ func (s *session) entryLine(e userdb.Entry) error {
 	if s.JSON {
 		return s.out.say(all, "")
 	}
-	words := []string{shown(e.Key().String())}
+	words := []string{headline(e.Key().String(), all)}
 	for name := range e.Fields() {
 		words = append(words, pair(name, all[name].Wire()))
 	}

@@ -17,6 +17,8 @@ type Selection struct {
 	indexes []recordkey.Key
 	where   map[string]string // facets on the wire, or canonical secondary values
 	tags    []string
+
+	Disabled *bool // whether entries may not log in; nil: either
 }
 
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
@@ -119,6 +121,9 @@ func (c *Core) filter(ctx context.Context, s Selection, prks []recordkey.Key) ([
 }
 
 func (s Selection) holds(r store.Record) bool {
+	if s.Disabled != nil && *s.Disabled != (r.Fields[store.FieldDisabled] != "") {
+		return false
+	}
 	for field, wire := range s.where {
 		is := r.Fields[field] == wire
 		if slices.Contains(s.Type.Secondary, field) {
