@@ -27,6 +27,7 @@ const (
 	epochLong = 3 * time.Second
 	rest      = time.Minute // what a client has until it waits
 	lookAgain = 2 * time.Second
+	silence   = 12 * time.Second
 	leastOps  = 100 // that must succeed in each minute
 )
 
@@ -50,6 +51,7 @@ type run struct {
 	processes [clients]*process
 	files     map[string]string // the histories, by client
 	said      time.Time         // when progress was printed last
+	doing     string            // what was logged last
 	cutsOf    int               // by clients that are gone
 
 	epoch   atomic.Int64 // that is asked in; 0: none
@@ -70,10 +72,11 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64N(1_000_000)
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	defer stop()
 	r := newRun(t, ctx, seed)
 	r.print("seed %d, %v minutes; again: make chaos MINUTES=%v SEED=%d; logs: %s", seed, minutes, minutes, seed, r.logs)
+	go r.watch(ctx)
 	r.start()
 	n := &nemesis{r: r, done: map[string]int{}}
 	end := r.begun.Add(time.Duration(minutes * float64(time.Minute)))
@@ -166,7 +169,8 @@ func (r *run) print(format string, args ...any) {
 func (r *run) log(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, fmt.Sprintf(format, args...))
+	r.doing = fmt.Sprintf(format, args...)
+	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, r.doing)
 }
 
 func (r *run) client(i int) *process {

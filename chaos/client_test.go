@@ -85,6 +85,7 @@ func (c *client) open(ctx context.Context) (err error) {
 	for {
 		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2)})
 		if err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, err)
 			time.Sleep(100 * time.Millisecond) // a master may be dead
 			continue
 		}

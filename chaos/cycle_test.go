@@ -36,17 +36,23 @@ func (r *run) cycle(i int, n *nemesis) {
 	}
 }
 
-// epochs goes from one to the next, and tells the progress.
+// epochs goes from one to the next.
 func (r *run) epochs(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.last++
 		r.setEpoch(r.last)
 		_ = sleep(ctx, epochLong) // a cycle may end in the middle of one
+	}
+}
+
+// watch tells what is done where nothing else was told for a while.
+func (r *run) watch(ctx context.Context) {
+	for sleep(ctx, time.Second) == nil {
 		r.mu.Lock()
-		silent := time.Since(r.said)
+		silent, doing := time.Since(r.said) > silence, r.doing
 		r.mu.Unlock()
-		if silent > 12*time.Second {
-			r.print("epoch %d; %s", r.last, r.progress())
+		if silent {
+			r.print("epoch %d; %s", r.epoch.Load(), doing)
 		}
 	}
 }
@@ -71,6 +77,7 @@ func (r *run) quiet() {
 		}
 	}
 	r.agreed()
+	r.log("judging")
 	ops := r.histories()
 	for e := r.judged + 1; e <= r.last; e++ {
 		r.judgeEpoch(e, append(ops[e], r.lookBack(e)...))
@@ -196,26 +203,27 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 
 // finish ends the clients, repairs, and looks whether the run was worth something.
 func (r *run) finish(n *nemesis, minutes float64) {
+	r.log("repairing")
 	cuts := r.cutsOf
 	for i := range clients {
 		r.client(i).kill()
 		cuts += r.client(i).cutsSoFar()
 	}
 	repairs := 0
-	for left := r.check(false); len(left) > 0; left = r.check(false) {
-		r.log("check says %v", left)
+	for left := []string{""}; len(left) > 0; repairs++ {
 		if repairs == mostRepairs {
 			r.violated(left)
 			break
 		}
 		r.log("repaired: %v", r.check(true))
-		repairs++
+		left = r.check(false)
+		r.log("left by the repair: %v", left)
 	}
 	found, err := lasting(r.ctx, r.rawDamage(nil, true))
 	r.must(err)
 	r.violated(found)
 	r.worth(n, cuts, minutes)
-	r.print("check found nothing after %d repairs; %s; steps %v; %d replies and requests lost; %s",
+	r.print("%d repairs; %s; steps %v; %d replies and requests lost; %s",
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
