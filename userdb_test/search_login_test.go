@@ -1,0 +1,324 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A deed is a verb: "login P", "change P Q", "create P name".
+type deed string
+
+// A done deed, and between which steps it was done.
+type done struct {
+	deed
+	who        int
+	begin, end int
+	err        error
+	entry      userdb.Entry
+}
+
+// A standing is an entry as it was behind a step.
+type standing struct {
+	live, disabled             bool
+	hash, name, changed, owner string // owner is the password that was set last
+	rev                        string
+	fields                     map[string]string
+	by                         int // the player of the step
+}
+
+// good reports whether a visitor may log in.
+func (s standing) good(pw, name string) bool {
+	return s.live && !s.disabled && s.owner == pw && s.name == name
+}
+
+// A drama is one play of deeds at one entry.
+type drama struct {
+	*stageOfLogins
+	*play
+	uid     string
+	doing   map[int]deed
+	began   map[int]standing // by player, as his deed began
+	tried   map[int]bool     // by player: he tried to write a hash
+	history []standing
+	done    []done
+	wrong   string
+}
+
+// A stageOfLogins is the store of many plays.
+type stageOfLogins struct {
+	t     *testing.T
+	users *userdb.Type
+	raw   redis.UniversalClient
+	stale string // a hash that the next login replaces; "": an entry is made with one that stays
+	cast  []string
+	fits  map[string]bool
+	now   *drama
+}
+
+func newStageOfLogins(t *testing.T, engine, stale string, cast []string) (*stageOfLogins, *userdb.DB) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{HashWorkers: 8})
+	must(t, err)
+	s := &stageOfLogins{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), stale: stale, cast: cast, fits: map[string]bool{}}
+	if engine == "cluster" { // one server is a cluster of one
+		db.Core().Engine = cluster.New(s.raw, cluster.Options{Close: db.Core().Engine.Close})
+	}
+	s.raw.AddHook(stagehand{})
+	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
+	must(t, err)
+	_, err = s.users.Login(t.Context(), "first", "Ppassword", userdb.Attempt{}) // so that what is made once is made
+	must(t, err)
+	return s, db
+}
+
+// passwordOf is the password that a letter stands for.
+func passwordOf(letter string) string { return letter + "password" }
+
+// play begins a play at an entry of its own.
+func (s *stageOfLogins) play(p *play) {
+	d := &drama{stageOfLogins: s, play: p, uid: fmt.Sprint("uid", p.number), doing: map[int]deed{}, began: map[int]standing{}, tried: map[int]bool{}}
+	s.now = d
+	_, err := s.users.Create(s.t.Context(), userdb.NewEntry{UID: d.uid, Facets: schema.Texts("name", d.name("name")), Password: passwordOf("P")})
+	must(s.t, err)
+	if s.stale != "" {
+		must(s.t, s.raw.HSet(s.t.Context(), "user/uid:"+d.uid, "password", s.stale).Err())
+	}
+	d.history = []standing{{owner: passwordOf("P")}}
+	d.history = []standing{d.look(-1)}
+	p.watch = func(who *player) { d.history = append(d.history, d.look(who.id)) }
+	for _, deeds := range s.cast {
+		p.cast(func(ctx context.Context, who *player) {
+			for text := range strings.SplitSeq(deeds, ", ") {
+				p.mu.Lock()
+				d.doing[who.id], d.began[who.id], d.tried[who.id] = deed(text), d.history[p.steps], false
+				begin := p.steps
+				p.mu.Unlock()
+				entry, err := d.do(ctx, deed(text))
+				p.mu.Lock()
+				d.done = append(d.done, done{deed(text), who.id, begin, p.steps, err, entry})
+				p.mu.Unlock()
+			}
+		})
+	}
+}
+
+func (d *drama) name(of string) string { return of + " of " + d.uid }
+
+func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
+	words := strings.Fields(string(what))
+	switch words[0] {
+	case "login":
+		return d.users.Login(ctx, d.name("name"), passwordOf(words[1]), userdb.Attempt{})
+	case "set":
+		return userdb.Entry{}, d.users.SetPassword(ctx, uid(d.uid), passwordOf(words[1]))
+	case "change":
+		return userdb.Entry{}, d.users.ChangePassword(ctx, uid(d.uid), passwordOf(words[1]), passwordOf(words[2]), userdb.Attempt{})
+	case "disable":
+		return userdb.Entry{}, d.users.Disable(ctx, uid(d.uid))
+	case "enable":
+		return userdb.Entry{}, d.users.Enable(ctx, uid(d.uid))
+	case "delete":
+		return userdb.Entry{}, d.users.Delete(ctx, uid(d.uid))
+	case "create":
+		return d.users.Create(ctx, userdb.NewEntry{UID: d.uid, Facets: schema.Texts("name", d.name(words[2])), Password: passwordOf(words[1])})
+	case "rename":
+		return d.users.Update(ctx, uid(d.uid), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text(d.name(words[1])))
+			return nil
+		})
+	}
+	panic("unknown deed " + what)
+}
+
+// look reads the entry as it is behind a step, and holds its hash to the password that was set last.
+func (d *drama) look(by int) standing {
+	fields, err := d.raw.HGetAll(context.Background(), "user/uid:"+d.uid).Result()
+	must(d.t, err)
+	was := d.history[len(d.history)-1]
+	s := standing{
+		live: fields["~isa"] != "", disabled: fields["~disabled"] != "", hash: fields["password"], name: fields["name"],
+		changed: fields["~passwd"], owner: was.owner, rev: fields["~rev"], fields: fields, by: by,
+	}
+	if s.hash == was.hash {
+		return s
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch words := strings.Fields(string(d.doing[by])); {
+	case len(words) == 0: // nobody's: it is made for the play
+	case words[0] == "set", words[0] == "create":
+		s.owner = passwordOf(words[1])
+	case words[0] == "change":
+		s.owner = passwordOf(words[2])
+		if !was.live || was.disabled || was.owner != passwordOf(words[1]) {
+			d.blame("%s was carried out, and the entry was %+v", d.doing[by], was)
+		}
+	}
+	if s.live && !d.fit(s.hash, s.owner) {
+		d.blame("%s left a hash that is not of %s", d.doing[by], s.owner)
+	}
+	return s
+}
+
+func (d *drama) fit(hash, pw string) bool {
+	key := hash + " " + pw
+	if _, known := d.fits[key]; !known {
+		d.fits[key] = bcrypt.CompareHashAndPassword([]byte("$2a"+hash[3:]), []byte(pw)) == nil
+	}
+	return d.fits[key]
+}
+
+func (d *drama) blame(format string, args ...any) {
+	if d.wrong == "" {
+		d.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// judge says what is wrong with a play that is over, or "".
+func (s *stageOfLogins) judge() string {
+	d := s.now
+	for _, one := range d.done {
+		during := d.history[one.begin : one.end+1]
+		switch strings.Fields(string(one.deed))[0] {
+		case "login":
+			d.judgeLogin(one, during)
+		default:
+			d.judgeOther(one, during)
+		}
+	}
+	return d.wrong
+}
+
+// judgeLogin: one that succeeds leaves behind its last command an entry that may log in, with that very time of
+// its password; one that does not is refused for a reason.
+func (d *drama) judgeLogin(one done, during []standing) {
+	pw, name := passwordOf(strings.Fields(string(one.deed))[1]), d.name("name")
+	last := during[len(during)-1]
+	always := !slices.ContainsFunc(during, func(s standing) bool { return !s.good(pw, name) })
+	switch {
+	case one.err == nil && !last.good(pw, name):
+		d.blame("%s succeeded, and the entry was %+v", one.deed, last)
+	case one.err == nil:
+		at, err := time.Parse(time.RFC3339, last.changed)
+		if err != nil || !one.entry.PasswordChanged().Equal(at) {
+			d.blame("%s gave an entry whose password was changed at %v, and that is %s", one.deed, one.entry.PasswordChanged(), last.changed)
+		}
+	case !errors.Is(one.err, userdb.ErrLogin) || always:
+		d.blame("%s answered %v", one.deed, one.err)
+	}
+}
+
+// judgeOther: a verb that succeeds did what it says in its time, another changed nothing of that and has a reason.
+func (d *drama) judgeOther(one done, during []standing) {
+	words := strings.Fields(string(one.deed))
+	any := func(of func(standing) bool) bool { return slices.ContainsFunc(during, of) }
+	gone := any(func(s standing) bool { return !s.live })
+	refused := any(func(s standing) bool {
+		return s.disabled || !s.live || s.owner != passwordOf(words[min(1, len(words)-1)])
+	})
+	wrote := false
+	for i := 1; i < len(during); i++ {
+		wrote = wrote || during[i].by == one.who && during[i].rev != during[i-1].rev
+	}
+	var ok bool
+	switch words[0] {
+	case "disable":
+		ok = one.err == nil && any(func(s standing) bool { return s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+	case "enable":
+		ok = one.err == nil && any(func(s standing) bool { return !s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+	case "delete":
+		ok = one.err == nil && gone || errors.Is(one.err, userdb.ErrNotFound) && gone
+	case "change":
+		ok = one.err == nil && wrote ||
+			!wrote && (errors.Is(one.err, userdb.ErrLogin) && refused || errors.Is(one.err, userdb.ErrNotFound) && gone ||
+				errors.Is(one.err, userdb.ErrConflict) && any(func(s standing) bool { return s.hash != during[0].hash }))
+	default: // set, create, rename
+		ok = one.err == nil && wrote || errors.Is(one.err, userdb.ErrNotFound) && gone
+	}
+	if !ok {
+		d.blame("%s answered %v, and wrote: %v", one.deed, one.err, wrote)
+	}
+}
+
+// dramas are what is played, each player's deeds in a text of its own.
+var dramas = [][]string{
+	{"login P", "disable"},
+	{"login P", "disable, enable"},
+	{"login P", "set Q"},
+	{"login P", "set P"},
+	{"login Q", "set Q"},
+	{"login P", "set Q, set P"},
+	{"login P", "change P Q"},
+	{"login P", "delete"},
+	{"login P", "delete, create P name"},
+	{"login P", "delete, create Q name"},
+	{"login P", "delete, create P another"},
+	{"login P", "rename another"},
+	{"login P, login P", "disable"},
+	{"login P", "login P", "disable"},
+	{"login P", "login P", "set Q"},
+	{"login P", "change P Q", "disable"},
+	{"login P", "set Q", "disable, enable"},
+	{"login P", "set Q", "delete"},
+	{"change P Q", "disable"},
+	{"change P Q", "disable, enable"},
+	{"change P Q", "set R"},
+	{"change P Q", "change P R"},
+	{"change P Q", "delete, create P name"},
+	{"change P Q", "login P", "delete"},
+}
+
+// staleHash is one of P that the next login replaces.
+func staleHash(t *testing.T) string { return bcryptOf(t, "b", 4, passwordOf("P")) }
+
+func setting(name string, usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return usual
+}
+
+// searched searches a drama on an engine, and says how many orders there were.
+func searched(t *testing.T, engine, stale string, cast []string, m *mutation, preemptions int) (wrong string, plays int) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStageOfLogins(t, engine, stale, cast)
+		f := &search{play: s.play, judge: s.judge, tamper: m.tamper(s), preemptions: preemptions, most: setting("USERDB_LOGIN_PLAYS", 3000)}
+		wrong, plays = f.find(), f.plays
+		must(t, db.Close())
+	})
+	return wrong, plays
+}
+
+// TestLoginInterleavings takes logins that replace the hash, and logins that do not, through all orders of their
+// commands and those of others, with up to two preemptions: none succeeds, behind its last command, at an entry that may not log in.
+func TestLoginInterleavings(t *testing.T) {
+	for _, engine := range []string{"single", "cluster"} {
+		total := 0
+		for name, stale := range map[string]string{"replaced": staleHash(t), "kept": ""} {
+			for _, cast := range dramas {
+				t.Run(engine+"/"+name+"/"+strings.Join(cast, " | "), func(t *testing.T) {
+					wrong, plays := searched(t, engine, stale, cast, nil, setting("USERDB_LOGIN_PREEMPTIONS", 2))
+					total += plays
+					if wrong != "" {
+						t.Errorf("after %d orders: %s", plays, wrong)
+					}
+				})
+			}
+		}
+		t.Logf("%s: %d orders", engine, total)
+	}
+}
