@@ -29,7 +29,8 @@ type Attempt struct {
 // ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an
 // entry without one and a disabled one. ErrTooManyAttempts says that nothing was checked, because
 // too many attempts failed, and how long to wait. ErrUnavailable also says that more logins wait
-// for a processor than can be served before the deadline of ctx.
+// for a processor than can be served before the deadline of ctx. ErrCorrupt names a broken record of the
+// store's own, without which nobody can be judged, or the entry that cannot be read.
 //
 // Failures are counted for each account, and for each origin over all accounts; an identifier that
 // nobody has counts as an account. After ten failures in a day delays begin, which double from a
@@ -185,7 +186,7 @@ func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
 	}
 	switch {
 	case failed != nil:
-		return password.Result{}, failed
+		return password.Result{}, curable(failed)
 	case as.Wait > 0:
 		e := g.event(EventThrottle)
 		e.Wait = as.Wait

@@ -6,9 +6,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -35,12 +38,24 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	}
 	var fresh [32]byte
 	rand.Read(fresh[:]) // never fails, says its documentation
-	text, err := db.core.Engine.Secret(ctx, key.In(db.core.NS), hex.EncodeToString(fresh[:]))
+	key = key.In(db.core.NS)
+	text, err := db.core.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
+	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
+		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
+	}
 	if err != nil {
-		return err
+		return curable(err)
 	}
 	db.secret.key.Store(&text)
 	return nil
+}
+
+// curable names what mends a record of the store's own: without it nobody logs in.
+func curable(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w; 'userdb check --repair' mends it", err)
+	}
+	return err
 }
 
 // throttleNow is the zero time, for the server's clock, but in tests that set their own.

@@ -42,13 +42,13 @@ type play struct {
 
 // A choosing is a moment of a play: who could go on, and who did.
 type choosing struct {
-	could       []int // players, the one that went on before at first; waiting: time goes by
+	could       []int // players, the one that went on before at first; timePasses: time goes by
 	chosen      int   // index
 	preempts    bool  // the first could have gone on
 	preemptions int   // before
 }
 
-const waiting = -1 // instead of a player
+const timePasses = -1 // instead of a player
 
 // A player does some verbs, one after the other.
 type player struct {
@@ -160,7 +160,7 @@ func (p *play) options(last int) []int {
 	}
 	slices.SortStableFunc(could, func(a, b int) int { return cmp.Compare(min(1, (a-last)*(a-last)), min(1, (b-last)*(b-last))) })
 	if asleep {
-		could = append(could, waiting)
+		could = append(could, timePasses)
 	}
 	return could
 }
@@ -168,7 +168,7 @@ func (p *play) options(last int) []int {
 // step lets a player send one command, or time go by for those who wait for that.
 func (p *play) step(id int) {
 	var who *player
-	if id == waiting {
+	if id == timePasses {
 		time.Sleep(time.Second)
 	} else {
 		who = p.players[id]
@@ -198,7 +198,7 @@ func (p *play) run(begun []int) {
 		if c.preempts && c.chosen > 0 {
 			used++
 		}
-		if next := could[c.chosen]; next != waiting {
+		if next := could[c.chosen]; next != timePasses {
 			last = next
 		}
 		p.step(could[c.chosen])
@@ -242,7 +242,7 @@ func (p *play) String() string {
 	text := make([]byte, len(p.choices))
 	for i, c := range p.choices {
 		text[i] = '.'
-		if id := c.could[c.chosen]; id != waiting {
+		if id := c.could[c.chosen]; id != timePasses {
 			text[i] = byte('0' + id)
 		}
 	}

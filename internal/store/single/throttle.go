@@ -61,7 +61,7 @@ func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as 
 		}
 		cmd, err := e.do(ctx, throttleScript, keys, args)
 		if err == nil {
-			return counted(cmd)
+			return counted(cmd, keys)
 		}
 		unsure = unsure || e.sent(err)
 		if attempt+1 == attempts || !e.passing(err) || ctx.Err() != nil || time.Since(begin) > resendTime || pause(ctx, firstWait<<attempt) != nil {
@@ -73,10 +73,12 @@ func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as 
 // errCounted: so many others were counted meanwhile that the counters have forgotten this one.
 var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
 
-func counted(cmd *redis.Cmd) ([]int64, error) {
+func counted(cmd *redis.Cmd, keys []string) ([]int64, error) {
 	reply, err := cmd.Int64Slice()
 	switch {
 	case err != nil:
+	case len(reply) == 2 && reply[0] == -2 && 1 <= reply[1] && int(reply[1]) <= len(keys):
+		return nil, &store.CorruptError{Key: keys[reply[1]-1], Reason: "no counters of attempts to log in"}
 	case len(reply) == 1:
 		err = errCounted
 	default:
@@ -140,5 +142,8 @@ func (e *Engine) Secret(ctx context.Context, key recordkey.Key, fresh string) (s
 		return "", store.Fail(err)
 	}
 	secret, err := e.client.Get(ctx, key.String()).Result()
+	if store.WrongType(err) {
+		return "", &store.CorruptError{Key: key.String(), Reason: "not a string (WRONGTYPE)"}
+	}
 	return secret, store.Fail(err)
 }

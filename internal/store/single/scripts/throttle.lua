@@ -13,7 +13,7 @@
 --
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
 -- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and nobody knows whether it
--- was carried out then; nothing was done.
+-- was carried out then; nothing was done. {-2, n}: KEYS[n] is no such hash; nothing was done.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, when the next one may come
 --              o:NAME     when that origin last logged in; n:NAME its failures
@@ -158,16 +158,31 @@ local function write(key, h, was)
   redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000)) -- the times inside decide; this only cleans up
 end
 
+-- What is no counter at all would end the script in the middle.
+local calls = string.rep('.', 12) .. string.rep('%d', 11)
+local function sound(h)
+  for f, v in pairs(h) do
+    if f == 'k' then
+      if #string.gsub(v, calls, '') > 0 then return false end
+    elseif (#f == 2 or is(f, 'n:') or is(f, 'o:')) and not (#v <= 15 and string.find(v, '^%d+$')) then
+      return false
+    end
+  end
+  return true
+end
+
 local hashes, fields, waits, kinds = {}, {}, {}, {}
 local longer, mine = 0, false
 for i, key in ipairs(KEYS) do
   local flat = redis.pcall('HGETALL', key)
+  if flat.err and string.find(flat.err, 'WRONGTYPE') then return {-2, i} end
   if flat.err then return redis.error_reply(flat.err) end
   local h, was = {}, {}
   for j = 1, #flat, 2 do
     h[flat[j]] = flat[j + 1]
     was[#was + 1] = flat[j]
   end
+  if not sound(h) then return {-2, i} end
   local answer = since and before(h)
   if answer then return answer end
   forget_old(h)
