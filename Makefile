@@ -40,7 +40,7 @@ staticcheck:
 # The race detector needs a C compiler. It looks where goroutines meet. What asks one question after the other
 # (the original's data, naughty strings, random verbs, searches one command at a time) shows it nothing, and
 # faults are a matter of time-outs: these are left to make test.
-ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults|Vulnerabilities
+ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults|Vulnerabilities|LoginInterleavings|LoginMutations
 race:
 	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 go test -race -p 1 -timeout 25m \
 		-skip '$(ALONE)' ./userdb/... ./userdb_test/... ./internal/... ./maintain/... ./cmd/...
@@ -62,6 +62,7 @@ SOAK ?= 1
 STATES ?= 5000000
 soak: redis
 	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
+		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
 		go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
 
