@@ -64,17 +64,20 @@ if ARGV[2] == 'delete' then
 end
 local n = tonumber(ARGV[8])
 if not done then
+  -- What a tombstone has of an end goes before it lives, and that is no write that a full server refuses first.
+  local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
+  local refused = tombstone and write('HSET', '~rev', past)
+  if refused then return refused end
+  if tombstone then redis.call('PERSIST', KEYS[1]) end
   -- The version comes last: with it the entry is whole.
   local first, last = 9 + n, #ARGV
   while last - first >= 2000 do
-    local refused = write('HSET', unpack(ARGV, first, first + 1999))
-    if refused then return refused end
+    redis.call('HSET', KEYS[1], unpack(ARGV, first, first + 1999))
     first = first + 2000
   end
-  local refused = write('HSET', '~rev', remember, unpack(ARGV, first, last))
+  refused = write('HSET', '~rev', remember, unpack(ARGV, first, last))
   if refused then return refused end
   redis.call('HDEL', KEYS[1], '~fence')
 end
 for i = 9, 8 + n do redis.call('HDEL', KEYS[1], ARGV[i]) end
-if ARGV[2] == 'create' then redis.call('PERSIST', KEYS[1]) end
 return {'ok'}

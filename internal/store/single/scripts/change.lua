@@ -41,7 +41,6 @@ if remembered() and not again then return {'ok'} end
 if again and verb ~= 'delete' then
   list()
   in_pieces('HDEL', entry, list())
-  if verb == 'create' then redis.call('PERSIST', entry) end
   return {'ok'}
 end
 local tombstone = false -- of a delete, or of a fence, which has no ~rev
@@ -228,6 +227,11 @@ else
     refused = fill(f)
     if refused then return refused end
   end
+  if tombstone then -- it has no end before it lives
+    refused = write('HSET', entry, '~rev', past)
+    if refused then return refused end
+    redis.call('PERSIST', entry)
+  end
   set[#set + 1] = '~rev'
   set[#set + 1] = remember
   for i = 1, #set, 2000 do
@@ -236,10 +240,7 @@ else
   end
   if head[3] then unset[#unset + 1] = '~fence' end
   in_pieces('HDEL', entry, unset)
-  if tombstone then
-    redis.call('HDEL', entry, '~dying', '~since')
-    redis.call('PERSIST', entry)
-  end
+  if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end
 for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[3 + n]) end
 for i = 1, nrelease do
