@@ -337,10 +337,27 @@ func stringsOf(list []any) []string {
 type fault byte
 
 const (
-	none fault = iota
-	lost       // the command is carried out, and its answer lost
-	dies       // the actor stops for ever, before the command
+	none     fault = iota
+	lost           // the command is carried out, and its answer lost
+	dies           // the actor stops for ever, before the command
+	moved          // the slot is another node's, also for the client's last attempt
+	asked          // the key is not here any more
+	tryAgain       // some keys are here, and some are not
+	undone         // it is carried out and answered, and a replica takes over that does not have it
+	refused        // the first write of the script is; refused+1 the second, …
 )
+
+// elsewhere is the answer of a node that does not serve a command.
+var elsewhere = map[fault]wrong{
+	moved: "MOVED 1 127.0.0.1:1", asked: "ASK 1 127.0.0.1:1", tryAgain: "TRYAGAIN Multiple keys request during rehashing of slot",
+}
+
+func (f fault) String() string {
+	if f >= refused {
+		return fmt.Sprintf("(write %d refused)", f-refused+1)
+	}
+	return [...]string{"", "(lost)", "(dies)", "(moved)", "(asked)", "(try again)", "(undone)"}[f]
+}
 
 // step lets one request through, and waits until all actors wait again.
 func (s *stage) step(r *request, f fault) {

@@ -76,7 +76,7 @@ func TestReadBetween(t *testing.T) {
 
 // reading reads the tags of an entry.
 func reading(uid string, members *[]string) verb {
-	return verb{"read " + uid, func(ctx context.Context, a *actor) error {
+	return verb{name: "read " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
 		key, _, err := people.Tertiary(prk, "tags", "set", nil)
 		if err != nil {

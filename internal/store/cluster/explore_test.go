@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
 )
 
 // A choice is one step of a run: which actor, which of its requests, and what befalls it.
@@ -20,6 +23,7 @@ type explorer struct {
 	scenario    scenario
 	preemptions int // how often an actor may be stopped in the middle for another
 	faults      int // how many actors may die, or answers be lost
+	kinds       []fault
 	most        int // states
 	troupe      *troupe
 	stock       *stock
@@ -41,7 +45,11 @@ type moment struct {
 	preemptions int
 	faults      int
 	deaths      int
-	outdated    bool // a commit was made by a schema that is no more
+	outdated    bool               // a commit was made by a schema that is no more
+	fault       fault              // the last one
+	undone      bool               // what was acknowledged is not there any more
+	held        [mostFinders]uint8 // by whom the value was held that an actor looks for, since it began
+	wrong       string             // what it was told then
 	trace       *trace
 }
 
@@ -69,6 +77,9 @@ type trace struct {
 // otherwise.
 func (x *explorer) explore() string {
 	x.seen, x.judged = map[uint64]uint8{}, map[uint64]bool{}
+	if x.kinds == nil {
+		x.kinds = []fault{lost, dies}
+	}
 	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
 	x.stage.reset(nil)
 	x.stage.patience = setting("USERDB_PAUSES", 3)
@@ -106,6 +117,7 @@ func (x *explorer) beginning() moment {
 	for i := range x.scenario.actors {
 		m.cast = append(m.cast, role{at: x.troupe.first(x.stock, i)})
 	}
+	x.look(&m)
 	return m
 }
 
@@ -154,6 +166,7 @@ func (x *explorer) take(m moment, c choice) moment {
 		m.preemptions++
 	}
 	if c.fault != none {
+		m.fault = c.fault
 		m.faults++
 	}
 	m.trace = &trace{m.trace, c}
@@ -164,7 +177,13 @@ func (x *explorer) take(m moment, c choice) moment {
 		m.current, r.dead = -1, true
 		return m
 	}
+	verb, ended := r.at.verb, r.at.done
 	x.step(&m, r, c)
+	if r.at.done > ended {
+		m.wrong = x.misled(m, c.actor, verb, r.at.errs[ended])
+		m.held[c.actor] = 0
+	}
+	x.look(&m)
 	m.current = c.actor
 	if r.at.resting() {
 		m.current = -1
@@ -178,7 +197,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 	h := heard{want: c.request, lost: c.fault == lost}
 	var reply any
 	if !w.pauses() {
-		h.reply, reply = x.carryOut(m, r, w)
+		h.reply, reply = x.carryOut(m, r, w, c.fault)
 	}
 	if h.lost {
 		h.reply, reply = 0, nil
@@ -191,7 +210,10 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 }
 
 // carryOut runs a command, as it is tampered with, on the records.
-func (x *explorer) carryOut(m *moment, r *role, w want) (uint32, any) {
+func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
+	if answer, is := elsewhere[f]; is {
+		return x.stock.reply(answer), answer
+	}
 	if x.stage.tamper != nil && w.cmd != nil {
 		x.stock.fill(m.now, m.cells)
 		args, reply := x.stage.tamper(&actor{id: r.at.actor, stage: x.stage, verb: r.at.verb, sent: r.sent}, w.args)
@@ -200,7 +222,11 @@ func (x *explorer) carryOut(m *moment, r *role, w want) (uint32, any) {
 		}
 		w = x.stock.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
 	}
-	e := x.stock.run(w, m.now, m.cells)
+	e := x.stock.run(w, m.now, m.cells, f.refuses())
+	if f == undone {
+		m.undone = true
+		return e.reply, x.stock.said[e.reply]
+	}
 	m.cells = slices.Clone(m.cells)
 	for i, k := range w.keys {
 		m.cells = put(m.cells, k, e.cells[i])
@@ -215,6 +241,28 @@ func (x *explorer) carryOut(m *moment, r *role, w want) (uint32, any) {
 		return 0, nil
 	}
 	return e.reply, x.stock.said[e.reply]
+}
+
+// refuses is the number of the write that is refused, 0 for none.
+func (f fault) refuses() int { return max(0, int(f)-int(refused)+1) }
+
+// befalls reports whether a fault can befall a command, and makes a difference.
+func (x *explorer) befalls(f fault, m moment, w want) bool {
+	switch {
+	case w.cmd == nil || f == dies:
+		return false
+	case f == undone:
+		e := x.stock.run(w, m.now, m.cells, 0)
+		for i, k := range w.keys {
+			if e.cells[i] != at(m.cells, k) {
+				return true
+			}
+		}
+		return false
+	case f >= refused:
+		return x.stock.run(w, m.now, m.cells, f.refuses()).refused
+	}
+	return true
 }
 
 // mostVerbs of one actor.
@@ -242,11 +290,13 @@ func (x *explorer) options(m moment) []choice {
 				break // out of its turn: as if the actor stopped itself
 			}
 			os = append(os, choice{i, j, none})
-			if m.faults < x.faults && w.cmd != nil {
-				os = append(os, choice{i, j, lost})
+			for _, f := range x.kinds {
+				if m.faults < x.faults && x.befalls(f, m, w) {
+					os = append(os, choice{i, j, f})
+				}
 			}
 		}
-		if m.faults < x.faults && len(r.wants()) > 0 && cost == 0 {
+		if m.faults < x.faults && len(r.wants()) > 0 && cost == 0 && slices.Contains(x.kinds, dies) {
 			os = append(os, choice{i, 0, dies})
 		}
 	}
@@ -274,6 +324,10 @@ func (m moment) records() uint64 {
 // sum is a number for the state, whatever it cost to come here.
 func (m moment) sum() uint64 {
 	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
+	for i, held := range m.held {
+		h = mix(h, uint64(i)<<8|uint64(held))
+	}
+	h = mix(h, uint64(m.fault))
 	for _, r := range m.cast {
 		n := r.at.number << 2
 		if r.sent {
@@ -289,12 +343,15 @@ func (m moment) sum() uint64 {
 
 // broken says which invariant the records break, "" for none.
 func (x *explorer) broken(m moment) string {
-	if m.outdated {
+	if m.outdated && !m.undone {
 		return "schema: committed by one that is no more"
 	}
+	if m.wrong != "" {
+		return m.wrong
+	}
 	sum := m.records()
-	if x.judged[sum] {
-		return ""
+	if x.judged[sum] || m.undone {
+		return "" // what was acknowledged is lost: nothing but readers can be right then
 	}
 	for i, r := range m.cast {
 		for j := range mostVerbs {
@@ -312,6 +369,12 @@ func (x *explorer) broken(m moment) string {
 // end judges a run that came to its end.
 func (x *explorer) end(m moment) string {
 	x.stock.fill(m.now, m.cells)
+	if m.undone {
+		return ""
+	}
+	if v := x.untrue(m); v != "" {
+		return v + x.story(m.trace)
+	}
 	if x.scenario.final != nil {
 		if v := x.scenario.final(x.stage); v != "" {
 			return v + x.story(m.trace)
@@ -320,8 +383,9 @@ func (x *explorer) end(m moment) string {
 	if m.deaths > 0 {
 		return ""
 	}
-	won := 0
+	won, verbs := 0, 0
 	for _, r := range m.cast {
+		verbs += len(r.at.errs)
 		if r.at.weary {
 			x.weary++
 			return "" // without jitter, contenders may keep each other from a commit for ever
@@ -332,11 +396,31 @@ func (x *explorer) end(m moment) string {
 			}
 		}
 	}
-	if v := x.stage.leftover(); v != "" {
+	if m.fault >= moved && (m.fault < refused || x.stage.world.answer != nonLocal || won < verbs) {
+		return "" // who is refused for good does not go on, and may leave something
+	}
+	if v := x.stage.leftover(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4")) {
 		return v + x.story(m.trace)
 	}
 	if x.scenario.wins > 0 && won != x.scenario.wins {
 		return fmt.Sprintf("%d verbs succeeded, want %d", won, x.scenario.wins) + x.story(m.trace)
+	}
+	return ""
+}
+
+// untrue says which verb answered that it was not done, and was, or the other way round.
+func (x *explorer) untrue(m moment) string {
+	for i, r := range m.cast {
+		for j, err := range r.at.errs {
+			v := x.scenario.actors[i][j]
+			done := m.commits>>(4*(i*mostVerbs+j))&15 > 0
+			switch {
+			case done && err != nil && !errors.Is(err, store.ErrOutcomeUnknown):
+				return fmt.Sprintf("refused, but done: %d %s: %v", i, v.name, err)
+			case !done && err == nil && v.commits:
+				return fmt.Sprintf("answered, but not done: %d %s", i, v.name)
+			}
+		}
 	}
 	return ""
 }
@@ -355,14 +439,14 @@ func (x *explorer) story(t *trace) string {
 		answer := ""
 		if c.fault != dies && !w.pauses() {
 			scratch, of := m, r
-			_, reply := x.carryOut(&scratch, &of, w)
+			_, reply := x.carryOut(&scratch, &of, w, c.fault)
 			answer = " → " + replyText(reply)
 		}
 		text := w.text
 		for _, s := range scriptNames {
 			text = strings.Replace(text, "evalsha "+s.script.sha, s.name, 1)
 		}
-		fmt.Fprintf(&out, "\n  %d %s %s%s", c.actor, [...]string{"", "(lost)", "(dies)"}[c.fault], text, answer)
+		fmt.Fprintf(&out, "\n  %d %s %s%s", c.actor, c.fault, text, answer)
 		m = x.take(m, c)
 	}
 	for i, r := range m.cast {

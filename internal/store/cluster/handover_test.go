@@ -37,7 +37,7 @@ func TestHandOver(t *testing.T) {
 
 // finding looks for an entry behind any of some SRKs.
 func finding(srks []string, found *store.Found) verb {
-	return verb{"find", func(ctx context.Context, a *actor) error {
+	return verb{name: "find", do: func(ctx context.Context, a *actor) error {
 		var l store.Lookup
 		for _, text := range srks {
 			srk, err := recordkey.Parse(text)

@@ -41,3 +41,35 @@ func TestInterleavings(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusals takes the engine through orders of its commands where nodes do not serve one of them: the slot is another's,
+// or is being migrated, or a script is refused one of its writes, whichever; or a replica takes over that lacks the last
+// of them. Whoever is told that something was not done may believe it.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer wrong
+		kinds  []fault
+	}{
+		{"slots", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
+		{"rights", noRight, refusals},
+	} {
+		for _, s := range scenarios() {
+			t.Run(tt.name+": "+s.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(unchanged)
+					w.answer = tt.answer
+					x := explorer{
+						stage: newStage(w, nil), scenario: s, kinds: tt.kinds,
+						preemptions: 1, faults: 1, most: setting("USERDB_STATES", 2_000_000),
+					}
+					if v := x.explore(); v != "" {
+						t.Fatalf("after %d states: %s", x.states, v)
+					}
+					t.Logf("%d states, %d ends; limited: %v", x.states, x.ends, x.limited())
+				})
+			})
+		}
+	}
+}

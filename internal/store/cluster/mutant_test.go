@@ -13,6 +13,7 @@ type mutant struct {
 	name    string
 	rewrite func(source string) string
 	tamper  tamper
+	kinds   []fault
 	settle  bool     // a claim becomes the plain PRK when the change is made
 	in      []string // beginnings of the scenarios in which it is found out
 	finds   string
@@ -96,6 +97,12 @@ var mutants = []mutant{
 	}},
 	{name: "impatient", finds: "I7: the new entry", in: []string{"tags: delete | create anew"}, rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
 	{name: "noguard", finds: "schema", in: []string{"schema: update | another", "schema: create", "schema: delete"}, rewrite: replaced("return {'late', past}", "")},
+	{name: "unlinkfirst", finds: "refused, but done", in: []string{"delete | delete", "tags: delete"}, kinds: refusals, rewrite: replaced(
+		"local refused = write('PERSIST')", "redis.call('UNLINK', KEYS[1])\n    local refused = write('PERSIST')")},
+	{name: "oncemore", finds: "a tombstone for ever", in: []string{"schema: delete | another"}, kinds: refusals, rewrite: replaced(
+		"local done = string.sub(past, 1, 12) == ARGV[1]", "local done = false")},
+	{name: "unsetlast", finds: "I1", in: []string{"A->b->a"}, kinds: refusals, rewrite: replaced(
+		"canonical[#canonical + 1] = ARGV[i]\n    canonical[#canonical + 1] = now\n", "")},
 	{name: "nofill", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == readyScript.sha { // into the set itself
 			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]
@@ -109,6 +116,9 @@ func lastJob(a *actor) string {
 	words := strings.Fields(a.verb)
 	return pairs(words[len(words)-1])["job"]
 }
+
+// refusals are of the writes of scripts.
+var refusals = []fault{refused, refused + 1, refused + 2, refused + 3, refused + 4}
 
 // budgets are what a search begins with, and goes on with while it finds nothing.
 var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}}
@@ -133,7 +143,7 @@ func TestMutants(t *testing.T) {
 						}
 						st := newStage(newWorld(rewrite), m.tamper)
 						st.settle = m.settle
-						x := explorer{stage: st, scenario: s, preemptions: b.preemptions, faults: b.faults, most: 200_000}
+						x := explorer{stage: st, scenario: s, preemptions: b.preemptions, faults: b.faults, kinds: m.kinds, most: 200_000}
 						v := x.explore()
 						tried += x.states
 						if strings.HasPrefix(v, m.finds) && v != "" {

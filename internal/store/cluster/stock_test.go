@@ -29,6 +29,7 @@ type deed struct {
 	text          uint32
 	now           int64
 	first, second uint32 // the records at its keys
+	refuse        int    // the write of a script that is refused
 }
 
 // An effect is what comes of a deed.
@@ -38,6 +39,7 @@ type effect struct {
 	now       int64
 	committed bool // an entry's version changed
 	ok        bool // a commit said so
+	refused   bool // a write of the script was
 }
 
 func newStock(w *world) *stock {
@@ -128,8 +130,8 @@ func (st *stock) keysOf(args []string) []int {
 }
 
 // run is what comes of a command.
-func (st *stock) run(w want, now int64, cells []uint32) effect {
-	d := deed{text: w.id, now: now}
+func (st *stock) run(w want, now int64, cells []uint32, refuse int) effect {
+	d := deed{text: w.id, now: now, refuse: refuse}
 	for i, k := range w.keys {
 		if n := at(cells, k); i == 0 {
 			d.first = n
@@ -160,7 +162,9 @@ func (st *stock) find(w want, d deed) effect {
 	}
 	if w.cmd != nil || w.args != nil {
 		before := st.rev(w)
+		st.world.refuse = d.refuse
 		reply := st.world.do(w.args)
+		st.world.refuse, e.refused = 0, d.refuse > 0 && st.world.refused
 		e.reply = st.reply(reply)
 		if w.args[0] == "evalsha" && w.args[1] == commitScript.sha {
 			list, _ := reply.([]any)
@@ -174,7 +178,10 @@ func (st *stock) find(w want, d deed) effect {
 	return e
 }
 
-func (st *stock) rev(w want) any { return st.world.at(st.names[w.keys[0]]).field(store.FieldRev) }
+func (st *stock) rev(w want) string {
+	rev, _ := st.world.at(st.names[w.keys[0]]).field(store.FieldRev).(string)
+	return rev
+}
 
 // fill makes the world what some cells are.
 func (st *stock) fill(now int64, cells []uint32) {

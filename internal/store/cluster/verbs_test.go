@@ -33,8 +33,11 @@ var people = func() *core.Type {
 
 // A verb is what an actor does.
 type verb struct {
-	name string
-	do   func(ctx context.Context, a *actor) error
+	name    string
+	do      func(ctx context.Context, a *actor) error
+	commits bool     // it has done nothing unless it committed
+	finds   string   // it looks for the owner of this value
+	in      []string // under these fields
 }
 
 // verbAttempts is how often a verb begins again when the entry has changed meanwhile.
@@ -51,7 +54,7 @@ func pairs(words string) map[string]string {
 }
 
 func create(uid, words string, tags ...string) verb {
-	return verb{"create " + uid + " " + words, func(ctx context.Context, a *actor) error {
+	return verb{name: "create " + uid + " " + words, commits: true, do: func(ctx context.Context, a *actor) error {
 		c, err := people.Create(core.Draft{UID: uid, Facets: pairs(words), Sets: map[string][]string{"tags": tags}})
 		if err == nil {
 			err = a.apply(ctx, c)
@@ -61,7 +64,7 @@ func create(uid, words string, tags ...string) verb {
 }
 
 func update(uid, words string) verb {
-	return verb{"update " + uid + " " + words, func(ctx context.Context, a *actor) error {
+	return verb{name: "update " + uid + " " + words, do: func(ctx context.Context, a *actor) error {
 		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 			facets := map[string]string{}
 			for f, v := range r.Fields {
@@ -77,8 +80,21 @@ func update(uid, words string) verb {
 }
 
 func remove(uid string) verb {
-	return verb{"delete " + uid, func(ctx context.Context, a *actor) error {
+	return verb{name: "delete " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
 		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r), true, nil })
+	}}
+}
+
+// retag puts other tags in the place of an entry's.
+func retag(uid string, tags ...string) verb {
+	return verb{name: "retag " + uid + " " + strings.Join(tags, " "), do: func(ctx context.Context, a *actor) error {
+		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			c, _, err := people.Update(r, pairs("uid="+uid+" email="+r.Fields["email"]), nil)
+			if err == nil {
+				err = people.Replace(&c, []core.Content{{Name: "tags", Kind: "set", Values: tags}})
+			}
+			return c, true, err
+		})
 	}}
 }
 
@@ -111,7 +127,7 @@ func tag(uid, t string) verb   { return tagged("tag", "SADD", uid, t, true) }
 func untag(uid, t string) verb { return tagged("untag", "SREM", uid, t, false) }
 
 func tagged(name, command, uid, t string, join bool) verb {
-	return verb{name + " " + uid + " " + t, func(ctx context.Context, a *actor) error {
+	return verb{name: name + " " + uid + " " + t, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
 		key, index, err := people.Tertiary(prk, "tags", "set", []string{t})
 		if err != nil {
@@ -128,7 +144,7 @@ func tagged(name, command, uid, t string, join bool) verb {
 
 // wait is time that goes by between the steps of others.
 func wait(seconds int64) verb {
-	return verb{fmt.Sprintf("wait %d", seconds), func(_ context.Context, a *actor) error {
+	return verb{name: fmt.Sprintf("wait %d", seconds), do: func(_ context.Context, a *actor) error {
 		return a.event("clock", func(w *world) { w.now += seconds * 1000 })
 	}}
 }
@@ -138,16 +154,15 @@ const (
 	reliedOn     = "~/schema/relied" // there when somebody relies on another schema
 )
 
-// restate has another schema be in force.
+// restate has another schema be in force, waits, and relies on that nobody writes by the old one any more.
 func restate() verb {
-	return verb{"restate", func(ctx context.Context, a *actor) error {
-		return a.engine.write(ctx, "hset", storedSchema, "fingerprint", "another")
-	}}
-}
-
-// relyOn says that nobody writes by the old schema any more.
-func relyOn() verb {
-	return verb{"rely", func(ctx context.Context, a *actor) error {
+	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
+		if err := a.engine.write(ctx, "hset", storedSchema, "fingerprint", "another"); err != nil {
+			return err
+		}
+		if err := a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() }); err != nil {
+			return err
+		}
 		return a.engine.write(ctx, "hset", reliedOn, "on", "another")
 	}}
 }

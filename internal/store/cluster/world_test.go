@@ -19,7 +19,19 @@ type world struct {
 	now     int64 // milliseconds
 	scripts map[string]*lua.LFunction
 	vm      *lua.LState
+	refuse  int   // the write of a script that is refused, from 1; 0: none
+	writes  int   // of the running script
+	refused bool  // it was
+	answer  wrong // what the server says then
 }
+
+// What a server answers to a script's command, in the middle of a migration and for want of a right, and what it
+// adds where the script does not deal with it.
+const (
+	nonLocal = wrong("ERR Script attempted to access a non local key in a cluster node")
+	noRight  = wrong("NOPERM this user has no permissions to run that command")
+	raisedAt = wrong(" script: 0, on @user_script:1.")
+)
 
 // A cell is one record: a string, a hash, a set or a sorted set without scores.
 type cell struct {
@@ -41,7 +53,7 @@ const wrongType = wrong("WRONGTYPE Operation against a key holding the wrong kin
 
 // newWorld loads the scripts, as rewrite changes them.
 func newWorld(rewrite func(source string) string) *world {
-	w := &world{vm: lua.NewState(), scripts: map[string]*lua.LFunction{}}
+	w := &world{vm: lua.NewState(), answer: nonLocal, scripts: map[string]*lua.LFunction{}}
 	r := w.vm.NewTable()
 	r.RawSetString("call", w.vm.NewFunction(func(l *lua.LState) int { return w.fromScript(l, true) }))
 	r.RawSetString("pcall", w.vm.NewFunction(func(l *lua.LState) int { return w.fromScript(l, false) }))
@@ -89,7 +101,11 @@ func (w *world) eval(sha string, keys, args []string) any {
 	w.vm.SetGlobal("KEYS", list(w.vm, keys))
 	w.vm.SetGlobal("ARGV", list(w.vm, args))
 	w.vm.Push(w.scripts[sha])
+	w.writes, w.refused = 0, false
 	if err := w.vm.PCall(0, 1, nil); err != nil {
+		if w.refused {
+			return w.answer + raisedAt
+		}
 		panic(err)
 	}
 	reply := fromLua(w.vm.Get(-1))
@@ -110,7 +126,7 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 	for i := range args {
 		args[i] = lua.LVAsString(l.Get(i + 1))
 	}
-	switch reply := w.do(args).(type) {
+	switch reply := w.doInScript(args).(type) {
 	case nil:
 		l.Push(lua.LFalse)
 	case string:
@@ -137,6 +153,20 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 	}
 	return 1
 }
+
+// doInScript runs a command of a script, unless it is the one that is refused.
+func (w *world) doInScript(args []string) any {
+	if name := strings.ToLower(args[0]); slices.Contains(writing, name) {
+		if w.writes++; w.writes == w.refuse {
+			w.refused = true
+			return w.answer
+		}
+	}
+	return w.do(args)
+}
+
+// writing are the commands of scripts that a server may refuse where it serves reads.
+var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename"}
 
 func fromLua(v lua.LValue) any {
 	switch v := v.(type) {
@@ -265,6 +295,14 @@ func init() {
 		"sismember": func(_ *world, _ string, c *cell, args []string) any { return number(c.field(args[0]) != nil) },
 		"smismember": func(_ *world, _ string, c *cell, args []string) any {
 			return each(args, func(m string) any { return number(c.field(m) != nil) })
+		},
+		"rename": func(w *world, key string, c *cell, args []string) any {
+			if c == nil {
+				return wrong("ERR no such key")
+			}
+			delete(w.cells, key)
+			w.cells[args[0]] = c
+			return "OK"
 		},
 		"sunionstore": func(w *world, key string, _ *cell, args []string) any {
 			var all []string

@@ -63,21 +63,37 @@ if ARGV[2] == 'delete' then
   return {'ok'}
 end
 local n = tonumber(ARGV[8])
+local set = 9 + n
+-- A canonical value that goes because its facet is written as it is: it is that value until the version is written.
+local value, early, late, canonical = {}, {}, {}, {}
+for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
+for i = 9, 8 + n do
+  local now = string.sub(ARGV[i], 1, 5) == '~skv:' and value[string.sub(ARGV[i], 6)]
+  if now then
+    late[#late + 1] = ARGV[i]
+    canonical[#canonical + 1] = ARGV[i]
+    canonical[#canonical + 1] = now
+  else
+    early[#early + 1] = ARGV[i]
+  end
+end
 if not done then
-  -- What a tombstone has of an end goes before it lives, and that is no write that a full server refuses first.
+  -- What a tombstone has of an end goes before it lives. That, and the fields that go, are nothing that a full
+  -- server refuses, so what it does refuse comes first, and changes nothing.
   local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
-  local refused = tombstone and write('HSET', '~rev', past)
+  local refused = (tombstone or #early > 0) and write('HSET', '~rev', past)
   if refused then return refused end
   if tombstone then redis.call('PERSIST', KEYS[1]) end
+  for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
   -- The version comes last: with it the entry is whole.
-  local first, last = 9 + n, #ARGV
-  while last - first >= 2000 do
-    redis.call('HSET', KEYS[1], unpack(ARGV, first, first + 1999))
-    first = first + 2000
+  while #ARGV - set >= 2000 do
+    redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
+    set = set + 2000
   end
-  refused = write('HSET', '~rev', remember, unpack(ARGV, first, last))
+  for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
+  refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end
   redis.call('HDEL', KEYS[1], '~fence')
 end
-for i = 9, 8 + n do redis.call('HDEL', KEYS[1], ARGV[i]) end
+for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
 return {'ok'}
