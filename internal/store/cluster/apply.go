@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,16 +14,18 @@ import (
 
 // An attempt is one try to make a change, with a token of its own.
 type attempt struct {
-	e     *Engine
-	c     store.Change
-	prk   string // relative, as SRVs have it
-	token string
-	own   string // the SRV of this attempt
-	going []seenSRK
-	gone  []goneMembers // of indexed sets that others take the place of
-	sent  bool          // the commit was sent
-	began time.Time     // when
-	until int64         // the commit may be made, by the server's clock in milliseconds
+	e      *Engine
+	c      store.Change
+	prk    string // relative, as SRVs have it
+	token  string
+	own    string // the SRV of this attempt
+	going  []seenSRK
+	gone   []goneMembers   // of indexed sets that others take the place of
+	queues bool            // an attempt before this one met somebody
+	turns  []recordkey.Key // SRKs that were only claimed to queue
+	sent   bool            // the commit was sent
+	began  time.Time       // when
+	until  int64           // the commit may be made, by the server's clock in milliseconds
 }
 
 // A seenSRK is an SRK with exactly what was read there.
@@ -42,8 +45,9 @@ var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
 func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestVerb)
 	defer cancel()
-	for late := 0; ; {
+	for late, queues := 0, false; ; queues = true {
 		a := newAttempt(e, c)
+		a.queues = queues
 		err := a.run(ctx)
 		if errors.Is(err, errLate) {
 			e.lookAgain(c.Schema)
@@ -139,6 +143,11 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 	if err := a.readReplaced(ctx); err != nil {
 		return err
 	}
+	if a.queues {
+		if err := a.queue(ctx); err != nil {
+			return err
+		}
+	}
 	err := together(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
 	if err != nil {
 		return err
@@ -180,10 +189,10 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 			return err
 		}
 		seen, occupied := r.value.(string)
-		if !occupied {
-			return nil
+		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.turns, srk) {
+			return nil // where it only queues, the entry itself may have it, or have had it
 		}
-		if taken, err := a.take(ctx, srk, seen, a.own, a.e.trips.several(waitLeast, waitMost)); err != nil || taken {
+		if taken, err := a.take(ctx, srk, seen, a.own); err != nil || taken {
 			return err
 		}
 	}
@@ -201,35 +210,23 @@ func (a *attempt) lookAside(ctx context.Context, srk recordkey.Key) error {
 		if err != nil || !is || store.Owner(seen) == a.prk {
 			return err
 		}
-		if taken, err := a.take(ctx, srk, seen, "", a.e.trips.several(a.patience(srk))); err != nil || taken {
+		if taken, err := a.take(ctx, srk, seen, ""); err != nil || taken {
 			return err
 		}
 	}
 }
 
-// patience is how many round trips to wait for somebody who claimed the value under another field. Of two
-// fields the first goes first: it is done before anybody who wants its own claim has waited enough.
-func (a *attempt) patience(srk recordkey.Key) (least, most int) {
-	for _, claim := range a.c.Claim {
-		if claim.Value() == srk.Value() && claim.Field() < srk.Field() {
-			return firstLeast, firstMost
-		}
-	}
-	return waitLeast, waitMost
-}
-
 // take is step 2: what to do about an SRK that is occupied. It becomes want ("": it goes) if nobody
 // holds the value, and then the answer is true; false says that it changed meanwhile.
-func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string, wait time.Duration) (bool, error) {
+func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
 		if held, err := a.e.fence(ctx, owner, srk, true); err != nil || held {
 			return false, a.held(srk, seen, err)
 		}
-		if err := a.e.pause(ctx, wait); err != nil {
-			return false, store.Fail(err)
+		if !a.queues {
+			return false, errAgain
 		}
-		now, err := a.e.get(ctx, srk.String())
-		if err != nil || now != seen {
+		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
 			return false, err
 		}
 		if held, err := a.e.fence(ctx, owner, srk, false); err != nil || held {
@@ -332,6 +329,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 			_, err := a.e.run(ctx, on(swapScript, srk.String(), a.own, ""))
 			return err
 		})
+		_ = a.leave(ctx)
 		for _, m := range a.c.Add {
 			_ = a.e.write(ctx, "unlink", store.StageKey(m.Key, a.token))
 		}
@@ -342,9 +340,12 @@ func (a *attempt) giveBack(ctx context.Context) {
 func (a *attempt) finish(ctx context.Context) {
 	afterwards(ctx, finishTime, func(ctx context.Context) {
 		ng := len(a.going)
-		err := together(ng+1, func(i int) error {
-			if i == ng {
+		err := together(ng+2, func(i int) error {
+			switch i {
+			case ng:
 				return a.settle(ctx)
+			case ng + 1:
+				return a.leave(ctx)
 			}
 			_, err := a.e.run(ctx, on(swapScript, a.going[i].key.String(), a.going[i].srv, ""))
 			return err

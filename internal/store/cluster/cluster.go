@@ -6,9 +6,9 @@
 //  1. Each attempt to commit has a token of its own. A claim on an SRK is its PRK, a space and the token,
 //     set if the SRK is absent. A plain PRK, as one server writes it, may be found and replaced, but
 //     is never written.
-//  2. Occupied by Q: if Q holds the value, it is taken. Else wait some round trips, and if the same is
-//     there still, fence Q (count its ~fence up, of an absent Q in a tombstone), and compare-and-set the SRK
-//     from exactly what was seen.
+//  2. Occupied by Q: if Q holds the value, it is taken. Else begin again, and queue for the values one after the other
+//     (turns.go). Whoever queues waits some round trips, and if the same is there still, fences Q (counts its ~fence
+//     up, of an absent Q in a tombstone), and compares-and-sets the SRK from exactly what was seen.
 //  3. All claims are made; then look at the values under all other secondary fields, likewise.
 //  4. Commit: the entry's hash is written if its ~rev and ~fence are still as they were read.
 //  5. SRKs that go are read before the commit, and go after it if they are exactly what was read.

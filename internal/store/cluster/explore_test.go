@@ -82,7 +82,7 @@ func (x *explorer) explore() string {
 	}
 	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
 	x.stage.reset(nil)
-	x.stage.patience = setting("USERDB_PAUSES", 3)
+	x.stage.patience = setting("USERDB_PAUSES", 4)
 	x.stage.until = math.MaxInt64
 	if x.scenario.guarded {
 		x.stage.until = startTime + stale.Milliseconds()

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A network carries every command in the same time, and counts each caller's rounds: commands that are under way at the
+// same time are one. The time is that of a test's own bubble, so nothing depends on how fast the machine is.
+type network struct {
+	mu    sync.Mutex
+	world *world
+}
+
+const trip = time.Millisecond
+
+// crowd is a type with three fields that values may stand in.
+var crowd = func() *core.Type {
+	field := schema.Field{Role: schema.RoleSecondary}
+	c, err := core.New(nil, schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"email": field, "name": field, "nick": field},
+	}}}, recordkey.Namespace{}, nil)
+	if err != nil {
+		panic(err)
+	}
+	t, err := c.Type("user")
+	if err != nil {
+		panic(err)
+	}
+	return t
+}()
+
+type roundsKey struct{}
+
+// rounds are the moments at which a caller had commands under way.
+type rounds struct {
+	mu sync.Mutex
+	at map[time.Time]bool
+}
+
+func (n *network) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *network) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if r, is := ctx.Value(roundsKey{}).(*rounds); is {
+			r.mu.Lock()
+			r.at[time.Now()] = true
+			r.mu.Unlock()
+		}
+		time.Sleep(trip / 2)
+		n.mu.Lock()
+		err := setAnswer(cmd, n.world.do(argsOf(cmd)))
+		n.mu.Unlock()
+		time.Sleep(trip / 2)
+		return err
+	}
+}
+
+func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	one := n.ProcessHook(nil)
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return together(len(cmds), func(i int) error { return one(ctx, cmds[i]) })
+	}
+}
+
+// TestContention has many callers want the same values that nobody has, under fields in every order: one gets them,
+// the others are told, and nobody needs more than some rounds.
+func TestContention(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		orders []string // of callers, one after the other
+	}{
+		{"one value, one field", []string{"email=a"}},
+		{"one value, three fields", []string{"email=a", "name=a", "nick=a"}},
+		{"two values crosswise", []string{"email=a name=b", "email=b name=a"}},
+		{"three values in all orders", []string{
+			"email=a name=b nick=c", "email=a name=c nick=b", "email=b name=a nick=c",
+			"email=b name=c nick=a", "email=c name=a nick=b", "email=c name=b nick=a",
+		}},
+	} {
+		for _, callers := range []int{8, 64} {
+			for run := range 5 {
+				t.Run(fmt.Sprintf("%s/%d/%d", tt.name, callers, run), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { contend(t, callers, tt.orders) })
+				})
+			}
+		}
+	}
+}
+
+func contend(t *testing.T, callers int, orders []string) {
+	t.Helper()
+	w := newWorld(unchanged)
+	w.reset(map[string]*cell{})
+	n := &network{world: w}
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	client.AddHook(n)
+	defer client.Close()
+	e := New(client, Options{})
+	g := crowd.Guard()
+	e.checked[guardName(g)] = checkedSchema{time.Now().Add(time.Hour), math.MaxInt64}
+	var mu sync.Mutex
+	won, first, most := 0, 0, 0
+	_ = together(callers, func(i int) error {
+		c, err := crowd.Create(core.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		r := &rounds{at: map[time.Time]bool{}}
+		_, err = e.Apply(context.WithValue(context.Background(), roundsKey{}, r), c)
+		mu.Lock()
+		defer mu.Unlock()
+		if most = max(most, len(r.at)); err == nil {
+			won, first = won+1, len(r.at)
+		} else if !errors.Is(err, store.ErrDuplicate) {
+			t.Error(err)
+		}
+		return nil
+	})
+	t.Logf("the first success took %d rounds; nobody needed more than %d", first, most)
+	if won != 1 || first > 16 || most > 16 {
+		t.Errorf("%d succeeded, the first in %d rounds, all in %d; want 1, at most 16, at most 16", won, first, most)
+	}
+}
