@@ -67,6 +67,8 @@ func TestParseRefuses(t *testing.T) {
 		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": no UTF-8`},
 		{`{"password":"$2a$10$abc"`, `hints: entry: no JSON value`}, // no entry is quoted: it may hold a hash
 		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" stands there twice`},
+		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" stands there twice`},
+		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member stands there twice`},
 		{`{"n":1e999}`, `hints: entry: facet "n": a number is too large`},
 		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: nested over 100 levels deep`},
 		{`{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, `hints: entry: nested over 100 levels deep`},

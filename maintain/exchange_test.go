@@ -319,3 +319,22 @@ func TestImportOverLeftovers(t *testing.T) {
 		}
 	})
 }
+
+// What somebody else stored and no input may say, a JSON value with a member twice, goes through an export as it is.
+func TestRoundTripOfRepeatedMembers(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.under(t, full())
+		s.user(t, 1)
+		s.do(t, "HSET", "user/uid:u1", "rating", `{"a":1,"a":2}`)
+		want := s.export(t, maintain.ExportOptions{})
+		if !strings.Contains(want, `"wire":{"rating":"eyJhIjoxLCJhIjoyfQ=="}`) {
+			t.Errorf("export: %s", want)
+		}
+		to := s.other(t, "copy")
+		to.bring(t, want, maintain.ImportOptions{}, created(1))
+		if got := to.export(t, maintain.ExportOptions{}); got != want {
+			t.Errorf("after the import:\n%s\nwant\n%s", got, want)
+		}
+		to.bring(t, `{"facets":{"uid":"u2","rating":{"a":1,"a":2}}}`, maintain.ImportOptions{Refused: func(int64, string) {}}, maintain.Report{Read: 1, Refused: 1})
+	})
+}
