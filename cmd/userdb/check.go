@@ -31,8 +31,8 @@ is ever deleted. Two entries with one identifier are listed; --keep says which o
 what the others wrote moves to their field ~lost:FIELD, by which nobody finds them.
 
 A stored schema that is lost or cannot be read stops every command of its type. --repair stores it
-again where its fingerprint is left and is that of the schema in hand; else only --repair --schema FILE
-does, with the schema that the entries were written by, and if all records fit it.
+again where its fingerprint is left and is that of the schema in hand; else only --repair with
+--schema FILE does, with the schema that the entries were written by, and if all records fit it.
 
 Examples:
   userdb check
