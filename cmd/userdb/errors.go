@@ -51,7 +51,9 @@ const unreachable = "is the store of --store (USERDB_STORE) the right one, and u
 var refusals = []struct{ word, advice string }{
 	{"NOAUTH", "give user and password in the store's URL, or in USERDB_STORE: redis://USER:PASSWORD@HOST:PORT"},
 	{"WRONGPASS", "mend user and password in the store's URL"},
-	{"NOPERM", "the user in the store's URL may not do this"},
+	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
+	{"ERR The user executing the script", "the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"},
+	{"ERR ACL failure in script", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
 	{"OOM", "the server's memory is full: give it more (maxmemory)"},
 	{"READONLY", "this is a replica: name its master, or its Sentinels with redis+sentinel://"},
 	{"LOADING", "the server has just started: try again soon"},

@@ -15,6 +15,9 @@ var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "OOM", "MISCONF",
 	"NOREPLICAS", "NOAUTH", "NOPERM", "WRONGPASS", "BUSY", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
 	"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
+	"ERR The user executing the script",   // NOPERM for a command in a script
+	"ERR ACL failure in script",           // the same, of later versions
+	"EXECABORT",                           // of what was refused among several commands; none was carried out
 }
 
 // passing are those of them that another attempt may not meet.

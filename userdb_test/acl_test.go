@@ -1,0 +1,281 @@
+package userdb_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func aclSchema() schema.Schema {
+	s := wideSchema(schema.FoldCasefold)
+	s.Types["user"].Fields["rank"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
+	return s
+}
+
+// asApplication uses every verb of an application, until one fails.
+func asApplication(ctx context.Context, db *userdb.DB) error {
+	users, err := db.Type("user")
+	if err != nil {
+		return err
+	}
+	const pw, other = "correct horse battery", "staple under a willow"
+	h := hints.UID("a")
+	var token string
+	for _, verb := range []func() error{
+		func() error {
+			facets := schema.Texts("name", "Ann", "email", "ann@x.org", "job", "cook")
+			facets["rank"] = schema.Number(3)
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: facets, Tags: []string{"t"}, Password: pw})
+			return err
+		},
+		func() error { _, err := users.Find(ctx, h); return err },
+		func() error { _, err := users.Find(ctx, hints.Any("ann")); return err },
+		func() error { _, err := users.Exists(ctx, hints.Any("ann")); return err },
+		func() error {
+			_, err := users.Update(ctx, h, func(e *userdb.Entry) error {
+				e.Put("name", schema.Text("Anna"))
+				e.Put("job", schema.Text("boss"))
+				return nil
+			})
+			return err
+		},
+		func() error { _, err := users.Login(ctx, "anna", pw, userdb.Attempt{Origin: "192.0.2.1"}); return err },
+		func() error {
+			return notErr(users.ChangePassword(ctx, h, "wrong", other, userdb.Attempt{}), userdb.ErrLogin)
+		},
+		func() error { return users.SetPassword(ctx, h, other) },
+		func() error { return users.Disable(ctx, h) },
+		func() error { return users.Enable(ctx, h) },
+		func() (err error) { token, err = users.Issue(ctx, h, userdb.Token{Purpose: "p"}); return err },
+		func() error { _, _, err := users.Redeem(ctx, "p", token); return err },
+		func() error { _, err := users.Tags(h).Add(ctx, "u"); return err },
+		func() error { _, err := users.Tags(h).Members(ctx); return err },
+		func() error { _, err := users.Tags(h).Remove(ctx, "u"); return err },
+		func() error { _, err := users.Count(ctx); return err },
+		func() error { return drain(users.All(ctx, userdb.Query{})) },
+		func() error { return drain(users.All(ctx, userdb.Query{Where: schema.Texts("job", "boss")})) },
+		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank"})) },
+		func() error { return drain(users.FindAll(ctx, h, hints.Any("anna"))) },
+		func() error { return users.Delete(ctx, h) },
+	} {
+		if err := verb(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asOperator uses what looks after the data, until something fails.
+func asOperator(ctx context.Context, db *userdb.DB) error {
+	var lines bytes.Buffer
+	one, err := recordkey.ParseNamespace("one")
+	if err != nil {
+		return err
+	}
+	drop, err := recordkey.ParseNamespace("copy")
+	if err != nil {
+		return err
+	}
+	users, err := db.Type("user")
+	if err != nil {
+		return err
+	}
+	raw := clientOf(db)
+	for _, verb := range []func() error{
+		func() error {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Ann", "job", "cook"), Tags: []string{"t"}})
+			return err
+		},
+		func() error { return drain(maintain.Check(ctx, db, maintain.CheckOptions{})) },
+		func() error { _, err := maintain.Export(ctx, db, &lines, maintain.ExportOptions{}); return err },
+		func() error {
+			return maintain.Dump(ctx, db, &lines, maintain.DumpOptions{Pattern: "user*", Format: "long"})
+		},
+		func() error { return drain(maintain.Namespaces(ctx, db)) },
+		func() error {
+			in, err := db.In(one)
+			if err != nil {
+				return err
+			}
+			users, err := in.Type("user")
+			if err == nil {
+				_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "Ann"), Tags: []string{"t"}})
+			}
+			return err
+		},
+		func() error { _, err := maintain.CopyNamespace(ctx, db, one, drop); return err },
+		func() error { _, err := maintain.DropNamespace(ctx, db, drop); return err },
+		func() error { return raw.Set(ctx, "user/name:ghost/~prk", "user/uid:ghost", 0).Err() },
+		func() error { return raw.SAdd(ctx, "user/job:x/~prks", "user/uid:ghost").Err() },
+		func() error { return drain(maintain.Check(ctx, db, maintain.CheckOptions{Repair: true})) },
+		func() error { _, err := db.RemoveKeys(ctx, "user/uid:*"); return err },
+	} {
+		if err := verb(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func notErr(err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return err
+}
+
+func drain[T any](seq func(func(T, error) bool)) (err error) {
+	seq(func(_ T, e error) bool { err = e; return e == nil })
+	return err
+}
+
+// aclRules are the two rules in docs/redis-acl.md.
+func aclRules(t *testing.T) (app, operator []string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/redis-acl.md")
+	must(t, err)
+	var rules [][]string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "ACL SETUSER ") {
+			_, rule, _ := strings.Cut(line, "-@all ")
+			rules = append(rules, strings.Fields(rule))
+		}
+	}
+	if len(rules) != 2 {
+		t.Fatalf("%d rules in the page", len(rules))
+	}
+	return rules[0], rules[1]
+}
+
+// TestLeastACL runs the verbs under exactly the documented rights on a real server, alone and as a cluster of one, and
+// takes one right after the other away: a verb fails then with ErrUnavailable, or ErrOutcomeUnknown where a script had
+// begun to write, and the error or, of a command in a script, the server's ACL LOG names the command.
+func TestLeastACL(t *testing.T) {
+	app, operator := aclRules(t)
+	scripted := scriptCommands(t)
+	for command := range scripted {
+		if !slices.Contains(app, "+"+command) {
+			t.Errorf("the rule of the application lacks %s, which stands in a script", command)
+		}
+	}
+	for _, role := range []struct {
+		name  string
+		rules []string
+		work  func(context.Context, *userdb.DB) error
+	}{{"app", app, asApplication}, {"operator", operator, asOperator}} {
+		needed := map[string]bool{}
+		for _, clustered := range []bool{false, true} {
+			w := newACLWorld(t, clustered)
+			if err := w.try(role.name, role.rules, role.work); err != nil {
+				t.Errorf("%s, cluster %v: %v", role.name, clustered, err)
+				continue
+			}
+			for i, right := range role.rules {
+				less := slices.Delete(slices.Clone(role.rules), i, i+1)
+				err := w.try(role.name, less, role.work)
+				if err == nil {
+					continue
+				}
+				needed[right] = true
+				if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+					t.Errorf("%s without %s: %v, want ErrUnavailable", role.name, right, err)
+				}
+				if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.logged(command) {
+					t.Errorf("%s without %s: neither the error nor ACL LOG names it: %v", role.name, right, err)
+				}
+			}
+		}
+		for _, right := range role.rules {
+			if !needed[right] && !scripted[strings.TrimPrefix(right, "+")] && (role.name == "app" || !slices.Contains(app, right)) {
+				t.Errorf("%s does not need %s", role.name, right)
+			}
+		}
+	}
+}
+
+// scriptCommands are the commands in scripts, of which some are for crashes and crowds alone.
+func scriptCommands(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("../internal/store/*/scripts/*.lua")
+	must(t, err)
+	commands := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for _, call := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
+			commands[strings.ToLower(call[1])] = true
+		}
+	}
+	if len(commands) < 20 {
+		t.Fatalf("only %d commands were found in scripts", len(commands))
+	}
+	return commands
+}
+
+// An aclWorld is a server with an administrator.
+type aclWorld struct {
+	t         *testing.T
+	server    *redistest.Server
+	admin     *redis.Client
+	clustered bool
+}
+
+func newACLWorld(t *testing.T, clustered bool) *aclWorld {
+	t.Helper()
+	var opts []redistest.Option
+	if clustered {
+		opts = append(opts, redistest.AloneInCluster)
+	}
+	w := &aclWorld{t: t, server: redistest.Start(t, opts...), clustered: clustered}
+	if clustered {
+		w.server.TakeAllSlots()
+	}
+	w.admin = w.server.Client()
+	return w
+}
+
+// try does some work from nothing as a user with the rights.
+func (w *aclWorld) try(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
+	ctx := w.t.Context()
+	args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~*", "resetchannels", "-@all"}
+	for _, r := range rights {
+		args = append(args, r)
+	}
+	must(w.t, errors.Join(w.admin.FlushAll(ctx).Err(), w.admin.ScriptFlush(ctx).Err(), w.admin.Do(ctx, args...).Err(), w.admin.Do(ctx, "acl", "log", "reset").Err()))
+	scheme := "redis"
+	if w.clustered {
+		scheme = "redis+cluster"
+	}
+	db, err := userdb.Open(ctx, fmt.Sprintf("%s://%s:secret@%s?max_retries=-1", scheme, name, w.server.Addr()), userdb.Options{Schema: aclSchema()})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if w.clustered {
+		hasten(db)
+	}
+	return work(ctx, db)
+}
+
+// logged reports whether the server has noted that a command was refused.
+func (w *aclWorld) logged(command string) bool {
+	entries, err := w.admin.ACLLog(w.t.Context(), 100).Result()
+	must(w.t, err)
+	return slices.ContainsFunc(entries, func(e *redis.ACLLogEntry) bool { return strings.EqualFold(e.Object, command) })
+}
