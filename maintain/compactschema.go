@@ -52,7 +52,7 @@ func tellOfType(name string, t schema.Type, tell func(field, format string, args
 // or two more for some time.
 func kept(t schema.Type) []string {
 	fields := []string{
-		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldKey,
+		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
 		store.FieldPassword, store.FieldChanged, store.FieldDisabled, t.Primary,
 	}
 	for field := range t.Fields {

@@ -120,7 +120,7 @@ const copyMark = "copying"
 
 // CopyNamespace copies all records of one namespace, and of those inside it, to another that holds
 // none, and says how many there were. Values inside records are relative, so they are copied as they
-// are, with their times to live. It goes on where it was stopped if it is called again. Records that are written
+// are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was stopped if it is called again. Records that are written
 // meanwhile may be copied or not: let nobody write to the source, or check the copy. To move a
 // namespace, copy and then drop it.
 //
@@ -202,12 +202,15 @@ func anyKey(ctx context.Context, c *core.Core, ns recordkey.Namespace) (bool, er
 	}
 }
 
-// copyKeys copies records, several at once.
+// copyKeys copies records, several at once, but for the store's own records of an entry, such as its tokens.
 func copyKeys(ctx context.Context, c *core.Core, keys []string, from, to recordkey.Namespace) (n int64, err error) {
 	done := make([]bool, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
 	for i, key := range keys {
+		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
+			continue
+		}
 		group.Go(func() (err error) {
 			done[i], err = c.Engine.Copy(ctx, key, copyOf(key, from, to))
 			return err

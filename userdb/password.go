@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/password"
 )
 
-// SetPassword sets the password of an entry, new or not, makes all its single-use tokens void and
+// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and
 // forgets its failed logins. *password.PolicyError says what speaks against a password, such as being
 // over 72 bytes (1024 with a pepper). The bytes are hashed as they are: nothing is trimmed, folded or
 // normalised.
@@ -99,7 +99,7 @@ func (t *Type) forgetFailures(ctx context.Context, r store.Record) {
 	}
 }
 
-// Disable keeps an entry from logging in and from redeeming tokens, and makes its tokens void. It
+// Disable keeps an entry from logging in, and ends its tokens: none is issued or redeemed until Enable. It
 // stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
 	return t.setDisabled(ctx, h, EventDisable, func(r store.Record) map[string]string {
@@ -136,15 +136,21 @@ type rewriting func(now store.Record) (facets, own map[string]string, err error)
 // rewrite changes a record, again after a conflict from what it is then, and returns it; also where the
 // change is not confirmed.
 func (t *Type) rewrite(ctx context.Context, r store.Record, change rewriting) (store.Record, error) {
+	return t.rewriteBy(ctx, r, store.Token{}, change)
+}
+
+// rewriteBy is rewrite for a change that spends a token, if that is not the zero one.
+func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token, change rewriting) (store.Record, error) {
 	for attempt := range updateAttempts {
 		facets, own, err := change(r)
 		if err != nil {
 			return r, err
 		}
 		c, changed, err := t.t.Update(r, facets, own)
-		if err != nil || !changed {
+		if err != nil || !changed && spent.Hash == "" {
 			return r, err
 		}
+		c.Tokens.Spend, c.Tokens.Purpose = spent.Hash, spent.Purpose
 		v, err := t.db.core.Apply(ctx, t.t, c)
 		if made(err) {
 			return core.After(c, v, r.Fields), err

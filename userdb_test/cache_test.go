@@ -117,10 +117,6 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 		return h.users.SetPassword(t.Context(), uid("u"), otherPassword)
 	},
 	"disable": func(t *testing.T, h *hotSite) error { return h.users.Disable(t.Context(), uid("u")) },
-	"issue": func(t *testing.T, h *hotSite) error {
-		_, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "reset"})
-		return err
-	},
 	"redeem": func(t *testing.T, h *hotSite) error {
 		secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "change:email", Value: "u@example.com"})
 		must(t, err)

@@ -74,6 +74,22 @@ var eventCases = []struct {
 		_, _, err := g.users.Redeem(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset"}},
+	{"a token that is looked at", func(ctx context.Context, g *gate) error {
+		_, _, err := g.users.Peek(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
+		return err
+	}, []string{"issue user/uid:alice purpose:reset"}},
+	{"a password reset", func(ctx context.Context, g *gate) error {
+		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "brand new horse")
+		return err
+	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset", "password user/uid:alice"}},
+	{"a reset with a password that is refused", func(ctx context.Context, g *gate) error {
+		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "short")
+		return err
+	}, []string{"issue user/uid:alice purpose:reset"}},
+	{"a reset with a token that is none", func(ctx context.Context, g *gate) error {
+		_, err := g.users.ResetPassword(ctx, "reset", "nonsense", "brand new horse")
+		return err
+	}, []string{"refuse purpose:reset"}},
 	{"a token for another purpose", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Redeem(ctx, "login", g.issue(userdb.Token{Purpose: "reset"}))
 		return err
@@ -83,7 +99,7 @@ var eventCases = []struct {
 		must(g.t, g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 		_, _, err := g.users.Redeem(ctx, "reset", secret)
 		return err
-	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse user/uid:alice purpose:reset"}},
+	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse purpose:reset"}},
 	{"a change of an address", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
 		return err

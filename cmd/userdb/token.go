@@ -16,7 +16,8 @@ type tokenCmd struct {
 
 func (*tokenCmd) Help() string {
 	return `Whoever has a token can do one thing once: set a new password, prove that an address is his, log in by
-a link. A new password, disable and delete make all tokens of an entry void.
+a link. A new password, disable and delete end all tokens of an entry, and spending one ends the others of
+its purpose. At most 16 are open: beyond, the oldest goes.
 
 Examples:
   userdb token issue email=alice@example.com --purpose reset > token.txt
@@ -31,7 +32,7 @@ type tokenIssueCmd struct {
 }
 
 func (*tokenIssueCmd) Help() string {
-	return `Prints the token. Only its hash is kept: it cannot be printed again.
+	return `Prints the token. Only its hash is kept: it cannot be printed again. A disabled entry has none (3).
 
 Examples:
   userdb token issue email=alice@example.com --purpose reset --life 15m
@@ -58,7 +59,7 @@ type tokenRedeemCmd struct {
 func (*tokenRedeemCmd) Help() string {
 	return `Prints the entry and, as ~value, what the token was bound to. A token that is spent, expired, void, of
 another purpose or made up exits 5. With change:FIELD the facet is set, or the command exits 4 because
-another entry has the value by now; the token is spent in both cases.
+another entry has the value by now: then nothing is spent. A changed facet ends the tokens for it.
 
 Scripts pass the token on standard input, or write -- before it: no flag in its place makes this
 command exit 0, and this help is 'userdb help token redeem' alone.

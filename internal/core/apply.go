@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -17,11 +18,20 @@ var ErrSchemaMismatch = store.ErrSchemaMismatch
 // Apply lets the engine make a change, and says what a schema mismatch consists of.
 func (c *Core) Apply(ctx context.Context, t *Type, change store.Change) (store.Version, error) {
 	c.Spare()
+	change.Tokens.Now = c.clock()
 	v, err := c.Engine.Apply(ctx, change)
 	if err == nil && c.Replicas > 0 {
 		err = c.confirm(ctx, change, v)
 	}
 	return v, t.explain(err)
+}
+
+// clock is the time that tokens go by; zero: the server's.
+func (c *Core) clock() time.Time {
+	if c.OwnClock {
+		return c.Now()
+	}
+	return time.Time{}
 }
 
 // confirm waits for replicas. What cannot be asked for them is not confirmed.

@@ -50,28 +50,32 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 }
 
 // Update makes the change from a record as it was read to the facets that it shall have, and to own
-// fields of the store's, "" for one that goes. The second result is false where there is nothing to
+// fields of the store's, "" for one that goes; with ~tokens all single-use tokens end. The second result is false where there is nothing to
 // change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	c, err := t.change(old, facets)
-	c.Version = old.Version()
+	c.Version, c.Tokens.Known = old.Version(), old.HasTokens()
+	ends, named := own[store.FieldTokens]
+	c.Tokens.All = named && ends == ""
 	for _, field := range sortedKeys(own) {
 		switch was, had := old.Fields[field]; {
+		case field == store.FieldTokens: // the engine knows whether there are any by now
 		case own[field] == "" && had:
 			c.Unset = append(c.Unset, field)
 		case own[field] != was:
 			c.Set = append(c.Set, store.Facet{Field: field, Wire: own[field]})
 		}
 	}
-	return c, len(c.Set)+len(c.Unset) > 0, err
+	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
 }
 
 // Delete makes the change that ends an entry and all that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Version: old.Version(), Schema: t.guard}
+	c.Tokens.Known = old.HasTokens()
 	for _, f := range t.Secondary {
 		c.Release = t.appendSRK(c.Release, f, old.SKV(f))
 	}
@@ -279,6 +283,9 @@ func After(c store.Change, v store.Version, fields map[string]string) store.Reco
 	}
 	after[store.FieldRev] = v.Rev
 	delete(after, store.FieldFence)
+	if c.Tokens.All {
+		delete(after, store.FieldTokens)
+	}
 	return store.Record{Key: c.Key, Fields: after}
 }
 

@@ -162,12 +162,12 @@ func TestUpdateRefuses(t *testing.T) {
 
 func TestUpdateOwnFields(t *testing.T) {
 	typ := testType(t, schema.FoldExact)
-	old := record("~key", "k", "~disabled", "since")
-	c, changed, err := typ.Update(old, facets(), map[string]string{"~key": "", "~disabled": "since", "~passwd": "now", "~gone": ""})
+	old := record("~epoch", "k", "~disabled", "since")
+	c, changed, err := typ.Update(old, facets(), map[string]string{"~epoch": "", "~disabled": "since", "~passwd": "now", "~gone": ""})
 	if err != nil || !changed {
 		t.Fatal(changed, err)
 	}
-	if got, want := shape(c), "~passwd=now; -~key"; got != want {
+	if got, want := shape(c), "~passwd=now; -~epoch"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

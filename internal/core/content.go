@@ -103,6 +103,9 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 // ApplyAll lets the engine make many changes, each whole or not at all. tried is what its CreateAll said of
 // them, nil if it was not asked.
 func (c *Core) ApplyAll(ctx context.Context, t *Type, changes []store.Change, tried []store.Tried) ([]store.Version, []error) {
+	for i := range changes {
+		changes[i].Tokens.Now = c.clock()
+	}
 	versions, errs := c.Engine.ApplyAll(ctx, changes, tried)
 	for i, err := range errs {
 		if err == nil && c.Replicas > 0 {

@@ -14,14 +14,14 @@ import (
 func (c *Core) SetPassword(now store.Record, hash string, facets, own map[string]string) {
 	facets[store.FieldPassword] = hash
 	own[store.FieldChanged] = c.later(now)
-	own[store.FieldKey] = ""
+	own[store.FieldTokens] = ""
 }
 
 // Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens.
 // Secrets.Disabled follows.
 func (c *Core) Disable(now store.Record, own map[string]string) {
 	own[store.FieldDisabled] = cmp.Or(now.Fields[store.FieldDisabled], schema.Date(c.Now()).Wire())
-	own[store.FieldKey] = ""
+	own[store.FieldTokens] = ""
 }
 
 // later is now, but always after the last change.

@@ -16,6 +16,7 @@ import (
 // An Engine keeps records. All methods are safe for concurrent use and end with their context.
 type Engine interface {
 	Throttler
+	Tokener
 	// Ping asks the server for an answer; ErrUnavailable keeps the cause.
 	Ping(ctx context.Context) error
 	// Find answers each lookup, in order. An error that concerns one of them stands in its Found.
@@ -87,6 +88,7 @@ type Change struct {
 	Unrank  []Ranked        // and to leave
 	Add     []Members       // tertiary records that are born with the entry
 	Drop    []Container     // tertiary records that go with it, or before Add
+	Tokens  Ending
 	Schema  Guard
 }
 

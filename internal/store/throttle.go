@@ -7,8 +7,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Throttler counts attempts to log in, and keeps what lives for a short time. It is the part of an
-// Engine that Login uses besides Find.
+// A Throttler counts attempts to log in. It is the part of an Engine that Login uses besides Find.
 type Throttler interface {
 	// Admit counts an attempt as a failure, until Forgive says that it was none, or returns how long
 	// to wait before the next one. It is exact: of attempts at the same time, no more are admitted
@@ -20,10 +19,6 @@ type Throttler interface {
 	Withdraw(ctx context.Context, a Attempt, as Admission) error
 	// Reset forgets the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Attempt) error
-	// Take returns a short-lived string and removes it; "" where there is none.
-	Take(ctx context.Context, key recordkey.Key) (string, error)
-	// Keep stores a short-lived string.
-	Keep(ctx context.Context, key recordkey.Key, value string, life time.Duration) error
 	// Secret returns the random text at key, and makes it where there is none.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
 }

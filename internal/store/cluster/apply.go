@@ -262,14 +262,18 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 // commit is step 4.
 func (a *attempt) commit(ctx context.Context) error {
 	a.sent, a.began = true, a.e.now()
-	r, err := a.e.run(ctx, on(commitScript, a.c.Key.String(), a.commitArgs()...))
+	r, err := a.e.run(ctx, a.commitStep())
 	if err != nil {
 		return err
 	}
 	reply, _ := r.value.([]any)
 	what, past := item(reply, 0), item(reply, 1)
-	if what == "ok" {
+	switch {
+	case what == "ok":
 		return nil
+	case what == "tokens" && !a.c.Tokens.Known: // issued since the entry was read
+		a.c.Tokens.Known = true
+		return a.commit(ctx)
 	}
 	if r.unsure && !store.Accounts(past, a.c.Version.Rev) {
 		return store.ErrOutcomeUnknown
@@ -279,7 +283,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		return errLate
 	case what == "exists":
 		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
-	case what == "absent":
+	case what == "absent", what == "token":
 		return store.ErrNotFound
 	case what == "damaged":
 		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
@@ -289,6 +293,17 @@ func (a *attempt) commit(ctx context.Context) error {
 		return errAgain // it was only fenced, or is not ready yet
 	}
 	return &unknownError{store.Unknown(what)}
+}
+
+// commitStep declares the record of the entry's tokens only where there is one: in a slot that is being migrated,
+// two keys are served by nobody while one of them is absent.
+func (a *attempt) commitStep() step {
+	s := on(commitScript, a.c.Key.String(), a.commitArgs()...)
+	if a.c.Tokens.Known {
+		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
+		s.keys = append(s.keys, tokens.String())
+	}
+	return s
 }
 
 func (a *attempt) commitArgs() []string {
@@ -304,7 +319,8 @@ func (a *attempt) commitArgs() []string {
 			dying = a.token
 		}
 	}
-	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10), strconv.Itoa(len(a.c.Unset))}
+	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)}
+	args = append(append(args, a.c.Tokens.Args()...), strconv.Itoa(len(a.c.Unset)))
 	args = append(args, a.c.Unset...)
 	for _, f := range a.c.Set {
 		args = append(args, f.Field, f.Wire)

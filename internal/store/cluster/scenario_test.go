@@ -100,7 +100,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard().Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return []scenario{
+	return append(tokenScenarios(), []scenario{
 		{name: "create email=x | create email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: nothing, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},
@@ -158,5 +158,5 @@ func scenarios() []scenario {
 		{name: "3: update a->x | create name=x | create email=a", start: a, actors: [][]verb{one(update("A", "email=x")), one(create("Q", "name=x")), one(create("R", "email=a"))}, large: true},
 		{name: "3: create email=x | name=x | email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x")), one(create("R", "email=x"))}, wins: 1, large: true},
 		{name: "3: delete | update a->x | create email=a", start: a, actors: [][]verb{one(remove("A")), one(update("A", "email=x")), one(create("R", "email=a"))}, large: true},
-	}
+	}...)
 }

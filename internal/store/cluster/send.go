@@ -40,17 +40,19 @@ var (
 	swapScript    = newScript(swapLua, store.IsNumber)
 	fenceScript   = newScript(fenceLua, store.IsNumber)
 	prepareScript = newScript(prepareLua, store.IsTexts)
-	commitScript  = newScript(commitLua, store.IsVerdict)
+	commitScript  = newScript(store.TokensLua+commitLua, store.IsVerdict)
 	buryScript    = newScript(buryLua, store.IsNumber)
 	readyScript   = newScript(readyLua, store.IsNumber)
 	promoteScript = newScript(promoteLua, store.IsNumber)
 	filledScript  = newScript(filledLua, store.IsNumber)
 	schemaScript  = newScript(schemaLua, store.IsVerdict)
+	issueScript   = newScript(store.TokensLua+store.IssueLua, store.IsVerdict)
+	peekScript    = newScript(store.TokensLua+store.PeekLua, store.IsTexts)
 )
 
 var allScripts = []script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, buryScript,
-	readyScript, promoteScript, filledScript, schemaScript,
+	readyScript, promoteScript, filledScript, schemaScript, issueScript, peekScript,
 }
 
 // A script is Lua source, the name under which a server keeps it, and of which kind its replies are.

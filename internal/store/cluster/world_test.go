@@ -269,6 +269,13 @@ func init() {
 			}
 			return number(c != nil)
 		},
+		"pexpire": func(w *world, _ string, c *cell, args []string) any {
+			if c != nil {
+				ms, _ := strconv.ParseInt(args[0], 10, 64)
+				c.ends = w.now + ms
+			}
+			return number(c != nil)
+		},
 		"persist": func(_ *world, _ string, c *cell, _ []string) any {
 			if c != nil {
 				c.ends = 0

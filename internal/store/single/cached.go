@@ -79,6 +79,12 @@ func (c *Cached) Apply(ctx context.Context, change store.Change) (store.Version,
 	return c.Engine.Apply(ctx, change)
 }
 
+// Issue implements [store.Tokener].
+func (c *Cached) Issue(ctx context.Context, i store.Issue) error {
+	defer c.copies.forget(i.PRK.String())
+	return c.Engine.Issue(ctx, i)
+}
+
 // ApplyAll implements [store.Mover].
 func (c *Cached) ApplyAll(ctx context.Context, cs []store.Change, tried []store.Tried) ([]store.Version, []error) {
 	defer c.forgetAll(cs)

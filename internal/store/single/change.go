@@ -138,7 +138,7 @@ func refusal(c store.Change, reply []any, unsure bool) error {
 	switch what {
 	case "exists":
 		return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
-	case "absent":
+	case "absent", "token":
 		return store.ErrNotFound
 	case "conflict":
 		return store.ErrConflict
@@ -209,7 +209,8 @@ func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) ([][]
 
 // changeArgs lays a change out as change.lua reads it.
 func changeArgs(c store.Change, token string, may bool, known [][]string, owners []owner) (keys, args []string) {
-	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String()}
+	tokens, _ := store.TokenKey(c.Key) // every PRK has one
+	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
 	args = guardArgs(c.Key, c.Schema, token, may)
 	args = append(args, verb(c), c.Version.Rev)
 	for _, n := range []int{
@@ -225,7 +226,7 @@ func changeArgs(c store.Change, token string, may bool, known [][]string, owners
 	args = appendList(args, c.Unset)
 	rankKeys, ranks := rankLists(c.Rank)
 	unrankKeys, unranks := rankLists(c.Unrank)
-	args = appendList(appendList(args, ranks), unranks)
+	args = appendList(appendList(appendList(args, ranks), unranks), c.Tokens.Args())
 	for _, ks := range [][]recordkey.Key{c.Claim, c.Aside, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}

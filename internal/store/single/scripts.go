@@ -30,7 +30,7 @@ var (
 )
 
 var (
-	changeScript   = newScript(guardLua+changeLua, store.IsVerdict)
+	changeScript   = newScript(store.TokensLua+guardLua+changeLua, store.IsVerdict)
 	createScript   = newScript(createLua, store.IsNumber)
 	updateScript   = newScript(updateLua, store.IsNumber)
 	tertiaryScript = newScript(guardLua+tertiaryLua, store.IsVerdict)

@@ -116,26 +116,6 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 	return keys, args
 }
 
-// Keep implements [store.Throttler].
-func (e *Engine) Keep(ctx context.Context, key recordkey.Key, value string, life time.Duration) error {
-	return store.Fail(e.client.Set(ctx, key.String(), value, life).Err())
-}
-
-// Take implements [store.Throttler]. It is sent once: a reply that is lost takes the string with it.
-func (e *Engine) Take(ctx context.Context, key recordkey.Key) (string, error) {
-	cmd := once{redis.NewCmd(ctx, "getdel", key.String())}
-	err := e.client.Process(ctx, cmd)
-	switch {
-	case errors.Is(err, redis.Nil):
-		return "", nil
-	case err != nil && e.sent(err):
-		return "", fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
-	case err != nil:
-		return "", store.Fail(err)
-	}
-	return cmd.Text()
-}
-
 // Secret implements [store.Throttler].
 func (e *Engine) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	if err := e.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {

@@ -14,7 +14,7 @@ const usualFacets = 1000
 // usual says whether a change is one that the short scripts make: facets and secondary values.
 func usual(c store.Change) bool {
 	return !c.Delete && !c.Mend && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
-		len(c.Set)+len(c.Unset) < usualFacets && c.Version.Fence == "" && (c.Create || c.Version.Rev != "")
+		len(c.Set)+len(c.Unset) < usualFacets && c.Version.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Version.Rev != "")
 }
 
 // applyUsual tries a short script, which does everything or nothing. unsure says that it may have been

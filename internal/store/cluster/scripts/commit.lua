@@ -1,17 +1,19 @@
 -- commit: step 4. An entry changes here and nowhere else (I6, I7).
 --
--- KEYS[1]  the entry
+-- KEYS[1]  the entry      KEYS[2]  the record of its tokens, in the same slot; not given where it has none
 -- ARGV[1]  token      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
 -- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
--- ARGV[8]  how many fields to unset, then those, then field, value, …
+-- ARGV[8..11]  what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent
+-- ARGV[12]  how many fields to unset, then those, then field, value, …
 -- Reply: {"ok"} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
+--      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
 -- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
 -- in a slot that is being migrated, a key that is gone may not be written again. Sent again before anybody
 -- else changed the entry, the script does what is left to do.
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill')
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
 local done = string.sub(past, 1, 12) == ARGV[1]
@@ -38,6 +40,19 @@ if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then re
 local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
+local n, count = tonumber(ARGV[12]), live and head[6] and head[6] ~= ''
+-- Sent again, where all ended, those that count by now are new ones.
+if done and (not KEYS[2] or ARGV[8] == '1') then count = false end
+if count and not KEYS[2] then return {'tokens', past} end
+local touched = {}
+for i = 13, 12 + n do touched[#touched + 1] = ARGV[i] end
+for i = 13 + n, #ARGV, 2 do touched[#touched + 1] = ARGV[i] end
+local tokens = end_tokens(KEYS[2], count,
+  {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = touched})
+if tokens.err then return redis.error_reply(tokens.err) end
+if tokens.refused and not done then return {'token', past} end
+local none = count and #tokens.open == 0 -- with this all end
+
 local remember = ARGV[1] .. string.sub(past, 1, 36)
 local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
@@ -60,14 +75,14 @@ if ARGV[2] == 'delete' then
     if not stays[field] then going[#going + 1] = field end
   end
   for i = 1, #going, 2000 do redis.call('HDEL', KEYS[1], unpack(going, i, math.min(i + 1999, #going))) end
+  if count then write_tokens(KEYS[2], tokens) end
   return {'ok'}
 end
-local n = tonumber(ARGV[8])
-local set = 9 + n
+local set = 13 + n
 -- A canonical value that goes because its facet is written as it is: it is that value until the version is written.
 local value, early, late, canonical = {}, {}, {}, {}
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
-for i = 9, 8 + n do
+for i = 13, 12 + n do
   local now = string.sub(ARGV[i], 1, 5) == '~skv:' and value[string.sub(ARGV[i], 6)]
   if now then
     late[#late + 1] = ARGV[i]
@@ -90,10 +105,13 @@ if not done then
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000
   end
+  if none then canonical[#canonical + 1] = '~tokens' canonical[#canonical + 1] = '' end
   for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
   refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end
   redis.call('HDEL', KEYS[1], '~fence')
 end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
+if none then redis.call('HDEL', KEYS[1], '~tokens') end
+if count then write_tokens(KEYS[2], tokens) end
 return {'ok'}

@@ -1,15 +1,16 @@
 -- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
 --
--- KEYS  as in guard, then in this order, as many as ARGV counts: SRKs to claim, SRKs aside, SRKs to
---       release, index sets to join, index sets to leave, ordered indexes to rank in, ordered indexes
---       to leave, tertiary records to fill followed each by its
---       members' index sets, containers to drop followed each by its known members' index sets,
+-- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
+--       SRKs to claim, SRKs aside, SRKs to release, index sets to join, index sets to leave, ordered indexes
+--       to rank in, ordered indexes to leave, tertiary records to fill followed each by its members' index sets,
+--       containers to drop followed each by its known members' index sets,
 --       and last the entries (owners) that an earlier call was told of.
 -- ARGV  as in guard, then
 --   [8]  create | update | mend | delete       [9] expected ~rev; of a create "again" if it may have run before
 --   [10..19]  how many: claims, asides, releases, joins, leaves, ranks, unranks, fills, drops, owners
 --   then counted lists, each a number and its items: facets to set (field, value, …), fields to unset,
 --   members of ordered indexes to add, and to remove, one for each such index,
+--   what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent,
 --   each fill's members, "1" if indexed, the command that puts them in and "1" if what is there goes first,
 --   each drop's "1" if indexed and its known members,
 --   each owner's (index of the SRK among claims and asides, what was seen there, field, canonical value).
@@ -18,6 +19,7 @@
 --      | {"unstored"} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
 --      | {"names", stored, field, …}: a delete has to drop more, by the stored schema or by those fields beside it;
 --        it is told by ARGV[5] that the stored one was looked at
+--      | {"token", ~rev}: the one to be spent is not good
 
 local at = 19
 local function take()
@@ -35,12 +37,25 @@ local nclaim, naside, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, now
   unpack(count, 10, 19)
 local verb, expected = ARGV[8], ARGV[9]
 
--- Sent again before anybody else changed the entry, it does what may be left to do of that (I7).
+local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
+local counted = live and head[5] and head[5] ~= ''
+local function ended()
+  local touched = {}
+  for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
+  for _, field in ipairs(unset) do touched[#touched + 1] = field end
+  return end_tokens(KEYS[4], counted, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched})
+end
+
+-- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Where all tokens
+-- ended, those that count by now are new ones.
 local again = rev == token
 if remembered() and not again then return {'ok'} end
 if again and verb ~= 'delete' then
-  list()
-  in_pieces('HDEL', entry, list())
+  in_pieces('HDEL', entry, unset)
+  if counted and ending[1] ~= '1' then
+    local tokens = ended()
+    if not tokens.err then write_tokens(KEYS[4], tokens) end
+  end
   return {'ok'}
 end
 local tombstone = false -- of a delete, or of a fence, which has no ~rev
@@ -64,8 +79,10 @@ end
 local refused = not again and refused_by_schema()
 if refused then return refused end
 
-local set, unset, ranks, unranks = list(), list(), list(), list()
-local k = 3
+local tokens = ended()
+if tokens.err then return redis.error_reply(tokens.err) end
+if tokens.refused then return {'token', past} end
+local k = 4
 local nsrk = nclaim + naside
 local function owner_of(srv) return (string.match(srv, '^([^ ]*)')) end
 
@@ -179,7 +196,7 @@ local taken = {} -- places that the entry leaves and takes again
 local function take_places()
   -- A full server refuses this, which changes nothing, and not an UNLINK.
   local no = live and write('HSET', entry, '~isa', head[1])
-  for i = 1, nclaim do no = no or write('SET', KEYS[3 + i], prk) end
+  for i = 1, nclaim do no = no or write('SET', KEYS[4 + i], prk) end
   for i = 1, njoin do no = no or write('SADD', KEYS[join + i], prk) end
   for i = 1, nrank do
     no = no or write('ZADD', KEYS[rank + i], '0', ranks[i])
@@ -212,6 +229,7 @@ if verb == 'delete' then
   refused = not again and write('PERSIST', entry)
   if refused then return refused end
   for _, d in ipairs(drops) do drop(d) end
+  redis.call('UNLINK', KEYS[4])
   if not again then write('HSET', entry, '~isa', '', '~rev', remember) end
   redis.call('EXPIRE', entry, 600)
   local going = {}
@@ -232,6 +250,11 @@ else
     if refused then return refused end
     redis.call('PERSIST', entry)
   end
+  if counted and #tokens.open == 0 then -- with this all end
+    set[#set + 1] = '~tokens'
+    set[#set + 1] = ''
+    unset[#unset + 1] = '~tokens'
+  end
   set[#set + 1] = '~rev'
   set[#set + 1] = remember
   for i = 1, #set, 2000 do
@@ -242,9 +265,10 @@ else
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end
-for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[3 + n]) end
+if counted and verb ~= 'delete' then write_tokens(KEYS[4], tokens) end
+for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[4 + n]) end
 for i = 1, nrelease do
-  if releasing[i] then redis.call('UNLINK', KEYS[3 + nsrk + i]) end
+  if releasing[i] then redis.call('UNLINK', KEYS[4 + nsrk + i]) end
 end
 for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
 for i = 1, nunrank do

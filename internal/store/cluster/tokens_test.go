@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+const tokensOfA = "~/token/{user/uid:A}"
+
+// withTokens is an entry A with open tokens: each argument is a hash and a purpose.
+func withTokens(start func() map[string]*cell, each ...string) func() map[string]*cell {
+	record := &cell{kind: 'h', hash: map[string]string{}, ends: startTime + 3_600_000}
+	for i, one := range each {
+		hash, purpose, _ := strings.Cut(one, " ")
+		record.hash[hash] = fmt.Sprintf("%d %d %s  v", startTime+3_600_000, i+1, purpose)
+	}
+	return func() map[string]*cell {
+		cells := with(start, tokensOfA, record)()
+		cells[tokensOfA].hash = maps.Clone(record.hash)
+		cells["user/uid:A"].hash[store.FieldTokens] = "1"
+		return cells
+	}
+}
+
+// rewrite changes facets and own fields of an entry, and its tokens, as package userdb does.
+func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.Ending) error {
+	return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.HasTokens() {
+			return store.Change{}, false, store.ErrNotFound
+		}
+		facets := core.Bare(r)
+		maps.Copy(facets, pairs(words))
+		c, changed, err := people.Update(r, facets, own)
+		tokens.Known = c.Tokens.Known
+		c.Tokens = tokens
+		return c, changed || tokens.Spend != "", err
+	})
+}
+
+// spend spends a token, and changes facets by that.
+func spend(uid, hash, purpose, words string) verb {
+	return verb{"spend " + uid + " " + hash + " " + words, func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK(uid)
+		t, err := a.engine.Peek(ctx, prk, hash, time.Time{})
+		if err == nil && t.Purpose != purpose {
+			err = store.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return rewrite(ctx, a, uid, words, nil, store.Ending{Spend: hash, Purpose: purpose})
+	}}
+}
+
+// disable ends all tokens.
+func disable(uid string) verb {
+	return verb{"disable " + uid, func(ctx context.Context, a *actor) error {
+		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.Ending{All: true})
+	}}
+}
+
+// issue makes a token that is bound to the address, which it has as its value.
+func issue(uid, hash string) verb {
+	return verb{"issue " + uid + " " + hash, func(ctx context.Context, a *actor) error {
+		for attempt := 1; ; attempt++ {
+			prk, _ := people.PRK(uid)
+			found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
+			if err == nil {
+				err = found[0].Err
+			}
+			if err == nil && found[0].Record.Fields[store.FieldDisabled] != "" {
+				err = store.ErrNotFound
+			}
+			if err != nil {
+				return err
+			}
+			r := found[0].Record
+			err = a.engine.Issue(ctx, store.Issue{
+				Token: store.Token{Hash: hash, Purpose: "reset", Fields: []string{"email"}, Value: r.Fields["email"]},
+				PRK:   prk, Rev: r.Version().Rev, Life: time.Hour,
+			})
+			if !errors.Is(err, store.ErrConflict) || attempt == verbAttempts {
+				return err
+			}
+		}
+	}}
+}
+
+// tokensHold is what is wrong with the tokens of A whenever all have ended.
+func tokensHold(s *stage) string {
+	e, record := s.world.at("user/uid:A"), s.world.at(tokensOfA)
+	count := record != nil && e.field("~isa") == "user" && e.field(store.FieldTokens) == "1"
+	email, _ := e.field("email").(string)
+	late, _ := record.field("h9").(string)
+	switch {
+	case e.field("job") == "first" && e.field("name") == "second":
+		return "tokens: spent twice"
+	case count && e.field(store.FieldDisabled) != nil:
+		return "tokens: of a disabled entry"
+	case count && late != "" && !strings.HasSuffix(late, " "+email):
+		return "tokens: one for " + late + " is good, and the address is " + email
+	case count && email == "second" && record.field("h1") != nil:
+		return "tokens: an older one is good behind a newer one"
+	case email == "n" && (count || e.field("name") != nil):
+		return "tokens: the new entry has those of the old one"
+	}
+	return ""
+}
+
+// tokenScenarios are those in which tokens are spent, or end.
+func tokenScenarios() []scenario {
+	one := func(v ...verb) []verb { return v }
+	plain := entries(some, "A email=a")
+	open := withTokens(plain, "h1 reset", "h2 reset", "h3 login")
+	var all []scenario
+	for _, s := range []struct {
+		name  string
+		start func() map[string]*cell
+		wins  int
+		left  []verb
+		right []verb
+	}{
+		{"spend | spend", open, 1, one(spend("A", "h1", "reset", "job=first")), one(spend("A", "h1", "reset", "name=second"))},
+		{"old | new", open, 1, one(spend("A", "h1", "reset", "email=first")), one(spend("A", "h2", "reset", "email=second"))},
+		{"two purposes", open, 2, one(spend("A", "h1", "reset", "job=first")), one(spend("A", "h3", "login", ""))},
+		{"spend | disable", open, 0, one(spend("A", "h1", "reset", "job=first")), one(disable("A"))},
+		{"spend | update", open, 2, one(spend("A", "h1", "reset", "job=first")), one(update("A", "name=x"))},
+		{"spend | issue", open, 2, one(spend("A", "h1", "reset", "job=first")), one(issue("A", "h9"))},
+		{"issue | disable", plain, 0, one(issue("A", "h9")), one(disable("A"))},
+		{"issue | disable, with others", open, 0, one(issue("A", "h9")), one(disable("A"))},
+		{"issue | issue", plain, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
+		{"issue | update email", plain, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
+		{"issue | update email and back", plain, 0, one(issue("A", "h9")), then(update("A", "email=b"), update("A", "email=a"))},
+		{"spend | delete, create", open, 0, one(spend("A", "h1", "reset", "name=second")), then(remove("A"), create("A", "email=n"))},
+		{"issue | delete, create", plain, 0, one(issue("A", "h9")), then(remove("A"), create("A", "email=m"))},
+	} {
+		all = append(all, scenario{name: "tokens: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, final: tokensHold})
+	}
+	return all
+}

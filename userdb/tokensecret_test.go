@@ -1,0 +1,45 @@
+package userdb
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestSecretsAreArguments: none begins with a hyphen, of however many, and each leads back to its UID.
+func TestSecretsAreArguments(t *testing.T) {
+	for i := range 4000 {
+		uid := strings.Repeat("u", 1+i%200)
+		secret, err := newSecret(uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Trim(secret, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" || secret[0] == '-' {
+			t.Errorf("secret %q", secret)
+		}
+		if got, ok := uidOf(secret); !ok || got != uid {
+			t.Errorf("%q leads to %q, want %q", secret, got, uid)
+		}
+	}
+	if _, err := newSecret(strings.Repeat("u", 201)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a UID of 201 bytes: %v", err)
+	}
+}
+
+// TestOneTextASecret: no other text is taken for a secret.
+func TestOneTextASecret(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[A-Za-z0-9_-]{0,400}"), rapid.StringMatching("[A-Za-z0-9_-]{30,40}[\r\n=+/]?[A-Za-z0-9_-]{0,3}")).Draw(t, "text")
+		uid, ok := uidOf(text)
+		b, err := base64.RawURLEncoding.DecodeString(text)
+		if want := err == nil && base64.RawURLEncoding.EncodeToString(b) == text && len(b) > 20 && len(b) <= 220; ok != want {
+			t.Fatalf("%q is a secret: %v, want %v", text, ok, want)
+		}
+		if ok && uid != string(b[20:]) {
+			t.Fatalf("%q leads to %q", text, uid)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package userdb_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const resetPassword = "brand new horse"
+
+// TestResetPassword: one change spends the token and sets the password; what is refused leaves the token good.
+func TestResetPassword(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		g.fail(freeFailures, "alice", "")
+		first, secret := g.issue(userdb.Token{Purpose: "login"}), g.issue(userdb.Token{Purpose: "reset", Value: "v"})
+		before, err := g.users.Find(ctx, uid("alice"))
+		must(t, err)
+		for range 2 {
+			e, tk, err := g.users.Peek(ctx, "reset", secret)
+			if err != nil || e.UID() != "alice" || e.Rev() != before.Rev() || tk != (userdb.Token{Purpose: "reset", Value: "v"}) {
+				t.Errorf("looked at: %v, %+v, %v", e, tk, err)
+			}
+		}
+		_, _, err = g.users.Peek(ctx, "login", secret)
+		wantErr(t, "looked at for another purpose", err, userdb.ErrNotFound)
+		var refused *password.PolicyError
+		if _, err := g.users.ResetPassword(ctx, "reset", secret, "short"); !errors.As(err, &refused) {
+			t.Errorf("a short password: %v", err)
+		}
+		_, err = g.users.ResetPassword(ctx, "login", secret, resetPassword)
+		wantErr(t, "for another purpose", err, userdb.ErrNotFound)
+		_, err = g.users.ResetPassword(ctx, "change:email", secret, resetPassword)
+		wantField(t, "for what is no reset", err, userdb.ErrInvalid, "purpose")
+		e, err := g.users.ResetPassword(ctx, "reset", secret, resetPassword)
+		if err != nil || e.UID() != "alice" || !e.PasswordChanged().After(before.PasswordChanged()) || e.Rev() == before.Rev() {
+			t.Errorf("reset: %v, %v", e, err)
+		}
+		must(t, g.in("alice", resetPassword, ""))
+		_, err = g.users.ResetPassword(ctx, "reset", secret, "another new horse")
+		wantErr(t, "a second time", err, userdb.ErrNotFound)
+		g.void("a token of another purpose", "login", first)
+		if left := g.under("~/token/"); len(left) > 0 {
+			t.Errorf("%q lie there", left)
+		}
+	})
+}
+
+// TestParallelResets: of many at once one sets its password.
+func TestParallelResets(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secrets := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
+		errs := make([]error, 8)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				_, errs[i] = g.users.ResetPassword(t.Context(), "reset", secrets[i%2], fmt.Sprint(resetPassword, i))
+			})
+		}
+		wg.Wait()
+		won := slices.Index(errs, nil)
+		for i, err := range errs {
+			if i != won && !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("%d: %v, and %d succeeded", i, err, won)
+			}
+		}
+		must(t, g.in("alice", fmt.Sprint(resetPassword, won), ""))
+	})
+}
+
+// TestIssueFor: the address that a token is sent to is the one that is stored, and the token ends with it.
+func TestIssueFor(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		reset := userdb.Token{Purpose: "reset"}
+		secret, address, err := g.users.IssueFor(ctx, hints.Field("email", "ALICE@Example.COM"), "email", reset)
+		if err != nil || address != "alice@example.com" {
+			t.Errorf("to %q, %v", address, err)
+		}
+		other := g.issue(userdb.Token{Purpose: "login"})
+		_, tk, err := g.users.Peek(ctx, "reset", secret)
+		if err != nil || tk.Field != "email" {
+			t.Errorf("bound to %+v, %v", tk, err)
+		}
+		put := func(field, value string) {
+			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
+				e.Put(field, schema.Text(value))
+				return nil
+			})
+			must(t, err)
+		}
+		put("name", "Alicia")
+		_, _, err = g.users.Peek(ctx, "reset", secret)
+		must(t, err)
+		put("email", "new@example.com")
+		put("email", "alice@example.com")
+		g.void("an address that was another meanwhile", "reset", secret)
+		g.redeem("login", other, "")
+
+		_, _, err = g.users.IssueFor(ctx, uid("alice"), "job", reset)
+		wantField(t, "without the facet", err, userdb.ErrInvalid, "job")
+		for _, field := range []string{"", "password", "~isa"} {
+			_, _, err = g.users.IssueFor(ctx, uid("alice"), field, reset)
+			wantField(t, field, err, userdb.ErrInvalid, "field")
+		}
+		_, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "reset", Field: "name"})
+		wantField(t, "another field", err, userdb.ErrInvalid, "field")
+		_, _, err = g.users.IssueFor(ctx, hints.Field("email", "nobody@example.com"), "email", reset)
+		wantErr(t, "for nobody", err, userdb.ErrNotFound)
+	})
+}
+
+// TestOlderChange: a change of address that was asked for before the address was changed otherwise, or that is
+// older than one that was spent, changes nothing.
+func TestOlderChange(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		change := func(address string) string {
+			return g.issue(userdb.Token{Purpose: "change:email", Value: address})
+		}
+		older, newer, name := change("older@example.com"), change("newer@example.com"), g.issue(userdb.Token{Purpose: "change:name", Value: "Al"})
+		g.redeem("change:email", newer, "newer@example.com")
+		g.void("the older one", "change:email", older)
+		older = change("older@example.com")
+		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+			e.Put("email", schema.Text("by.hand@example.com"))
+			return nil
+		})
+		must(t, err)
+		g.void("one from before", "change:email", older)
+		g.redeem("change:name", name, "Al")
+		if e, err := g.users.Find(t.Context(), uid("alice")); err != nil || e.Text("email") != "by.hand@example.com" {
+			t.Errorf("the address is %v, %v", e, err)
+		}
+	})
+}
+
+// TestTokensOfDisabled: none is made, and Enable makes none good.
+func TestTokensOfDisabled(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		before := g.issue(userdb.Token{Purpose: "reset"})
+		must(t, g.users.Disable(ctx, uid("alice")))
+		for _, tk := range []userdb.Token{{Purpose: "sign in"}, {Purpose: "change:email", Value: "new@example.com"}} {
+			secret, err := g.users.Issue(ctx, uid("alice"), tk)
+			if !errors.Is(err, userdb.ErrNotFound) || secret != "" {
+				t.Errorf("for a disabled entry: %q, %v", secret, err)
+			}
+		}
+		must(t, g.users.Enable(ctx, uid("alice")))
+		g.void("from before", "reset", before)
+	})
+}
+
+// TestSixteenTokens: no more are good at a time, and the oldest goes.
+func TestSixteenTokens(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.issue(userdb.Token{Purpose: "short", Life: time.Second})
+		g.pass(time.Second)
+		var secrets []string
+		for i := range 19 {
+			secrets = append(secrets, g.issue(userdb.Token{Purpose: fmt.Sprint("p", i)}))
+		}
+		if n := g.raw.HLen(t.Context(), aliceTokens).Val(); n != 16 {
+			t.Errorf("%d tokens, want 16", n)
+		}
+		for i, secret := range secrets {
+			if i < 3 {
+				g.void("the oldest", fmt.Sprint("p", i), secret)
+			} else {
+				g.redeem(fmt.Sprint("p", i), secret, "")
+			}
+		}
+	})
+}
+
+// TestIssueKeepsRevision: who reads an entry, and saves it behind an issue, meets no conflict.
+func TestIssueKeepsRevision(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		e, err := g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		secret := g.issue(userdb.Token{Purpose: "reset"})
+		again, err := g.users.Find(t.Context(), uid("alice"))
+		if err != nil || again.Rev() != e.Rev() {
+			t.Errorf("revision %q, before %q, %v", again.Rev(), e.Rev(), err)
+		}
+		e.Put("job", schema.Text("cook"))
+		_, err = g.users.Save(t.Context(), e)
+		must(t, err)
+		g.redeem("reset", secret, "")
+	})
+}

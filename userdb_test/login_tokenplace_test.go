@@ -1,0 +1,130 @@
+package userdb_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestUnreadableEntryKeepsTokens: nothing is spent where the entry cannot be shown.
+func TestUnreadableEntryKeepsTokens(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secret := g.issue(userdb.Token{Purpose: "reset"})
+		g.store("alice", "added", "no date")
+		_, _, err := g.users.Redeem(t.Context(), "reset", secret)
+		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
+		_, err = g.users.ResetPassword(t.Context(), "reset", secret, resetPassword)
+		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
+		must(t, g.raw.HDel(t.Context(), "user/uid:alice", "added").Err())
+		g.redeem("reset", secret, "")
+	})
+}
+
+// TestNobodyInherits: an account that is made anew where one was removed behind the store's back has none of its tokens.
+func TestNobodyInherits(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secret := g.issue(userdb.Token{Purpose: "reset"})
+		must(t, g.raw.Unlink(t.Context(), "user/uid:alice").Err())
+		g.void("of nobody", "reset", secret)
+		g.add("alice", "")
+		g.void("of the one before", "reset", secret)
+		g.redeem("login", g.issue(userdb.Token{Purpose: "login"}), "")
+		g.issue(userdb.Token{Purpose: "login"})
+		g.void("of the one before", "reset", secret)
+	})
+}
+
+// TestBrokenTokens: a record of another kind, and members that are none, are no tokens, and keep nobody from anything.
+func TestBrokenTokens(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		g.issue(userdb.Token{Purpose: "reset"})
+		must(t, g.raw.HSet(ctx, aliceTokens, "junk", "junk", "more", "99999999999999 x", "", "").Err())
+		g.redeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
+		for _, do := range []func() error{
+			func() error { return g.users.SetPassword(ctx, uid("alice"), resetPassword) },
+			func() error { _, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "reset"}); return err },
+			func() error { return g.users.Delete(ctx, uid("alice")) },
+		} {
+			secret := g.issue(userdb.Token{Purpose: "login"})
+			must(t, g.raw.Del(ctx, aliceTokens).Err())
+			must(t, g.raw.Set(ctx, aliceTokens, "text", 0).Err())
+			g.void("of a record of another kind", "login", secret)
+			must(t, do())
+		}
+		if left := g.under("~/token/"); len(left) > 0 {
+			t.Errorf("%q lie there", left)
+		}
+	})
+}
+
+// TestTokensLieBeside: in the entry's slot, in every namespace; copied to none, exported by nobody, listed to nobody, and
+// no damage.
+func TestTokensLieBeside(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		db := s.open(userdb.Options{})
+		secrets := map[string]string{}
+		for _, path := range []string{"", "acme", "acme/eu+_1"} {
+			view, err := db.In(space(t, path))
+			must(t, err)
+			s.views[space(t, path)] = view
+			users := typeOf(t, view, "user")
+			for _, uid := range []string{"a b", "é{x}", "~"} {
+				_, err := users.Create(ctx, userdb.NewEntry{UID: uid})
+				must(t, err)
+				secrets[path+" "+uid], err = users.Issue(ctx, hints.UID(uid), userdb.Token{Purpose: "p"})
+				must(t, err)
+				prk, err := recordkey.PRK("user", "uid", uid)
+				must(t, err)
+				entry := prk.In(space(t, path)).String()
+				record := space(t, path).String() + "~/token/{" + entry + "}"
+				if n := s.raw.Exists(ctx, record).Val(); n != 1 {
+					t.Errorf("%s: no record", record)
+				}
+				if strings.HasPrefix(s.url, "redis+cluster:") && s.raw.ClusterKeySlot(ctx, record).Val() != s.raw.ClusterKeySlot(ctx, entry).Val() {
+					t.Errorf("%s is not in the slot of %s", record, entry)
+				}
+			}
+			for key, err := range view.Keys(ctx, "*") {
+				if must(t, err); strings.Contains(key, "token") {
+					t.Errorf("listed: %s", key)
+				}
+			}
+		}
+		_, err := maintain.CopyNamespace(ctx, db, space(t, "acme"), space(t, "copy"))
+		must(t, err)
+		for _, k := range s.keys(ctx) {
+			if strings.HasPrefix(k, "~copy/") && strings.Contains(k, "/token/") {
+				t.Errorf("copied: %s", k)
+			}
+		}
+		copied, err := db.In(space(t, "copy"))
+		must(t, err)
+		s.views[space(t, "copy")] = copied
+		users := typeOf(t, copied, "user")
+		_, _, err = users.Redeem(ctx, "p", secrets["acme ~"])
+		wantErr(t, "in a copy", err, userdb.ErrNotFound)
+		secret, err := users.Issue(ctx, hints.UID("~"), userdb.Token{Purpose: "p"})
+		must(t, err)
+		_, _, err = users.Redeem(ctx, "p", secret)
+		must(t, err)
+		_, err = maintain.DropNamespace(ctx, db, space(t, "acme"))
+		must(t, err)
+		for _, path := range []string{"acme", "acme/eu+_1"} {
+			delete(s.views, space(t, path))
+		}
+		if n, err := db.RemoveKeys(ctx, "user/uid:*"); n != 3 || err != nil {
+			t.Errorf("%d entries removed, %v", n, err)
+		}
+		for _, k := range s.keys(ctx) {
+			if strings.Contains(k, "~/token/") && !strings.HasPrefix(k, "~copy/") {
+				t.Errorf("left: %s", k)
+			}
+		}
+	})
+}

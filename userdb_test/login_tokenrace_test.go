@@ -1,0 +1,239 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// tokenVerbs spend tokens; each begins with one of purpose reset, and one that changes the address.
+var tokenVerbs = []struct {
+	name string
+	do   func(ctx context.Context, g *gate, reset, change string) error
+}{
+	{"redeem", func(ctx context.Context, g *gate, reset, _ string) error {
+		_, _, err := g.users.Redeem(ctx, "reset", reset)
+		return err
+	}},
+	{"reset", func(ctx context.Context, g *gate, reset, _ string) error {
+		_, err := g.users.ResetPassword(ctx, "reset", reset, resetPassword)
+		return err
+	}},
+	{"change", func(ctx context.Context, g *gate, _, change string) error {
+		_, _, err := g.users.Redeem(ctx, "change:email", change)
+		return err
+	}},
+}
+
+// TestLostRedeems: an answer that is lost spends nothing twice, and a spent token is no reason for it to fail (I7).
+func TestLostRedeems(t *testing.T) {
+	for _, v := range tokenVerbs {
+		t.Run(v.name, func(t *testing.T) {
+			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+				for _, loss := range losses {
+					if loss.times > 2 {
+						continue
+					}
+					must(t, g.users.Delete(t.Context(), uid("alice")))
+					g.add("alice", alicePassword)
+					reset, change := g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+					lost := 0
+					g.tap.lose(loss.times, loss.done, loss.err, func(int) { lost++ })
+					err := v.do(t.Context(), g, reset, change)
+					g.tap.set(nil)
+					if err != nil || lost != loss.times {
+						t.Errorf("%s, %d of them: %v", loss.name, lost, err)
+					}
+					wantErr(t, "once more", v.do(t.Context(), g, reset, change), userdb.ErrNotFound)
+				}
+			})
+		})
+	}
+}
+
+// TestNoAnswerToRedeem: where no answer ever comes, nobody says that the token was wrong.
+func TestNoAnswerToRedeem(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(oneScript)
+		for _, v := range tokenVerbs {
+			must(t, g.users.Delete(t.Context(), uid("alice")))
+			g.add("alice", alicePassword)
+			reset, change := g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+			ctx, cancel := context.WithCancel(t.Context())
+			g.tap.lose(1000, true, io.EOF, func(n int) {
+				if n == 2 {
+					cancel()
+				}
+			})
+			err := v.do(ctx, g, reset, change)
+			g.tap.set(nil)
+			cancel()
+			wantErr(t, v.name, err, userdb.ErrOutcomeUnknown)
+			g.refuse("user/uid:alice")
+			wantErr(t, v.name+", refused", v.do(t.Context(), g, g.issueQuietly(), change), userdb.ErrUnavailable)
+			g.tap.set(nil)
+		}
+	})
+}
+
+// issueQuietly issues past a tap.
+func (g *gate) issueQuietly() string {
+	g.t.Helper()
+	var refusing passage
+	if p := g.tap.pass.Load(); p != nil {
+		refusing = *p
+	}
+	g.tap.set(nil)
+	defer g.tap.set(refusing)
+	return g.issue(userdb.Token{Purpose: "reset"})
+}
+
+// tokenRaces are what may happen between any two commands of a token's verb, and what must hold behind.
+var tokenRaces = []struct {
+	name string
+	do   func(ctx context.Context, g *gate, reset, change string) error
+}{
+	{"disable", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Disable(ctx, uid("alice")) }},
+	{"set password", func(ctx context.Context, g *gate, _, _ string) error {
+		return g.users.SetPassword(ctx, uid("alice"), "the owner's own")
+	}},
+	{"delete", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Delete(ctx, uid("alice")) }},
+	{"redeem", tokenVerbs[0].do},
+	{"reset", func(ctx context.Context, g *gate, reset, _ string) error {
+		_, err := g.users.ResetPassword(ctx, "reset", reset, "the other's")
+		return err
+	}},
+	{"change", tokenVerbs[2].do},
+	{"newer change", func(ctx context.Context, g *gate, _, _ string) error {
+		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "newer@example.com"}))
+		return err
+	}},
+	{"update", func(ctx context.Context, g *gate, _, _ string) error {
+		_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("Alicia"))
+			return nil
+		})
+		return err
+	}},
+}
+
+// TestTokenRaces lets another verb run before and behind every command of one that spends a token: what it ended
+// has no effect, and of two that spend it one succeeds.
+func TestTokenRaces(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(interleaves)
+		met := 0
+		for _, v := range tokenVerbs {
+			for _, o := range tokenRaces {
+				for at := 0; ; at++ {
+					if !g.race(v.name+" | "+o.name, at, v.do, o.do) {
+						break
+					}
+					met++
+				}
+			}
+		}
+		if met < 100 {
+			t.Errorf("others were met %d times", met)
+		}
+	})
+}
+
+// race lets another verb run at one moment of a token's verb, and says whether there was such a moment.
+func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
+	g.t.Helper()
+	ctx := g.t.Context()
+	if g.stored("alice", "~isa") != "" {
+		must(g.t, g.users.Delete(ctx, uid("alice")))
+	}
+	g.add("alice", alicePassword)
+	reset, change := g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
+	moment := 0
+	var theirs error
+	ran := false
+	meet := func() {
+		if moment++; moment-1 == at && !ran {
+			ran = true
+			p := *g.tap.pass.Load()
+			g.tap.set(nil)
+			theirs = other(ctx, g, reset, change)
+			g.tap.set(p)
+		}
+	}
+	var one sync.Mutex // of commands that a cluster is sent at a time
+	g.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+		one.Lock()
+		defer one.Unlock()
+		meet()
+		err := send()
+		meet()
+		return err
+	})
+	ours := do(ctx, g, reset, change)
+	g.tap.set(nil)
+	if !ran {
+		return false
+	}
+	if problem := g.raced(name, ours, theirs); problem != "" {
+		g.t.Errorf("%s, at %d: %s (%v, %v)", name, at, problem, ours, theirs)
+	}
+	return true
+}
+
+// raced says what is wrong behind two verbs that met; "" for nothing.
+func (g *gate) raced(name string, ours, theirs error) string {
+	verb, other, _ := strings.Cut(name, " | ")
+	for _, err := range []error{ours, theirs} {
+		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			return "an answer that is none"
+		}
+	}
+	email, both := g.stored("alice", "email"), ours == nil && theirs == nil
+	same := verb == other || verb != "change" && (other == "redeem" || other == "reset")
+	switch {
+	case same && both:
+		return "both succeeded"
+	case other == "newer change" && theirs == nil && email != "newer@example.com":
+		return "the address is " + email
+	case other == "set password" && g.in("alice", "the owner's own", "") != nil:
+		return "the owner's password does not log in"
+	case other == "disable" && g.stored("alice", "~disabled") == "":
+		return "it is not disabled"
+	case (other == "disable" || other == "set password" || other == "delete") && len(g.under("~/token/")) > 0:
+		return "tokens are left"
+	case other == "delete" && g.stored("alice", "~isa") != "":
+		return "it is not deleted"
+	}
+	return ""
+}
+
+// TestParallelIssues: issues beside Disable leave no token that is good.
+func TestParallelIssues(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secrets := make([]string, 8)
+		var wg sync.WaitGroup
+		for i := range secrets {
+			wg.Go(func() {
+				var err error
+				secrets[i], err = g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
+				if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+					t.Errorf("issue: %v", err)
+				}
+			})
+		}
+		wg.Go(func() { must(t, g.users.Disable(t.Context(), uid("alice"))) })
+		wg.Wait()
+		must(t, g.users.Enable(t.Context(), uid("alice")))
+		for _, secret := range secrets {
+			g.void("from before", "reset", secret)
+		}
+	})
+}
