@@ -18,6 +18,8 @@ var harmless = []string{
 	"Messages",
 	"Occupy", "Order", "Overlaps", "Peek", "Ping", "Placed", "Reset", "Restate", "Scan", "ScanIndex", "Secret", "Sets", "Settle", "Size", "Sizes",
 	"Tertiary", "Texts", "Vacate", "Wholes", "Withdraw",
+	"Occupy", "Order", "Overlaps", "Peek", "Ping", "Placed", "Reset", "Restate", "Scan", "ScanIndex", "Secret", "Sets", "Settle", "Size", "Sizes",
+	"Tertiary", "Texts", "Vacate", "Wholes", "Withdraw",
 }
 
 // TestForgetful: every method of an engine either changes no entry, or is one of Cached's own.
