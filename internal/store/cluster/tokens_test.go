@@ -46,7 +46,7 @@ func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]st
 
 // spend spends a token, and changes facets by that.
 func spend(uid, hash, purpose, words string) verb {
-	return verb{"spend " + uid + " " + hash + " " + words, func(ctx context.Context, a *actor) error {
+	return verb{name: "spend " + uid + " " + hash + " " + words, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
 		t, err := a.engine.Peek(ctx, prk, hash, time.Time{})
 		if err == nil && t.Purpose != purpose {
@@ -61,14 +61,14 @@ func spend(uid, hash, purpose, words string) verb {
 
 // disable ends all tokens.
 func disable(uid string) verb {
-	return verb{"disable " + uid, func(ctx context.Context, a *actor) error {
+	return verb{name: "disable " + uid, do: func(ctx context.Context, a *actor) error {
 		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.Ending{All: true})
 	}}
 }
 
 // issue makes a token that is bound to the address, which it has as its value.
 func issue(uid, hash string) verb {
-	return verb{"issue " + uid + " " + hash, func(ctx context.Context, a *actor) error {
+	return verb{name: "issue " + uid + " " + hash, do: func(ctx context.Context, a *actor) error {
 		for attempt := 1; ; attempt++ {
 			prk, _ := people.PRK(uid)
 			found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
