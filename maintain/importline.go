@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -254,14 +253,4 @@ func (l *line) identifiers() []string {
 		own = append(own, l.draft.Facets[field])
 	}
 	return own
-}
-
-// oneLine keeps a reason fit for one line of a terminal.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, text)
 }
