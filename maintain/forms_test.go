@@ -177,6 +177,60 @@ func TestApplyOtherFormCollides(t *testing.T) {
 	})
 }
 
+// TestOtherFormGivesUp takes values away from entries of another form, which is the way out of a collision,
+// and writes nothing else to them.
+func TestOtherFormGivesUp(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		s.firstForm(t, sch)
+		for uid, email := range map[string]string{"v": `"bob"@x.de`, "x": "bob@x.de", "y": `"\b\ob"@x.de`, "z": "a@straße.de"} {
+			canonical := email
+			if uid == "z" {
+				canonical = "a@strasse.de"
+			}
+			s.asWritten(t, uid, map[string]string{"email": email, "name": uid}, map[string]string{"email": canonical, "name": uid})
+		}
+		s.db = s.by(t, sch)
+		user := s.typ(t, "user")
+		before := s.records(t)
+		refused := map[string]func(e *userdb.Entry) error{
+			"another value": func(e *userdb.Entry) error { e.Put("email", schema.Text("v@x.de")); return nil },
+			"a plain facet": func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil },
+			"both":          func(e *userdb.Entry) error { e.Drop("email"); e.Put("job", schema.Text("cook")); return nil },
+			"the name of one whose address is kept in another form": func(e *userdb.Entry) error { e.Drop("name"); return nil },
+		}
+		for what, edit := range refused {
+			if _, err := user.Update(s.ctx, hints.UID("v").Of("user"), edit); !errors.Is(err, userdb.ErrSchemaMismatch) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := user.SetPassword(s.ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
+			t.Errorf("a password: %v", err)
+		}
+		if got := s.records(t); !maps.Equal(before, got) {
+			t.Error("something was written")
+		}
+		if _, err := user.Update(s.ctx, hints.UID("v").Of("user"), func(e *userdb.Entry) error { e.Drop("email"); return nil }); err != nil {
+			t.Errorf("an address that goes: %v", err)
+		}
+		for _, uid := range []string{"y", "z"} {
+			if err := user.Delete(s.ctx, hints.UID(uid).Of("user")); err != nil {
+				t.Errorf("deleting %s: %v", uid, err)
+			}
+		}
+		if n := s.raw.Exists(s.ctx, s.key(`user/email:"bob"@x.de/~prk`), s.key("user/email:a@strasse.de/~prk")).Val(); n != 0 {
+			t.Errorf("%d SRKs of what went are left", n)
+		}
+		if _, err := s.apply(s.ctx, sch); err != nil {
+			t.Error(err)
+		}
+		if e, err := user.Find(s.ctx, hints.Any(`"bob"@x.de`).Of("user")); err != nil || e.UID() != "x" {
+			t.Errorf("who kept it: %s, %v", e.UID(), err)
+		}
+	})
+}
+
 // TestCheckOtherForm finds the entries that this program does not find by their values.
 func TestCheckOtherForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {

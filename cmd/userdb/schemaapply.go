@@ -15,7 +15,8 @@ type schemaApplyCmd struct {
 func (*schemaApplyCmd) Help() string {
 	return `Brings the records to the schema of --schema: identifiers and indexes that are new are made, those
 that are gone are removed, another fold is put into force. A field that says {"was":"OLDNAME"} is a
-renamed one. Where entries would then have one identifier, they are listed and nothing is changed.
+renamed one. Where entries would then have one identifier, they are listed and nothing is changed:
+'userdb unset', or 'userdb set' by the schema in force, takes it from one of them.
 
 While it works, nobody else can write entries of the types that change, and everybody finds them as
 before. It may be stopped; the same command goes on, also without --schema. On a cluster it first
@@ -101,7 +102,7 @@ func (c *schemaApplyCmd) Run(ctx context.Context, s *session) error {
 	case len(ch.Types) == 0 && !s.JSON:
 		return s.out.say(nil, "nothing to do: the records are as the schema says")
 	case collisions > 0:
-		return fmt.Errorf("%w: %s; nothing was changed: 'userdb set' or 'userdb check --repair --keep' decides", maintain.ErrCollision, count(int64(collisions), "collision"))
+		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them", maintain.ErrCollision, count(int64(collisions), "collision"))
 	case c.Plan || len(ch.Types) == 0:
 		return nil
 	}
@@ -134,7 +135,7 @@ func (s *session) next(ctx context.Context) (schema.Schema, error) {
 		}
 	}
 	if err == nil {
-		err = usagef("no schema to apply: --schema FILE names it")
+		err = usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over")
 	}
 	return stored, err
 }

@@ -20,10 +20,32 @@ func (c *Core) Apply(ctx context.Context, t *Type, change store.Change) (store.V
 	c.Spare()
 	change.Tokens.Now = c.clock()
 	v, err := c.Engine.Apply(ctx, change)
+	if guard, may := t.givesUp(change, err); may {
+		change.Schema = guard
+		v, err = c.Engine.Apply(ctx, change)
+	}
 	if err == nil && c.Replicas > 0 {
 		err = c.confirm(ctx, change, v)
 	}
 	return v, t.explain(err)
+}
+
+// givesUp reports whether a change that was refused because the records have another canonical form does
+// nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
+// where two entries would have one value by this program's. The guard is that of the records.
+func (t *Type) givesUp(c store.Change, err error) (store.Guard, bool) {
+	var mismatch *store.MismatchError
+	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+		return store.Guard{}, false
+	}
+	var stored schema.Type
+	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+		return store.Guard{}, false
+	}
+	stored = stored.FromStore()
+	guard := t.guard
+	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
+	return guard, t.Schema.OtherForm(stored)
 }
 
 // clock is the time that tokens go by; zero: the server's.
