@@ -6,7 +6,6 @@ import (
 	"iter"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/core"
@@ -378,14 +377,30 @@ func (c *checker) lookAtThrottles(ctx context.Context, keys []recordkey.Key) (fi
 	return fs, err
 }
 
-// countable reports whether all counters are numbers, but the list of calls (k).
+var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
+
+// countable reports whether the script that counts takes them (sound in throttle.lua). The list of calls is k.
 func countable(fields map[string]string) bool {
 	for field, wire := range fields {
-		if n, err := strconv.ParseFloat(wire, 64); field != "k" && (err != nil || n < 0 || n > 1e15) {
+		switch {
+		case field == "k" && !isCalls(wire):
+			return false
+		case (len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")) && !counterForm.MatchString(wire):
 			return false
 		}
 	}
 	return true
+}
+
+// isCalls reports whether a text lists calls: each a token of twelve bytes, and eleven digits.
+func isCalls(text string) bool {
+	const token, call = 12, 12 + 11
+	for ; len(text) >= call; text = text[call:] {
+		if !counterForm.MatchString(text[token:call]) {
+			return false
+		}
+	}
+	return text == ""
 }
 
 func (c *checker) mendThrottle(ctx context.Context, key recordkey.Key, _ findings) error {
