@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that
@@ -68,6 +71,43 @@ func shapeOf(v any) Shape {
 		return s
 	}
 	return 0
+}
+
+// A Doer sends commands: a client, or a pipeline.
+type Doer interface {
+	Do(ctx context.Context, args ...any) *redis.Cmd
+}
+
+// MGet and HMGet send what go-redis has methods for, and read the reply by its kind: those methods take a number, or
+// the length of a text, for the length of a list, and make room for as much.
+func MGet(ctx context.Context, d Doer, keys []string) *redis.Cmd {
+	return d.Do(ctx, words("mget", keys)...)
+}
+
+// HMGet is MGet for fields of a hash.
+func HMGet(ctx context.Context, d Doer, key string, fields ...string) *redis.Cmd {
+	return d.Do(ctx, words("hmget", append([]string{key}, fields...))...)
+}
+
+func words(command string, rest []string) []any {
+	args := []any{command}
+	for _, word := range rest {
+		args = append(args, word)
+	}
+	return args
+}
+
+// List is the reply to a command that is answered by a list of n.
+func List(cmd *redis.Cmd, n int) ([]any, error) {
+	v, err := cmd.Result()
+	if err != nil {
+		return nil, err
+	}
+	if err := IsList.Check(v); err != nil {
+		return nil, err
+	}
+	list := v.([]any)
+	return list, AsMany(len(list), n)
 }
 
 // AsMany is ErrReply where a list that answers one by one is not as long as what was asked.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -45,12 +44,12 @@ func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Face
 	}
 	var other bool
 	_, err := e.again(ctx, func() (any, error) {
-		head, err := e.client.HMGet(ctx, entry.String(), store.FieldType, f.Field).Result()
+		head, err := store.List(store.HMGet(ctx, e.client, entry.String(), store.FieldType, f.Field), 2)
 		if store.WrongType(err) || errors.Is(err, redis.Nil) {
 			return nil, nil
 		}
 		wire, has := "", false
-		if err = cmp.Or(err, store.AsMany(len(head), 2)); err == nil && item(head, 0) != "" {
+		if err == nil && item(head, 0) != "" {
 			wire, has = head[1].(string)
 		}
 		other = has && wire != f.Wire

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -93,11 +92,11 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
 	var head []any
 	_, err = e.again(ctx, func() (_ any, err error) {
-		head, err = e.client.HMGet(ctx, prk.String(), store.FieldType, store.FieldFill).Result()
+		head, err = store.List(store.HMGet(ctx, e.client, prk.String(), store.FieldType, store.FieldFill), 2)
 		if store.WrongType(err) {
 			return nil, nil
 		}
-		return nil, cmp.Or(err, store.AsMany(len(head), 2))
+		return nil, err
 	})
 	switch {
 	case err != nil:

@@ -41,19 +41,21 @@ func (e *Engine) Kinds(ctx context.Context, keys []string) ([]string, error) {
 // Texts implements [store.Peeker].
 func (e *Engine) Texts(ctx context.Context, keys []string) ([]store.Text, error) {
 	pipe := e.client.Pipeline()
-	var cmds []*redis.SliceCmd
-	for some := range slices.Chunk(keys, mgetKeys) {
-		cmds = append(cmds, pipe.MGet(ctx, some...))
+	chunks := slices.Collect(slices.Chunk(keys, mgetKeys))
+	cmds := make([]*redis.Cmd, len(chunks))
+	for i, some := range chunks {
+		cmds[i] = store.MGet(ctx, pipe, some)
 	}
 	if err := run(ctx, pipe); err != nil {
 		return nil, err
 	}
 	texts := make([]store.Text, 0, len(keys))
-	for _, cmd := range cmds {
-		if cmd.Err() != nil {
-			return nil, store.Fail(cmd.Err())
+	for i, cmd := range cmds {
+		list, err := store.List(cmd, len(chunks[i]))
+		if err != nil {
+			return nil, store.Fail(err)
 		}
-		for _, item := range cmd.Val() {
+		for _, item := range list {
 			if err := (store.IsText | store.IsNil).Check(item); err != nil {
 				return nil, store.Fail(err)
 			}
@@ -61,7 +63,7 @@ func (e *Engine) Texts(ctx context.Context, keys []string) ([]store.Text, error)
 			texts = append(texts, store.Text{Wire: wire, Is: is})
 		}
 	}
-	return texts, store.Fail(store.AsMany(len(texts), len(keys)))
+	return texts, nil
 }
 
 // Facets implements [store.Peeker].

@@ -1,0 +1,96 @@
+package connect
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// counter is a server that answers everything by one reply, but what a connection begins with.
+func counter(t *testing.T, reply string) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for {
+					words, err := request(in)
+					if err != nil {
+						return
+					}
+					answer := reply
+					if word := strings.ToLower(words[0]); word == "hello" || word == "client" {
+						answer = "-ERR unknown command\r\n"
+					}
+					if _, err := conn.Write([]byte(answer)); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// request reads one, which is a list of texts.
+func request(in *bufio.Reader) (words []string, err error) {
+	line, err := in.ReadString('\n')
+	n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "*")))
+	for range n {
+		size, serr := in.ReadString('\n')
+		length, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(size, "$")))
+		word := make([]byte, length+2)
+		_, rerr := io.ReadFull(in, word)
+		if err = errors.Join(err, serr, rerr); err != nil {
+			return nil, err
+		}
+		words = append(words, string(word[:length]))
+	}
+	if err == nil && n == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return words, err
+}
+
+// A number is a reply like any other, so no framing refuses it: what reads it must not take it for the length of a list.
+func TestNumbersAreNoLists(t *testing.T) {
+	for _, number := range []string{":-1\r\n", ":9223372036854775807\r\n", "$-1\r\n", "$1\r\n1\r\n"} {
+		e, err := Open(t.Context(), "redis://"+counter(t, number)+"?max_retries=-1", store.Cache{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		if texts, err := e.Texts(t.Context(), []string{"a"}); err == nil {
+			t.Errorf("%q: got %v, want an error", number, texts)
+		}
+		c := redis.NewClient(&redis.Options{Addr: counter(t, number), MaxRetries: -1})
+		t.Cleanup(func() { c.Close() })
+		for name, cmd := range map[string]func(context.Context) *redis.Cmd{
+			"mget":  func(ctx context.Context) *redis.Cmd { return store.MGet(ctx, c, []string{"a"}) },
+			"hmget": func(ctx context.Context) *redis.Cmd { return store.HMGet(ctx, c, "a", "b") },
+		} {
+			if list, err := store.List(cmd(t.Context()), 1); err == nil {
+				t.Errorf("%s %q: got %v, want an error", name, number, list)
+			}
+		}
+	}
+}
