@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
 // DefaultPath is where the records of this user are when nobody says where:
@@ -82,7 +84,8 @@ func readLink(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case info.Mode()&fs.ModeSymlink != 0:
-		return os.Readlink(path)
+		target, err := ownfile.Readlink(path)
+		return target, exposed(err)
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is no regular file", path)
 	}

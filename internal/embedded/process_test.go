@@ -222,6 +222,23 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// A link that another user has put where a store shall be leads nowhere: nothing is made or opened at its end.
+func TestLinkOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	link, end := filepath.Join(dir, "link"), filepath.Join(dir, "end")
+	if err := errors.Join(os.Symlink(end, link), os.Lchown(link, 54321, -1)); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Open(t.Context(), link); !errors.Is(err, ErrExposed) {
+		t.Errorf("got %v, want ErrExposed", err)
+	}
+	for _, path := range []string{end, end + ".lock", link + ".lock"} {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")

@@ -61,6 +61,19 @@ func Open(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
+// Readlink is os.Readlink for a link that is followed by name, which no system guards as it does those in folders for
+// all. ErrOthers: it belongs to somebody else than this user and root.
+func Readlink(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if err := trusted(info); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return os.Readlink(path)
+}
+
 // regular is the file's mode and the like, or an error for what is no regular file.
 func regular(f *os.File) (fs.FileInfo, error) {
 	info, err := f.Stat()

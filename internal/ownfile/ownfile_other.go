@@ -22,6 +22,8 @@ func mine(f *os.File) error {
 
 func seal(*os.File) error { return nil }
 
+func trusted(fs.FileInfo) error { return nil }
+
 func closed(f *os.File) error {
 	_, err := regular(f)
 	return err

@@ -34,6 +34,15 @@ func mine(f *os.File) error {
 
 func seal(f *os.File) error { return f.Chmod(0o600) }
 
+// trusted reports what is wrong with a link that somebody else than this user and root has made.
+func trusted(info fs.FileInfo) error {
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	if owner != os.Geteuid() && owner != 0 {
+		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner)
+	}
+	return nil
+}
+
 // closed reports what is wrong with a file that only this user, and root, may write.
 func closed(f *os.File) error {
 	info, err := regular(f)
