@@ -61,6 +61,9 @@ func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
 			return nil, fmt.Errorf("%w: the header names %s, which is no facet", ErrInput, quoted(name))
 		}
 	}
+	if len(header) == 1 && strings.ContainsAny(header[0], ";\t|") {
+		return nil, fmt.Errorf("%w: the header is one column, %s: columns are separated by commas", ErrInput, quoted(header[0]))
+	}
 	s.header = header
 	return s, nil
 }

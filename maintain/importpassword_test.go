@@ -252,6 +252,12 @@ func TestImportDisabledColumn(t *testing.T) {
 		if !errors.Is(err, maintain.ErrInput) || !strings.Contains(err.Error(), `"~changed"`) {
 			t.Errorf("a column that is no facet: %v", err)
 		}
+		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
+			_, err := maintain.Import(s.ctx, s.db, strings.NewReader(in), maintain.ImportOptions{CSV: true})
+			if !errors.Is(err, maintain.ErrInput) || !strings.Contains(err.Error(), "separated by commas") {
+				t.Errorf("%q: %v", in, err)
+			}
+		}
 		refused := maintain.ImportOptions{Refused: func(int64, string) {}}
 		s.bring(t, `{"facets":{"uid":"9","~disabled":true}}`+"\n"+`{"facets":{"uid":"9"},"~disabled":true}`, refused, maintain.Report{Read: 2, Refused: 2})
 	})

@@ -17,7 +17,7 @@ type globals struct {
 	Namespace string         `placeholder:"A/B" env:"USERDB_NAMESPACE" help:"The view of one namespace; A/B is B inside A."`
 	Type      string         `placeholder:"T" default:"user" help:"The type that is meant where a hint names none (user)."`
 	JSON      bool           `help:"One JSON value per line on standard output, and errors as JSON."`
-	Timeout   *time.Duration `placeholder:"D" help:"How long the whole command may take, such as 5s or 2m; 0 is without end (30s; without end for check, schema apply, export, import, namespace, hint and key)."`
+	Timeout   *time.Duration `placeholder:"D" help:"How long the whole command may take, such as 5s, 2m or 1d; 0 is without end (30s; without end for check, schema apply, export, import, namespace, hint and key)."`
 	Help      bool           `short:"h" help:"Show what a command does, with examples; for login, passwd and token redeem that is 'userdb help COMMAND'."`
 }
 

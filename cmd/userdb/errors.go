@@ -124,9 +124,12 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := judge(err).advice
-	if advice == unreachable {
+	if unknown := errors.Is(err, userdb.ErrOutcomeUnknown); unknown || advice == unreachable {
 		for _, r := range refusals {
-			if strings.Contains(text, ": "+r.word+" ") {
+			switch found := strings.Contains(text, ": "+r.word+" "); {
+			case found && unknown:
+				advice += "; " + r.advice
+			case found:
 				advice = r.advice
 			}
 		}

@@ -79,6 +79,11 @@ func TestReport(t *testing.T) {
 		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
 		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},
 		{refusal("dial tcp: no route"), "userdb: store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?\n", `{"error":{"code":"unavailable","message":"store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?"}}` + "\n"},
+		{
+			fmt.Errorf("%w: ERR The user executing the script can't", userdb.ErrOutcomeUnknown),
+			"userdb: outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights\n",
+			`{"error":{"code":"unavailable","message":"outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"}}` + "\n",
+		},
 		{&hints.Error{Reason: "empty"}, "userdb: hint: empty; see 'userdb hint --help'\n", `{"error":{"code":"hint","message":"hint: empty; see 'userdb hint --help'"}}` + "\n"},
 	} {
 		var text, asJSON strings.Builder

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -18,13 +20,14 @@ type invocation struct {
 }
 
 func newParser(grammar *cli) (*kong.Kong, error) {
-	return kong.New(grammar, kong.Name("userdb"), kong.NoDefaultHelp(), kong.KindMapper(reflect.String, kong.MapperFunc(bytesAsTheyAre)), kong.ExplicitGroups([]kong.Group{
-		{Key: "Entries", Title: "Entries"},
-		{Key: "Passwords", Title: "Passwords"},
-		{Key: "Listings", Title: "Listings"},
-		{Key: "Care", Title: "Care"},
-		{Key: "Tools", Title: "Tools"},
-	}))
+	return kong.New(grammar, kong.Name("userdb"), kong.NoDefaultHelp(), kong.KindMapper(reflect.String, kong.MapperFunc(bytesAsTheyAre)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(durationOf)), kong.ExplicitGroups([]kong.Group{
+			{Key: "Entries", Title: "Entries"},
+			{Key: "Passwords", Title: "Passwords"},
+			{Key: "Listings", Title: "Listings"},
+			{Key: "Care", Title: "Care"},
+			{Key: "Tools", Title: "Tools"},
+		}))
 }
 
 // bytesAsTheyAre takes a text as it was given. The parser's own way is through JSON, which makes all
@@ -39,6 +42,28 @@ func bytesAsTheyAre(ctx *kong.DecodeContext, target reflect.Value) error {
 		return fmt.Errorf("%v is no text", token.Value)
 	}
 	target.SetString(text)
+	return nil
+}
+
+// durationOf takes a duration as Go writes it, behind days of 24 hours: 90s, 15m, 2d, 1d12h.
+func durationOf(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("duration")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprint(token.Value)
+	days, rest, has := strings.Cut(text, "d")
+	if !has {
+		days, rest = "0", text
+	} else if rest == "" {
+		rest = "0s"
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	d, wrong := time.ParseDuration(rest)
+	if err != nil || wrong != nil || has && d < 0 {
+		return fmt.Errorf("%s is no duration, such as 90s, 15m or 2d", shown(text))
+	}
+	target.SetInt(int64(time.Duration(n)*24*time.Hour + d))
 	return nil
 }
 
@@ -59,6 +84,9 @@ func parse(args []string) (invocation, error) {
 	}
 	if inv.Help {
 		return inv, nil
+	}
+	if line.node.Parent == nil && len(line.words) == 0 && line.has("--version") {
+		line = arrange(parser.Model.Node, slices.DeleteFunc(append(slices.Clone(args), "version"), func(a string) bool { return a == "--version" }))
 	}
 	if len(line.node.Children) > 0 && len(line.words) == 0 {
 		return inv, usagef("a command is missing: '%s --help' lists them", line.node.FullPath())

@@ -28,7 +28,7 @@ type tokenIssueCmd struct {
 	Hint    string        `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
 	Purpose string        `required:"" placeholder:"P" help:"What it is for, in your own words; change:FIELD sets a secondary facet to the value when it is redeemed."`
 	Value   string        `placeholder:"V" help:"What it is bound to, such as an address."`
-	Life    time.Duration `placeholder:"D" help:"How long it is good, such as 15m; at most 720h (1h)."`
+	Life    time.Duration `placeholder:"D" help:"How long it is good, such as 15m or 2d; at most 30d (1h)."`
 }
 
 func (*tokenIssueCmd) Help() string {

@@ -85,6 +85,9 @@ func (s secured) apply(c *tls.Config) error {
 	if s.cert == "" && s.key == "" {
 		return nil
 	}
+	if s.cert == "" || s.key == "" {
+		return badURL("tls_cert and tls_key belong together: one of them is missing")
+	}
 	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 	if err != nil {
 		return badFile("tls_cert and tls_key", err)

@@ -31,7 +31,7 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 		"redis://u:hu sh@host", "redis://u:hush@ho st", "redis://u:hush@[::1/", "redis://u:hush/hush@host:1", "redis://u:hush#x@host:1", "redis://u:hush?hush@host:1",
 		"redis://u:%hush@host:1", "redis://u:hush@host:hush", "redis://u:hush\x00@host", "redis://u:hush@host/hush", "redis://h/hush/hush", "redis://h/0?hush=1",
 		"redis://h/0?password=hush", "redis://h?read_timeout=hush", "redis://h?pool_size=hush", "redis://h?pool_fifo=hush", "redis://h?db=hush", "redis://h?skip_verify=hush",
-		"redis://h?%hush", "redis://:1#hush@h:1", "redis://h?tls_ca=hush", "rediss://h?tls_ca=/hush", "rediss://h?tls_cert=/hush", "rediss://h?tls_key=/hush&tls_cert=hush",
+		"redis://h?%hush", "redis://:1#hush@h:1", "redis://h?tls_ca=hush", "rediss://h?tls_ca=/hush", "rediss://h?tls_cert=/hush", "rediss://h?tls_key=/hush", "rediss://h?tls_key=/hush&tls_cert=hush",
 		"unix://u:hush@", "unix://u:hush@/x?hush=1", "redis+sentinel://u:hush@h", "redis+sentinel://u:hush@h/hush?master_name=m", "redis+sentinel://h?master_name=m&addr=hush",
 		"redis+cluster://u:hush@h?hush=1", "redis+cluster://h?addr=hush", "rediss+cluster://h?tls_ca=/hush", "redis+hush://h", "rediss+hush://h",
 	} {
@@ -45,6 +45,16 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 			if !errors.Is(err, ErrURL) || strings.Contains(text, "hush") {
 				t.Errorf("%q: %s", url, text)
 			}
+		}
+	}
+}
+
+// TestHalfAPair: a certificate without its key is told as that, and not as a file that cannot be read.
+func TestHalfAPair(t *testing.T) {
+	for _, query := range []string{"tls_cert=me.crt", "tls_key=me.key", "tls_cert=me.crt&tls_key="} {
+		_, err := Open(context.Background(), "rediss://h?"+query, store.Cache{})
+		if want := "bad store URL: tls_cert and tls_key belong together: one of them is missing"; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", query, err, want)
 		}
 	}
 }
