@@ -254,7 +254,7 @@ func (t *Type) look(ctx context.Context, purpose, secret string) (l look, err er
 	}
 	r, err := t.db.core.Read(ctx, store.Lookup{PRK: prk})
 	if err == nil {
-		err = t.admits(r)
+		err = t.admits(r, l.token)
 	}
 	if err == nil {
 		l.r = r
@@ -262,9 +262,9 @@ func (t *Type) look(ctx context.Context, purpose, secret string) (l look, err er
 	return l, err
 }
 
-// admits refuses to spend a token of an entry that is disabled, has none, or cannot be read.
-func (t *Type) admits(r store.Record) error {
-	if !r.HasTokens() || r.Fields[store.FieldDisabled] != "" {
+// admits refuses to spend a token of an entry that is disabled, has ended it, or cannot be read.
+func (t *Type) admits(r store.Record, token store.Token) error {
+	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
 	}
 	return t.t.Readable(r)
@@ -273,7 +273,7 @@ func (t *Type) admits(r store.Record) error {
 // spend makes a change that spends a token, if it and its entry are good at that moment.
 func (t *Type) spend(ctx context.Context, l look, change rewriting) (store.Record, error) {
 	return t.rewriteBy(ctx, l.r, l.token, func(now store.Record) (facets, own map[string]string, err error) {
-		if err := t.admits(now); err != nil {
+		if err := t.admits(now, l.token); err != nil {
 			return nil, nil, err
 		}
 		return change(now)

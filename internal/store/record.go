@@ -14,7 +14,7 @@ const (
 	FieldFence    = "~fence"
 	FieldDying    = "~dying"
 	FieldFill     = "~fill"     // on a cluster: what was laid ready before the entry was committed is not in its place yet
-	FieldTokens   = "~tokens"   // the single-use tokens beside the entry count; it goes when all of them end
+	FieldTokens   = "~tokens"   // the single-use tokens beside the entry count, but those it names; it goes when all of them end
 	FieldChanged  = "~passwd"   // when the password was last set
 	FieldDisabled = "~disabled" // since when the entry may not log in
 	FieldPassword = "password"

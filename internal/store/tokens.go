@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,6 +67,11 @@ func TokenKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token"
 
 // HasTokens says whether tokens of the entry count, as it was read.
 func (r Record) HasTokens() bool { return r.Fields[FieldTokens] != "" }
+
+// HasToken reports whether the token of that hash counts, as the entry was read, if there is one.
+func (r Record) HasToken(hash string) bool {
+	return r.HasTokens() && !slices.Contains(strings.Fields(r.Fields[FieldTokens]), hash)
+}
 
 // Call lays an issue out as issue.lua reads it.
 func (i Issue) Call() (keys, args []string, err error) {

@@ -103,7 +103,9 @@ var mutants = []mutant{
 		"local done = string.sub(past, 1, 12) == ARGV[1]", "local done = false")},
 	{name: "unsetlast", finds: "I1", in: []string{"A->b->a"}, kinds: refusals, rewrite: replaced(
 		"canonical[#canonical + 1] = ARGV[i]\n    canonical[#canonical + 1] = now\n", "")},
-	{name: "spendblind", finds: "tokens", in: []string{"tokens: spend | spend"}, rewrite: replaced("tokens.refused and not done", "false")},
+	{name: "spendblind", finds: "tokens", in: []string{"tokens: spend | spend"}, rewrite: replaced("if tokens.refused", "if false")},
+	{name: "unmarked", finds: "tokens: spent twice", in: []string{"tokens: spend | spend"}, kinds: refusals, rewrite: replaced(
+		"tokens.mark = '1 ' .. table.concat(tokens.ended, ' ')", "tokens.mark = '1'")},
 	{name: "onlyone", finds: "2 verbs", in: []string{"tokens: old | new"}, rewrite: replaced("e.spend ~= '' and t.purpose == e.purpose", "t.name == e.spend")},
 	{name: "anyrev", finds: "tokens", in: []string{"tokens: issue | disable"}, rewrite: replaced("return {'conflict'}", "")},
 	{name: "unbound", finds: "tokens", in: []string{"tokens: issue | update email"}, rewrite: replaced("goes = goes or touched[field]", "goes = goes")},

@@ -7,13 +7,13 @@
 -- ARGV[9]  the time, "" for the server's
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
--- Sent twice, it is one token (I7). ~tokens comes last: before, the token does not count.
+-- Sent twice, it is one token (I7). ~tokens comes last: before, a first token does not count, and what ended stays so.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
 if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
-local count, now = head[3] and head[3] ~= '', clock(ARGV[9])
-local tokens = read_tokens(KEYS[2], count, now)
+local now = clock(ARGV[9])
+local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
 local newest = 0
 for _, t in ipairs(tokens.open) do
@@ -31,5 +31,5 @@ while #tokens.open >= tonumber(ARGV[8]) do
 end
 tokens.open[#tokens.open + 1] = token_of(ARGV[3], text, now)
 write_tokens(KEYS[2], tokens)
-if not count then redis.call('HSET', KEYS[1], '~tokens', '1') end
+if head[3] ~= '1' then redis.call('HSET', KEYS[1], '~tokens', '1') end
 return {'ok'}

@@ -40,18 +40,20 @@ if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then re
 local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
-local n, count = tonumber(ARGV[12]), live and head[6] and head[6] ~= ''
--- Sent again, where all ended, those that count by now are new ones.
-if done and (not KEYS[2] or ARGV[8] == '1') then count = false end
-if count and not KEYS[2] then return {'tokens', past} end
-local touched = {}
-for i = 13, 12 + n do touched[#touched + 1] = ARGV[i] end
-for i = 13 + n, #ARGV, 2 do touched[#touched + 1] = ARGV[i] end
-local tokens = end_tokens(KEYS[2], count,
-  {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = touched})
+local n, mark = tonumber(ARGV[12]), live and head[6]
+-- Sent again, it has ended its tokens, and removes what it could not: those that came since stay.
+local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}}
+if done then
+  if not KEYS[2] then mark = '' end
+  ending = {all = '', now = ARGV[9], spend = '', purpose = '', touched = {}}
+else
+  for i = 13, 12 + n do ending.touched[#ending.touched + 1] = ARGV[i] end
+  for i = 13 + n, #ARGV, 2 do ending.touched[#ending.touched + 1] = ARGV[i] end
+end
+if counts(mark) and not KEYS[2] then return {'tokens', past} end
+local tokens = end_tokens(KEYS[2], mark, ending)
 if tokens.err then return redis.error_reply(tokens.err) end
-if tokens.refused and not done then return {'token', past} end
-local none = count and #tokens.open == 0 -- with this all end
+if tokens.refused then return {'token', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
 local function write(command, ...)
@@ -75,7 +77,7 @@ if ARGV[2] == 'delete' then
     if not stays[field] then going[#going + 1] = field end
   end
   for i = 1, #going, 2000 do redis.call('HDEL', KEYS[1], unpack(going, i, math.min(i + 1999, #going))) end
-  if count then write_tokens(KEYS[2], tokens) end
+  if counts(mark) then write_tokens(KEYS[2], tokens) end
   return {'ok'}
 end
 local set = 13 + n
@@ -105,13 +107,15 @@ if not done then
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000
   end
-  if none then canonical[#canonical + 1] = '~tokens' canonical[#canonical + 1] = '' end
+  if tokens.mark then
+    canonical[#canonical + 1] = '~tokens'
+    canonical[#canonical + 1] = tokens.mark
+  end
   for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
   refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end
   redis.call('HDEL', KEYS[1], '~fence')
 end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
-if none then redis.call('HDEL', KEYS[1], '~tokens') end
-if count then write_tokens(KEYS[2], tokens) end
+if counts(mark) then finish_tokens(KEYS[1], KEYS[2], tokens) end
 return {'ok'}

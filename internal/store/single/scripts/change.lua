@@ -38,23 +38,23 @@ local nclaim, naside, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, now
 local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
-local counted = live and head[5] and head[5] ~= ''
+local mark = live and head[5]
 local function ended()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
-  return end_tokens(KEYS[4], counted, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched})
+  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched})
 end
 
--- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Where all tokens
--- ended, those that count by now are new ones.
+-- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Tokens that came
+-- since stay.
 local again = rev == token
 if remembered() and not again then return {'ok'} end
 if again and verb ~= 'delete' then
   in_pieces('HDEL', entry, unset)
-  if counted and ending[1] ~= '1' then
-    local tokens = ended()
-    if not tokens.err then write_tokens(KEYS[4], tokens) end
+  if counts(mark) then
+    local tokens = end_tokens(KEYS[4], mark, {all = '', now = ending[2], spend = '', purpose = '', touched = {}})
+    if not tokens.err then finish_tokens(entry, KEYS[4], tokens) end
   end
   return {'ok'}
 end
@@ -250,10 +250,9 @@ else
     if refused then return refused end
     redis.call('PERSIST', entry)
   end
-  if counted and #tokens.open == 0 then -- with this all end
+  if tokens.mark then
     set[#set + 1] = '~tokens'
-    set[#set + 1] = ''
-    unset[#unset + 1] = '~tokens'
+    set[#set + 1] = tokens.mark
   end
   set[#set + 1] = '~rev'
   set[#set + 1] = remember
@@ -265,7 +264,7 @@ else
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end
-if counted and verb ~= 'delete' then write_tokens(KEYS[4], tokens) end
+if counts(mark) and verb ~= 'delete' then finish_tokens(entry, KEYS[4], tokens) end
 for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[4 + n]) end
 for i = 1, nrelease do
   if releasing[i] then redis.call('UNLINK', KEYS[4 + nsrk + i]) end
