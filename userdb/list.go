@@ -33,8 +33,8 @@ const pageLimit = 100
 
 // All yields the entries that a query selects, reading in batches: memory stays flat and the server is
 // never blocked. Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least
-// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, one
-// may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
+// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it begins anew
+// or a replica takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
 // on; any other error ends it.
 //
 // With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by

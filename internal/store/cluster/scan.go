@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,11 +17,11 @@ import (
 // Scan implements [store.Engine], one master after the other. While slots move between masters, keys
 // in them may be missed or found twice.
 //
-// A cursor is the name of a master and the master's own cursor. A master that is gone when a listing
-// goes on has been replaced, and its successor numbers its table in another way: then the listing
+// A cursor is the mark of a shard, the name of its master and the master's own cursor. A master that is gone when a
+// listing goes on has been replaced, and its successor numbers its table in another way: then the listing
 // goes on with that shard from its beginning.
 func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
-	masters, err := e.masters(ctx)
+	masters, err := e.inOrder(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -28,16 +29,18 @@ func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([
 	if err != nil {
 		return nil, "", err
 	}
-	keys, next, err := masters[i].client.Scan(ctx, at, pattern, int64(count)).Result()
+	keys, next, err := store.Scan(ctx, masters[i].client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
+		return pipe.Scan(ctx, at, pattern, int64(count))
+	})
 	if err != nil {
 		return nil, "", store.Fail(err)
 	}
-	if next == 0 {
+	if next.At == 0 {
 		if i++; i == len(masters) {
 			return keys, "", nil
 		}
 	}
-	return keys, masters[i].cursor(i, next), nil
+	return keys, masters[i].cursor(next), nil
 }
 
 // HoldsAtOnce implements [store.Engine] by Holds: no transaction spans servers.
@@ -45,29 +48,65 @@ func (e *Engine) HoldsAtOnce(ctx context.Context, members []store.Member) ([]boo
 	return e.Holds(ctx, members)
 }
 
-// A master is one of the servers that own slots.
+// A master is one of the servers that own slots. Its mark is its shard's: the least number that is a key of the shard.
+// A replica in the place of its master has the mark of that.
 type master struct {
 	addr   string
 	client redis.UniversalClient
+	mark   int
 }
 
-func (m master) cursor(i int, at uint64) string {
-	name := strings.NewReplacer(".", "_", "-", "_").Replace(m.addr)
-	return fmt.Sprintf("%d-%s-%d", i, name, at)
+func (m master) cursor(at store.Place) string {
+	place := at.String()
+	if place == "" {
+		place = "0"
+	}
+	return fmt.Sprintf("%d-%s-%s", m.mark, m.name(), place)
 }
 
-// masters lists the masters in an order that stays.
+func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").Replace(m.addr) }
+
+// mostMarks are looked through: a master with one slot alone has a number among them.
+const mostMarks = 1 << 18
+
+// inOrder lists the masters in the order of their marks, which stays when replicas take their places. In the order of
+// addresses the replica of one that was still to come would be passed over.
+func (e *Engine) inOrder(ctx context.Context) ([]master, error) {
+	all, err := e.masters(ctx)
+	cc, ok := e.client.(*redis.ClusterClient)
+	if err != nil || !ok {
+		return all, err
+	}
+	at := make(map[string]int, len(all))
+	for i := range all {
+		at[all[i].addr], all[i].mark = i, mostMarks
+	}
+	for n, left := 0, len(all); left > 0 && n < mostMarks; n++ {
+		node, err := cc.MasterForKey(ctx, strconv.Itoa(n))
+		if err != nil {
+			return nil, store.Fail(err)
+		}
+		if i, is := at[node.Options().Addr]; is && all[i].mark == mostMarks {
+			all[i].mark = n
+			left--
+		}
+	}
+	slices.SortStableFunc(all, func(a, b master) int { return cmp.Compare(a.mark, b.mark) })
+	return all, nil
+}
+
+// masters lists the masters, by address.
 func (e *Engine) masters(ctx context.Context) ([]master, error) {
 	cc, ok := e.client.(*redis.ClusterClient)
 	if !ok {
-		return []master{{"one", e.client}}, nil
+		return []master{{addr: "one", client: e.client}}, nil
 	}
 	var mu sync.Mutex
 	var all []master
 	err := cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, master{c.Options().Addr, c})
+		all = append(all, master{addr: c.Options().Addr, client: c})
 		return nil
 	})
 	if err == nil && len(all) == 0 {
@@ -78,23 +117,28 @@ func (e *Engine) masters(ctx context.Context) ([]master, error) {
 }
 
 // locate finds where a listing goes on.
-func locate(masters []master, cursor string) (int, uint64, error) {
+func locate(masters []master, cursor string) (int, store.Place, error) {
 	if cursor == "" {
-		return 0, 0, nil
+		return 0, store.Place{}, nil
 	}
 	parts := strings.SplitN(cursor, "-", 3)
 	if len(parts) != 3 {
-		return 0, 0, store.ErrCursor
+		return 0, store.Place{}, store.ErrCursor
 	}
-	i, err1 := strconv.Atoi(parts[0])
-	at, err2 := strconv.ParseUint(parts[2], 10, 64)
-	if err1 != nil || err2 != nil || i < 0 {
-		return 0, 0, store.ErrCursor
+	mark, err := strconv.Atoi(parts[0])
+	at, bad := store.ParsePlace(parts[2])
+	if err != nil || bad != nil || mark < 0 {
+		return 0, store.Place{}, store.ErrCursor
 	}
-	for j, m := range masters {
-		if m.cursor(i, at) == cursor {
-			return j, at, nil
+	for i, m := range masters {
+		if m.name() == parts[1] {
+			return i, at, nil
 		}
 	}
-	return min(i, len(masters)-1), 0, nil
+	for i, m := range masters {
+		if m.mark >= mark {
+			return i, store.Place{}, nil
+		}
+	}
+	return len(masters) - 1, store.Place{}, nil
 }

@@ -2,37 +2,102 @@ package cluster
 
 import (
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
 // TestLocate goes on with listings whose masters are still there, have been replaced, or have become fewer.
 func TestLocate(t *testing.T) {
-	a, b, c := master{addr: "10.0.0.1:7000"}, master{addr: "10.0.0.2:7000"}, master{addr: "host-c:7000"}
+	a, b, c := master{addr: "10.0.0.2:7000"}, master{addr: "10.0.0.3:7000", mark: 1}, master{addr: "host-c:7000", mark: 4}
+	of := func(m master, mark int) master { m.mark = mark; return m }
+	first := master{addr: "10.0.0.1:7000"} // before all of them by its address
+	at := store.Place{At: 42, Process: "9f0c3a1e"}
+	var begin store.Place
 	for _, tt := range []struct {
 		name    string
 		masters []master
 		cursor  string
 		i       int
-		at      uint64
+		at      store.Place
 		err     error
 	}{
-		{"the beginning", []master{a, b}, "", 0, 0, nil},
-		{"a master that is there", []master{a, b, c}, b.cursor(1, 42), 1, 42, nil},
-		{"a name with dashes", []master{a, b, c}, c.cursor(2, 7), 2, 7, nil},
-		{"moved up, since another is gone", []master{b, c}, c.cursor(1, 7), 1, 7, nil},
-		{"replaced: its shard from the beginning", []master{a, c}, b.cursor(1, 42), 1, 0, nil},
-		{"fewer than there were", []master{a}, c.cursor(2, 7), 0, 0, nil},
-		{"no cursor", []master{a}, "x", 0, 0, store.ErrCursor},
-		{"no number of a master", []master{a}, "x-10_0_0_1:7000-1", 0, 0, store.ErrCursor},
-		{"no place", []master{a}, "0-10_0_0_1:7000-x", 0, 0, store.ErrCursor},
-		{"a place below zero", []master{a}, "0-10_0_0_1:7000--1", 0, 0, store.ErrCursor},
-		{"a master below zero", []master{a}, "-1-10_0_0_1:7000-1", 0, 0, store.ErrCursor},
+		{"the beginning", []master{a, b}, "", 0, begin, nil},
+		{"a master that is there", []master{a, b, c}, b.cursor(at), 1, at, nil},
+		{"a name with dashes", []master{a, b, c}, c.cursor(store.Place{At: 7}), 2, store.Place{At: 7}, nil},
+		{"the beginning of a master", []master{a, b, c}, b.cursor(begin), 1, begin, nil},
+		{"replaced: its shard from the beginning", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
+		{"one before it replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},
+		{"one behind it replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
+		{"it and all others replaced", []master{of(c, 0), of(a, 1), of(b, 4)}, of(first, 4).cursor(at), 2, begin, nil},
+		{"its shard is no more", []master{a, c}, b.cursor(at), 1, begin, nil},
+		{"fewer than there were", []master{a}, c.cursor(at), 0, begin, nil},
+		{"no cursor", []master{a}, "x", 0, begin, store.ErrCursor},
+		{"no mark of a shard", []master{a}, "x-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
+		{"no place", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
+		{"a place below zero", []master{a}, "0-10_0_0_2:7000--1", 0, begin, store.ErrCursor},
+		{"a mark below zero", []master{a}, "-1-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
 	} {
 		i, at, err := locate(tt.masters, tt.cursor)
 		if i != tt.i || at != tt.at || !errors.Is(err, tt.err) {
-			t.Errorf("%s: got %d, %d, %v, want %d, %d, %v", tt.name, i, at, err, tt.i, tt.at, tt.err)
+			t.Errorf("%s: got %d, %v, %v, want %d, %v, %v", tt.name, i, at, err, tt.i, tt.at, tt.err)
 		}
 	}
+}
+
+// TestShardsKeepTheirOrder: when replicas have taken the places of all masters, the shards are gone through as before.
+func TestShardsKeepTheirOrder(t *testing.T) {
+	c := redistest.StartCluster(t)
+	cc := c.Client()
+	e := New(cc, Options{})
+	before, err := e.inOrder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, replica := range c.Nodes[3:] {
+		if err := replica.Client().ClusterFailover(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for !isMaster(t, replica) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	c.WaitReady()
+	cc.ReloadState(t.Context())
+	for {
+		after, err := e.inOrder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(after, func(m master) bool { return slices.Contains(addrs(before), m.addr) }) {
+			time.Sleep(20 * time.Millisecond) // the client still reads the new state
+			continue
+		}
+		for i, m := range before {
+			if after[i].mark != m.mark || i > 0 && m.mark <= before[i-1].mark {
+				t.Errorf("shard %d: mark %d before, %d after", i, m.mark, after[i].mark)
+			}
+			key := strconv.Itoa(m.mark)
+			if got, want := after[i].addr, c.Master(key).Addr(); got != want {
+				t.Errorf("shard %d is at %s, and key %s at %s", i, got, key, want)
+			}
+		}
+		return
+	}
+}
+
+func isMaster(t *testing.T, s *redistest.Server) bool {
+	return strings.Contains(s.Client().Info(t.Context(), "replication").Val(), "role:master")
+}
+
+func addrs(ms []master) (all []string) {
+	for _, m := range ms {
+		all = append(all, m.addr)
+	}
+	return all
 }

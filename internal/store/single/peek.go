@@ -127,7 +127,7 @@ func (e *Engine) Sets(ctx context.Context, keys []string, count int) ([]store.Se
 		if err != nil && !store.WrongType(err) {
 			return nil, store.Fail(err)
 		}
-		pages[i] = store.SetPage{Members: members, Next: cursorText(next), Other: err != nil}
+		pages[i] = store.SetPage{Members: members, Next: store.Place{At: next}.String(), Other: err != nil}
 	}
 	return pages, nil
 }

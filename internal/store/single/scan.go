@@ -13,57 +13,63 @@ import (
 
 // Scan implements [store.Engine].
 func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
-	at, err := cursorOf(cursor)
+	at, err := store.ParsePlace(cursor)
 	if err != nil {
 		return nil, "", err
 	}
-	glob := pattern
 	if e.options.Match {
-		glob = ""
-	}
-	keys, next, err := e.client.Scan(ctx, at, glob, int64(count)).Result()
-	if e.options.Match {
+		keys, next, err := e.client.Scan(ctx, at.At, "", int64(count)).Result()
 		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(pattern, k) })
+		return keys, store.Place{At: next}.String(), store.Fail(err)
 	}
-	return keys, cursorText(next), store.Fail(err)
+	keys, at, err := store.Scan(ctx, e.client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
+		return pipe.Scan(ctx, at, pattern, int64(count))
+	})
+	return keys, at.String(), store.Fail(err)
 }
 
 // ScanIndex implements [store.Engine]. The embedded server's cursors count members: one that leaves
 // the set would make another be missed, so a set is read there at once.
 func (e *Engine) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
-	at, err := cursorOf(cursor)
+	if e.options.Match {
+		prks, err := e.client.SMembers(ctx, index.String()).Result()
+		return prks, "", indexError(index, err)
+	}
+	at, err := store.ParsePlace(cursor)
 	if err != nil {
 		return nil, "", err
 	}
-	var prks []string
-	next := uint64(0)
-	if e.options.Match {
-		prks, err = e.client.SMembers(ctx, index.String()).Result()
-	} else {
-		prks, next, err = e.client.SScan(ctx, index.String(), at, "", int64(count)).Result()
-	}
-	if store.WrongType(err) {
-		return nil, "", &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
-	}
-	return prks, cursorText(next), store.Fail(err)
+	prks, at, err := e.members(ctx, index, at, count)
+	return prks, at.String(), indexError(index, err)
 }
 
-func cursorOf(text string) (uint64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	at, err := strconv.ParseUint(text, 10, 64)
+// members takes one step over an index.
+func (e *Engine) members(ctx context.Context, index recordkey.Key, at store.Place, count int) ([]string, store.Place, error) {
+	cmd, err := e.ask(ctx, membersScript, []string{index.String()}, []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(count)})
 	if err != nil {
-		return 0, store.ErrCursor
+		return nil, at, err
 	}
-	return at, nil
+	reply := items(cmd.Val())
+	if err := store.AsMany(len(reply), 3); err != nil {
+		return nil, at, err
+	}
+	next, err := store.ParsePlace(text(reply, 1) + "_" + text(reply, 0))
+	if err != nil {
+		return nil, at, store.IsText.Check(nil)
+	}
+	members := items(reply[2])
+	prks := make([]string, len(members))
+	for i := range members {
+		prks[i] = text(members, i)
+	}
+	return prks, next, nil
 }
 
-func cursorText(at uint64) string {
-	if at == 0 {
-		return ""
+func indexError(index recordkey.Key, err error) error {
+	if store.WrongType(err) {
+		return &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
 	}
-	return strconv.FormatUint(at, 10)
+	return store.Fail(err)
 }
 
 // Sizes implements [store.Engine].

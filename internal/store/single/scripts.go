@@ -25,6 +25,8 @@ var (
 	followLua string
 	//go:embed scripts/discard.lua
 	discardLua string
+	//go:embed scripts/members.lua
+	membersLua string
 	//go:embed scripts/throttle.lua
 	throttleLua string
 )
@@ -37,6 +39,7 @@ var (
 	lookupScript   = newScript(lookupLua, store.IsList)
 	followScript   = newScript(followLua, 0) // it is read into a map
 	discardScript  = newScript(discardLua, store.IsVerdict)
+	membersScript  = newScript(membersLua, store.IsList)
 	throttleScript = newScript(throttleLua, store.IsList)
 )
 

@@ -1,0 +1,11 @@
+-- members: one step of SSCAN over an index, from its beginning where the cursor is another process's (store.Place).
+--
+-- KEYS[1]  the index set      ARGV[1]  cursor      ARGV[2]  the process that it is of, or ""      ARGV[3]  about how many
+-- Reply: {this process, "" where it may not be asked, next cursor, members}
+local info = redis.pcall('INFO', 'server')
+local process = type(info) == 'string' and string.sub(string.match(info, 'run_id:(%w+)') or '', 1, 8) or ''
+local at = ARGV[1]
+if process ~= '' and ARGV[2] ~= '' and ARGV[2] ~= process then at = '0' end
+local step = redis.pcall('SSCAN', KEYS[1], at, 'COUNT', ARGV[3])
+if step.err then return redis.error_reply(step.err) end
+return {process, step[1], step[2]}
