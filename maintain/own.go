@@ -232,8 +232,7 @@ func unreadable(name string, h store.Hash) string {
 	if len(h.Fields) == 0 {
 		return ""
 	}
-	fingerprint, is := h.Fields[fieldFingerprint]
-	if !is || fingerprint == "" {
+	if h.Fields[fieldFingerprint] == "" {
 		return "the schema of the type has no fingerprint"
 	}
 	for _, field := range []string{fieldSchema, fieldNext} {
@@ -245,8 +244,8 @@ func unreadable(name string, h store.Hash) string {
 		if err != nil {
 			return "it cannot be read, or was written by a newer version: " + err.Error()
 		}
-		if h.Fields[fieldNext] == "" && s.Types[name].Fingerprint() != fingerprint {
-			return "the schema is not the one that the fingerprint is of"
+		if isAnother(s.Types[name], h.Fields) {
+			return anotherSchema
 		}
 	}
 	return ""

@@ -21,7 +21,7 @@ const (
 
 // StoredSchema is the schema in the database: the types that entries of the view's namespace were
 // written by. It is the zero Schema where nothing was written yet, or only by the original.
-// userdb.ErrCorrupt says that it cannot be read; it may be that of a newer version.
+// userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, fieldSchema)
 }
@@ -70,7 +70,19 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	if err != nil {
 		return schema.Schema{}, corrupt(types, err.Error())
 	}
+	for i, h := range hashes {
+		if t, is := s.Types[names[i]]; is && field == fieldSchema && isAnother(t, h.Fields) {
+			return schema.Schema{}, corrupt(keys[i], anotherSchema)
+		}
+	}
 	return s, nil
+}
+
+const anotherSchema = "the schema is not the one that the fingerprint is of"
+
+// isAnother reports whether a stored schema is not what was stored. While a change is under way the fingerprint is none.
+func isAnother(t schema.Type, fields map[string]string) bool {
+	return fields[fieldNext] == "" && t.Fingerprint() != fields[fieldFingerprint]
 }
 
 func corrupt(key recordkey.Key, reason string) error {

@@ -40,6 +40,8 @@ func TestStoredSchemaDamaged(t *testing.T) {
 	}{
 		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", cmd("HSET", "~/schema/firm", "schema", "{")},
 		{"of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", cmd("HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`)},
+		{"not the one of the fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", cmd("HSET", "~/schema/firm", "schema", `{"primary":"id"}`)},
+		{"without a fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", cmd("HDEL", "~/schema/firm", "fingerprint")},
 		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", cmd("SET", "~/schema/firm", "x")},
 		{"types of another Redis type", "damaged record: ~/types: not a set", cmd("SET", "~/types", "x")},
 		{"no name", "damaged record: ~/types: it names a type that no key can name", cmd("SADD", "~/types", "")},
