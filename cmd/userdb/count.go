@@ -9,7 +9,7 @@ import (
 
 type countCmd struct {
 	Type     string `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
-	Disabled bool   `help:"Only entries that may not log in."`
+	Disabled *bool  `help:"Only entries that may not log in; with =false, only those that may."`
 }
 
 func (*countCmd) Help() string {
@@ -32,11 +32,11 @@ func (c *countCmd) Run(ctx context.Context, s *session) error {
 }
 
 func (c *countCmd) count(ctx context.Context, t *userdb.Type) (n int64, err error) {
-	if !c.Disabled {
+	if c.Disabled == nil {
 		return t.Count(ctx)
 	}
 	var unreadable failures
-	for _, err := range t.All(ctx, userdb.Query{Disabled: only(true)}) {
+	for _, err := range t.All(ctx, userdb.Query{Disabled: c.Disabled}) {
 		switch {
 		case err == nil:
 			n++

@@ -15,7 +15,7 @@ type listCmd struct {
 	Limit int      `placeholder:"N" help:"At most so many; where there may be more, standard error says --after what."`
 	After string   `placeholder:"CURSOR" help:"Go on behind a limit."`
 
-	Disabled bool `help:"Only entries that may not log in."`
+	Disabled *bool `help:"Only entries that may not log in; with =false, only those that may."`
 	orderFlags
 }
 
@@ -42,7 +42,7 @@ func (c *listCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	q := userdb.Query{After: c.After, Limit: c.Limit, Disabled: only(c.Disabled)}
+	q := userdb.Query{After: c.After, Limit: c.Limit, Disabled: c.Disabled}
 	if q.Where, err = facets(s.db.Schema().Types[c.Type], c.Where); err != nil {
 		return err
 	}
@@ -53,14 +53,6 @@ func (c *listCmd) Run(ctx context.Context, s *session) error {
 		return s.list(t.All(ctx, q))
 	}
 	return s.pages(ctx, t, q)
-}
-
-// only is what a flag without a word asks for.
-func only(flag bool) *bool {
-	if !flag {
-		return nil
-	}
-	return &flag
 }
 
 // list prints entries as they come. One that cannot be read is told in the end.
