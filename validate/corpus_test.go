@@ -14,8 +14,8 @@ import (
 // refuses, by what they begin with. It loads them under its own options.json,
 // which has no kinds.
 var originalRefusals = map[string]string{
-	"zwsp\u200bx":             "name: invisible: a character that nobody sees",
-	"bom\ufeffx":              "name: invisible: a character that nobody sees",
+	"zwsp\u200bx":             "name: invisible: a character that nobody sees (U+200B)",
+	"bom\ufeffx":              "name: invisible: a character that nobody sees (U+FEFF)",
 	"xxxxxxxx":                "name: size: longer than 1 KiB",
 	"http://example.com/foo/": "name: nickname: begins like a URL",
 	"alice@hotmail.com":       "name: nickname: an @ in it", // as a name

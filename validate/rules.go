@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"unicode"
@@ -97,8 +98,12 @@ func (r *Rules) secondaryFacet(field string, v schema.Value) error {
 	if v.Codec() != schema.CodecText {
 		return &Error{field, "text", "not a text"}
 	}
-	if r.typ.Fold != schema.FoldExact && r.fields[field].kind.seen && schema.Invisible(v.Text()) {
-		return &Error{field, "invisible", "a character that nobody sees"}
+	if r.typ.Fold != schema.FoldExact && r.fields[field].kind.seen {
+		for _, char := range v.Text() {
+			if schema.Invisible(string(char)) {
+				return &Error{field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
+			}
+		}
 	}
 	return r.Secondary(field, r.typ.Canonical(v.Text()))
 }
