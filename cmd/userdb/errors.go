@@ -57,6 +57,7 @@ var refusals = []struct{ word, advice string }{
 	{"OOM", "the server's memory is full: give it more (maxmemory)"},
 	{"READONLY", "this is a replica: name its master, or its Sentinels with redis+sentinel://"},
 	{"LOADING", "the server has just started: try again soon"},
+	{"BUSY", "a script holds the server up: try again, or end it there with SCRIPT KILL"},
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
