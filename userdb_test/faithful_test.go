@@ -117,3 +117,59 @@ func TestForgedReplies(t *testing.T) {
 		wantErr(t, name, err, userdb.ErrUnavailable, store.ErrReply.Error())
 	}
 }
+
+// nilled is a hook that puts nil in place of the answers to scripts, which the server has carried out.
+type nilled struct{ off bool }
+
+func (n *nilled) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *nilled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if n.off || err != nil || cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+			return err
+		}
+		set(cmd, nil)
+		cmd.SetErr(redis.Nil)
+		return redis.Nil
+	}
+}
+
+func (n *nilled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if !n.off && (cmd.Name() == "evalsha" || cmd.Name() == "eval") && cmd.Err() == nil {
+				set(cmd, nil)
+				cmd.SetErr(redis.Nil)
+				err = redis.Nil
+			}
+		}
+		return err
+	}
+}
+
+// TestNilAnswers: a script that was carried out, and whose answer became nil on the way, is not one that did nothing.
+func TestNilAnswers(t *testing.T) {
+	s := serverSite(t)
+	t.Cleanup(s.check)
+	users := s.wide()
+	add(t, users, "a", "email", "x")
+	n := &nilled{}
+	s.raw.AddHook(n)
+	defer func() { n.off = true }()
+	ctx := t.Context()
+	for _, step := range []struct {
+		name string
+		verb func() error
+	}{
+		{"disable", func() error { return users.Disable(ctx, hints.UID("a")) }},
+		{"enable", func() error { return users.Enable(ctx, hints.UID("a")) }},
+		{"issue", func() error {
+			_, err := users.Issue(ctx, hints.UID("a"), userdb.Token{Purpose: "p"})
+			return err
+		}},
+	} {
+		wantErr(t, step.name, step.verb(), userdb.ErrOutcomeUnknown, store.ErrReply.Error())
+	}
+}

@@ -86,10 +86,10 @@ func (e *Engine) ask(ctx context.Context, s script, keys []string, args []string
 // judged is the error of a reply, also of one that is of no kind that the script has. Where the context ended the
 // command may still be under way, and is not looked at.
 func (s script) judged(cmd *redis.Cmd, err error) error {
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	return s.reply.Check(cmd.Val())
+	return s.reply.Check(cmd.Val()) // nil is an answer of no script, and says nothing of what was done
 }
 
 // evalArgs are the arguments of a script's call: pointers, since each text would be copied to be one.
