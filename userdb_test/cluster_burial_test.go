@@ -1,12 +1,9 @@
 package userdb_test
 
 import (
-	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain"
@@ -32,7 +29,6 @@ func TestClusterDeadDeleter(t *testing.T) {
 		))
 		wantNothingOf(t, users, "u", "n")
 		db := s.first
-		hasten(db)
 		found := checked(t, db, maintain.CheckOptions{})
 		for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
 			if !told(found, key) {
@@ -54,16 +50,6 @@ func TestClusterDeadDeleter(t *testing.T) {
 		}
 		s.check()
 	}
-}
-
-// hasten ends the waits of a cluster's engine early: for tests in which nobody else writes.
-func hasten(db *userdb.DB) {
-	f := reflect.ValueOf(db.Core().Engine).Elem().FieldByName("sleep")
-	sleep := func(ctx context.Context, d time.Duration) error {
-		time.Sleep(min(d, 5*time.Millisecond))
-		return ctx.Err()
-	}
-	reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().Set(reflect.ValueOf(sleep))
 }
 
 func told(ps []maintain.Problem, key string) bool {

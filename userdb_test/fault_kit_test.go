@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -23,7 +24,7 @@ func mended(t *testing.T, db *userdb.DB, excused func(p maintain.Problem) bool) 
 	left := found
 	for begin := time.Now(); len(left) > 0; left = checked(t, db, maintain.CheckOptions{}) {
 		checked(t, db, maintain.CheckOptions{Repair: true})
-		if time.Since(begin) > time.Minute { // verbs that were cut off clean up for ten seconds; each check of damage looks for longer
+		if time.Since(begin) > time.Minute { // verbs that were cut off clean up for ten seconds
 			t.Errorf("a repair leaves: %v", left)
 			return
 		}
@@ -31,9 +32,10 @@ func mended(t *testing.T, db *userdb.DB, excused func(p maintain.Problem) bool) 
 	t.Logf("check found %d leftovers of verbs that were cut off; a repair removed them", len(found))
 }
 
+// checked is what a check finds when the writers of a test have ended.
 func checked(t *testing.T, db *userdb.DB, o maintain.CheckOptions) (found []maintain.Problem) {
 	t.Helper()
-	for p, err := range maintain.Check(t.Context(), db, o) {
+	for p, err := range maintain.Check(store.Alone(t.Context()), db, o) {
 		must(t, err)
 		if !p.Warning {
 			found = append(found, p)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -245,7 +246,7 @@ func (s *site) inspect(j judge) {
 		}
 	}
 	compare(j, "audit", found, s.expected)
-	compare(j, "maintain.Check", s.maintained(ctx, j), s.expected)
+	compare(j, "maintain.Check", s.maintained(store.Alone(ctx), j), s.expected)
 }
 
 // maintained is what maintain.Check reports, warnings left out: they are no damage.

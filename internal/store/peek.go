@@ -23,11 +23,19 @@ type Peeker interface {
 	// InSteps reports whether changes are made in several steps, between which records look damaged.
 	InSteps() bool
 	// Linger waits before the nth look, from 0, at what may be damage or such a change, and reports whether to
-	// look: when it says false, every writer whose change was seen has ended it or died.
+	// look: when it says false, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
 	Linger(ctx context.Context, n int) (bool, error)
 	// Messages reads the first messages of a stream, at most limit.
 	Messages(ctx context.Context, key string, limit int) ([]Message, error)
 }
+
+// Alone makes a context whose caller knows that nobody writes meanwhile, as a test does that has ended its writers.
+func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+
+type aloneKey struct{}
+
+// IsAlone reports whether a context is of [Alone].
+func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
 
 // KindNone is the Redis type of a record that is not there.
 const KindNone = "none"

@@ -20,7 +20,7 @@ func (e *Engine) InSteps() bool { return true }
 
 // Linger implements [store.Peeker].
 func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
-	if n >= lingers {
+	if n >= lingers || store.IsAlone(ctx) {
 		return false, nil
 	}
 	wait := firstLinger
