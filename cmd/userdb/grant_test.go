@@ -139,6 +139,11 @@ func TestIdentifierStdin(t *testing.T) {
 			t.Errorf("login - < %.40q: exit %d, %s; want %d", tt.stdin, got.code, got.err, tt.code)
 		}
 	}
+	for _, line := range [][]string{{"login", "--password-stdin", "--", "-"}, {"token", "redeem", "--purpose", "p", "--", "-"}} {
+		if got := here(nil, "Alice\n"+good, line...); got.code != 5 {
+			t.Errorf("%q: exit %d, %s; want 5: after -- a hyphen is what a visitor wrote", line, got.code, got.err)
+		}
+	}
 	if got := here(&typist{answers: []string{good}}, "", "login", "-"); got.code != 2 {
 		t.Errorf("login - at a terminal: %+v", got)
 	}

@@ -33,14 +33,14 @@ func (*loginCmd) discreet() {}
 func (*loginCmd) grants() {}
 
 func (c *loginCmd) ask(ctx context.Context, s *session) error {
-	if c.Identifier == "-" && !c.PasswordStdin {
+	if s.firstLine(c.Identifier) && !c.PasswordStdin {
 		return usagef("- stands for the first line of standard input, and needs --password-stdin")
 	}
 	return c.askOnce(ctx, s)
 }
 
 func (c *loginCmd) Run(ctx context.Context, s *session) error {
-	if c.Identifier == "-" {
+	if s.firstLine(c.Identifier) {
 		var err error
 		if c.Identifier, err = secretLine(ctx, s.std.in, "identifier"); err != nil {
 			return err

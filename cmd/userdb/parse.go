@@ -17,6 +17,7 @@ type invocation struct {
 	globals
 	command command    // nil where only help is asked for
 	node    *kong.Node // the command, or what is known of it
+	guarded bool       // words stood after --, and so none of them is -
 }
 
 func newParser(grammar *cli) (*kong.Kong, error) {
@@ -95,7 +96,7 @@ func parse(args []string) (invocation, error) {
 	if err != nil {
 		return inv, usagef("%s; see '%s'", complaint(err), helpOf(line.node))
 	}
-	inv.globals = grammar.globals
+	inv.globals, inv.guarded = grammar.globals, line.after > 0
 	inv.node = found.Selected()
 	var ok bool
 	if inv.command, ok = inv.node.Target.Addr().Interface().(command); !ok {
@@ -148,6 +149,7 @@ type line struct {
 	path  []string   // those words
 	flags []string   // each with its value behind =
 	words []string   // the others
+	after int        // how many of these stood after --
 }
 
 func (l line) args() []string {
@@ -181,7 +183,7 @@ func arrange(root *kong.Node, args []string) line {
 		args = args[1:]
 		switch {
 		case arg == "--":
-			l.words, args = append(l.words, args...), nil
+			l.words, l.after, args = append(l.words, args...), len(args), nil
 		case !isFlag(arg):
 			l.words = append(l.words, arg)
 		default:

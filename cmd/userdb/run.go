@@ -51,7 +51,7 @@ func run(args []string, std stdio) int {
 func execute(inv invocation, std stdio, out *output) error {
 	ctx, stop := interruptible()
 	defer stop()
-	s := &session{globals: inv.globals, out: out, std: std}
+	s := &session{globals: inv.globals, guarded: inv.guarded, out: out, std: std}
 	done := make(chan error, 1)
 	go func() {
 		err := s.work(ctx, inv.command)

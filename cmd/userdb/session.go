@@ -24,7 +24,13 @@ type session struct {
 	most time.Duration // that the command may take; 0: no end
 	log  *slog.Logger
 	db   *userdb.DB
+
+	guarded bool // words stood after --
 }
+
+// firstLine reports whether a word stands for the first line of standard input: - does, but not after --, where
+// a script has what a visitor wrote.
+func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
 
 // An asker wants something from a person before it runs. The time for that is not limited, and the
 // store must not be left open: somebody else may want it.

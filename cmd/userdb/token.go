@@ -77,7 +77,7 @@ func (*tokenRedeemCmd) grants() {}
 var errToken = errors.New("wrong token: it is spent, expired, void or for another purpose")
 
 func (c *tokenRedeemCmd) Run(ctx context.Context, s *session) error {
-	if c.Token == "-" {
+	if s.firstLine(c.Token) {
 		var err error
 		if c.Token, err = secretLine(ctx, s.std.in, "token"); err != nil {
 			return err
