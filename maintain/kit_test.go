@@ -14,7 +14,6 @@ import (
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -162,7 +161,7 @@ func (s *site) do(t tester, words ...string) {
 func (s *site) check(t tester, o maintain.CheckOptions) []string {
 	t.Helper()
 	var found []string
-	for p, err := range maintain.Check(store.Alone(s.ctx), s.db, o) {
+	for p, err := range maintain.Check(s.ctx, s.db, o) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,9 @@ func Scan(ctx context.Context, server redis.Cmdable, p Place, queue func(pipe re
 	for {
 		pipe := server.Pipeline()
 		info, step := pipe.Info(ctx, "server"), queue(pipe, p.At)
-		_, _ = pipe.Exec(ctx) // each has its own error
+		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
+			return nil, Place{}, err
+		}
 		keys, next, err := step.Result()
 		if err != nil {
 			return nil, Place{}, err

@@ -36,7 +36,9 @@ func (e *Engine) Texts(ctx context.Context, keys []string) ([]store.Text, error)
 		if pipe.Len() == 0 {
 			return nil, nil
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		if _, err := pipe.Exec(ctx); err != nil && !store.IsAnswer(err) {
+			return nil, err
+		}
 		for i, cmd := range cmds {
 			wire, err := cmd.Result()
 			if err != nil && err != redis.Nil && !store.WrongType(err) {

@@ -53,8 +53,10 @@ func (e *Engine) Settle(ctx context.Context) error {
 func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, from), pipe.PTTL(ctx, from)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	err := dump.Err()
+	_, err := pipe.Exec(ctx)
+	if err == nil || store.IsAnswer(err) {
+		err = dump.Err()
+	}
 	if errors.Is(err, redis.Nil) || err == nil && life.Val() == -2 {
 		return false, nil
 	}
