@@ -200,8 +200,8 @@ func TestCountersGo(t *testing.T) {
 		g.fail(2, "alice", "evil")
 		g.fail(2, "nobody", "evil")
 		counters := g.under("~/throttle/")
-		if len(counters) != 3 {
-			t.Fatalf("counters: %q, want those of an account, of nobody, and of the origin that failed", counters)
+		if len(counters) != 4 {
+			t.Fatalf("counters: %q, want those of an account, of nobody, of the origin that failed, and for a minute of the one that logged in", counters)
 		}
 		for _, k := range counters {
 			life, err := g.raw.PTTL(t.Context(), k).Result()

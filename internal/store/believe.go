@@ -53,12 +53,12 @@ func believeOne(l Lookup, c Candidate) Found {
 	if c.Problem != "" {
 		return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: c.Problem}}
 	}
-	if c.Fields == nil {
-		return Found{Err: Fail(fmt.Errorf("%w: no hash behind %s", ErrReply, c.SRK))}
-	}
 	key, err := recordkey.Parse(c.Owner)
 	if err != nil || key.Kind() != recordkey.KindPRK || key.Type() != c.SRK.Type() {
 		return Found{Err: ErrNotFound}
+	}
+	if c.Fields == nil {
+		return Found{Err: Fail(fmt.Errorf("%w: no hash behind %s", ErrReply, c.SRK))}
 	}
 	key = key.In(c.SRK.Namespace())
 	r := Record{Key: key, Fields: c.Fields}

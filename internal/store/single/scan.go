@@ -31,13 +31,13 @@ func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([
 // ScanIndex implements [store.Engine]. The embedded server's cursors count members: one that leaves
 // the set would make another be missed, so a set is read there at once.
 func (e *Engine) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
-	if e.options.Match {
-		prks, err := e.client.SMembers(ctx, index.String()).Result()
-		return prks, "", indexError(index, err)
-	}
 	at, err := store.ParsePlace(cursor)
 	if err != nil {
 		return nil, "", err
+	}
+	if e.options.Match {
+		prks, err := e.client.SMembers(ctx, index.String()).Result()
+		return prks, "", indexError(index, err)
 	}
 	prks, at, err := e.members(ctx, index, at, count)
 	return prks, at.String(), indexError(index, err)

@@ -37,7 +37,7 @@ for i = 1, math.max(#args, 1), step do
   local part = redis.pcall(ARGV[10], KEYS[4], unpack(args, i, math.min(i + step - 1, #args)))
   if failed(part) and i == 1 and njoin == 0 then return redis.error_reply(part.err) end
   if failed(part) then error({err = part.err}) end
-  reply = (i == 1 or string.find(ARGV[10], 'PUSH')) and part or reply + part
+  if i == 1 or string.find(ARGV[10], 'PUSH') then reply = part else reply = reply + part end
 end
 for i = 5 + njoin, #KEYS do redis.call('SREM', KEYS[i], prk) end
 if writes then
