@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -119,7 +120,7 @@ func TestTagsThatWait(t *testing.T) {
 
 func problems(t *testing.T, db *userdb.DB, repair bool) (found []maintain.Problem) {
 	t.Helper()
-	for p, err := range maintain.Check(t.Context(), db, maintain.CheckOptions{Repair: repair}) {
+	for p, err := range maintain.Check(store.Alone(t.Context()), db, maintain.CheckOptions{Repair: repair}) {
 		must(t, err)
 		if !p.Warning {
 			found = append(found, p)

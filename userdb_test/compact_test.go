@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -17,7 +18,7 @@ import (
 func loose(t *testing.T, db *userdb.DB) string {
 	t.Helper()
 	var all []string
-	for p, err := range maintain.Check(t.Context(), db, maintain.CheckOptions{}) {
+	for p, err := range maintain.Check(store.Alone(t.Context()), db, maintain.CheckOptions{}) {
 		must(t, err)
 		if p.Code == "entry_not_compact" {
 			all = append(all, fmt.Sprintf("%s %s %d/%d", p.Key, p.Field, p.Count, p.Of))
