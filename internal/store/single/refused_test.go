@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,8 @@ import (
 
 // A refuser has the server refuse one write of the first script that writes so often, whatever was written before it.
 type refuser struct {
-	at   int // from 1
+	mu   sync.Mutex // many creates are several calls at a time
+	at   int        // from 1
 	met  bool
 	used bool
 }
@@ -41,6 +43,8 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
 var everyScript = []script{changeScript, createScript, updateScript, createsScript, tertiaryScript, restateScript}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	args := cmd.Args()
 	if r.met || len(args) < 2 || cmd.Name() != "evalsha" {
 		return
@@ -54,6 +58,8 @@ func (r *refuser) rewrite(cmd redis.Cmder) {
 }
 
 func (r *refuser) judge(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.met = r.met || err != nil && strings.Contains(err.Error(), "refused in the middle")
 }
 
