@@ -66,7 +66,7 @@ func (n NewEntry) LogValue() slog.Value {
 	return slog.StringValue(describe("userdb.NewEntry", n.shown()))
 }
 
-// MarshalJSON says whether there is a password in place of it.
+// MarshalJSON reports whether there is a password in place of it.
 func (n NewEntry) MarshalJSON() ([]byte, error) { return json.Marshal(n.shown()) }
 
 // GoString is String: what the store keeps besides the facets is nobody's business.

@@ -147,7 +147,7 @@ func TestTokenRaces(t *testing.T) {
 	})
 }
 
-// race lets another verb run at one moment of a token's verb, and says whether there was such a moment.
+// race lets another verb run at one moment of a token's verb, and reports whether there was such a moment.
 func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
 	g.t.Helper()
 	ctx := g.t.Context()

@@ -66,7 +66,7 @@ func Moved(err error) bool {
 	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}) || leftNode(err)
 }
 
-// Raised says whether err is that of a command in the middle of a script, which may have written before.
+// Raised reports whether err is that of a command in the middle of a script, which may have written before.
 func Raised(err error) bool {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -76,7 +76,7 @@ func Raised(err error) bool {
 	return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
 }
 
-// leftNode says whether a script met a key that its node does not serve any more, as only the second of
+// leftNode reports whether a script met a key that its node does not serve any more, as only the second of
 // two commands on a key can in a slot that is being migrated.
 func leftNode(err error) bool {
 	var answer redis.Error

@@ -65,7 +65,7 @@ type Ending struct {
 // TokenKey is where the tokens of an entry lie: a hash in its slot, as scripts/tokens.lua says.
 func TokenKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
 
-// HasTokens says whether tokens of the entry count, as it was read.
+// HasTokens reports whether tokens of the entry count, as it was read.
 func (r Record) HasTokens() bool { return r.Fields[FieldTokens] != "" }
 
 // HasToken reports whether the token of that hash counts, as the entry was read, if there is one.

@@ -195,7 +195,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// refusedAt says whether there was a write of that number.
+// refusedAt reports whether there was a write of that number.
 func refusedAt(t *testing.T, srv *redistest.Server, at int, name string) bool {
 	t.Helper()
 	verb := refusedVerbs[name]
