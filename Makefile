@@ -10,6 +10,9 @@ FUZZTIME ?= 3s
 # Without it the tests on a real Redis would be left out where there is none.
 export USERDB_REQUIRE_REDIS := 1
 
+# Prints a line at least every twenty seconds, compiling included.
+PROGRESS := go run ./internal/ci/progress
+
 help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests for races, short fuzzing'
@@ -22,7 +25,7 @@ help:
 
 # One package after the other: the tests that kill masters and count on time-outs want the machine for themselves.
 test: redis
-	go test -p 1 -timeout 20m ./...
+	$(PROGRESS) go test -p 1 -timeout 20m ./...
 
 check: format vet staticcheck test race fuzz
 
@@ -32,17 +35,17 @@ format:
 		echo "not as gofumpt has it; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
 
 vet:
-	go vet ./...
+	$(PROGRESS) go vet ./...
 
 staticcheck:
-	go tool staticcheck ./...
+	$(PROGRESS) go tool staticcheck ./...
 
 # The race detector needs a C compiler. It looks where goroutines meet. What asks one question after the other
 # (the original's data, naughty strings, random verbs, searches one command at a time) shows it nothing, and
 # faults are a matter of time-outs: these are left to make test.
 ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults|Vulnerabilities|LoginInterleavings|LoginMutations
 race:
-	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 go test -race -p 1 -timeout 25m \
+	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 $(PROGRESS) go test -race -p 1 -timeout 25m \
 		-skip '$(ALONE)' ./userdb/... ./userdb_test/... ./internal/... ./maintain/... ./cmd/...
 
 # Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
@@ -64,20 +67,19 @@ soak: redis
 	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
 		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
-		go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
+		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
 
 # Processes that use a cluster while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
 # chaos/doc_test.go. Without a SEED it takes one, and says which.
 MINUTES ?= 3
 SEED ?=
 chaos: redis
-	@echo 'compiling'
 	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' \
-		go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./chaos
+		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./chaos
 
 # The same tests on Valkey, where it is installed.
 test-valkey:
-	USERDB_REDIS_SERVER=valkey-server go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain
+	USERDB_REDIS_SERVER=valkey-server $(PROGRESS) go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain
 
 ci: redis compiler check vulnerabilities
 
