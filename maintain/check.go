@@ -43,8 +43,7 @@ type CheckOptions struct {
 }
 
 // Check yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5
-// hold. That Redis does not keep entries compact, a warning, is said last, once for each field. An error
-// ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays records out
+// hold. An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays records out
 // in another way, or a hint that means nothing (hints.ErrHint).
 //
 // Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
@@ -86,7 +85,6 @@ type checker struct {
 	coded map[string][]string
 	emit  func([]Problem, error) error
 	fix   *repair // nil: report only
-	loose *tally
 
 	steps  bool // changes are made in several steps, between which records look damaged
 	doubts *doubts
@@ -103,25 +101,14 @@ func (c *checker) check(ctx context.Context, o CheckOptions) error {
 	if err != nil {
 		return err
 	}
-	limits, err := c.Engine.Compact(ctx)
-	if err != nil {
-		return err
-	}
-	c.loose = newTally(limits)
 	if o.Repair {
-		err = c.repair(ctx, o)
-	} else {
-		err = c.look(ctx, o)
+		return c.repair(ctx, o)
 	}
-	if err != nil {
-		return err
-	}
-	return c.emit(c.loose.problems(), nil)
+	return c.look(ctx, o)
 }
 
 // look goes once over what shall be looked at.
 func (c *checker) look(ctx context.Context, o CheckOptions) error {
-	c.loose = newTally(c.loose.limits) // of the last round alone
 	c.steps, c.doubts = c.Engine.InSteps(), &doubts{}
 	var err error
 	if c.whole {
@@ -202,16 +189,12 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 	if err := chunks(ctx, c, s.staged, c.lookAtStaged, c.mendStaged); err != nil {
 		return err
 	}
-	for some := range slices.Chunk(s.entries, lookBatch) {
-		if err := c.settleEntries(ctx, some); err != nil {
-			return err
-		}
-	}
 	for _, look := range []struct {
 		at   []recordkey.Key
 		look func(context.Context, []recordkey.Key) (findings, error)
 		mend func(context.Context, recordkey.Key, findings) error
 	}{
+		{s.entries, c.lookAtEntries, c.mendEntry},
 		{s.srks, c.lookAtSRKs, c.mendSRK},
 		{s.tertiary, c.lookAtTertiary, c.mendTertiary},
 		{s.indexes, c.lookAtIndexes, c.mendIndex},

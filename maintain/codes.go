@@ -3,7 +3,6 @@ package maintain
 // Codes of problems, sorted. doc.go says what they mean; scripts rely on them.
 const (
 	codeEntryMissing       = "entry_missing"
-	codeEntryNotCompact    = "entry_not_compact"
 	codeFacetUndecodable   = "facet_undecodable"
 	codeFieldMissing       = "field_missing"
 	codeFillOrphan         = "fill_orphan"
@@ -45,7 +44,6 @@ var facts = map[string]struct {
 	warning   bool
 }{
 	codeEntryMissing:       {0, false},
-	codeEntryNotCompact:    {0, true},
 	codeFacetUndecodable:   {0, false},
 	codeFieldMissing:       {0, true},
 	codeFillOrphan:         {4, false},

@@ -10,7 +10,7 @@
 //
 //	code                 no.  what is wrong
 //	entry_missing        0    what CheckOptions.Only points at is no live entry
-//	entry_not_compact    0 w  entries of a type are over a limit of the server's compact form of hashes: one problem a field
+//	entry_not_compact    0 w  of NotCompact alone: by the schema, Redis does not keep entries of a type compact
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
 //	fill_orphan          4    on a cluster, elements that were laid ready for an entry, which no change of it put in place

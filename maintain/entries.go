@@ -31,21 +31,9 @@ func (e *entry) add(fs *findings, code string, key recordkey.Key, format string,
 	return fs.add(e.at, code, key, e.prk+" "+e.fields[store.FieldRev], format, args...)
 }
 
-// settleEntries settles entries. The first look alone counts those that are not kept compact: later ones
-// are at some of them again.
-func (c *checker) settleEntries(ctx context.Context, prks []recordkey.Key) error {
-	loose := c.loose
-	look := func(ctx context.Context, prks []recordkey.Key) (findings, error) {
-		counting := loose
-		loose = nil
-		return c.lookAtEntries(ctx, prks, counting)
-	}
-	return settle(ctx, c, prks, look, c.mendEntry)
-}
-
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
-// index sets of their facets (I5). A nil tally counts nothing.
-func (c *checker) lookAtEntries(ctx context.Context, prks []recordkey.Key, loose *tally) (findings, error) {
+// index sets of their facets (I5).
+func (c *checker) lookAtEntries(ctx context.Context, prks []recordkey.Key) (findings, error) {
 	hashes, err := c.Engine.Hashes(ctx, texts(prks))
 	if err != nil {
 		return nil, err
@@ -59,7 +47,6 @@ func (c *checker) lookAtEntries(ctx context.Context, prks []recordkey.Key, loose
 			es = append(es, e)
 		}
 	}
-	loose.count(es)
 	if err := c.lookAtClaims(ctx, &fs, es); err != nil {
 		return nil, err
 	}

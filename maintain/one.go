@@ -20,7 +20,7 @@ func (c *checker) one(ctx context.Context, o CheckOptions) error {
 		return err
 	}
 	for _, prk := range prks {
-		if err := c.settleEntries(ctx, []recordkey.Key{prk}); err != nil {
+		if err := settle(ctx, c, []recordkey.Key{prk}, c.lookAtEntries, c.mendEntry); err != nil {
 			return err
 		}
 		if srks, err = c.appendSRKs(ctx, srks, prk); err != nil {

@@ -306,17 +306,13 @@ func (c *checker) restate(ctx context.Context, t *core.Type, seen string) error 
 
 // recordsFit reports whether a check by the schema in hand finds no error.
 func (c *checker) recordsFit(ctx context.Context, o CheckOptions) (bool, error) {
-	limits, err := c.Engine.Compact(ctx)
-	if err != nil {
-		return false, err
-	}
 	alone, fit := *c, true
-	alone.whole, alone.fix, alone.loose = true, nil, newTally(limits)
+	alone.whole, alone.fix = true, nil
 	alone.emit = func(ps []Problem, err error) error {
 		fit = fit && !slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning && p.Code != codeOwnThrottle })
 		return err
 	}
-	err = alone.look(ctx, CheckOptions{Progress: o.Progress})
+	err := alone.look(ctx, CheckOptions{Progress: o.Progress})
 	return fit, err
 }
 

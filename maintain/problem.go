@@ -17,11 +17,7 @@ type Problem struct {
 	Warning   bool            // the store can live with it
 	Repaired  bool            // it was mended
 	Choices   []recordkey.Key // of value_shared: the PRKs of the entries, sorted; else none
-
-	// Of entry_not_compact, which is about many entries and has the first of them by name as its Key; else zero.
-	Field string // what is too long; "": the number of fields, or fields beyond the first 64 that are
-	Count int64  // how many entries it concerns
-	Of    int64  // how many of the type were looked at
+	Field     string          // of entry_not_compact: what is too long; "": the number of fields
 }
 
 // String is the problem for people, in one line of printable text.

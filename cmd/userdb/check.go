@@ -23,9 +23,6 @@ func (*checkCmd) Help() string {
 without its entry. Exits 7 where errors stand; what is only a problem, such as an entry without one
 of its identifiers, is printed and is no failure. Without --repair it changes nothing.
 
-At the end it says which fields keep entries out of Redis' compact form of hashes, and of how many:
-values over 64 bytes cost memory.
-
 With --repair everything is mended that needs no decision of yours, while the system runs. No facet
 is ever deleted. Two entries with one identifier are listed; --keep says which of them keeps it:
 what the others wrote moves to their field ~lost:FIELD, by which nobody finds them.
@@ -54,10 +51,7 @@ type problemLine struct {
 	Repaired  bool   `json:"repaired"`
 
 	Choices []string `json:"choices,omitempty"` // of value_shared
-
-	Field string `json:"field,omitempty"` // of entry_not_compact
-	Count int64  `json:"count,omitempty"`
-	Of    int64  `json:"of,omitempty"`
+	Field   string   `json:"field,omitempty"`   // of entry_not_compact
 }
 
 // checkSum is the last line of a check.
@@ -164,8 +158,7 @@ func (c *checkSum) add(out *output, p maintain.Problem) error {
 
 func lineOfProblem(p maintain.Problem) problemLine {
 	line := problemLine{
-		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired,
-		Field: p.Field, Count: p.Count, Of: p.Of,
+		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired, Field: p.Field,
 	}
 	if p.Warning {
 		line.Severity = "problem"

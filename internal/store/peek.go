@@ -8,8 +8,6 @@ import "context"
 type Peeker interface {
 	// Size says how many records the server holds, about.
 	Size(ctx context.Context) (int64, error)
-	// Compact says which hashes the server keeps compact; on a cluster, which every node does.
-	Compact(ctx context.Context) (CompactLimits, error)
 	// Kinds says of which Redis type records are; KindNone where there is none.
 	Kinds(ctx context.Context, keys []string) ([]string, error)
 	// Texts reads strings.
