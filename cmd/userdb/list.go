@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
+	"slices"
+	"strconv"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -123,4 +128,172 @@ func firstOf(errs ...error) error {
 		}
 	}
 	return nil
+}
+
+type countCmd struct {
+	Type     string `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
+	Disabled *bool  `help:"Only entries that may not log in; with =false, only those that may."`
+}
+
+func (*countCmd) Help() string {
+	return `Counts by SCAN: on a large server that takes its time, and stops nobody else.
+
+Examples:
+  userdb count user`
+}
+
+func (c *countCmd) Run(ctx context.Context, s *session) error {
+	t, err := s.typ(ctx, c.Type)
+	if err != nil {
+		return err
+	}
+	n, err := c.count(ctx, t)
+	if err != nil {
+		return err
+	}
+	return s.out.say(n, strconv.FormatInt(n, 10))
+}
+
+func (c *countCmd) count(ctx context.Context, t *userdb.Type) (n int64, err error) {
+	if c.Disabled == nil {
+		return t.Count(ctx)
+	}
+	var unreadable failures
+	for _, err := range t.All(ctx, userdb.Query{Disabled: c.Disabled}) {
+		switch {
+		case err == nil:
+			n++
+		case !unreadable.note(err):
+			return n, err
+		}
+	}
+	return n, unreadable.unread()
+}
+
+// orderFlags say in which order entries are listed, and from where to where. A range without a value is
+// none; for the empty text there is nothing to bound.
+type orderFlags struct {
+	Order   string  `placeholder:"FIELD" help:"By the values of an ordered field: text by code points, numbers by size, dates by time."`
+	Gt      *string `placeholder:"VALUE" help:"With --order: only greater values."`
+	Gte     *string `placeholder:"VALUE" help:"With --order: only this value or greater ones."`
+	Lt      *string `placeholder:"VALUE" help:"With --order: only lesser values."`
+	Lte     *string `placeholder:"VALUE" help:"With --order: only this value or lesser ones."`
+	Prefix  string  `placeholder:"TEXT" help:"With --order: only values that begin so."`
+	Reverse bool    `help:"With --order: from the greatest value down."`
+}
+
+func (o orderFlags) order(q *userdb.Query, t schema.Type) error {
+	if o.Order == "" {
+		if o.Gt != nil || o.Gte != nil || o.Lt != nil || o.Lte != nil || o.Prefix != "" || o.Reverse {
+			return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
+		}
+		return nil
+	}
+	q.Order, q.Reverse, q.Range.Prefix = o.Order, o.Reverse, o.Prefix
+	for _, b := range []struct {
+		text *string
+		to   **schema.Value
+	}{{o.Gt, &q.Range.GT}, {o.Gte, &q.Range.GTE}, {o.Lt, &q.Range.LT}, {o.Lte, &q.Range.LTE}} {
+		if b.text == nil {
+			continue
+		}
+		v, err := schema.ParseText(t.Codec(o.Order), *b.text)
+		if err != nil {
+			return refused(o.Order, err)
+		}
+		*b.to = &v
+	}
+	return nil
+}
+
+type keysCmd struct {
+	Pattern string `arg:"" name:"PATTERN" help:"A Redis glob: * any text, ? one character, [ab] one of them."`
+}
+
+func (*keysCmd) Help() string {
+	return `The store's own records (~/…) are left out. Keys hold values in canonical form: under the fold
+casefold in small letters, and domains as A-labels (xn--strae-oqa.de).
+
+Examples:
+  userdb keys 'user/uid:*'
+  userdb keys 'user/*/~prk' --json`
+}
+
+func (c *keysCmd) Run(ctx context.Context, s *session) error {
+	db, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for key, err := range db.Keys(ctx, c.Pattern) {
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		if err := s.out.say(key, shown(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type walkCmd struct {
+	Pattern string `arg:"" name:"PATTERN" help:"A Redis glob: * any text, ? one character, [ab] one of them."`
+}
+
+func (*walkCmd) Help() string {
+	return `Like keys, but each key is printed when it is found: in no order, one perhaps twice.
+
+Examples:
+  userdb walk '*'`
+}
+
+func (c *walkCmd) Run(ctx context.Context, s *session) error {
+	db, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	for key, err := range db.Keys(ctx, c.Pattern) {
+		if err != nil {
+			return err
+		}
+		if err := s.out.say(key, shown(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type dumpCmd struct {
+	Pattern string `arg:"" name:"PATTERN" optional:"" default:"*" help:"A Redis glob; without it, all records."`
+	Format  string `placeholder:"F" enum:"long,short,keys" default:"long" help:"How much to show: long, short (a line each) or keys."`
+	Reveal  bool   `help:"Also password hashes."`
+}
+
+func (*dumpCmd) Help() string {
+	return `For people: scripts take get, list and keys. Password hashes are only shown with --reveal.
+
+Examples:
+  userdb dump
+  userdb dump 'user/uid:*' --format short`
+}
+
+func (c *dumpCmd) Run(ctx context.Context, s *session) error {
+	if s.JSON {
+		return usagef("dump is for people: leave --json out, or take get, list or keys")
+	}
+	db, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	o := maintain.DumpOptions{Pattern: c.Pattern, Format: c.Format, Reveal: c.Reveal, Color: s.out.eager && colors()}
+	return maintain.Dump(ctx, db, s.out, o)
+}
+
+// colors says whether the terminal shows them and nobody minds.
+func colors() bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

@@ -2,12 +2,22 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // output is standard output: lines for people or one JSON value a line.
@@ -84,4 +94,149 @@ func report(w io.Writer, asJSON bool, err error) int {
 	}
 	w.Write(line) // there is nobody left to tell
 	return v.exit
+}
+
+// flat is an entry as one JSON object; hash is "" unless it was asked for.
+func flat(e userdb.Entry, hash string) schema.Facets {
+	all := schema.Facets{"~isa": schema.Text(e.Type()), "~prk": schema.Text(e.Key().String())}
+	for name := range e.Fields() {
+		all[name], _ = e.Get(name)
+	}
+	if e.Disabled() {
+		all[disabledField] = schema.Bool(true)
+	}
+	if e.Rev() != "" {
+		all["~rev"] = schema.Text(e.Rev())
+	}
+	if hash != "" {
+		all[passwordField] = schema.Text(hash)
+	}
+	return all
+}
+
+// entry prints an entry: for people its PRK, and below it the facets, sorted.
+func (s *session) entry(e userdb.Entry, hash string) error {
+	all := flat(e, hash)
+	if s.JSON {
+		return s.out.say(all, "")
+	}
+	return s.out.say(nil, block(e.Key().String(), all))
+}
+
+// disabledField says of an entry in JSON that it may not log in.
+const disabledField = "~disabled"
+
+// headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
+func headline(prk string, all schema.Facets) string {
+	if _, disabled := all[disabledField]; disabled {
+		return shown(prk) + "  disabled"
+	}
+	return shown(prk)
+}
+
+func block(prk string, all schema.Facets) string {
+	var b strings.Builder
+	b.WriteString(headline(prk, all))
+	b.WriteByte('\n')
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if name != "~isa" && name != "~prk" && name != disabledField {
+			columns.Write([]byte("  " + shown(name) + "\t" + shown(all[name].Wire()) + "\n"))
+		}
+	}
+	columns.Flush() // a strings.Builder takes everything
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// entryLine prints an entry of a listing: for people PRK and facets on one line.
+func (s *session) entryLine(e userdb.Entry) error {
+	all := flat(e, "")
+	if s.JSON {
+		return s.out.say(all, "")
+	}
+	words := []string{headline(e.Key().String(), all)}
+	for name := range e.Fields() {
+		words = append(words, pair(name, all[name].Wire()))
+	}
+	return s.out.say(nil, strings.Join(words, "  "))
+}
+
+// pair is FIELD=VALUE, in quotes where the value could be taken for more than one.
+func pair(name, value string) string {
+	quoted := shown(value)
+	if strings.Contains(value, "  ") && quoted == value {
+		quoted = `"` + value + `"`
+	}
+	return shown(name) + "=" + quoted
+}
+
+// shown is a text for people. What could be misread (the empty text, spaces at its ends) or could
+// drive a terminal (control characters, marks that turn the direction of writing) stands in quotes,
+// escaped; and so does what looks like that.
+func shown(text string) string {
+	if text == "" || text[0] == '"' || strings.TrimSpace(text) != text || !printable(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
+}
+
+// oneLine makes a message fit for one line of a terminal.
+func oneLine(text string) string {
+	if printable(text) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// count is a number of things.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+		thing = stem + "ie"
+	}
+	return strconv.FormatInt(n, 10) + " " + thing + "s"
+}
+
+// warnings prints what the store warns of on standard error, for people.
+type warnings struct{ w io.Writer }
+
+// Enabled implements [slog.Handler]: events are not for people.
+func (warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+// Handle implements [slog.Handler].
+func (h warnings) Handle(_ context.Context, r slog.Record) error {
+	_, err := fmt.Fprintln(h.w, "userdb: warning: "+oneLine(r.Message))
+	return err
+}
+
+// WithAttrs implements [slog.Handler].
+func (h warnings) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// WithGroup implements [slog.Handler].
+func (h warnings) WithGroup(string) slog.Handler { return h }
+
+// A discreet command is one that a visitor may see the output of: it tells nothing that concerns the
+// operator, or that would tell entries apart.
+type discreet interface{ discreet() }
+
+// logger is nil where nobody is to be warned.
+func (s *session) logger(c command) *slog.Logger {
+	if _, ok := c.(discreet); ok || s.JSON {
+		return nil
+	}
+	return slog.New(warnings{s.std.err})
 }

@@ -1,0 +1,407 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestBlock(t *testing.T) {
+	got := block("user/uid:a1", schema.Facets{
+		"~isa": schema.Text("user"), "~prk": schema.Text("user/uid:a1"), "~rev": schema.Text("r"),
+		"名前": schema.Text("x"), "age": schema.Number(42), "none": schema.Null(), "": schema.Text(""), "a=b": schema.Text("c\td"),
+	})
+	want := `user/uid:a1
+  ""    ""
+  a=b   "c\td"
+  age   42
+  none  null
+  ~rev  r
+  名前    x`
+	if got != want {
+		t.Errorf("block:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestPair(t *testing.T) {
+	for _, tt := range []struct{ name, value, want string }{
+		{"name", "Alice", "name=Alice"},
+		{"name", "Just A. User", "name=Just A. User"},
+		{"name", "Alice  job=admin", `name="Alice  job=admin"`},
+		{"name", "", `name=""`},
+		{"", "x", `""=x`},
+		{"a b", "x\n", `a b="x\n"`},
+	} {
+		if got := pair(tt.name, tt.value); got != tt.want {
+			t.Errorf("pair(%q, %q) = %s, want %s", tt.name, tt.value, got, tt.want)
+		}
+	}
+}
+
+func TestFacets(t *testing.T) {
+	typ := schema.Type{Primary: "uid", Fields: map[string]schema.Field{
+		"age": {Codec: schema.CodecNumber}, "on": {Codec: schema.CodecBoolean}, "more": {Codec: schema.CodecJSON},
+		"at": {Codec: schema.CodecDate}, "no": {Codec: schema.CodecNull},
+	}}
+	got, err := facets(typ, []string{"age=4.20e1", "on=true", `more={"a": [1]}`, "at=2026-01-02", "no=null", "name=a=b", "empty="})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"age": "42", "on": "true", "more": `{"a":[1]}`, "at": "2026-01-02T00:00:00.000Z", "no": "null", "name": "a=b", "empty": "",
+	} {
+		if wire := got[name].Wire(); wire != want {
+			t.Errorf("%s is %q, want %q", name, wire, want)
+		}
+	}
+	for _, tt := range []struct{ text, want string }{
+		{"age=abc", "invalid value: age: no number: not a number"},
+		{"age=", "invalid value: age: no number: not a number"},
+		{"on=yes", "invalid value: on: no boolean: neither true nor false"},
+		{"more={", "invalid value: more: no json: "},
+		{"no=x", "invalid value: no: no null: not null"},
+		{"name=" + strings.Repeat("x", schema.MaxFacet+1), "invalid value: name: no text: "},
+	} {
+		_, err := facets(typ, []string{tt.text})
+		var named *userdb.FieldError
+		if !errors.As(err, &named) || !errors.Is(err, userdb.ErrInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("facets(%.20s) fails with %v, want %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	gone := userdb.ErrNotFound
+	for _, tt := range []struct {
+		texts []string
+		want  string
+	}{
+		{nil, "<nil>"},
+		{[]string{"a"}, "a: not found"},
+		{[]string{"a\n"}, `"a\n": not found`},
+		{[]string{"a", "b"}, "not found (2 of 9: a, b)"},
+		{[]string{"a", "b", "c", "d", "e", "f"}, "not found (6 of 9: a, b, c, d, e, …)"},
+	} {
+		f := failures{of: 9}
+		for _, text := range tt.texts {
+			if !f.add(text, gone) {
+				t.Errorf("%v is not taken", gone)
+			}
+		}
+		got := "<nil>"
+		if err := f.err(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("failures of %q: %s, want %s", tt.texts, got, tt.want)
+		}
+	}
+	f := failures{}
+	if f.add("a", userdb.ErrUnavailable) || f.note(userdb.ErrConflict) {
+		t.Error("errors of the store are taken for those of an entry")
+	}
+}
+
+// brokenWriter takes some bytes, and then fails.
+type brokenWriter struct {
+	left int
+	err  error
+}
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+func TestOutput(t *testing.T) {
+	full := errors.New("full")
+	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), eager: true}
+	if err := o.say(nil, "ab"); err != nil {
+		t.Errorf("the first line: %v", err)
+	}
+	if err := o.say(nil, "cd"); !errors.Is(err, full) || err.Error() != "writing the output: full" || enough(err) {
+		t.Errorf("the second line: %v", err)
+	}
+	o = &output{w: bufio.NewWriter(&brokenWriter{0, syscall.EPIPE}), json: true}
+	if err := o.say("x", ""); err != nil {
+		t.Errorf("a buffered line: %v", err)
+	}
+	if err := o.flush(); !enough(err) {
+		t.Errorf("a closed pipe: %v", err)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", ""},
+		{"one two three", "one two|three"},
+		{"averylongword x", "averylongword|x"},
+		{"a  b\nc", "a b c"},
+	} {
+		if got := strings.Join(wrap(tt.text, 8), "|"); got != tt.want {
+			t.Errorf("wrap(%q) = %s, want %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestShown(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"Alice", "Alice"},
+		{"Just A. User", "Just A. User"},
+		{"Zoë 名前 😀", "Zoë 名前 😀"},
+		{"", `""`},
+		{" x", `" x"`},
+		{"x ", `"x "`},
+		{`"x"`, `"\"x\""`},
+		{`x"`, `x"`},
+		{"a\nb", `"a\nb"`},
+		{"\x1b[31m", `"\x1b[31m"`},
+		{"\u009b31m", `"\u009b31m"`},
+		{"a\u202eb", `"a\u202eb"`},
+		{"a\u00a0b", `"a\u00a0b"`},
+		{"\xff", `"\xff"`},
+	} {
+		if got := shown(tt.text); got != tt.want {
+			t.Errorf("shown(%q) = %s, want %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestCountWords(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 entries": count(0, "entry"), "1 entry": count(1, "entry"), "2 entries": count(2, "entry"),
+		"1 error": count(1, "error"), "0 errors": count(0, "error"),
+	} {
+		if got != want {
+			t.Errorf("count = %q, want %q", got, want)
+		}
+	}
+}
+
+// drives says whether something in a line could drive a terminal.
+func drives(line string) bool {
+	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+	})
+}
+
+func TestNothingDrivesATerminal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
+		for what, got := range map[string]string{"shown": shown(text), "oneLine": oneLine(text), "pair": pair(text, text)} {
+			if drives(got) {
+				t.Errorf("%s(%q) = %q", what, text, got)
+			}
+		}
+		if got := shown(text); got != text {
+			if back, err := strconv.Unquote(got); err != nil || back != text {
+				t.Errorf("shown(%q) = %s, which is %q, %v", text, got, back, err)
+			}
+		}
+		line, err := jsonline.Marshal([]string{text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, ok := strings.CutSuffix(string(line), "\n"); !ok || drives(body) {
+			t.Errorf("JSON of %q: %q", text, line)
+		}
+		var back []string
+		if err := json.Unmarshal(line, &back); err != nil || back[0] != strings.ToValidUTF8(text, "\ufffd") && utf8.ValidString(text) {
+			t.Errorf("JSON of %q is read as %q, %v", text, back, err)
+		}
+	})
+}
+
+func TestJSONLine(t *testing.T) {
+	for _, tt := range []struct {
+		v    any
+		want string
+	}{
+		{"<a&b>", `"<a&b>"`},
+		{"\u007f\u009b\u202e\u2028\U000e0001", `"\u007f\u009b\u202e\u2028\udb40\udc01"`},
+		{[]string{"é😀"}, `["é😀"]`},
+		{3, "3"},
+	} {
+		got, err := jsonline.Marshal(tt.v)
+		if err != nil || string(got) != tt.want+"\n" {
+			t.Errorf("JSON of (%q) = %s, %v; want %s", tt.v, got, err, tt.want)
+		}
+	}
+}
+
+// nasty drives a terminal in each of the ways: C0, DEL, C1, marks of direction, and what ends lines elsewhere.
+const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
+
+// rawIn gives the first character of an output that could drive a terminal.
+func rawIn(output string) (rune, bool) {
+	for _, r := range output {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
+			return r, true
+		}
+	}
+	return 0, false
+}
+
+// nastyStore is a file with entries that hold nasty texts wherever there is a text, by a schema that does.
+func nastyStore(t *testing.T) (schemaFile string, dir string) {
+	t.Helper()
+	useFile(t)
+	dir = t.TempDir()
+	quoted, err := json.Marshal(nasty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := string(quoted)
+	schemaFile = filepath.Join(dir, "schema.json")
+	files := map[string]string{
+		schemaFile: `{"types":{"user":{"primary":"uid","fold":"exact","fields":{"name":{"role":"secondary"},"more":{"codec":"json"},` +
+			`"job":{"role":"indexed"},"alias":{"role":"secondary","pattern":"x\u009b\u202e"}},"tertiary":{"tags":{"kind":"set","indexed":true},` +
+			`"notes":{"kind":"list"},"ranks":{"kind":"zset"},"settings":{"kind":"hash"},"bio":{"kind":"string"}}}}}`,
+		filepath.Join(dir, "users.jsonl"): fmt.Sprintf(`{"facets":{"uid":%[1]s,"name":%[1]s,"job":%[1]s,"more":{%[1]s:[%[1]s]},%[1]s:%[1]s},"disabled":"2026-01-02",`+
+			`"tertiary":{"tags":{"kind":"set","value":[%[1]s]},"notes":{"kind":"list","value":[%[1]s]},"ranks":{"kind":"zset","value":[[%[1]s,1]]},`+
+			`"settings":{"kind":"hash","value":{%[1]s:%[1]s}},"bio":{"kind":"string","value":%[1]s}}}`, q) + "\n" +
+			`{"facets":{"uid":"plain","name":"plain"}}` + "\n",
+	}
+	for path, text := range files {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := here(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--schema", schemaFile); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	return schemaFile, dir
+}
+
+// Nothing that a command prints of values, and no error, drives a terminal, whoever reads it.
+func TestNothingIsPrintedRaw(t *testing.T) {
+	schemaFile, dir := nastyStore(t)
+	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")
+	text := `{"` + nasty + `":1}` + "\n" + `{"type":"\u009b","facets":{}}` + "\n" + `{"facets":{"name":"\u202e","\u009b":{}}}` + "\n"
+	if err := os.WriteFile(wrong, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for code, lines := range map[int][][]string{
+		0: {
+			{"export"},
+			{"export", "name=" + nasty},
+			{"dump"},
+			{"dump", "--format", "short"},
+			{"dump", "--format", "keys"},
+			{"list", "user"},
+			{"list", "user", "--where", "job=" + nasty},
+			{"get", "name=" + nasty},
+			{"schema", "show"},
+			{"schema", "show", "--schema", schemaFile},
+			{"schema", "check"},
+			{"keys", "*"},
+			{"walk", "*"},
+			{"tags", "list", "name=" + nasty},
+			{"check"},
+			{"key", "escape", nasty},
+			{"hint", "name=" + nasty},
+			{"set", "name=" + nasty, "job=" + nasty + nasty},
+		},
+		2: {
+			{nasty},
+			{"--" + nasty},
+			{"get", "[" + nasty},
+			{"set", "plain", nasty},
+			{"set", "plain", "alias=" + nasty},
+			{"list", nasty},
+			{"--store", nasty, "check"},
+			{"--store", "redis://" + nasty, "check"},
+			{"--schema", nowhere, "check"},
+			{"import", nowhere},
+			{"list", "user", "--where", nasty + "=x"},
+			{"--namespace", nasty + "//", "check"},
+			{"check", "--keep", nasty, "--repair"},
+			{"key", "split", nasty},
+			{"schema", "show", "--schema", nowhere},
+			{"list", "user", "--after", nasty},
+			{"dump", "--format", nasty},
+		},
+		1: {{"import", wrong, "--dry-run"}},
+		3: {{"get", "name=" + nasty + "x"}, {"get", nasty + "x", nasty + "y"}, {"delete", "name=" + nasty + "x", "--yes"}},
+		4: {{"create", "user", "name=" + nasty, "--no-password"}},
+	} {
+		for _, args := range lines {
+			for _, more := range [][]string{nil, {"--json"}} {
+				if len(more) > 0 && args[0] == "dump" {
+					continue
+				}
+				got := here(nil, "", append(slices.Clone(args), more...)...)
+				if r, is := rawIn(got.out + got.err); is {
+					t.Errorf("%q prints %U: %q", args, r, got.out+got.err)
+				}
+				if got.code != code {
+					t.Errorf("%q: %+v, want exit %d", args, got, code)
+				}
+			}
+		}
+	}
+}
+
+// What an export holds comes back as it was, whatever it holds.
+func TestNastyRoundTrip(t *testing.T) {
+	schemaFile, dir := nastyStore(t)
+	first := here(nil, "", "export", "--secrets")
+	if first.code != 0 || !strings.Contains(first.out, `\u009b`) || strings.Contains(first.out, `"wire"`) || strings.Contains(first.out, `"value64"`) {
+		t.Fatalf("%+v", first)
+	}
+	path := filepath.Join(dir, "all.jsonl")
+	if err := os.WriteFile(path, []byte(first.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := here(nil, "", "import", path, "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	again := here(nil, "", "export", "--secrets", "--namespace", "copy")
+	sorted := func(text string) string {
+		lines := strings.Split(text, "\n")
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	if sorted(again.out) != sorted(first.out) {
+		t.Errorf("%s\nwas\n%s", again.out, first.out)
+	}
+	got := here(nil, "", "get", "name="+nasty, "--json", "--namespace", "copy")
+	var e map[string]any
+	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e["uid"] != nasty || e["job"] != nasty || e[nasty] != nasty {
+		t.Errorf("%v, %+v", err, got)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	server := redistest.Start(t, redistest.Config("maxmemory 100mb", "maxmemory-policy allkeys-lru"))
+	t.Setenv("USERDB_STORE", server.URL())
+	got := here(nil, "", "count", "user")
+	if got.code != 0 || got.out != "0\n" || !strings.HasPrefix(got.err, "userdb: warning: ") || !strings.HasSuffix(got.err, "; set maxmemory-policy noeviction\n") {
+		t.Errorf("count at a server that evicts: %+v", got)
+	}
+	if got := here(nil, "", "count", "user", "--json"); got != (result{0, "0\n", ""}) {
+		t.Errorf("count --json at a server that evicts: %+v", got)
+	}
+	if got := here(nil, "x", "login", "Alice", "--password-stdin"); got != (result{5, "", "userdb: wrong identifier or password\n"}) {
+		t.Errorf("login at a server that evicts: %+v", got)
+	}
+}
