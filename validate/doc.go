@@ -27,9 +27,9 @@
 //	email pattern @             both take "http://@"
 //	home  pattern ^https?://.+
 //
-// It walks through the finite automata of all expressions at once. A kind is
-// code, but none of its values lies outside the expressions that describe it;
-// so what is proved of these is true of the kind, and what satisfies these is
-// shown only if the code takes it too. The walk is limited: it may end in "not
-// decided", never in a wrong answer.
+// The proof is of regular expressions (internal/overlap). A kind is code, but none
+// of its values lies outside the expressions that describe it; so what is proved
+// of these is true of the kind, and what satisfies these is shown only if the code
+// takes it too. The proof is limited: it may end in "not decided", never in a
+// wrong answer. A lookup needs none: [Rules.Candidates] asks the rules about its value.
 package validate

@@ -157,7 +157,7 @@ func TestEmail(t *testing.T) {
 // What the code takes, the expression that describes it takes as well: else the
 // rule would refuse it for a reason nobody meant.
 func TestEmailsAreAsDescribed(t *testing.T) {
-	described, err := newPart("", emailExpr, "")
+	described, err := newPart("", phrase{expr: emailExpr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,13 @@
 package validate
 
 import (
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
-	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/internal/overlap"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -48,82 +52,104 @@ type Pair struct {
 }
 
 // Check returns the verdict on every pair of secondary fields of t, sorted. It
-// refuses what Compile refuses.
-func Check(t schema.Type) ([]Pair, error) {
+// refuses what Compile refuses. It takes about a millisecond a pair, and a second
+// or two for all of them where expressions are hard.
+func Check(t schema.Type) ([]Pair, error) { return check(t, overlap.MaxWork) }
+
+// check is Check with a limit.
+func check(t schema.Type, work int) ([]Pair, error) {
 	r, err := Compile(t)
 	if err != nil {
 		return nil, err
 	}
-	return r.Pairs(), nil
-}
-
-// Pairs returns the verdict on every pair of secondary fields, sorted.
-func (r *Rules) Pairs() []Pair { return append([]Pair(nil), r.pairs()...) }
-
-// prover holds what the proofs of one type share.
-type prover struct {
-	*Rules
-	empty map[string]bool // fields that take no value at all
-	work  int             // what all searches may spend
-	todo  int             // searches
-}
-
-func (r *Rules) newProver(work int) *prover {
 	n := len(r.secondary)
-	return &prover{Rules: r, empty: make(map[string]bool), work: work, todo: n + n*(n-1)/2}
-}
-
-func (p *prover) prove() []Pair {
-	for _, field := range p.secondary {
-		p.empty[field] = p.overlap(field).verdict == Orthogonal
+	p := overlap.Prover{Allowed: r.canonical, Work: work, Questions: n + n*(n-1)/2}
+	if t.Fold != schema.FoldExact {
+		p.Every = []overlap.Expr{overlap.MustCompile(spaces)}
+	}
+	sets := make(map[string]overlap.Set, n)
+	empty := make(map[string]bool, n)
+	for _, field := range r.secondary {
+		if sets[field], err = r.set(field); err != nil {
+			return nil, err
+		}
+		empty[field] = p.Common(sets[field]).Disjoint
 	}
 	var pairs []Pair
-	for i, a := range p.secondary {
-		for _, b := range p.secondary[i+1:] {
-			pairs = append(pairs, p.pair(a, b))
+	for i, a := range r.secondary {
+		for _, b := range r.secondary[i+1:] {
+			pair := Pair{A: a, B: b}
+			switch {
+			case empty[a]:
+				pair.Verdict, pair.Note = Orthogonal, shown(a)+" takes no value at all"
+			case empty[b]:
+				pair.Verdict, pair.Note = Orthogonal, shown(b)+" takes no value at all"
+			default:
+				pair.judge(p.Common(sets[a], sets[b]))
+			}
+			pairs = append(pairs, pair)
 		}
 	}
-	return pairs
+	return pairs, nil
 }
 
-func (p *prover) pair(a, b string) Pair {
-	for _, field := range []string{a, b} {
-		if p.empty[field] {
-			return Pair{A: a, B: b, Verdict: Orthogonal, Note: shown(field) + " takes no value at all"}
+// judge fills in what the prover found.
+func (p *Pair) judge(r overlap.Result) {
+	switch {
+	case r.Disjoint:
+		p.Verdict = Orthogonal
+	case r.Witness == "":
+		p.Note = "the limit was reached first"
+	default:
+		p.Verdict, p.Witness = Overlap, r.Witness
+		if !r.Shortest {
+			p.Note = "a shorter one may exist"
 		}
 	}
-	f := p.overlap(a, b)
-	return Pair{A: a, B: b, Verdict: f.verdict, Witness: f.witness, Note: f.note}
 }
 
-// overlap looks for a shortest value that all the fields take. It may spend an
-// even share of what is left for the type, so that one hard pair does not leave
-// others undecided.
-func (p *prover) overlap(fields ...string) finding {
-	var parts []part
-	longest := recordkey.MaxCrumb
-	for _, field := range fields {
-		parts = append(parts, p.fields[field].parts...)
-		longest = min(longest, p.fields[field].kind.max)
-	}
-	if p.typ.Fold != schema.FoldExact {
-		parts = append(parts, p.spaces)
-	}
-	share := min(maxWork, p.work/max(p.todo, 1))
-	s := newSearch(parts, longest, share, p.stands)
-	f := s.run(func(value string) bool { return p.takenByAll(fields, value) })
-	p.work -= share - s.work.left
-	p.todo--
-	return f
-}
+// spaces is where spaces stand in a canonical value that is not exact.
+const spaces = `\A[^ ]+(?: [^ ]+)*\z`
 
-func (r *Rules) takenByAll(fields []string, value string) bool {
-	return !slices.ContainsFunc(fields, func(field string) bool { return r.Secondary(field, value) != nil })
-}
-
-// stands reports whether c can stand in a canonical value. A character that
+// canonical reports whether c can stand in a canonical value. A character that
 // changes alone is changed in any text; only a space is gone when it is alone.
-func (r *Rules) stands(c rune) bool {
+func (r *Rules) canonical(c rune) bool {
 	s := string(c)
 	return c == ' ' || r.typ.Canonical(s) == s
+}
+
+// set describes the values of a field to the prover.
+func (r *Rules) set(field string) (overlap.Set, error) {
+	rule := r.fields[field]
+	set := overlap.Set{
+		Has:     func(value string) bool { return r.Secondary(field, value) == nil },
+		Longest: rule.kind.max,
+	}
+	var phrases []phrase
+	for _, p := range rule.parts {
+		phrases = append(phrases, p.phrase)
+	}
+	if len(rule.reserved) > 0 {
+		phrases = append(phrases, phrase{expr: reservedExpr(rule.reserved), not: true})
+	}
+	for _, ph := range phrases {
+		e, err := overlap.Compile(ph.expr)
+		if err != nil {
+			return set, fmt.Errorf("the rules of %s: %w", shown(field), err)
+		}
+		if ph.not {
+			e = e.Not()
+		}
+		set.Exprs = append(set.Exprs, e)
+	}
+	return set, nil
+}
+
+// reservedExpr matches these forms and nothing else.
+func reservedExpr(forms map[string]bool) string {
+	var quoted []string
+	for _, form := range slices.Sorted(maps.Keys(forms)) {
+		quoted = append(quoted, regexp.QuoteMeta(form))
+	}
+	return `\A(?:` + strings.Join(quoted, "|") + `)\z`
 }

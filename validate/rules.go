@@ -2,8 +2,8 @@ package validate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,19 +20,13 @@ const MaxEntry = 1 << 20
 type Rules struct {
 	typ       schema.Type
 	fields    map[string]*rule
-	secondary []string      // sorted
-	spaces    part          // where spaces stand in a canonical value that is not exact
-	pairs     func() []Pair // proved when first asked for
+	secondary []string // sorted
 }
 
 // Compile returns the rules of t, which must be valid: an unknown kind and a
 // pattern that is no RE2 are refused as a *schema.Error.
 func Compile(t schema.Type) (*Rules, error) {
-	spaces, err := newPart("", `\A[^ ]+(?: [^ ]+)*\z`, "")
-	if err != nil {
-		return nil, err
-	}
-	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary(), spaces: spaces}
+	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary()}
 	for name, f := range t.Fields {
 		compiled, err := compile(t, name, f)
 		if err != nil {
@@ -40,7 +34,6 @@ func Compile(t schema.Type) (*Rules, error) {
 		}
 		r.fields[name] = compiled
 	}
-	r.pairs = sync.OnceValue(func() []Pair { return r.newProver(maxAllWork).prove() })
 	return r, nil
 }
 
@@ -63,7 +56,7 @@ func (r *Rules) Secondary(field, value string) error {
 	if r.typ.Fold != schema.FoldExact && schema.Unassigned(value) {
 		return &Error{field, "unassigned", "a character that is not in Unicode " + unicode.Version}
 	}
-	return rule.check(value)
+	return rule.check(r.typ, value)
 }
 
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its
@@ -91,7 +84,7 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 	if rule == nil || v.IsNull() {
 		return nil
 	}
-	return rule.check(v.Wire())
+	return rule.check(r.typ, v.Wire())
 }
 
 func (r *Rules) secondaryFacet(field string, v schema.Value) error {
@@ -140,31 +133,20 @@ func (r *Rules) Entry(facets schema.Facets) error {
 	return nil
 }
 
-// Orthogonal reports whether no value can belong to two secondary fields. It is
-// false as well where that is not decided. The first call of this, Pairs or
-// Candidates does the proof, and others wait for it: about a millisecond a pair,
-// a second or two for all where expressions are hard.
-func (r *Rules) Orthogonal() bool {
-	for _, p := range r.pairs() {
-		if p.Verdict != Orthogonal {
-			return false
-		}
-	}
-	return true
-}
-
 // Candidates returns the secondary fields, sorted, in which a canonical value can
-// be: where they are orthogonal the one whose rule takes it, and all if none does
-// (for what was written under other rules) or if they are not orthogonal.
+// be: the one whose rule takes it, and all where no rule does (for what was written
+// under other rules) or more than one.
 func (r *Rules) Candidates(value string) []string {
-	if r.Orthogonal() {
-		for _, field := range r.secondary {
-			if r.Secondary(field, value) == nil {
-				return []string{field}
-			}
+	var takers []string
+	for _, field := range r.secondary {
+		if r.Secondary(field, value) == nil {
+			takers = append(takers, field)
 		}
 	}
-	return append([]string(nil), r.secondary...)
+	if len(takers) == 1 {
+		return takers
+	}
+	return slices.Clone(r.secondary)
 }
 
 // checkName refuses names that no facet has. Those of the store begin with "~".

@@ -209,14 +209,15 @@ func TestCompileRefuses(t *testing.T) {
 
 func TestReservedThatIsNoValue(t *testing.T) {
 	f := schema.Field{Reserved: []string{strings.Repeat("x", 1025), " ", "\xff"}}
-	if got := len(mustCompile(t, fields("", map[string]schema.Field{"f": f})).fields["f"].parts); got != 0 {
-		t.Errorf("got %d parts, want none", got)
+	if got := len(mustCompile(t, fields("", map[string]schema.Field{"f": f})).fields["f"].reserved); got != 0 {
+		t.Errorf("got %d values, want none", got)
 	}
 }
 
 func TestCandidates(t *testing.T) {
 	users := mustCompile(t, schema.User().Types["user"])
 	clash := mustCompile(t, fields("", map[string]schema.Field{"x": pattern("a"), "y": pattern("b"), "z": ofKind("email")}))
+	hard := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{"a": pattern(`[ab].{20}c`), "b": pattern(`d.{20}$`)}))
 	for _, c := range []struct {
 		rules       *Rules
 		value, want string
@@ -226,7 +227,12 @@ func TestCandidates(t *testing.T) {
 		{users, "1234567", "email name"},
 		{users, "", "email name"},
 		{clash, "a@b.org", "x y z"},
-		{clash, "a", "x y z"},
+		{clash, "ab", "x y z"},
+		{clash, "a", "x"},
+		{clash, "c", "x y z"},
+		{hard, "d" + strings.Repeat("x", 20), "b"}, // whether the fields are orthogonal is not decided
+		{hard, "d" + strings.Repeat("x", 20) + "a" + strings.Repeat("x", 20) + "c", "a"},
+		{hard, "a" + strings.Repeat("x", 20) + "cd" + strings.Repeat("x", 20), "a b"},
 		{mustCompile(t, schema.Type{}), "a", ""},
 		{mustCompile(t, fields("", map[string]schema.Field{"x": {}})), "a", "x"},
 	} {

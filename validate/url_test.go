@@ -62,7 +62,7 @@ func TestURLCharacters(t *testing.T) {
 	r := mustCompile(t, shop)
 	for _, c := range `<>"{}|\^` + "` " {
 		value := "http://example.org/a" + string(c)
-		err := r.fields["site"].check(value)
+		err := r.fields["site"].check(r.typ, value)
 		if want := "site: url: a character that no URL has"; text(err) != want {
 			t.Errorf("%q: got %q, want %q", value, text(err), want)
 		}
@@ -70,7 +70,7 @@ func TestURLCharacters(t *testing.T) {
 }
 
 func TestURLsAreAsDescribed(t *testing.T) {
-	described, err := newPart("", urlExpr, "")
+	described, err := newPart("", phrase{expr: urlExpr})
 	if err != nil {
 		t.Fatal(err)
 	}

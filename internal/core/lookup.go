@@ -30,8 +30,8 @@ func (c *Core) Resolve(h hints.Hint, typ string) (Sought, error) {
 	return Sought{Type: t, Lookup: t.lookup(target), Target: target}, nil
 }
 
-// lookup puts a target into the view's namespace. A search under any field is narrowed to the fields
-// where the value can be, if the schema's fields are orthogonal.
+// lookup puts a target into the view's namespace. A search under any field is narrowed to the one field
+// that takes the value, if there is one.
 func (t *Type) lookup(target hints.Target) store.Lookup {
 	if len(target.Keys) == 1 && target.Keys[0].Kind() == recordkey.KindPRK {
 		return store.Lookup{PRK: target.Keys[0].In(t.ns)}

@@ -1,4 +1,4 @@
-package validate
+package overlap
 
 import (
 	"encoding/binary"
@@ -6,11 +6,10 @@ import (
 )
 
 // The limits of one search: memory of some ten megabytes, and time of less than
-// a second. All of a type have maxAllWork together.
+// a second.
 const (
-	maxNodes   = 1 << 16
-	maxWork    = 1 << 24
-	maxAllWork = 1 << 26
+	maxNodes = 1 << 16
+	maxWork  = 1 << 24
 
 	maxTries = 1 << 11 // of one length
 	tryWork  = 1 << 10 // what a try costs beside a step of an automaton
@@ -49,15 +48,15 @@ type node struct {
 
 const noNode = -1
 
-// newSearch prepares a search for texts of at most longest bytes that all parts
-// take, of characters that stand in a value.
-func newSearch(parts []part, longest, work int, stands func(rune) bool) *search {
+// newSearch prepares a search for texts of at most longest characters that satisfy
+// all expressions and are made of allowed characters.
+func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search {
 	s := &search{work: budget{work}, longest: longest, ids: make(map[string]int32)}
 	sets := newRuneSets()
-	for _, p := range parts {
-		s.automata = append(s.automata, newAutomaton(p, sets, &s.work))
+	for _, e := range exprs {
+		s.automata = append(s.automata, newAutomaton(e, sets, &s.work))
 	}
-	s.alpha = newAlphabet(sets, stands)
+	s.alpha = newAlphabet(sets, allowed)
 	start := make([]int32, len(s.automata))
 	for i, a := range s.automata {
 		a.alpha = s.alpha
@@ -67,30 +66,21 @@ func newSearch(parts []part, longest, work int, stands func(rune) bool) *search 
 	return s
 }
 
-// finding is what a search ends with: Overlap and a text, Orthogonal if there is
-// none, NotDecided behind the limits.
-type finding struct {
-	verdict       Verdict
-	witness, note string
-}
-
-// run looks for a shortest text that the parts and right take.
-func (s *search) run(right func(string) bool) finding {
+// run looks for a shortest text that satisfies the expressions and that has takes.
+func (s *search) run(has func(string) bool) Result {
 	for s.advance() {
 		if end := s.cheapestEnd(); end != noNode {
-			if value := s.text(end); right(value) {
-				return finding{verdict: Overlap, witness: value}
+			if value := s.text(end); has(value) {
+				return Result{Witness: value, Shortest: true}
 			}
-			return s.enumerate(right)
+			return s.enumerate(has)
 		}
 	}
 	if s.complete {
-		return finding{verdict: Orthogonal}
+		return Result{Disjoint: true}
 	}
-	return undecided
+	return Result{}
 }
-
-var undecided = finding{note: "the limit was reached first"}
 
 // advance expands the nodes of the last level. It returns false at the end of all
 // texts, and at the limits.
@@ -198,4 +188,96 @@ func (s *search) text(id int32) string {
 	}
 	slices.Reverse(reversed)
 	return string(reversed)
+}
+
+// enumeration goes through the texts that the parts take, the shortest first.
+type enumeration struct {
+	*search
+	has  func(string) bool
+	ends [][]bool // by characters left and node: whether a text can end so
+	text []rune
+	left int  // tries, of one length
+	all  bool // no text was left out
+}
+
+// enumerate goes on where the code of a kind refuses the first text.
+func (s *search) enumerate(has func(string) bool) Result {
+	shortest := s.level
+	for s.advance() {
+	}
+	e := &enumeration{search: s, has: has, all: true}
+	for size := range s.longest + 1 {
+		if !e.extend() {
+			break
+		}
+		e.left = maxTries
+		if size > 0 && e.spell(0, size) {
+			return e.found(size == shortest)
+		}
+		if s.work.left < 0 {
+			return Result{}
+		}
+	}
+	if s.complete && e.all {
+		return Result{Disjoint: true}
+	}
+	return Result{}
+}
+
+// found is the result when e.text was taken. All shorter ones are known unless
+// some were left out or the limit came before their length.
+func (e *enumeration) found(shortest bool) Result {
+	all := e.all && (e.complete || len(e.text) < e.level)
+	return Result{Witness: string(e.text), Shortest: shortest || all}
+}
+
+// extend finds the nodes that a text can end at one character later. It returns
+// false if there is none.
+func (e *enumeration) extend() bool {
+	ends := make([]bool, len(e.nodes))
+	for id, n := range e.nodes {
+		if len(e.ends) == 0 {
+			ends[id] = n.takes
+			continue
+		}
+		ends[id] = slices.ContainsFunc(n.next, func(next int32) bool {
+			return next != noNode && e.ends[len(e.ends)-1][next]
+		})
+	}
+	e.work.spend(len(e.nodes))
+	e.ends = append(e.ends, ends)
+	return slices.Contains(ends, true)
+}
+
+// spell tries the texts that go on from a node with size more characters, until
+// one is right or the tries are used up.
+func (e *enumeration) spell(id int32, size int) bool {
+	if size == 0 {
+		e.left--
+		e.work.spend(tryWork)
+		return e.has(string(e.text))
+	}
+	for class, next := range e.nodes[id].next {
+		if next != noNode && e.ends[size-1][next] && e.spellClass(class, next, size-1) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *enumeration) spellClass(class int, next int32, size int) bool {
+	c := &e.alpha.classes[class]
+	e.all = e.all && c.whole
+	for _, r := range c.picks {
+		if e.left <= 0 {
+			e.all = false
+			return false
+		}
+		e.text = append(e.text, r)
+		if e.spell(next, size) {
+			return true
+		}
+		e.text = e.text[:len(e.text)-1]
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package validate
+package overlap
 
 import (
 	"slices"
@@ -8,20 +8,18 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
 // alphabetOf is the alphabet of expressions together.
-func alphabetOf(tb rapid.TB, stands func(rune) bool, exprs ...string) (*alphabet, *runeSets) {
+func alphabetOf(tb rapid.TB, allowed func(rune) bool, exprs ...string) (*alphabet, *runeSets) {
 	tb.Helper()
 	sets := newRuneSets()
 	for _, expr := range exprs {
-		p, err := newPart("", expr, "")
-		if err != nil {
-			tb.Fatalf("compiling %q: %v", expr, err)
-		}
-		newAutomaton(p, sets, &budget{})
+		newAutomaton(MustCompile(expr), sets, &budget{})
 	}
-	return newAlphabet(sets, stands), sets
+	return newAlphabet(sets, allowed), sets
 }
 
 func firsts(a *alphabet) string {
@@ -36,9 +34,9 @@ func firsts(a *alphabet) string {
 func TestClasses(t *testing.T) {
 	lower := func(r rune) bool { return !unicode.IsUpper(r) }
 	for _, c := range []struct {
-		exprs  []string
-		stands func(rune) bool
-		want   string
+		exprs   []string
+		allowed func(rune) bool
+		want    string
 	}{
 		{nil, anyRune, "a"},
 		{[]string{""}, anyRune, "a"},
@@ -59,7 +57,7 @@ func TestClasses(t *testing.T) {
 		{[]string{`[\x{d7ff}-\x{e000}]`}, anyRune, "a\ud7ff"},
 		{[]string{`\p{Greek}`, `\p{Lu}`}, lower, "aͱ"},
 	} {
-		a, _ := alphabetOf(t, c.stands, c.exprs...)
+		a, _ := alphabetOf(t, c.allowed, c.exprs...)
 		if got := firsts(a); got != c.want {
 			t.Errorf("%q: classes %+q, want %+q", c.exprs, got, c.want)
 		}
@@ -69,7 +67,7 @@ func TestClasses(t *testing.T) {
 // Every character is in exactly one class, with others that the same sets hold.
 func TestClassesPartTheCharacters(t *testing.T) {
 	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
-	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
+	exprs := rapid.SliceOfN(exprtest.Expressions(atoms), 1, 3)
 	rapid.Check(t, func(t *rapid.T) {
 		a, sets := alphabetOf(t, anyRune, exprs.Draw(t, "exprs")...)
 		for _, r := range rapid.SliceOf(rapid.Rune()).Draw(t, "runes") {
@@ -116,10 +114,10 @@ func TestCosts(t *testing.T) {
 
 func TestPicks(t *testing.T) {
 	for _, c := range []struct {
-		expr   string
-		stands func(rune) bool
-		want   string
-		whole  bool
+		expr    string
+		allowed func(rune) bool
+		want    string
+		whole   bool
 	}{
 		{"[a-c]", anyRune, "abc", true},
 		{"[A-Ca-c0-2!]", anyRune, "abc012AB", false},
@@ -132,7 +130,7 @@ func TestPicks(t *testing.T) {
 		{"[^\x00-\U0001ffff]", func(r rune) bool { return r == 0x20003 }, "\U00020003", true},
 		{"[\x00-é]", func(r rune) bool { return r < ' ' || r >= 'é' }, "é\x00\x01\x02\x03\x04\x05\x06", false},
 	} {
-		a, _ := alphabetOf(t, c.stands, c.expr)
+		a, _ := alphabetOf(t, c.allowed, c.expr)
 		var got class
 		for _, candidate := range a.classes {
 			if strings.ContainsRune(c.want, candidate.picks[0]) {

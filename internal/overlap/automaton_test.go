@@ -1,11 +1,12 @@
-package validate
+package overlap
 
 import (
 	"regexp"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
 func anyRune(rune) bool { return true }
@@ -13,13 +14,9 @@ func anyRune(rune) bool { return true }
 // single is one automaton with an alphabet of its own.
 func single(tb rapid.TB, expr string, not bool) *automaton {
 	tb.Helper()
-	p, err := newPart("", expr, "")
-	if err != nil {
-		tb.Fatalf("compiling %q: %v", expr, err)
-	}
-	p.not = not
-	s := newSearch([]part{p}, 100, maxWork, anyRune)
-	return s.automata[0]
+	e := MustCompile(expr)
+	e.not = not
+	return newSearch([]Expr{e}, 100, maxWork, anyRune).automata[0]
 }
 
 // classOf returns the class that holds r.
@@ -54,8 +51,8 @@ func (a *automaton) read(tb rapid.TB, text string) int32 {
 
 func TestAutomatonAgainstRegexp(t *testing.T) {
 	letters := rapid.StringOfN(rapid.RuneFrom(exactLetters), 0, 8, -1)
-	checkOften(t, 4, func(t *rapid.T) {
-		expr, text, not := expressions(exactAtoms).Draw(t, "expr"), letters.Draw(t, "text"), rapid.Bool().Draw(t, "not")
+	exprtest.CheckOften(t, 4, func(t *rapid.T) {
+		expr, text, not := exprtest.Expressions(exactAtoms).Draw(t, "expr"), letters.Draw(t, "text"), rapid.Bool().Draw(t, "not")
 		a := single(t, expr, not)
 		re := regexp.MustCompile(expr)
 		state := a.read(t, text)
@@ -124,13 +121,9 @@ func TestStates(t *testing.T) {
 }
 
 func TestWorkIsSpent(t *testing.T) {
-	p, err := newPart("", `[ab].{30}c`, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSearch([]part{p}, 1000, 1<<16, anyRune)
+	s := newSearch([]Expr{MustCompile(`[ab].{30}c`)}, 1000, 1<<16, anyRune)
 	got := s.run(func(string) bool { t.Error("a text was found"); return true })
-	if got != undecided {
+	if got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
 	}
 	if s.work.left >= 0 || s.work.left < -1<<12 {
@@ -139,12 +132,8 @@ func TestWorkIsSpent(t *testing.T) {
 }
 
 func TestNodesAreLimited(t *testing.T) {
-	p, err := newPart("", `[ab].{30}c`, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSearch([]part{p}, 1000, 1<<40, anyRune)
-	if got := s.run(func(string) bool { return true }); got != undecided {
+	s := newSearch([]Expr{MustCompile(`[ab].{30}c`)}, 1000, 1<<40, anyRune)
+	if got := s.run(func(string) bool { return true }); got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
 	}
 	if len(s.nodes) < maxNodes || len(s.nodes) > maxNodes+len(s.alpha.classes) {
@@ -154,33 +143,8 @@ func TestNodesAreLimited(t *testing.T) {
 
 // A text was refused, and behind the limit there may be others.
 func TestLimitBehindARefusedText(t *testing.T) {
-	p, err := newPart("", `^x$|[ab].{30}c`, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSearch([]part{p}, 1000, 1<<40, anyRune)
-	if got := s.run(func(text string) bool { return text != "x" }); got != undecided {
+	s := newSearch([]Expr{MustCompile(`^x$|[ab].{30}c`)}, 1000, 1<<40, anyRune)
+	if got := s.run(func(text string) bool { return text != "x" }); got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
-	}
-}
-
-// Expressions that would take long or much memory if anything was done once more
-// for each of their instructions.
-func TestHostileExpressions(t *testing.T) {
-	for _, expr := range []string{
-		strings.Repeat(`\pL{1000}`, 40),
-		strings.Repeat(`(?:a*)*b?`, 400),
-		strings.Repeat(`\p{Greek}|\PL|[^a-c\pM]|`, 150),
-		`(?:(?:a{0,30}){0,30}b){0,1}`,
-		strings.Repeat("(", 400) + "a" + strings.Repeat(")*", 400),
-		strings.Repeat("(?i)k|ſ|", 500),
-	} {
-		p := verdictOn(t, "", pattern(expr), ofKind("email"))
-		if p.Verdict == Overlap {
-			continue
-		}
-		if want := "a takes no value at all"; p.Verdict != Orthogonal || p.Note != want {
-			t.Errorf("%.40q: got %s (%s)", expr, p.Verdict, p.Note)
-		}
 	}
 }

@@ -1,0 +1,68 @@
+package overlap
+
+import (
+	"regexp"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/internal/overlap/exprtest"
+	"pgregory.net/rapid"
+)
+
+// exactLetters has one letter of each class that exactAtoms can tell apart, so
+// that a shortest witness is among the texts over them.
+var (
+	exactLetters = []rune{'a', 'A', 'z', '\n', '-', '!', 'ſ'} // ſ is a word character for (?i)
+	exactAtoms   = []string{
+		"", "a", "A", "-", `\n`, "[a-]", "[^a]", "[^A\n]", "[aA]", "[^-!]", ".", "(?s:.)", "(?i:a)", `\w`, `\W`,
+		"^", "$", `\A`, `\z`, `\b`, `\B`, "(?m:^)", "(?m:$)", "[[:word:]]", `[^\x00-\x{10ffff}]`,
+	}
+)
+
+// common looks for a text that matches both expressions.
+func common(work int, a, b string) Result {
+	set := func(expr string) Set {
+		re := regexp.MustCompile(expr)
+		return Set{Exprs: []Expr{MustCompile(expr)}, Has: re.MatchString, Longest: 1024}
+	}
+	p := Prover{Allowed: anyRune, Work: work, Questions: 1}
+	return p.Common(set(a), set(b))
+}
+
+// TestProverAgainstAllShortTexts compares the verdicts on random expressions, both
+// ways and to the length, with what package regexp says of every short text.
+func TestProverAgainstAllShortTexts(t *testing.T) {
+	const n = 4
+	all := exprtest.Texts(exactLetters, n)
+	exprs := exprtest.Expressions(exactAtoms)
+	results := make(map[bool]int)
+	exprtest.CheckOften(t, 4, func(t *rapid.T) {
+		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
+		p := common(1<<22, a, b)
+		results[p.Disjoint]++
+		reA, reB := regexp.MustCompile(a), regexp.MustCompile(b)
+		shortest := ""
+		for _, s := range all {
+			if reA.MatchString(s) && reB.MatchString(s) {
+				shortest = s
+				break
+			}
+		}
+		size := utf8.RuneCountInString(p.Witness)
+		switch {
+		case p == (Result{}):
+			t.Fatal("not decided")
+		case p.Disjoint && shortest != "":
+			t.Fatalf("disjoint, but both take %q", shortest)
+		case !p.Disjoint && (size == 0 || !reA.MatchString(p.Witness) || !reB.MatchString(p.Witness)):
+			t.Fatalf("%q is no witness", p.Witness)
+		case !p.Disjoint && size <= n && size != utf8.RuneCountInString(shortest):
+			t.Fatalf("witness %q, the shortest text is %q", p.Witness, shortest)
+		case !p.Disjoint && size > n && shortest != "":
+			t.Fatalf("witness %q, but both take %q", p.Witness, shortest)
+		}
+	})
+	if results[true] == 0 || results[false] == 0 {
+		t.Errorf("the test proves little: %v", results)
+	}
+}
