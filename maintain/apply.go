@@ -184,7 +184,7 @@ func firstError(errs ...error) error {
 // the entry is not live.
 func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
 	for range tries {
-		hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key,
 
 // heldBy says which SRKs name a record.
 func heldBy(ctx context.Context, c *core.Core, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
-	srvs, err := c.Engine.Texts(ctx, texts(srks))
+	srvs, err := store.Texts(ctx, c.Engine, texts(srks))
 	if err != nil {
 		return nil, err
 	}

@@ -259,7 +259,7 @@ func (s *site) records(t tester) map[string]string {
 	for k := range s.all(t) {
 		keys = append(keys, k)
 	}
-	raws, err := s.db.Core().Engine.Inspect(s.ctx, keys, 1000)
+	raws, err := store.Inspect(s.ctx, s.db.Core().Engine, keys, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (p *step) undoSRKs(ctx context.Context, u *checker, srks []recordkey.Key) e
 
 func (p *step) sweepDropped(ctx context.Context, u *checker, srks []recordkey.Key) error {
 	dropped := slices.DeleteFunc(slices.Clone(srks), func(k recordkey.Key) bool { return !slices.Contains(p.undone.srks, k.Field()) })
-	srvs, err := u.Engine.Texts(ctx, texts(dropped))
+	srvs, err := store.Texts(ctx, u.Engine, texts(dropped))
 	for i, srv := range srvs {
 		if !srv.Is {
 			continue

@@ -136,7 +136,7 @@ func (c *checker) inForce(ctx context.Context) ([]otherForm, error) {
 		types[i] = t
 		keys[i] = t.Guard().Key.String()
 	}
-	hashes, err := c.Engine.Hashes(ctx, keys)
+	hashes, err := store.Hashes(ctx, c.Engine, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ func likeOurs(key string, s schema.Schema) bool {
 var originalEscape = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.")
 
 func (c *checker) lookAtUnparsable(ctx context.Context, keys []string) (findings, error) {
-	kinds, err := c.Engine.Kinds(ctx, keys)
+	kinds, err := store.Kinds(ctx, c.Engine, keys)
 	var fs findings
 	for i, kind := range kinds {
 		if kind == store.KindNone {
@@ -308,7 +308,7 @@ func (c *checker) lookAtStrangers(ctx context.Context, keys []recordkey.Key) (fi
 	for i, k := range keys {
 		reads[i] = store.FacetRead{Key: k.String(), Field: store.FieldType}
 	}
-	isas, err := c.Engine.Facets(ctx, reads)
+	isas, err := store.Facets(ctx, c.Engine, reads)
 	var fs findings
 	for i, isa := range isas {
 		if isa.Wire != "" {

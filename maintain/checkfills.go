@@ -42,7 +42,7 @@ func (c *checker) stagedFor(ctx context.Context, prks []recordkey.Key) (all []st
 	for i, prk := range prks {
 		reads[i] = store.FacetRead{Key: prk.String(), Field: store.FieldFill}
 	}
-	fills, err := c.Engine.Facets(ctx, reads)
+	fills, err := store.Facets(ctx, c.Engine, reads)
 	for i, text := range fills {
 		f := store.ParseFill(prks[i], text.Wire)
 		for _, p := range f.Parts {
@@ -76,11 +76,11 @@ func (c *checker) judgeStaged(ctx context.Context, all []staged) (fs findings, y
 		prk := s.set.PRK().String()
 		reads[2*i], reads[2*i+1] = store.FacetRead{Key: prk, Field: store.FieldType}, store.FacetRead{Key: prk, Field: store.FieldFill}
 	}
-	raws, err := c.Engine.Inspect(ctx, keys, 1)
+	raws, err := store.Inspect(ctx, c.Engine, keys, 1)
 	if err != nil {
 		return nil, false, err
 	}
-	texts, err := c.Engine.Facets(ctx, reads)
+	texts, err := store.Facets(ctx, c.Engine, reads)
 	if err != nil {
 		return nil, false, err
 	}

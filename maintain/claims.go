@@ -66,7 +66,7 @@ func srksOf(all []sight) []string {
 // judged by what that entry has.
 func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) error {
 	all := sights(es)
-	srvs, err := c.Engine.Texts(ctx, srksOf(all))
+	srvs, err := store.Texts(ctx, c.Engine, srksOf(all))
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) e
 
 // lookAtAbsent tells an SRK that is not there from one of another Redis type (I1).
 func (c *checker) lookAtAbsent(ctx context.Context, fs *findings, absent []sight) error {
-	kinds, err := c.Engine.Kinds(ctx, srksOf(absent))
+	kinds, err := store.Kinds(ctx, c.Engine, srksOf(absent))
 	for i, kind := range kinds {
 		e := absent[i].claim.e
 		if kind == store.KindNone || kind == "string" {

@@ -58,11 +58,11 @@ func (c *checker) stillContests(ctx context.Context, found map[uint64]*contest) 
 		for i, prk := range k.holders {
 			keys[i] = prk.In(c.NS).String()
 		}
-		before, err := c.Engine.Hashes(ctx, keys)
+		before, err := store.Hashes(ctx, c.Engine, keys)
 		if err != nil {
 			return err
 		}
-		now, err := c.Engine.Hashes(ctx, keys)
+		now, err := store.Hashes(ctx, c.Engine, keys)
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func entriesAt(ctx context.Context, c *core.Core, t *core.Type, raws []string, f
 		}
 	}
 	for some := range slices.Chunk(keys, lookBatch) {
-		hashes, err := c.Engine.Hashes(ctx, texts(some))
+		hashes, err := store.Hashes(ctx, c.Engine, texts(some))
 		if err != nil {
 			return err
 		}

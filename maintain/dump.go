@@ -101,7 +101,7 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 		for i, k := range some {
 			raw[i] = d.core.NS.String() + k
 		}
-		records, err := d.core.Engine.Inspect(ctx, raw, dumpElements)
+		records, err := store.Inspect(ctx, d.core.Engine, raw, dumpElements)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 			if r.Type == store.KindNone {
 				continue // gone meanwhile
 			}
-			if err := d.record(ctx, some[i], r); err != nil {
+			if err := d.record(some[i], r); err != nil {
 				return err
 			}
 		}
@@ -117,7 +117,7 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 	return nil
 }
 
-func (d *dumper) record(ctx context.Context, key string, r store.Raw) error {
+func (d *dumper) record(key string, r store.Raw) error {
 	if d.format == FormatShort {
 		return d.short(key, r)
 	}
@@ -137,14 +137,7 @@ func (d *dumper) record(ctx context.Context, key string, r store.Raw) error {
 	case "zset":
 		shown = d.scored(r)
 	case "stream":
-		messages, err := d.core.Engine.Messages(ctx, r.Key, dumpElements)
-		if store.IsAnswer(err) {
-			break // meanwhile another record
-		}
-		if err != nil {
-			return err
-		}
-		shown = d.messages(messages)
+		shown = d.messages(r.Messages)
 	default:
 		d.line(d.paint.dim("(contents of this type are not shown)"))
 	}

@@ -34,7 +34,7 @@ func (e *entry) add(fs *findings, code string, key recordkey.Key, format string,
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
 // index sets of their facets (I5).
 func (c *checker) lookAtEntries(ctx context.Context, prks []recordkey.Key) (findings, error) {
-	hashes, err := c.Engine.Hashes(ctx, texts(prks))
+	hashes, err := store.Hashes(ctx, c.Engine, texts(prks))
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (x *exporter) one(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		kinds, err := x.Engine.Kinds(ctx, keys)
+		kinds, err := store.Kinds(ctx, x.Engine, keys)
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func (f otherForm) entries(keys []string) []recordkey.Key {
 
 // lookAtForms compares the canonical values that are kept with those that this program makes (I1).
 func (c *checker) lookAtForms(ctx context.Context, f otherForm, prks []recordkey.Key) (findings, error) {
-	hashes, err := c.Engine.Hashes(ctx, texts(prks))
+	hashes, err := store.Hashes(ctx, c.Engine, texts(prks))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // lookAtIndexes judges index sets by themselves; their members are judged by lookAtIndexMembers.
 func (c *checker) lookAtIndexes(ctx context.Context, keys []recordkey.Key) (findings, error) {
-	kinds, err := c.Engine.Kinds(ctx, texts(keys))
+	kinds, err := store.Kinds(ctx, c.Engine, texts(keys))
 	var fs findings
 	for i, kind := range kinds {
 		t, err := c.Type(keys[i].Type())

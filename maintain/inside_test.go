@@ -122,7 +122,7 @@ func TestHeading(t *testing.T) {
 func TestUnknownType(t *testing.T) {
 	var b bytes.Buffer
 	d := dumper{w: bufio.NewWriter(&b)}
-	if err := d.record(t.Context(), "key", store.Raw{Type: "ReJSON-RL", TTL: -1}); err != nil {
+	if err := d.record("key", store.Raw{Type: "ReJSON-RL", TTL: -1}); err != nil {
 		t.Fatal(err)
 	}
 	d.w.Flush()

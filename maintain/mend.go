@@ -17,7 +17,7 @@ const tries = 20
 // mendOnce makes one change of an entry, from what it is now.
 func (c *checker) mendOnce(ctx context.Context, t *core.Type, prk recordkey.Key, how func(store.Record) (core.Mending, bool)) error {
 	for range tries {
-		hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 		if err != nil {
 			return err
 		}
@@ -103,13 +103,13 @@ func (c *checker) mendSRKs(ctx context.Context, t *core.Type, prk recordkey.Key)
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
 // that another entry has, too. An entry that has such a one and is not live must not come to life: false.
 func (c *checker) missing(ctx context.Context, t *core.Type, prk recordkey.Key) (srks []recordkey.Key, may bool, err error) {
-	hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 	if err != nil || hashes[0].Other {
 		return nil, false, err
 	}
 	r := store.Record{Key: prk, Fields: hashes[0].Fields}
 	all := t.Secondaries(r.Fields)
-	srvs, err := c.Engine.Texts(ctx, texts(all))
+	srvs, err := store.Texts(ctx, c.Engine, texts(all))
 	if err != nil {
 		return nil, false, err
 	}
@@ -136,7 +136,7 @@ func (c *checker) clear(ctx context.Context, srk recordkey.Key) error {
 
 // mendSRK removes an SRK that names no entry with its value, if that is still so.
 func (c *checker) mendSRK(ctx context.Context, srk recordkey.Key, due findings) error {
-	srvs, err := c.Engine.Texts(ctx, []string{srk.String()})
+	srvs, err := store.Texts(ctx, c.Engine, []string{srk.String()})
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (c *checker) mendUnparsable(ctx context.Context, raw string, _ findings) er
 	if !ok {
 		return nil
 	}
-	srvs, err := c.Engine.Texts(ctx, []string{raw})
+	srvs, err := store.Texts(ctx, c.Engine, []string{raw})
 	if err != nil || !srvs[0].Is {
 		return err
 	}
@@ -240,7 +240,7 @@ func (c *checker) needed(ctx context.Context, t *core.Type, prk recordkey.Key, f
 	if err != nil {
 		return true, nil
 	}
-	srvs, err := c.Engine.Texts(ctx, []string{srk.In(c.NS).String()})
+	srvs, err := store.Texts(ctx, c.Engine, []string{srk.In(c.NS).String()})
 	return err != nil || store.Owner(srvs[0].Wire) != relative(prk), err
 }
 

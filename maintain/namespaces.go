@@ -64,7 +64,7 @@ func countNamespaces(ctx context.Context, c *core.Core) (map[recordkey.Namespace
 				reads, of = append(reads, store.FacetRead{Key: raw, Field: store.FieldType}), append(of, n)
 			}
 		}
-		isas, err := c.Engine.Facets(ctx, reads)
+		isas, err := store.Facets(ctx, c.Engine, reads)
 		for i, isa := range isas {
 			if isa.Wire != "" {
 				of[i].Entries++
@@ -168,7 +168,7 @@ func beginCopy(ctx context.Context, c *core.Core, mark string, from, to recordke
 	if !holds {
 		return fmt.Errorf("namespace %q: %w", from.Path(), store.ErrNotFound)
 	}
-	marks, err := c.Engine.Texts(ctx, []string{mark})
+	marks, err := store.Texts(ctx, c.Engine, []string{mark})
 	if err != nil {
 		return err
 	}

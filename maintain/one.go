@@ -77,7 +77,7 @@ func (c *checker) srksMeant(s core.Sought) []recordkey.Key {
 
 // named are the entries that SRKs name.
 func (c *checker) named(ctx context.Context, t *core.Type, srks []recordkey.Key) ([]recordkey.Key, error) {
-	srvs, err := c.Engine.Texts(ctx, texts(srks))
+	srvs, err := store.Texts(ctx, c.Engine, texts(srks))
 	var prks []recordkey.Key
 	for i, srv := range srvs {
 		key, code := ownerOf(t, srks[i].Namespace(), srv.Wire)
@@ -116,7 +116,7 @@ func (c *checker) lookAtPresence(ctx context.Context, s core.Sought) (findings, 
 
 // appendSRKs adds the SRKs of an entry's values under all secondary fields.
 func (c *checker) appendSRKs(ctx context.Context, srks []recordkey.Key, prk recordkey.Key) ([]recordkey.Key, error) {
-	hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (c *checker) appendSRKs(ctx context.Context, srks []recordkey.Key, prk reco
 func (c *checker) belongings(ctx context.Context, keys []string, prks, known []recordkey.Key) error {
 	s := c.sort(keys)
 	mine := sorted{tertiary: slices.DeleteFunc(s.tertiary, func(k recordkey.Key) bool { return !slices.Contains(prks, k.PRK()) })}
-	srvs, err := c.Engine.Texts(ctx, append(texts(s.srks), s.unparsable...))
+	srvs, err := store.Texts(ctx, c.Engine, append(texts(s.srks), s.unparsable...))
 	if err != nil {
 		return err
 	}

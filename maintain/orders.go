@@ -50,7 +50,7 @@ func (c *checker) mendOrder(ctx context.Context, key recordkey.Key, due findings
 
 // mendPlaces puts an entry at its places in ordered indexes.
 func (c *checker) mendPlaces(ctx context.Context, t *core.Type, prk recordkey.Key) error {
-	hashes, err := c.Engine.Hashes(ctx, []string{prk.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (c *checker) mendPlace(ctx context.Context, m member, _ findings) error {
 	if code != "" {
 		return c.Engine.Vacate(ctx, recordkey.Key{}, store.Ranked{Key: m.set, Member: m.text})
 	}
-	hashes, err := c.Engine.Hashes(ctx, []string{key.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{key.String()})
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (c *checker) lookAtPlaces(ctx context.Context, fs *findings, es []*entry) e
 
 // lookAtOrders judges ordered indexes by themselves; their members are judged by lookAtOrderMembers.
 func (c *checker) lookAtOrders(ctx context.Context, keys []recordkey.Key) (findings, error) {
-	kinds, err := c.Engine.Kinds(ctx, texts(keys))
+	kinds, err := store.Kinds(ctx, c.Engine, texts(keys))
 	var fs findings
 	for i, kind := range kinds {
 		typ, field, _ := orderOf(keys[i])

@@ -105,7 +105,7 @@ func (c *checker) lookAtTypes(ctx context.Context) (names []string, found []ownD
 	if err != nil {
 		return nil, nil, err
 	}
-	raws, err := c.Engine.Inspect(ctx, []string{key.String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,7 +126,7 @@ func (c *checker) lookAtTypes(ctx context.Context) (names []string, found []ownD
 		if err != nil {
 			return nil, nil, err
 		}
-		kinds, err := c.Engine.Kinds(ctx, []string{t.Guard().Key.String()})
+		kinds, err := store.Kinds(ctx, c.Engine, []string{t.Guard().Key.String()})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -146,7 +146,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 	if _, err := c.Engine.Sweep(ctx, store.Waste{Key: types.String(), Kind: "set"}); err != nil {
 		return err
 	}
-	raws, err := c.Engine.Inspect(ctx, []string{types.String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{types.String()}, 0)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 
 // nameType puts a type among the types, with what is stored of it as it is.
 func (c *checker) nameType(ctx context.Context, g store.Guard) error {
-	hashes, err := c.Engine.Hashes(ctx, []string{g.Key.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{g.Key.String()})
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, names []string, o CheckOpti
 		if err != nil {
 			return nil, err
 		}
-		hashes, err := c.Engine.Hashes(ctx, []string{key.String()})
+		hashes, err := store.Hashes(ctx, c.Engine, []string{key.String()})
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +258,7 @@ func (c *checker) lost(ctx context.Context, name string) (string, error) {
 		return "", nil // nobody knows what its entries look like
 	}
 	types := t.Guard().Types.String()
-	raws, err := c.Engine.Inspect(ctx, []string{types}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{types}, 0)
 	if err != nil || !slices.Contains(raws[0].Items, name) {
 		return "", err
 	}
@@ -325,11 +325,11 @@ func (c *checker) lookAtSecret(ctx context.Context) ([]ownDamage, error) {
 	if err != nil {
 		return nil, err
 	}
-	kinds, err := c.Engine.Kinds(ctx, []string{key.String()})
+	kinds, err := store.Kinds(ctx, c.Engine, []string{key.String()})
 	if err != nil || kinds[0] == store.KindNone {
 		return nil, err
 	}
-	texts, err := c.Engine.Texts(ctx, []string{key.String()})
+	texts, err := store.Texts(ctx, c.Engine, []string{key.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +362,7 @@ func (c *checker) throttlesAmong(keys []string) (some []recordkey.Key) {
 
 // lookAtThrottles judges counters of logins: with one that cannot be read its account, or its origin, is shut out.
 func (c *checker) lookAtThrottles(ctx context.Context, keys []recordkey.Key) (findings, error) {
-	hashes, err := c.Engine.Hashes(ctx, texts(keys))
+	hashes, err := store.Hashes(ctx, c.Engine, texts(keys))
 	var fs findings
 	for i, h := range hashes {
 		if h.Other || !countable(h.Fields) {

@@ -60,7 +60,7 @@ func (c *checker) owners(ctx context.Context, asked []ownerRead) ([]owner, error
 			reads, read = append(reads, store.FacetRead{Key: a.key.String(), Field: a.field}), append(read, i)
 		}
 	}
-	facets, err := c.Engine.Facets(ctx, reads)
+	facets, err := store.Facets(ctx, c.Engine, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *checker) readWhole(ctx context.Context, owners []owner, which []int) er
 	for j, i := range which {
 		keys[j] = owners[i].key.String()
 	}
-	hashes, err := c.Engine.Hashes(ctx, keys)
+	hashes, err := store.Hashes(ctx, c.Engine, keys)
 	for j, h := range hashes {
 		o := &owners[which[j]]
 		o.fields, o.there = h.Fields, !h.Other && !gone(h.Fields)

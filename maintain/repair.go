@@ -238,7 +238,7 @@ func (c *checker) noteAll(ctx context.Context, prk string) error {
 	if err != nil {
 		return err
 	}
-	hashes, err := c.Engine.Hashes(ctx, []string{key.In(c.NS).String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{key.In(c.NS).String()})
 	if err != nil {
 		return err
 	}

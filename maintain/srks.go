@@ -11,7 +11,7 @@ import (
 
 // lookAtSRKs judges SRKs by the entries that they name (I4).
 func (c *checker) lookAtSRKs(ctx context.Context, srks []recordkey.Key) (findings, error) {
-	srvs, err := c.Engine.Texts(ctx, texts(srks))
+	srvs, err := store.Texts(ctx, c.Engine, texts(srks))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (c *checker) lookAtKinds(ctx context.Context, fs *findings, srks []recordke
 	for i, w := range which {
 		some[i] = srks[w]
 	}
-	kinds, err := c.Engine.Kinds(ctx, texts(some))
+	kinds, err := store.Kinds(ctx, c.Engine, texts(some))
 	for i, kind := range kinds {
 		if kind != store.KindNone && kind != "string" {
 			fs.add(which[i], codeSRKKind, some[i], "", "an SRK is a string, and this a %s", quoted(kind))

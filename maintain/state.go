@@ -30,7 +30,7 @@ type state struct {
 
 // stateOf reads what is stored for a type that shall be brought to a schema.
 func stateOf(ctx context.Context, c *core.Core, t *core.Type) (state, error) {
-	hashes, err := c.Engine.Hashes(ctx, []string{t.Guard().Key.String()})
+	hashes, err := store.Hashes(ctx, c.Engine, []string{t.Guard().Key.String()})
 	if err != nil {
 		return state{}, err
 	}

@@ -39,7 +39,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	if err != nil {
 		return schema.Schema{}, err
 	}
-	raws, err := c.Engine.Inspect(ctx, []string{types.In(c.NS).String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{types.In(c.NS).String()}, 0)
 	if err != nil {
 		return schema.Schema{}, err
 	}
@@ -55,7 +55,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 		}
 		keys[i] = key.In(c.NS)
 	}
-	hashes, err := c.Engine.Hashes(ctx, texts(keys))
+	hashes, err := store.Hashes(ctx, c.Engine, texts(keys))
 	if err != nil {
 		return schema.Schema{}, err
 	}

@@ -18,7 +18,7 @@ func (c *checker) lookAtTertiary(ctx context.Context, keys []recordkey.Key) (fin
 		}
 		asked[i] = ownerRead{t: t, key: k.PRK(), field: store.FieldType, fine: notEmpty}
 	}
-	kinds, err := c.Engine.Kinds(ctx, texts(keys))
+	kinds, err := store.Kinds(ctx, c.Engine, texts(keys))
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (c *checker) members(ctx context.Context, sets []recordkey.Key, look func(c
 	for len(sets) > 0 {
 		some := sets[:min(setBatch, len(sets))]
 		sets = sets[len(some):]
-		pages, err := c.Engine.Sets(ctx, texts(some), memberBatch)
+		pages, err := store.Sets(ctx, c.Engine, texts(some), memberBatch)
 		if err != nil {
 			return err
 		}

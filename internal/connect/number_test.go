@@ -79,7 +79,7 @@ func TestNumbersAreNoLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close() })
-		if texts, err := e.Texts(t.Context(), []string{"a"}); err == nil {
+		if texts, err := store.Texts(t.Context(), e, []string{"a"}); err == nil {
 			t.Errorf("%q: got %v, want an error", number, texts)
 		}
 		c := redis.NewClient(&redis.Options{Addr: counter(t, number), MaxRetries: -1})

@@ -143,7 +143,7 @@ func (c *Core) removeEntry(ctx context.Context, t *Type, key recordkey.Key) (int
 
 // removeSRK removes an SRK unless its entry holds the value (I1).
 func (c *Core) removeSRK(ctx context.Context, key recordkey.Key) (int, error) {
-	raws, err := c.Engine.Inspect(ctx, []string{key.String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -164,7 +164,7 @@ func (c *Core) removeTertiary(ctx context.Context, t *Type, key recordkey.Key) (
 	if !declared.Indexed {
 		return c.discard(ctx, l)
 	}
-	raws, err := c.Engine.Inspect(ctx, []string{key.String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil || raws[0].Type != "set" {
 		return c.discard(ctx, l)
 	}
@@ -187,7 +187,7 @@ func (c *Core) removeTertiary(ctx context.Context, t *Type, key recordkey.Key) (
 
 // removeIndex takes out of an index set the members whose entries are not live; the others stay (I5).
 func (c *Core) removeIndex(ctx context.Context, t *Type, key recordkey.Key) (int, error) {
-	raws, err := c.Engine.Inspect(ctx, []string{key.String()}, 0)
+	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil {
 		return 0, err
 	}

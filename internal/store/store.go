@@ -37,11 +37,18 @@ type Engine interface {
 	Holds(ctx context.Context, members []Member) ([]bool, error)
 	// HoldsAtOnce is Holds with all answers from one moment, as far as one server has the sets.
 	HoldsAtOnce(ctx context.Context, members []Member) ([]bool, error)
-	// Inspect reads raw records whatever they are, at most limit elements of each.
-	Inspect(ctx context.Context, keys []string, limit int) ([]Raw, error)
+	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
+	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
+	Look(ctx context.Context, at []LookAt) ([]Raw, error)
 	// Discard removes a leftover, if it still is one.
 	Discard(ctx context.Context, l Leftover) (bool, error)
-	Peeker
+	// Size returns about how many records the server holds.
+	Size(ctx context.Context) (int64, error)
+	// InSteps reports whether changes are made in several steps, between which records look damaged.
+	InSteps() bool
+	// Linger waits before the nth look, from 0, at what may be damage or such a change, and reports whether to
+	// look: when it says false, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
+	Linger(ctx context.Context, n int) (bool, error)
 	Mender
 	Orderer
 	Mover
@@ -163,19 +170,6 @@ type Op struct {
 	Index   []recordkey.Key // index sets that the entry joins
 	Unindex []recordkey.Key // index sets that it leaves
 	Schema  Guard           // for writes
-}
-
-// A Raw is a record as Redis holds it.
-type Raw struct {
-	Key     string
-	Type    string // string, hash, set, list, zset, stream, or what the server says; none: absent
-	Text    string // of a string
-	Pairs   []Facet
-	Items   []string
-	Scores  []float64 // of a zset, beside Items
-	Size    int64     // elements, or bytes of a string; Items may be fewer
-	TTL     int64     // milliseconds; -1 for none
-	Problem string    // why it could not be read
 }
 
 // A Leftover is a raw record, or one member of a set, that goes unless an entry holds it.

@@ -28,7 +28,7 @@ func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
 		live, err := e.alignMembers(ctx, m.Set, []string{m.Value}, has[m.Value])
 		return live && has[m.Value], err
 	}
-	wire, err := e.Facets(ctx, []store.FacetRead{{Key: m.Entry.String(), Field: m.Facet.Field}})
+	wire, err := store.Facets(ctx, e, []store.FacetRead{{Key: m.Entry.String(), Field: m.Facet.Field}})
 	if err != nil {
 		return false, err
 	}

@@ -19,3 +19,15 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	}
 	return store.Evicts(ctx, e.client, "the server"), nil
 }
+
+// Size implements [store.Engine].
+func (e *Engine) Size(ctx context.Context) (int64, error) {
+	n, err := e.client.DBSize(ctx).Result()
+	return n, store.Fail(err)
+}
+
+// InSteps implements [store.Engine]: every change is one script.
+func (e *Engine) InSteps() bool { return false }
+
+// Linger implements [store.Engine].
+func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// peeked is a server with one record of each kind that a Peeker tells apart.
-func peeked(t *testing.T) *Engine {
+// peeked is a server with one record of each kind that a look tells apart.
+func lookedAt(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
 	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3"} {
@@ -27,43 +27,43 @@ func peeked(t *testing.T) *Engine {
 	return New(c, Options{})
 }
 
-func TestPeek(t *testing.T) {
-	e := peeked(t)
+func TestLook(t *testing.T) {
+	e := lookedAt(t)
 	keys := []string{"s", "none", "h", "set", "empty"}
-	kinds, err := e.Kinds(t.Context(), keys)
+	kinds, err := store.Kinds(t.Context(), e, keys)
 	if want := []string{"string", "none", "hash", "set", "string"}; err != nil || !reflect.DeepEqual(kinds, want) {
 		t.Errorf("kinds %q, %v", kinds, err)
 	}
-	texts, err := e.Texts(t.Context(), keys)
+	texts, err := store.Texts(t.Context(), e, keys)
 	if want := []store.Text{{Wire: "text", Is: true}, {}, {}, {}, {Is: true}}; err != nil || !reflect.DeepEqual(texts, want) {
 		t.Errorf("texts %v, %v", texts, err)
 	}
-	hashes, err := e.Hashes(t.Context(), keys[:4])
+	hashes, err := store.Hashes(t.Context(), e, keys[:4])
 	whole := map[string]string{"a": "1", "b": "2"}
 	if err != nil || !hashes[0].Other || hashes[1].Other || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].Other {
 		t.Errorf("hashes %v, %v", hashes, err)
 	}
-	facets, err := e.Facets(t.Context(), []store.FacetRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}})
+	facets, err := store.Facets(t.Context(), e, []store.FacetRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}})
 	if want := []store.Text{{Wire: "2", Is: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(facets, want) {
 		t.Errorf("facets %v, %v", facets, err)
 	}
-	sets, err := e.Sets(t.Context(), []string{"set", "none", "s"}, 10)
+	sets, err := store.Sets(t.Context(), e, []string{"set", "none", "s"}, 10)
 	if err != nil || !reflect.DeepEqual(sets[0].Members, []string{"x"}) || sets[1].Other || len(sets[1].Members) != 0 || !sets[2].Other {
 		t.Errorf("sets %v, %v", sets, err)
 	}
-	messages, err := e.Messages(t.Context(), "stream", 1)
+	raws, err := store.Inspect(t.Context(), e, []string{"stream"}, 1)
 	want := []store.Message{{ID: "1-1", Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "a", Wire: "2"}}}}
-	if err != nil || !reflect.DeepEqual(messages, want) {
-		t.Errorf("messages %v, %v", messages, err)
+	if err != nil || !reflect.DeepEqual(raws[0].Messages, want) || raws[0].Size != 2 {
+		t.Errorf("stream %v, %v", raws, err)
 	}
 	if n, err := e.Size(t.Context()); n != 5 || err != nil {
 		t.Errorf("size %d, %v", n, err)
 	}
 }
 
-// TestPeekMany goes beyond one MGET and one page of a set.
-func TestPeekMany(t *testing.T) {
-	e := peeked(t)
+// TestLookMany goes beyond one MGET and one page of a set.
+func TestLookMany(t *testing.T) {
+	e := lookedAt(t)
 	const n = 2500
 	keys := make([]string, n)
 	pipe := e.client.Pipeline()
@@ -75,29 +75,29 @@ func TestPeekMany(t *testing.T) {
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := e.Texts(t.Context(), keys)
+	texts, err := store.Texts(t.Context(), e, keys)
 	if err != nil || len(texts) != n || texts[0].Wire != "v0" || texts[n-1].Wire != "v2499" {
 		t.Errorf("%d texts, %v", len(texts), err)
 	}
-	pages, err := e.Sets(t.Context(), []string{"large"}, 100)
+	pages, err := store.Sets(t.Context(), e, []string{"large"}, 100)
 	if err != nil || pages[0].Next == "" || len(pages[0].Members) > 200 {
 		t.Errorf("%d members, next %q, %v", len(pages[0].Members), pages[0].Next, err)
 	}
 }
 
-func TestPeekUnavailable(t *testing.T) {
-	e, ctx, keys := peeked(t), t.Context(), []string{"x"}
+func TestLookUnavailable(t *testing.T) {
+	e, ctx, keys := lookedAt(t), t.Context(), []string{"x"}
 	e.client.Close()
-	for name, peek := range map[string]func() error{
-		"size":     func() error { _, err := e.Size(ctx); return err },
-		"kinds":    func() error { _, err := e.Kinds(ctx, keys); return err },
-		"texts":    func() error { _, err := e.Texts(ctx, keys); return err },
-		"facets":   func() error { _, err := e.Facets(ctx, []store.FacetRead{{Key: "x"}}); return err },
-		"hashes":   func() error { _, err := e.Hashes(ctx, keys); return err },
-		"sets":     func() error { _, err := e.Sets(ctx, keys, 1); return err },
-		"messages": func() error { _, err := e.Messages(ctx, "x", 1); return err },
+	for name, look := range map[string]func() error{
+		"size":   func() error { _, err := e.Size(ctx); return err },
+		"kinds":  func() error { _, err := store.Kinds(ctx, e, keys); return err },
+		"texts":  func() error { _, err := store.Texts(ctx, e, keys); return err },
+		"facets": func() error { _, err := store.Facets(ctx, e, []store.FacetRead{{Key: "x"}}); return err },
+		"hashes": func() error { _, err := store.Hashes(ctx, e, keys); return err },
+		"sets":   func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
+		"all":    func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
 	} {
-		if err := peek(); !errors.Is(err, store.ErrUnavailable) {
+		if err := look(); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)
 		}
 	}
