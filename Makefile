@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help soak test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
+.PHONY: help soak search test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 3s
@@ -16,6 +16,7 @@ PROGRESS := go run ./internal/ci/progress
 help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests for races, short fuzzing'
+	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test'
 	@echo 'make soak    long searches, walks and faults on a cluster; SOAK=10 makes it ten times as long'
 	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
@@ -27,7 +28,7 @@ help:
 test: redis
 	$(PROGRESS) go test -p 1 -timeout 20m ./...
 
-check: format vet staticcheck test race fuzz
+check: format vet staticcheck test search race fuzz
 
 format:
 	@echo 'go tool gofumpt -l .'
@@ -58,13 +59,18 @@ bench-quick:
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
+# The searches of make test with one preemption more, and in more orders where there are too many for all.
+search:
+	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
+		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
+
 # The searches and random walks of the cluster protocol, callers that are watched for an order in which all
 # they were told is true, and faults, for as long as one likes: make soak SOAK=10. A search of five million
 # states needs some 5 GB; make soak STATES=50000000 where there is more.
 SOAK ?= 1
 STATES ?= 5000000
 soak: redis
-	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
+	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PREEMPTIONS=3 USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
 		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
 		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test

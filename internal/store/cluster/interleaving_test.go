@@ -26,7 +26,7 @@ func TestInterleavings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := explorer{
 					stage: newStage(newWorld(unchanged), nil), scenario: s,
-					preemptions: 3, faults: 1, most: setting("USERDB_STATES", 2_000_000),
+					preemptions: setting("USERDB_PREEMPTIONS", 2), faults: 1, most: setting("USERDB_STATES", 300_000),
 				}
 				if v := x.explore(); v != "" {
 					t.Fatalf("after %d states: %s", x.states, v)
@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 					w.answer = tt.answer
 					x := explorer{
 						stage: newStage(w, nil), scenario: s, kinds: tt.kinds,
-						preemptions: 1, faults: 1, most: setting("USERDB_STATES", 2_000_000),
+						preemptions: 1, faults: 1, most: setting("USERDB_STATES", 300_000),
 					}
 					if v := x.explore(); v != "" {
 						t.Fatalf("after %d states: %s", x.states, v)
