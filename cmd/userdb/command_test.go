@@ -332,24 +332,6 @@ func TestExamples(t *testing.T) {
 
 func runExamples(t *testing.T, help string) { runLines(t, examples(help)) }
 
-// Every command in the README's part for operators works, in its order, on such a store.
-func TestReadmeCommands(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, part, _ := strings.Cut(string(text), "\n## Looking after the data\n")
-	part, _, _ = strings.Cut(part, "\n## ")
-	var lines []string
-	for line := range strings.Lines(part) {
-		if rest, ok := strings.CutPrefix(line, "userdb "); ok {
-			rest, _, _ = strings.Cut(rest, " #")
-			lines = append(lines, strings.TrimSpace(rest))
-		}
-	}
-	runLines(t, lines)
-}
-
 // runLines runs commands, one after the other.
 func runLines(t *testing.T, lines []string) {
 	t.Helper()

@@ -1,0 +1,265 @@
+// Package docs_test runs what README and the pages of documentation show.
+package docs_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// pages are README and all of docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
+	}
+	return append(files, "../README.md")
+}
+
+// blocks are the code blocks of one language.
+func blocks(t *testing.T, page, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, block := range strings.Split("\n"+string(text), "\n```"+language+"\n")[1:] {
+		code, _, closed := strings.Cut(block, "\n```")
+		if !closed {
+			t.Fatalf("%s: a block of %s is not closed", page, language)
+		}
+		found = append(found, code+"\n")
+	}
+	return found
+}
+
+// Every block is of a language that a test below runs, but for the rules in redis-acl.md, which have a test of their own.
+func TestLanguages(t *testing.T) {
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := false
+		for line := range strings.Lines(string(text)) {
+			language, fence := strings.CutPrefix(strings.TrimSpace(line), "```")
+			if !fence {
+				continue
+			}
+			if open = !open; open && !strings.Contains(" go sh json ", " "+language+" ") && page != "redis-acl.md" {
+				t.Errorf("%s: nothing runs a block of %q", page, language)
+			}
+		}
+	}
+}
+
+// The program in README runs and says what it should; what else is shown in Go compiles.
+func TestGo(t *testing.T) {
+	imports := "package main\n\nimport (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
+		"\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n)\n\n" +
+		"var _ = []any{context.Background, errors.Is, time.Second, hints.Any, schema.Text, userdb.Open}\n\nfunc main() {}\n\n"
+	seen := 0
+	for _, page := range pages(t) {
+		for _, code := range blocks(t, page, "go") {
+			seen++
+			verb, want := "build", ""
+			if strings.HasPrefix(code, "package main") {
+				verb, want = "run", "true <nil>\n"
+			} else {
+				code = imports + code
+			}
+			file := filepath.Join(t.TempDir(), "main.go")
+			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{verb, file}
+			if verb == "build" {
+				args = []string{verb, "-o", os.DevNull, file}
+			}
+			if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil || string(out) != want {
+				t.Errorf("%s: %v\n%s", page, err, out)
+			}
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d blocks of Go were found", seen)
+	}
+}
+
+// Every schema that is shown is one.
+func TestJSON(t *testing.T) {
+	seen := 0
+	for _, page := range pages(t) {
+		for _, code := range blocks(t, page, "json") {
+			seen++
+			if _, err := schema.Load(strings.NewReader(code)); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no schema was found")
+	}
+}
+
+var (
+	exits = regexp.MustCompile(` # exits (\d)\b`)
+	url   = regexp.MustCompile(`redis://localhost:6379(/0)?`)
+)
+
+// script makes a shell script of a page's commands. Each must exit as a comment that begins with "exits" says, else with 0.
+func script(page string, blocks []string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Join(blocks, "")) {
+		line = strings.TrimSpace(line)
+		want := "0"
+		if m := exits.FindStringSubmatch(line); m != nil {
+			want = m[1]
+		}
+		fmt.Fprintf(&b, "%s\ncode=$?; if [ $code != %s ]; then echo \"exit $code, want %s\"; cat <<'LINE'\n%s\nLINE\nexit 1; fi\n", line, want, want, line)
+	}
+	return b.String()
+}
+
+// Every command that is shown works in a real shell, in the order of its page.
+func TestCommands(t *testing.T) {
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "userdb"), "../cmd/userdb").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, page := range pages(t) {
+		code := blocks(t, page, "sh")
+		if len(code) == 0 {
+			continue
+		}
+		t.Run(page, func(t *testing.T) {
+			dir := t.TempDir()
+			fill(t, page, bin, dir)
+			text := script(page, code)
+			if url.MatchString(text) {
+				server := redistest.Start(t)
+				if page == "moving.md" {
+					original(t, server, dir)
+				}
+				text = url.ReplaceAllString(text, server.URL())
+			}
+			shell(t, bin, dir, text)
+		})
+	}
+}
+
+// shell runs a script with a store of its own, which is a file unless the script says otherwise.
+func shell(t *testing.T, bin, dir, text string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
+	cmd.Dir = dir
+	cmd.Env = []string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,
+		"USERDB_STORE=file:" + filepath.Join(dir, "store.jsonl"),
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		const most = 2000
+		t.Errorf("%v\n%s", err, out[max(0, len(out)-most):])
+	}
+}
+
+// fill lays out the files and accounts that a page takes for granted.
+func fill(t *testing.T, page, bin, dir string) {
+	t.Helper()
+	user, err := json.Marshal(schema.User())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"schema.json":  string(user),
+		"ordered.json": strings.Replace(string(user), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
+		"staff.csv":    "email,name\nzoe@example.com,Zoe\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch page {
+	case "../README.md", "moving.md", "stores.md":
+	default:
+		shell(t, bin, dir, "echo 'correct horse battery' | userdb create user uid=17c0 email=alice@example.com name=Alice --password-stdin")
+	}
+}
+
+// original puts the records of the original program into a server, and its schema into a file.
+func original(t *testing.T, server *redistest.Server, dir string) {
+	t.Helper()
+	const data = "../testdata/original/"
+	text, err := os.ReadFile(data + "original_options.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "options.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(data + "original_fixture.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	client := server.Client()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var record struct {
+			Key   string
+			Value any
+		}
+		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
+			t.Fatal(err)
+		}
+		put := client.Set(context.Background(), record.Key, record.Value, 0).Err
+		if fields, is := record.Value.(map[string]any); is {
+			put = client.HSet(context.Background(), record.Key, fields).Err
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines.Err() != nil {
+		t.Fatal(lines.Err())
+	}
+}
+
+// Every link leads to a page or a file, and the picture is what its program draws.
+func TestLinksAndPicture(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	picture, err := os.ReadFile("img/identifiers.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := exec.CommandContext(t.Context(), "go", "run", "./img").Output()
+	if err != nil || string(drawn) != string(picture) {
+		t.Errorf("img/identifiers.svg is not what ./img draws: %v", err)
+	}
+	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 130 {
+		t.Errorf("README has over 130 lines: %v", err)
+	}
+}
