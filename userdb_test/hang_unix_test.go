@@ -5,6 +5,8 @@ package userdb_test
 import (
 	"context"
 	"errors"
+	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -43,4 +45,21 @@ func TestHangingServer(t *testing.T) {
 	resume()
 	resume = func() {}
 	must(t, s.first.Ping(t.Context()))
+}
+
+// signaller finds the server's process, for signals that stop it and let it go on.
+func (s *site) signaller() func(syscall.Signal) {
+	s.t.Helper()
+	info, err := s.raw.Info(s.t.Context(), "server").Result()
+	must(s.t, err)
+	found := regexp.MustCompile(`process_id:(\d+)`).FindStringSubmatch(info)
+	if found == nil {
+		s.t.Fatal("the server does not say its process id")
+	}
+	pid, _ := strconv.Atoi(found[1])
+	return func(sig syscall.Signal) {
+		if err := syscall.Kill(pid, sig); err != nil {
+			s.t.Errorf("signal %v: %v", sig, err)
+		}
+	}
 }

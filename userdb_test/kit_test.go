@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -335,4 +336,79 @@ func space(t judge, path string) recordkey.Namespace {
 	ns, err := recordkey.ParseNamespace(path)
 	must(t, err)
 	return ns
+}
+
+// serverSite is a database of its own on the server that all tests share.
+func serverSite(t *testing.T) *site {
+	t.Helper()
+	srv := redistest.Shared(t)
+	s := newSite(t, srv.URL(), nil)
+	s.server = srv
+	return s
+}
+
+// startServer is a server of its own, to stop, kill and configure.
+func startServer(t *testing.T, opts ...redistest.Option) *site {
+	t.Helper()
+	srv := redistest.Start(t, opts...)
+	s := newSite(t, srv.URL(), nil)
+	s.server = srv
+	t.Cleanup(s.check)
+	return s
+}
+
+// startProxied is a server of its own behind a proxy that loses requests and answers.
+func startProxied(t *testing.T) (*site, *redistest.Proxy) {
+	t.Helper()
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv)
+	s := newSite(t, proxy.URL(), nil)
+	s.server = srv
+	t.Cleanup(s.check)
+	return s, proxy
+}
+
+// command sends one command past the store, to configure a server.
+func (s *site) command(args ...any) {
+	s.t.Helper()
+	if err := s.raw.Do(context.Background(), args...).Err(); err != nil {
+		s.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// lasting is a test whose end ends nothing: what it starts lives as long as the process.
+type lasting struct{ testing.TB }
+
+func (lasting) Cleanup(func()) {}
+
+var six struct {
+	sync.Mutex
+	cluster *redistest.Cluster
+}
+
+// clusterSite is the six-node cluster that all tests share, one after the other, emptied.
+func clusterSite(t *testing.T) *site {
+	t.Helper()
+	six.Lock()
+	defer six.Unlock()
+	if six.cluster == nil {
+		six.cluster = redistest.StartCluster(lasting{t})
+	}
+	s := newSite(t, six.cluster.URL(), map[trait]string{
+		ownProcess: "the tests that stop and kill the nodes of a cluster are those in failover_test.go",
+	})
+	s.empty()
+	return s
+}
+
+// empty removes all records of a cluster.
+func (s *site) empty() {
+	s.t.Helper()
+	o, err := redis.ParseClusterURL("redis" + s.url[len("redis+cluster"):])
+	must(s.t, err)
+	c := redis.NewClusterClient(o)
+	defer c.Close()
+	must(s.t, c.ForEachMaster(context.Background(), func(ctx context.Context, node *redis.Client) error {
+		return node.FlushAll(ctx).Err()
+	}))
 }

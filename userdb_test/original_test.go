@@ -3,14 +3,22 @@ package userdb_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // originalDir holds what the original program wrote and answered.
@@ -149,4 +157,178 @@ func short(s string) string {
 		return strconv.QuoteToASCII(s)
 	}
 	return s
+}
+
+// A read is what the original answered when it read one entry.
+type read struct {
+	Key, From    string
+	GetUser      answer `json:"get_user"`
+	Authenticate answer
+	Wrong        answer `json:"authenticate_wrong"`
+}
+
+// A deviation is where the answer differs from the original's on purpose.
+type deviation struct {
+	call, what, got, reason string
+	used                    bool
+}
+
+const (
+	braces   = "a brace is escaped, so that no value chooses its cluster slot; the original's SRK is damage"
+	spaces   = "white space other than the space is escaped; the original's SRK is damage"
+	shared   = "the original let a second entry take the value as a name; until that is repaired it names nobody (I2)"
+	nothing  = "an empty value identifies nobody"
+	notText  = "only a text is a password; the original takes anything"
+	over72   = "passwords over 72 bytes are cut by the original, and refused here"
+	accepted = "in"
+	refused  = "out"
+)
+
+var readDeviations = []deviation{
+	{call: "create_user#3 ", what: "by email", got: refused, reason: shared},
+	{call: "create_user#111 ", what: "by name", got: refused, reason: shared},
+	{call: "create_user#25 ", what: "by name", got: refused, reason: braces},
+	{call: "create_user#26 ", what: "by name", got: refused, reason: braces},
+	{call: "create_user#36 ", what: "by name", got: refused, reason: spaces},
+	{call: "create_user#39 ", what: "by name", got: refused, reason: spaces},
+	{call: "create_user#40 ", what: "by name", got: refused, reason: spaces},
+	{call: "create_user#44 ", what: "by name", got: refused, reason: "a crumb is at most 1 KiB"},
+	{call: "create_user#90 ", what: "by name", got: refused, reason: nothing},
+	{call: "create_user#98 ", what: "by email", got: refused, reason: nothing},
+	{call: "create_user#91 ", what: "by name", got: refused, reason: "the original wrote a facet without its SRK (I1)"},
+	{call: "create_user#103 ", what: "right password", got: refused, reason: notText},
+	{call: "create_user#104 ", what: "right password", got: refused, reason: notText},
+	{call: "create_user#107 ", what: "wrong password", got: refused, reason: over72},
+	{call: "create_user#108 ", what: "right password", got: refused, reason: over72},
+	{call: "create_user#108 ", what: "wrong password", got: refused, reason: over72},
+	{call: "create_user#109 ", what: "right password", got: refused, reason: over72},
+	{call: "create_user#109 ", what: "wrong password", got: refused, reason: over72},
+}
+
+// originalDamage is what audit says of the original's records as they are.
+var originalDamage = []string{
+	"I1 user/name:+(user+)/~prk", "I1 user/name:+(x+)/~prk", "I4 user/name:{user}/~prk", "I4 user/name:{x}/~prk",
+	"I1 user/name:tab+x09here/~prk", "I4 user/name:tab\there/~prk",
+	"I1 user/name:nbsp+xc2+xa0x/~prk", "I4 user/name:nbsp\u00a0x/~prk",
+	"I1 user/name:ideographic+xe3+x80+x80space/~prk", "I4 user/name:ideographic\u3000space/~prk",
+	"I1 user/uid:e8c5c50ed6ef", "I4 user/name:" + strings.Repeat("x", 5000) + "/~prk",
+	"I1 user/name:undefined/~prk", "I4 user/name:/~prk", "I4 user/email:/~prk",
+	"I1 user/uid:b737fbd36b62", "I1 user/uid:19a7206df8ca", "I0 user/uid:bd897df88169",
+	"I2 user/name:alice@hotmail.com/~prk",
+}
+
+// deviations are looked up as cases differ, and each must have been needed.
+type deviations []deviation
+
+// allow says whether a difference is one of the table.
+func (ds deviations) allow(call, what, got string) bool {
+	for i := range ds {
+		if strings.HasPrefix(call+" ", ds[i].call) && ds[i].what == what && ds[i].got == got {
+			ds[i].used = true
+			return true
+		}
+	}
+	return false
+}
+
+func (ds deviations) allUsed(t *testing.T) {
+	t.Helper()
+	for _, d := range ds {
+		if !d.used {
+			t.Errorf("no case deviates as the table says: %s: %s: %s", d.call, d.what, d.reason)
+		}
+	}
+}
+
+// TestOriginalReads reads what the original wrote, and wants what the original read.
+func TestOriginalReads(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{Schema: originalSchema(t)}), "user")
+		written := s.loadOriginal()
+		s.expect(originalDamage...)
+		allowed := deviations(slices.Clone(readDeviations))
+		every := loggedIn.CompareAndSwap(false, true) && !raced
+		for i, r := range lines[read](t, "original_reads.jsonl") {
+			f := written[r.Key]
+			compareEntry(t, users, r, f)
+			for what, got := range logins(t, users, f, r, every, i%8 == 0) {
+				if want := r.want(what); got != want && !allowed.allow(r.From, what, got) {
+					t.Errorf("%s: %s: %s, the original says %s", short(r.From), what, got, want)
+				}
+			}
+		}
+		allowed.allUsed(t)
+	})
+}
+
+// acceptsWrong says whether the original took a wrong password.
+func (r read) acceptsWrong() bool { return string(r.Wrong.Result) == "[true,true]" }
+
+// want is the original's answer. It found every entry whose facets it could read.
+func (r read) want(what string) string {
+	if r.Authenticate.Error != "" && what != "by email" && what != "by name" || what == "wrong password" && !r.acceptsWrong() {
+		return refused
+	}
+	return accepted
+}
+
+// compareEntry wants the entry that the original read, without the password.
+func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
+	t.Helper()
+	e, err := users.Find(t.Context(), hints.UID(f.fields(t)["uid"]))
+	if r.GetUser.Error != "" {
+		wantErr(t, short(r.From), err, userdb.ErrCorrupt, r.Key, "rating")
+		return
+	}
+	if err != nil {
+		t.Errorf("%s: %v", short(r.From), err)
+		return
+	}
+	text, err := e.MarshalJSON()
+	must(t, err)
+	want := plain(decode(t, r.GetUser.Result)).(map[string]any)
+	delete(want, "password")
+	if got := decode(t, text); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\ngot  %v\nwant %v", short(r.From), got, want)
+	}
+}
+
+// loggedIn is set when every password was tried on one store. On the others some will do: hashes take
+// time, and are the same everywhere.
+var loggedIn atomic.Bool
+
+// logins looks for an entry by each identifier, and tries the clear password by the first that leads
+// to it. A wrong one is tried on some entries, and where the original took it.
+func logins(t *testing.T, users *userdb.Type, f fixture, r read, every, some bool) map[string]string {
+	t.Helper()
+	fields, by, got := f.fields(t), "", map[string]string{}
+	for _, field := range []string{"email", "name"} {
+		found, err := users.Exists(t.Context(), hints.Any(fields[field]))
+		got["by "+field] = refused
+		if found && err == nil {
+			got["by "+field], by = accepted, cmp.Or(by, fields[field])
+		}
+	}
+	clear, _ := f.clear()
+	if every || some || slices.ContainsFunc(readDeviations, func(d deviation) bool { return strings.HasPrefix(r.From+" ", d.call) }) {
+		got["right password"] = login(t, users, f.Key, by, clear)
+	}
+	if some || r.acceptsWrong() {
+		got["wrong password"] = login(t, users, f.Key, by, clear+"x")
+	}
+	return got
+}
+
+func login(t *testing.T, users *userdb.Type, key, id, password string) string {
+	t.Helper()
+	e, err := users.Login(t.Context(), id, password, userdb.Attempt{})
+	switch {
+	case err == nil && e.Key().String() == key:
+		return accepted
+	case err == nil:
+		t.Errorf("login by %s: got %s, want %s", short(id), e.Key(), key)
+	case !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrCorrupt):
+		t.Errorf("login by %s: %v", short(id), err)
+	}
+	return refused
 }

@@ -2,6 +2,9 @@ package userdb_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -130,4 +133,90 @@ func problems(t *testing.T, db *userdb.DB, repair bool) (found []maintain.Proble
 		}
 	}
 	return found
+}
+
+// TestClusterDeletesInOpenSlot deletes an entry whose slot is being migrated. It leaves a tombstone there, so
+// that the account that is made anew under its UID has nothing of the old one, nor anybody two accounts.
+func TestClusterDeletesInOpenSlot(t *testing.T) {
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	users, raw := typeOf(t, db, "user"), clientOf(db).(*redis.ClusterClient)
+	for i := range 3 {
+		uid, key := fmt.Sprint("u", i), fmt.Sprint("user/uid:u", i)
+		_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "n"+uid, "job", "j"), Tags: []string{"admin"}})
+		must(t, err)
+		slot := c.OpenSlot(key)
+		must(t, users.Delete(t.Context(), hints.UID(uid)))
+		fields := raw.HGetAll(t.Context(), key).Val()
+		if life := raw.TTL(t.Context(), key).Val(); len(fields) != 1 || len(fields["~rev"]) < 24 || life <= 0 {
+			t.Errorf("the tombstone is %q and lives %v", fields, life)
+		}
+		if i == 1 {
+			slot.Finish()
+		}
+		_, err = users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "n"+uid)})
+		must(t, err)
+		if _, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", "n"+uid)}); !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("a second owner of a name: %v", err)
+		}
+		if i == 2 {
+			slot.Finish()
+		}
+		if tags, err := users.Tags(hints.UID(uid)).Members(t.Context()); err != nil || len(tags) > 0 {
+			t.Errorf("the new account has the tags %q, %v", tags, err)
+		}
+		if i == 0 {
+			slot.Finish()
+		}
+	}
+	mended(t, db, never)
+}
+
+// TestTokensInOpenSlot spends tokens while the slot of their entry is being migrated: on the node where both lie or,
+// while they are apart, not at all, and then they are good behind that. Entries without tokens know nothing of it.
+func TestTokensInOpenSlot(t *testing.T) {
+	ctx, c := t.Context(), redistest.StartCluster(t)
+	db, err := userdb.Open(ctx, c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	users := typeOf(t, db, "user")
+	_, err = users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("email", "alice@example.com"), Password: alicePassword})
+	must(t, err)
+	alice := hints.UID("alice")
+	issue := func(purpose string) string {
+		t.Helper()
+		secret, _, err := users.IssueFor(ctx, alice, "email", userdb.Token{Purpose: purpose, Value: "Al"})
+		must(t, err)
+		return secret
+	}
+	login, reset, change := issue("login"), issue("reset"), issue("change:name")
+	slot := c.OpenSlot("user/uid:alice")
+	_, _, err = users.Redeem(ctx, "login", login)
+	must(t, err)
+
+	host, port, _ := net.SplitHostPort(slot.To.Addr())
+	must(t, slot.From.Client().Do(ctx, "MIGRATE", host, port, "user/uid:alice", 0, 5000).Err())
+	_, _, err = users.Peek(ctx, "reset", reset)
+	must(t, err)
+	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
+	wantErr(t, "apart", err, userdb.ErrUnavailable)
+	_, err = users.Issue(ctx, alice, userdb.Token{Purpose: "reset"})
+	wantErr(t, "apart", err, userdb.ErrUnavailable)
+	must(t, slot.From.Client().Do(ctx, "MIGRATE", host, port, aliceTokens, 0, 5000).Err())
+	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
+	must(t, err)
+	_, _, err = users.Redeem(ctx, "change:name", change)
+	wantErr(t, "behind a reset", err, userdb.ErrNotFound)
+	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // without tokens
+		e.Put("email", schema.Text("new@example.com"))
+		return nil
+	})
+	must(t, err)
+	slot.Finish()
+	login = issue("login")
+	_, _, err = users.Redeem(ctx, "login", login)
+	must(t, err)
+	mended(t, db, never)
 }
