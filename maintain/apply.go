@@ -7,8 +7,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -29,7 +30,7 @@ func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) er
 			return err
 		}
 	}
-	c := ch.db.Core()
+	c := view.Of(ch.db)
 	for i := range ch.Types {
 		p, err := stepOf(ctx, c, ch.Types[i].Type)
 		if err != nil {
@@ -49,7 +50,7 @@ func (tc TypeChange) refused() error {
 	return nil
 }
 
-func (p *step) apply(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+func (p *step) apply(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	last := []store.Facet{
 		{Field: fieldFingerprint, Wire: p.t.Schema.Fingerprint()},
 		{Field: fieldSchema, Wire: storedForm(p.t.Schema)},
@@ -60,7 +61,7 @@ func (p *step) apply(ctx context.Context, c *core.Core, progress func(done, abou
 	if err := p.begin(ctx, c, progress); err != nil {
 		return err
 	}
-	for _, pass := range []func(context.Context, *core.Core, func(done, about int64)) error{p.build, p.tidy, p.undo} {
+	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.undo} {
 		bulk, end := c.Engine.Bulk(ctx)
 		if err := firstError(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
 			return err
@@ -69,7 +70,7 @@ func (p *step) apply(ctx context.Context, c *core.Core, progress func(done, abou
 	return p.restate(ctx, c, p.under().Fingerprint, last)
 }
 
-func (p *step) restate(ctx context.Context, c *core.Core, seen string, to []store.Facet) error {
+func (p *step) restate(ctx context.Context, c *view.View, seen string, to []store.Facet) error {
 	is, err := c.Engine.Restate(ctx, p.t.Guard(), seen, to)
 	if err == nil && !is {
 		err = store.ErrConflict
@@ -79,7 +80,7 @@ func (p *step) restate(ctx context.Context, c *core.Core, seen string, to []stor
 
 // begin stops all other writers, and then makes sure that nothing collides. If something does, and
 // nothing was changed, they may go on.
-func (p *step) begin(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+func (p *step) begin(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	under := p.under().Fingerprint
 	if !p.changing {
 		from := p.fields[fieldSchema]
@@ -115,14 +116,14 @@ func (p *step) begin(ctx context.Context, c *core.Core, progress func(done, abou
 }
 
 // build brings all entries over; what they were found by before stays.
-func (p *step) build(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+func (p *step) build(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	for _, field := range p.ordered {
 		if err := discardOrder(ctx, c, p.t, field); err != nil {
 			return err
 		}
 	}
 	var late lateEntries
-	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
 		return late.unless(prk, p.reshape(ctx, c, t, prk))
 	})
 	if err != nil {
@@ -131,7 +132,7 @@ func (p *step) build(ctx context.Context, c *core.Core, progress func(done, abou
 	return late.again(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
 }
 
-func (p *step) reshape(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key) error {
+func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key) error {
 	facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
 		held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
 		if err != nil {
@@ -147,8 +148,8 @@ func (p *step) reshape(ctx context.Context, c *core.Core, t *core.Type, prk reco
 }
 
 // tidy removes from the entries what they were found by before.
-func (p *step) tidy(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
-	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+func (p *step) tidy(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
 		_, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
 			change, due := t.Tidy(r)
 			return change, due, nil
@@ -158,11 +159,11 @@ func (p *step) tidy(ctx context.Context, c *core.Core, progress func(done, about
 }
 
 // eachLive calls f for each live entry, several at once, with the type under the guard of the change.
-func (p *step) eachLive(ctx context.Context, c *core.Core, progress func(done, about int64), f func(context.Context, *core.Type, recordkey.Key) error) error {
+func (p *step) eachLive(ctx context.Context, c *view.View, progress func(done, about int64), f func(context.Context, *change.Type, recordkey.Key) error) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
 	t := p.t.Under(p.under())
-	err := eachEntry(gctx, c, []string{t.Name}, progress, func(_ *core.Type, r store.Record) error {
+	err := eachEntry(gctx, c, []string{t.Name}, progress, func(_ *change.Type, r store.Record) error {
 		if r.Live() {
 			group.Go(func() error { return f(gctx, t, r.Key) })
 		}
@@ -182,7 +183,7 @@ func firstError(errs ...error) error {
 
 // rewrite makes a change of an entry from what it is now, and returns the facets behind it: nil where
 // the entry is not live.
-func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
+func rewrite(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
 	for range tries {
 		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 		if err != nil {
@@ -192,13 +193,13 @@ func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key,
 		if hashes[0].Other || !r.Live() {
 			return nil, nil
 		}
-		change, due, err := how(r)
+		planned, due, err := how(r)
 		if err != nil || !due {
 			return r.Fields, err
 		}
-		v, err := c.Apply(ctx, t, change)
+		v, err := c.Apply(ctx, t, planned)
 		if err == nil {
-			return core.After(change, v, r.Fields).Fields, nil
+			return change.After(planned, v, r.Fields).Fields, nil
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return nil, err
@@ -208,7 +209,7 @@ func rewrite(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key,
 }
 
 // heldBy says which SRKs name a record.
-func heldBy(ctx context.Context, c *core.Core, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
+func heldBy(ctx context.Context, c *view.View, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
 	srvs, err := store.Texts(ctx, c.Engine, texts(srks))
 	if err != nil {
 		return nil, err

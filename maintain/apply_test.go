@@ -17,6 +17,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -259,7 +260,7 @@ func (s *site) records(t tester) map[string]string {
 	for k := range s.all(t) {
 		keys = append(keys, k)
 	}
-	raws, err := store.Inspect(s.ctx, s.db.Core().Engine, keys, 1000)
+	raws, err := store.Inspect(s.ctx, view.Of(s.db).Engine, keys, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // index puts an entry that was brought over into the indexes that are new.
-func (p *step) index(ctx context.Context, c *core.Core, t *core.Type, r store.Record) error {
+func (p *step) index(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
 	for _, name := range p.indexed {
 		var err error
 		if wire, has := r.Fields[name]; slices.Contains(t.Indexed, name) && has {
@@ -25,7 +26,7 @@ func (p *step) index(ctx context.Context, c *core.Core, t *core.Type, r store.Re
 	return p.rank(ctx, c, t, r)
 }
 
-func (p *step) join(ctx context.Context, c *core.Core, t *core.Type, name, value string, m store.Membership) error {
+func (p *step) join(ctx context.Context, c *view.View, t *change.Type, name, value string, m store.Membership) error {
 	index, err := recordkey.Index(t.Name, name, value)
 	if err != nil {
 		return nil // no index can have it: check says so
@@ -36,7 +37,7 @@ func (p *step) join(ctx context.Context, c *core.Core, t *core.Type, name, value
 }
 
 // indexMembers puts an entry into the index sets of all members of one of its sets.
-func (p *step) indexMembers(ctx context.Context, c *core.Core, t *core.Type, prk recordkey.Key, name string) error {
+func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, name string) error {
 	set, err := prk.Tertiary(name)
 	if err != nil {
 		return err
@@ -61,13 +62,13 @@ func (p *step) indexMembers(ctx context.Context, c *core.Core, t *core.Type, prk
 }
 
 // undo removes the SRKs and the index sets that the old schema had and the new one has not.
-func (p *step) undo(ctx context.Context, c *core.Core, progress func(done, about int64)) error {
+func (p *step) undo(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	for _, field := range p.undone.orders {
 		if err := discardOrder(ctx, c, p.t, field); err != nil {
 			return err
 		}
 	}
-	u := &checker{Core: c, whole: true}
+	u := &checker{View: c, whole: true}
 	u.emit = func([]Problem, error) error { return nil }
 	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(p.t.Name)) + "/*"
 	return u.stream(ctx, pattern, progress, func(u *checker, ctx context.Context, keys []string) error {

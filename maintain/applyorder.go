@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 )
 
 // rank puts an entry at its places in the ordered indexes that are new.
-func (p *step) rank(ctx context.Context, c *core.Core, t *core.Type, r store.Record) error {
+func (p *step) rank(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
 	if len(p.ordered) == 0 {
 		return nil
 	}
@@ -26,7 +27,7 @@ func (p *step) rank(ctx context.Context, c *core.Core, t *core.Type, r store.Rec
 }
 
 // discardOrder removes the ordered index of a field.
-func discardOrder(ctx context.Context, c *core.Core, t *core.Type, field string) error {
+func discardOrder(ctx context.Context, c *view.View, t *change.Type, field string) error {
 	key, err := t.OrderKey(field)
 	if err != nil {
 		return err

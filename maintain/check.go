@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -63,7 +64,7 @@ func Check(ctx context.Context, db *userdb.DB, o CheckOptions) iter.Seq2[Problem
 }
 
 func newChecker(db *userdb.DB, o CheckOptions, yield func(Problem, error) bool) *checker {
-	c := &checker{Core: db.Core(), whole: o.Only.IsZero(), coded: coded(db.Schema())}
+	c := &checker{View: view.Of(db), whole: o.Only.IsZero(), coded: coded(db.Schema())}
 	c.emit = func(ps []Problem, err error) error {
 		for _, p := range ps {
 			if !yield(p, nil) {
@@ -80,7 +81,7 @@ var errStopped = errors.New("stopped")
 
 // A checker looks at the records of one view.
 type checker struct {
-	*core.Core
+	*view.View
 	whole bool // all records are looked at: what two entries show is reported at one of them
 	coded map[string][]string
 	emit  func([]Problem, error) error
@@ -127,7 +128,7 @@ func (c *checker) look(ctx context.Context, o CheckOptions) error {
 func (c *checker) inForce(ctx context.Context) ([]otherForm, error) {
 	names := c.Schema.Names()
 	keys := make([]string, len(names))
-	types := make([]*core.Type, len(names))
+	types := make([]*change.Type, len(names))
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
@@ -149,7 +150,7 @@ func (c *checker) inForce(ctx context.Context) ([]otherForm, error) {
 		t := types[i]
 		s, err := parseStored(map[string]string{t.Name: h.Fields[fieldSchema]})
 		if err != nil {
-			return nil, fmt.Errorf("%w: type %s: %w", core.ErrSchemaMismatch, quoted(t.Name), err)
+			return nil, fmt.Errorf("%w: type %s: %w", store.ErrSchemaMismatch, quoted(t.Name), err)
 		}
 		stored := s.Types[t.Name]
 		if !t.Schema.OtherForm(stored) || fingerprint != stored.Fingerprint() {
@@ -160,13 +161,13 @@ func (c *checker) inForce(ctx context.Context) ([]otherForm, error) {
 	return others, nil
 }
 
-func mismatch(t *core.Type, stored schema.Type) error {
+func mismatch(t *change.Type, stored schema.Type) error {
 	difference := t.Schema.Difference(stored)
 	if difference == "" || t.Schema.OtherForm(stored) {
-		return fmt.Errorf("%w: type %s: a change of the schema is under way; finish it with 'userdb schema apply'", core.ErrSchemaMismatch, quoted(t.Name))
+		return fmt.Errorf("%w: type %s: a change of the schema is under way; finish it with 'userdb schema apply'", store.ErrSchemaMismatch, quoted(t.Name))
 	}
 	return fmt.Errorf("%w: type %s: %s; check with the stored schema ('userdb schema show')",
-		core.ErrSchemaMismatch, quoted(t.Name), difference)
+		store.ErrSchemaMismatch, quoted(t.Name), difference)
 }
 
 // batch judges some of the keys that SCAN found.

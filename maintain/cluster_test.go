@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -24,14 +25,23 @@ func asCluster(t *testing.T, sch schema.Schema) *site {
 	s := open(t, serverClient(t), recordkey.Namespace{}, sch)
 	e := cluster.New(s.raw, cluster.Options{})
 	hurry(e)
-	s.db.Core().Engine = e
+	s.edit(t, func(c *view.Config) { c.Engine = e })
 	return s
+}
+
+// edit makes the site's DB anew, of another configuration.
+func (s *site) edit(t *testing.T, f func(*view.Config)) {
+	t.Helper()
+	var err error
+	if s.db, err = view.With(s.db, f); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // under is the same store with another schema.
 func (s *site) under(t *testing.T, sch schema.Schema) *site {
 	t.Helper()
-	if _, is := s.db.Core().Engine.(*cluster.Engine); is {
+	if _, is := view.Of(s.db).Engine.(*cluster.Engine); is {
 		return asCluster(t, sch)
 	}
 	return open(t, s.raw, s.ns, sch)

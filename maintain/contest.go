@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // A contest is a secondary value that several entries have.
 type contest struct {
-	t       *core.Type
+	t       *change.Type
 	value   string
 	field   string          // under which the first of them has it
 	holders []recordkey.Key // relative PRKs, sorted
@@ -30,7 +31,7 @@ func (c *checker) decide(ctx context.Context, o CheckOptions) error {
 		}
 	}
 	c.fix.suspects, c.fix.shared = nil, nil
-	found, err := contestsAmong(ctx, c.Core, c.Schema.Names(), wanted, asItIs, o.Progress)
+	found, err := contestsAmong(ctx, c.View, c.Schema.Names(), wanted, asItIs, o.Progress)
 	if err == nil {
 		err = c.stillContests(ctx, found)
 	}
@@ -79,7 +80,7 @@ func (c *checker) stillContests(ctx context.Context, found map[uint64]*contest) 
 	return nil
 }
 
-func asItIs(_ *core.Type, r store.Record) map[string]string { return r.Fields }
+func asItIs(_ *change.Type, r store.Record) map[string]string { return r.Fields }
 
 func sortedContests(found map[uint64]*contest) []uint64 {
 	ds := make([]uint64, 0, len(found))
@@ -94,12 +95,12 @@ func sortedContests(found map[uint64]*contest) []uint64 {
 
 // contestsAmong goes over all entries and finds out who has the values with the digests wanted. as
 // says by which facets an entry is judged.
-func contestsAmong(ctx context.Context, c *core.Core, names []string, wanted map[uint64]bool, as func(*core.Type, store.Record) map[string]string, progress func(done, about int64)) (map[uint64]*contest, error) {
+func contestsAmong(ctx context.Context, c *view.View, names []string, wanted map[uint64]bool, as func(*change.Type, store.Record) map[string]string, progress func(done, about int64)) (map[uint64]*contest, error) {
 	found := map[uint64]*contest{}
 	if len(wanted) == 0 {
 		return found, nil
 	}
-	err := eachEntry(ctx, c, names, progress, func(t *core.Type, r store.Record) error {
+	err := eachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) error {
 		prk := r.Key.In(recordkey.Namespace{})
 		for _, srk := range t.Secondaries(as(t, r)) {
 			d := digest(t.Name, srk.Value())
@@ -125,7 +126,7 @@ func contestsAmong(ctx context.Context, c *core.Core, names []string, wanted map
 
 // eachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
 // an entry twice.
-func eachEntry(ctx context.Context, c *core.Core, names []string, progress func(done, about int64), f func(*core.Type, store.Record) error) error {
+func eachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
 	about, err := c.Engine.Size(ctx)
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func eachEntry(ctx context.Context, c *core.Core, names []string, progress func(
 	return nil
 }
 
-func entriesAt(ctx context.Context, c *core.Core, t *core.Type, raws []string, f func(*core.Type, store.Record) error) error {
+func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string, f func(*change.Type, store.Record) error) error {
 	var keys []recordkey.Key
 	slices.Sort(raws)
 	for _, raw := range slices.Compact(raws) {
@@ -234,8 +235,8 @@ func (k *contest) text(keeper recordkey.Key) string {
 
 // lose takes a value from an entry: the facets that have it stay under ~lost:FIELD.
 func (c *checker) lose(ctx context.Context, k *contest, prk recordkey.Key) error {
-	return c.mendOnce(ctx, k.t, prk, func(store.Record) (core.Mending, bool) {
-		return core.Mending{
+	return c.mendOnce(ctx, k.t, prk, func(store.Record) (change.Mending, bool) {
+		return change.Mending{
 			Claim: func(recordkey.Key) bool { return false },
 			Lose:  func(value string) bool { return value == k.value },
 		}, true

@@ -3,6 +3,7 @@ package maintain
 import (
 	"testing"
 
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -25,7 +26,7 @@ func TestContestIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &checker{Core: db.Core()}
+	c := &checker{View: view.Of(db)}
 	typ, err := c.Type("user")
 	if err != nil {
 		t.Fatal(err)

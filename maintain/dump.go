@@ -7,8 +7,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -50,7 +50,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o DumpOptions) error 
 	if o.Pattern == "" {
 		o.Pattern = "*"
 	}
-	d := dumper{core: db.Core(), w: bufio.NewWriter(w), paint: paint{o.Color}, reveal: o.Reveal, format: o.Format}
+	d := dumper{View: view.Of(db), w: bufio.NewWriter(w), paint: paint{o.Color}, reveal: o.Reveal, format: o.Format}
 	if err := d.all(ctx, o.Pattern); err != nil {
 		d.w.Flush() // what was read is good
 		return err
@@ -59,7 +59,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o DumpOptions) error 
 }
 
 type dumper struct {
-	core   *core.Core
+	*view.View
 	w      *bufio.Writer
 	paint  paint
 	reveal bool
@@ -70,7 +70,7 @@ type dumper struct {
 func (d *dumper) all(ctx context.Context, pattern string) error {
 	var held []string
 	holding := true
-	for keys, err := range d.core.Keys(ctx, pattern) {
+	for keys, err := range d.Keys(ctx, pattern) {
 		if err != nil {
 			return err
 		}
@@ -99,9 +99,9 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 	for some := range slices.Chunk(slices.Compact(keys), dumpBatch) {
 		raw := make([]string, len(some))
 		for i, k := range some {
-			raw[i] = d.core.NS.String() + k
+			raw[i] = d.NS.String() + k
 		}
-		records, err := store.Inspect(ctx, d.core.Engine, raw, dumpElements)
+		records, err := store.Inspect(ctx, d.Engine, raw, dumpElements)
 		if err != nil {
 			return err
 		}

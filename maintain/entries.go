@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -15,7 +15,7 @@ type entry struct {
 	at     int
 	key    recordkey.Key
 	prk    string // relative
-	t      *core.Type
+	t      *change.Type
 	fields map[string]string
 	claims []*claim
 }

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
@@ -36,7 +36,7 @@ type exchangeRecord struct {
 }
 
 // exchangeOf makes a line of an entry.
-func exchangeOf(t *core.Type, w store.Whole, names []string, secret bool) (exchange, error) {
+func exchangeOf(t *change.Type, w store.Whole, names []string, secret bool) (exchange, error) {
 	x := exchange{Type: t.Name, Facets: map[string]json.RawMessage{}}
 	for field, wire := range w.Record.Fields {
 		switch {
@@ -162,8 +162,8 @@ func hashValue(values []string) jsonValue {
 }
 
 // content reads a tertiary record of a line.
-func (x exchangeRecord) content(name string) (core.Content, error) {
-	c := core.Content{Name: name, Kind: x.Kind}
+func (x exchangeRecord) content(name string) (change.Content, error) {
+	c := change.Content{Name: name, Kind: x.Kind}
 	if x.Value64 != nil && x.Value != nil {
 		return c, errors.New("both value and value64")
 	}

@@ -8,9 +8,10 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -43,7 +44,7 @@ type ExportOptions struct {
 //
 // Report counts the entries written (Read) and those that cannot be read (Refused).
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
-	x := exporter{Core: db.Core(), o: o, w: bufio.NewWriterSize(w, 64<<10)}
+	x := exporter{View: view.Of(db), o: o, w: bufio.NewWriterSize(w, 64<<10)}
 	err := x.export(ctx)
 	if ferr := x.w.Flush(); err == nil {
 		err = ferr
@@ -52,7 +53,7 @@ func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (R
 }
 
 type exporter struct {
-	*core.Core
+	*view.View
 	o      ExportOptions
 	w      *bufio.Writer
 	report Report
@@ -109,14 +110,14 @@ func (x *exporter) one(ctx context.Context) error {
 }
 
 // all writes all entries of a type.
-func (x *exporter) all(ctx context.Context, t *core.Type) error {
+func (x *exporter) all(ctx context.Context, t *change.Type) error {
 	names := t.Schema.TertiaryNames()
 	for cursor := ""; ; {
 		keys, next, err := x.Engine.Scan(ctx, t.Guard().Entries, cursor, scanBatch)
 		if err != nil {
 			return err
 		}
-		for some := range slices.Chunk(t.Mine(keys), exportBatch) {
+		for some := range slices.Chunk(x.PRKs(t, keys), exportBatch) {
 			reads, err := wholeReads(t, names, some)
 			if err != nil {
 				return err
@@ -134,7 +135,7 @@ func (x *exporter) all(ctx context.Context, t *core.Type) error {
 	}
 }
 
-func wholeReads(t *core.Type, names []string, prks []recordkey.Key) ([]store.WholeRead, error) {
+func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.WholeRead, error) {
 	reads := make([]store.WholeRead, len(prks))
 	for i, prk := range prks {
 		reads[i].PRK = prk
@@ -151,7 +152,7 @@ func wholeReads(t *core.Type, names []string, prks []recordkey.Key) ([]store.Who
 }
 
 // write writes some entries, each as it is at one moment.
-func (x *exporter) write(ctx context.Context, t *core.Type, names []string, reads []store.WholeRead) error {
+func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.WholeRead) error {
 	wholes, err := x.Engine.Wholes(ctx, reads)
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func (x *exporter) write(ctx context.Context, t *core.Type, names []string, read
 	return nil
 }
 
-func (x *exporter) line(t *core.Type, names []string, read store.WholeRead, whole store.Whole) error {
+func (x *exporter) line(t *change.Type, names []string, read store.WholeRead, whole store.Whole) error {
 	err := whole.Err
 	for i, part := range whole.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -14,7 +14,7 @@ import (
 // An otherForm is a type whose records were made by another version of the canonical form: what is
 // stored says which.
 type otherForm struct {
-	t      *core.Type
+	t      *change.Type
 	stored schema.Type
 }
 
@@ -37,7 +37,7 @@ func (c *checker) otherForms(ctx context.Context, o CheckOptions, others []other
 	}
 	t, stored := others[0].t, others[0].stored
 	return fmt.Errorf("%w: type %s: %s; bring the records over with 'userdb schema apply' while no other program writes: until then nothing else can be checked",
-		core.ErrSchemaMismatch, quoted(t.Name), t.Schema.Difference(stored))
+		store.ErrSchemaMismatch, quoted(t.Name), t.Schema.Difference(stored))
 }
 
 // entries are the PRKs among keys.

@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -278,7 +279,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hurry(db.Core().Engine.(*cluster.Engine))
+	hurry(view.Of(db).Engine.(*cluster.Engine))
 	s := &site{ctx: t.Context(), db: db}
 	found := 0
 	for p, err := range maintain.Check(s.ctx, db, maintain.CheckOptions{}) {

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -63,7 +63,7 @@ type ImportOptions struct {
 // it, too; the last state that was saved is where Resume goes on. An entry that an import has created before it was cut off, and
 // does not know of, is recognised and counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
-	im, err := newImporter(db.Core(), r, o)
+	im, err := newImporter(view.Of(db), r, o)
 	if err != nil {
 		return Report{}, err
 	}
@@ -72,7 +72,7 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 }
 
 type importer struct {
-	*core.Core
+	*view.View
 	o       ImportOptions
 	src     lineSource
 	rejects rejects
@@ -89,7 +89,7 @@ type importer struct {
 	text []byte
 }
 
-func newImporter(c *core.Core, r io.Reader, o ImportOptions) (*importer, error) {
+func newImporter(c *view.View, r io.Reader, o ImportOptions) (*importer, error) {
 	switch o.OnDuplicate {
 	case "":
 		o.OnDuplicate = DuplicateFail
@@ -100,7 +100,7 @@ func newImporter(c *core.Core, r io.Reader, o ImportOptions) (*importer, error) 
 	if o.Type == "" {
 		o.Type = "user"
 	}
-	im := &importer{Core: c, o: o, sum: sha256.New(), free: make(chan *batch, 2*mostAhead), state: o.Resume, resumed: o.Resume.ID != ""}
+	im := &importer{View: c, o: o, sum: sha256.New(), free: make(chan *batch, 2*mostAhead), state: o.Resume, resumed: o.Resume.ID != ""}
 	if !im.resumed {
 		im.state = ImportState{ID: newImportID()}
 	}
@@ -337,7 +337,7 @@ func (im *importer) draft(ctx context.Context, b *batch) (clear []*line) {
 		if l.err != nil || l.blank() || ctx.Err() != nil {
 			continue
 		}
-		if l.err = im.src.parse(im.Core, l, &b.scratch); l.err == nil && l.clear != "" {
+		if l.err = im.src.parse(im.View, l, &b.scratch); l.err == nil && l.clear != "" {
 			clear = append(clear, l)
 		}
 	}
@@ -347,10 +347,10 @@ func (im *importer) draft(ctx context.Context, b *batch) (clear []*line) {
 // hash hashes a line's clear password; a dry run only says whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
 	if im.o.DryRun {
-		l.err = im.Secrets.Judge(ctx, l.t.Name, l.clear, l.identifiers())
+		l.err = im.Hashing.Judge(ctx, l.t.Name, l.clear, l.identifiers())
 		return
 	}
-	hash, err := im.Secrets.Hash(ctx, l.t.Name, l.clear, l.identifiers())
+	hash, err := im.Hashing.Hash(ctx, l.t.Name, l.clear, l.identifiers())
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}

@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -73,7 +73,7 @@ func (im *importer) putOff(p *part) (later []*line) {
 	rest := &part{t: p.t}
 	for i, l := range p.lines {
 		if !p.alone[i] {
-			l.err = &core.FieldError{Err: store.ErrDuplicate, Field: p.t.Schema.Primary}
+			l.err = &change.FieldError{Err: store.ErrDuplicate, Field: p.t.Schema.Primary}
 			later = append(later, l)
 			continue
 		}
@@ -87,7 +87,7 @@ func (im *importer) putOff(p *part) (later []*line) {
 func duplicate(err error) error {
 	var taken *store.DuplicateError
 	if errors.As(err, &taken) {
-		return &core.FieldError{Err: store.ErrDuplicate, Field: taken.Field}
+		return &change.FieldError{Err: store.ErrDuplicate, Field: taken.Field}
 	}
 	return err
 }
@@ -114,12 +114,12 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 
 // aboutLine says whether an error concerns one entry, so that the import goes on.
 func aboutLine(err error) bool {
-	return errors.Is(err, core.ErrInvalid) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrConflict) ||
+	return errors.Is(err, change.ErrInvalid) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrConflict) ||
 		errors.Is(err, store.ErrNotFound)
 }
 
 // settleTaken says what becomes of lines whose UID or identifiers are taken.
-func (im *importer) settleTaken(ctx context.Context, t *core.Type, lines []*line, attempt int) (again []*line, err error) {
+func (im *importer) settleTaken(ctx context.Context, t *change.Type, lines []*line, attempt int) (again []*line, err error) {
 	if len(lines) == 0 {
 		return nil, nil
 	}

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -158,7 +159,7 @@ func unclosed(text []byte, bad *csv.ParseError) bool {
 	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
-func (s *csvRows) parse(c *core.Core, l *line, _ *reading) error {
+func (s *csvRows) parse(c *view.View, l *line, _ *reading) error {
 	typ := s.kind
 	if i := slices.Index(s.header, columnType); i >= 0 && l.cells[i] != "" {
 		typ = l.cells[i]
@@ -219,12 +220,12 @@ func (l *line) cell(name, cell string) error {
 var errText = errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
 
 // cellContent reads a tertiary record: a set of words, or JSON.
-func cellContent(name, kind, cell string) (core.Content, error) {
+func cellContent(name, kind, cell string) (change.Content, error) {
 	if kind == "set" && !strings.HasPrefix(strings.TrimSpace(cell), "[") {
-		return core.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
+		return change.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
 	}
 	if cell = strings.TrimSpace(cell); !json.Valid([]byte(cell)) {
-		return core.Content{}, fmt.Errorf("tertiary record %s: no JSON", quoted(name))
+		return change.Content{}, fmt.Errorf("tertiary record %s: no JSON", quoted(name))
 	}
 	c, err := exchangeRecord{Kind: kind, Value: json.RawMessage(cell)}.content(name)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -57,7 +57,7 @@ func (b *batch) room() *line {
 
 // A part is the lines of a batch whose entries are of one type.
 type part struct {
-	t       *core.Type
+	t       *change.Type
 	lines   []*line
 	changes []store.Change
 	alone   []bool // no line before it in the batch needs one of its keys

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -25,8 +26,8 @@ type line struct {
 	size  int64 // in bytes, with its end
 	raw   string
 	cells []string // of a CSV row
-	t     *core.Type
-	draft core.Draft
+	t     *change.Type
+	draft change.Draft
 	clear string // password
 	err   error  // why it is refused
 	done  outcome
@@ -50,7 +51,7 @@ type lineSource interface {
 	// next reads the next line, and reports whether there is one. An error, a *ReadError, ends the input.
 	next(l *line) (more bool, err error)
 	// parse makes a draft of a line; r is for its use.
-	parse(c *core.Core, l *line, r *reading) error
+	parse(c *view.View, l *line, r *reading) error
 }
 
 // jsonLines is an input of JSON lines.
@@ -99,7 +100,7 @@ func (l *line) blank() bool {
 	return l.cells == nil && l.err == nil && strings.TrimSpace(l.raw) == ""
 }
 
-func (s *jsonLines) parse(c *core.Core, l *line, r *reading) error {
+func (s *jsonLines) parse(c *view.View, l *line, r *reading) error {
 	if !scanLine(l.raw, r) {
 		if err := readLine(l.raw, r); err != nil {
 			return err
@@ -162,10 +163,10 @@ func unreadableFacet(field string, err error) error {
 	if errors.As(err, &value) {
 		reason = "no " + string(value.Codec) + ": " + value.Reason
 	}
-	return core.Invalid(field, "codec", reason)
+	return change.Invalid(field, "codec", reason)
 }
 
-func (r *reading) contents() (all []core.Content, err error) {
+func (r *reading) contents() (all []change.Content, err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.tertiary)) {
 		c, err := r.tertiary[name].content(name)
 		if err != nil {
@@ -177,16 +178,16 @@ func (r *reading) contents() (all []core.Content, err error) {
 }
 
 // begin begins the draft of an entry with about so many facets.
-func (l *line) begin(t *core.Type, facets int) {
+func (l *line) begin(t *change.Type, facets int) {
 	l.t = t
-	l.draft = core.Draft{Facets: make(map[string]string, facets+1)}
+	l.draft = change.Draft{Facets: make(map[string]string, facets+1)}
 }
 
 // put puts a facet into the draft.
 func (l *line) put(field string, v schema.Value) error {
 	if field == l.t.Schema.Primary {
 		if l.draft.UID = v.Wire(); l.draft.UID == "" {
-			return core.Invalid(field, "non-empty", "it is empty; leave it out to have one made up")
+			return change.Invalid(field, "non-empty", "it is empty; leave it out to have one made up")
 		}
 		return nil
 	}
@@ -194,7 +195,7 @@ func (l *line) put(field string, v schema.Value) error {
 }
 
 // take adds to the draft what is no facet.
-func (l *line) take(c *core.Core, s secrets) error {
+func (l *line) take(c *view.View, s secrets) error {
 	now := c.Now()
 	switch {
 	case s.flag != "" && s.flag != "true" && s.flag != "false":
@@ -215,7 +216,7 @@ func (l *line) take(c *core.Core, s secrets) error {
 	case s.hash != "" && s.clear != "":
 		return errors.New("both a password's hash and a clear password")
 	case s.hash != "":
-		if err := c.Secrets.Usable(l.t.Name, s.hash); err != nil {
+		if err := c.Hashing.Usable(l.t.Name, s.hash); err != nil {
 			return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
 		}
 		l.draft.Facets[store.FieldPassword] = s.hash

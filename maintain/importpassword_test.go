@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -18,14 +19,15 @@ import (
 // noon is when it is while the clock of a site stands, so that no wait comes to its end.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func (s *site) stop() {
-	s.db.Core().Now, s.db.Core().OwnClock = func() time.Time { return noon }, true
+func (s *site) stop(t *testing.T) {
+	t.Helper()
+	s.edit(t, func(c *view.Config) { c.Clock = func() time.Time { return noon } })
 }
 
 // guessed is a site with one account, a token of it, and as many failures that nobody may log in.
 func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
 	t.Helper()
-	s.stop()
+	s.stop(t)
 	s.user(t, 1)
 	typ = s.typ(t, "user")
 	secret, err := typ.Issue(s.ctx, hints.UID("u1"), userdb.Token{Purpose: "reset"})
@@ -41,8 +43,8 @@ func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes
 		t.Fatal(err)
 	}
 	log = &bytes.Buffer{}
-	s.db.Core().Log = slog.New(slog.NewTextHandler(log, nil))
-	return typ, secret, log
+	s.edit(t, func(c *view.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	return s.typ(t, "user"), secret, log
 }
 
 // changed is when the password of u1 was set.
@@ -60,7 +62,7 @@ func (s *site) changed(t *testing.T) time.Time {
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.under(t, full())
-		s.stop()
+		s.stop(t)
 		s.user(t, 2)
 		hash, err := maintain.PasswordHash(s.ctx, s.db, "user", hints.UID("u2"))
 		if err != nil {
@@ -148,7 +150,7 @@ func TestImportDisables(t *testing.T) {
 func TestImportDatesToCome(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.under(t, full())
-		s.stop()
+		s.stop(t)
 		const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse","password_changed":"+275760-09-13","disabled":"2999-01-01"}
 {"facets":{"uid":"u2"},"disabled":"2001-02-03","password_changed":"2001-02-03T04:05:06+01:00"}
 `
@@ -226,7 +228,7 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 func TestImportDisabledColumn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.under(t, full())
-		s.stop()
+		s.stop(t)
 		const in = `uid,name,~disabled,disabled,~isa,~prk,~rev
 1,Ann,true,,user,user/uid:1,abc
 2,Ben,false,,user,,

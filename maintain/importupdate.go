@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // update brings entries up to date, in rounds: a line waits for those before it that take or give back a key
 // which it needs, and for others who change its entry.
-func (im *importer) update(ctx context.Context, t *core.Type, lines []*line) error {
+func (im *importer) update(ctx context.Context, t *change.Type, lines []*line) error {
 	for attempt := 0; attempt < tries && len(lines) > 0; {
 		u := updates{im: im, t: t}
 		meant, err := im.meant(ctx, t, lines)
@@ -43,7 +43,7 @@ func (im *importer) update(ctx context.Context, t *core.Type, lines []*line) err
 // updates are the changes of one round.
 type updates struct {
 	im      *importer
-	t       *core.Type
+	t       *change.Type
 	needs   store.Needs
 	changes []store.Change
 	of      []*line
@@ -104,8 +104,8 @@ func (u *updates) judge(errs []error) (again []*line, err error) {
 
 // updating is the change that brings an entry up to date. A hash, and that it is disabled, do to it what
 // SetPassword and Disable do: what the line says of when that was holds for a new entry alone.
-func (im *importer) updating(ctx context.Context, t *core.Type, l *line, r store.Record) (store.Change, bool, error) {
-	facets, own := core.Bare(r), map[string]string{}
+func (im *importer) updating(ctx context.Context, t *change.Type, l *line, r store.Record) (store.Change, bool, error) {
+	facets, own := change.Bare(r), map[string]string{}
 	for field, wire := range l.draft.Facets {
 		if field != t.Schema.Primary && field != store.FieldPassword { // the primary one may be made up, and cannot change
 			facets[field] = wire
@@ -115,10 +115,10 @@ func (im *importer) updating(ctx context.Context, t *core.Type, l *line, r store
 		return store.Change{}, false, err
 	}
 	if hash := l.draft.Facets[store.FieldPassword]; hash != "" && hash != r.Fields[store.FieldPassword] {
-		im.SetPassword(r, hash, facets, own)
+		change.SetPassword(r, im.Now(), hash, facets, own)
 	}
 	if l.draft.Own[store.FieldDisabled] != "" {
-		im.Disable(r, own)
+		change.Disable(r, im.Now(), own)
 	}
 	c, changed, err := t.Update(r, facets, own)
 	if err == nil {
@@ -128,7 +128,7 @@ func (im *importer) updating(ctx context.Context, t *core.Type, l *line, r store
 }
 
 // judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
-func (im *importer) judgeClear(ctx context.Context, t *core.Type, l *line, facets map[string]string) error {
+func (im *importer) judgeClear(ctx context.Context, t *change.Type, l *line, facets map[string]string) error {
 	if l.clear == "" {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (im *importer) judgeClear(ctx context.Context, t *core.Type, l *line, facet
 	if !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Secrets.Judge(ctx, t.Name, l.clear, own)
+	return im.Hashing.Judge(ctx, t.Name, l.clear, own)
 }
 
 // followed notes what belongs behind a change, when it is there for good.
@@ -160,10 +160,10 @@ func (im *importer) follow(ctx context.Context, b *batch) error {
 	group.SetLimit(atOnce)
 	for _, l := range b.lines {
 		if l.setPassword {
-			group.Go(func() error { return im.Secrets.PasswordSet(ctx, l.t.Name, l.changed) })
+			group.Go(func() error { return im.Hashing.PasswordSet(ctx, l.t.Name, l.changed) })
 		}
 		if l.disabled {
-			group.Go(func() error { return im.Secrets.Disabled(ctx, l.t.Name, l.changed) })
+			group.Go(func() error { return im.Hashing.Disabled(ctx, l.t.Name, l.changed) })
 		}
 	}
 	return group.Wait()
@@ -176,7 +176,7 @@ type meaning struct {
 }
 
 // meant reads the entries that lines mean: by UID, or by identifiers that all lead to one entry.
-func (im *importer) meant(ctx context.Context, t *core.Type, lines []*line) ([]meaning, error) {
+func (im *importer) meant(ctx context.Context, t *change.Type, lines []*line) ([]meaning, error) {
 	var lookups []store.Lookup
 	var of []int
 	for i, l := range lines {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -29,7 +29,7 @@ func (c *checker) lookAtIndexes(ctx context.Context, keys []recordkey.Key) (find
 }
 
 // indexes says whether the schema indexes a field, or a tertiary set, of that name.
-func indexes(t *core.Type, name string) bool {
+func indexes(t *change.Type, name string) bool {
 	return slices.Contains(t.Indexed, name) || t.Schema.Tertiary[name].Indexed
 }
 
@@ -77,7 +77,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, ms []member) (findings
 
 // judgeIndexMember judges a member of the index of a field, or says which tertiary set must have the
 // member that an index of members is about.
-func judgeIndexMember(fs *findings, at int, m member, t *core.Type, o owner) (set recordkey.Key, inSet bool) {
+func judgeIndexMember(fs *findings, at int, m member, t *change.Type, o owner) (set recordkey.Key, inSet bool) {
 	field := m.set.Field()
 	switch {
 	case !o.key.IsValid():

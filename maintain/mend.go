@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -15,7 +15,7 @@ import (
 const tries = 20
 
 // mendOnce makes one change of an entry, from what it is now.
-func (c *checker) mendOnce(ctx context.Context, t *core.Type, prk recordkey.Key, how func(store.Record) (core.Mending, bool)) error {
+func (c *checker) mendOnce(ctx context.Context, t *change.Type, prk recordkey.Key, how func(store.Record) (change.Mending, bool)) error {
 	for range tries {
 		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 		if err != nil {
@@ -75,15 +75,15 @@ func (c *checker) mendEntry(ctx context.Context, prk recordkey.Key, due findings
 
 // mendSRKs mends an entry with all the SRKs that can be claimed for it: in one change or, where one of
 // them cannot, one by one.
-func (c *checker) mendSRKs(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+func (c *checker) mendSRKs(ctx context.Context, t *change.Type, prk recordkey.Key) error {
 	missing, may, err := c.missing(ctx, t, prk)
 	if err != nil || !may {
 		return err
 	}
 	claim := func(srks ...recordkey.Key) error {
-		return c.mendOnce(ctx, t, prk, func(r store.Record) (core.Mending, bool) {
+		return c.mendOnce(ctx, t, prk, func(r store.Record) (change.Mending, bool) {
 			whole := len(srks) == len(missing)
-			return core.Mending{Claim: func(k recordkey.Key) bool { return slices.Contains(srks, k) }}, whole || r.Live()
+			return change.Mending{Claim: func(k recordkey.Key) bool { return slices.Contains(srks, k) }}, whole || r.Live()
 		})
 	}
 	if err = claim(missing...); !errors.Is(err, store.ErrDuplicate) {
@@ -102,7 +102,7 @@ func (c *checker) mendSRKs(ctx context.Context, t *core.Type, prk recordkey.Key)
 
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
 // that another entry has, too. An entry that has such a one and is not live must not come to life: false.
-func (c *checker) missing(ctx context.Context, t *core.Type, prk recordkey.Key) (srks []recordkey.Key, may bool, err error) {
+func (c *checker) missing(ctx context.Context, t *change.Type, prk recordkey.Key) (srks []recordkey.Key, may bool, err error) {
 	hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 	if err != nil || hashes[0].Other {
 		return nil, false, err
@@ -231,7 +231,7 @@ func (c *checker) mendUnparsable(ctx context.Context, raw string, _ findings) er
 }
 
 // needed says whether an entry has a value, and no SRK of ours for it.
-func (c *checker) needed(ctx context.Context, t *core.Type, prk recordkey.Key, field, value string) (bool, error) {
+func (c *checker) needed(ctx context.Context, t *change.Type, prk recordkey.Key, field, value string) (bool, error) {
 	owners, err := c.owners(ctx, []ownerRead{{t: t, key: prk}})
 	if err != nil || !owners[0].hasIn(t, field, value) {
 		return false, err
@@ -245,7 +245,7 @@ func (c *checker) needed(ctx context.Context, t *core.Type, prk recordkey.Key, f
 }
 
 // originalSRK takes apart an SRK as the original writes it: it escapes four characters, and no others.
-func (c *checker) originalSRK(key string) (t *core.Type, field, value string, ok bool) {
+func (c *checker) originalSRK(key string) (t *change.Type, field, value string, ok bool) {
 	rest, ok := strings.CutSuffix(key, "/~prk")
 	if !ok {
 		return nil, "", "", false

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -30,7 +30,7 @@ type NamespaceCount struct {
 // as SCAN may find a record twice while the server's tables grow or shrink, so may be counted twice.
 func Namespaces(ctx context.Context, db *userdb.DB) iter.Seq2[NamespaceCount, error] {
 	return func(yield func(NamespaceCount, error) bool) {
-		counts, err := countNamespaces(ctx, db.Core())
+		counts, err := countNamespaces(ctx, view.Of(db))
 		if err != nil {
 			yield(NamespaceCount{}, err)
 			return
@@ -44,7 +44,7 @@ func Namespaces(ctx context.Context, db *userdb.DB) iter.Seq2[NamespaceCount, er
 	}
 }
 
-func countNamespaces(ctx context.Context, c *core.Core) (map[recordkey.Namespace]*NamespaceCount, error) {
+func countNamespaces(ctx context.Context, c *view.View) (map[recordkey.Namespace]*NamespaceCount, error) {
 	counts := map[recordkey.Namespace]*NamespaceCount{}
 	err := eachKey(ctx, c, c.NS.String()+"~", func(keys []string) error {
 		var reads []store.FacetRead
@@ -98,7 +98,7 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 }
 
 // eachKey calls f for batches of the raw keys that begin with prefix, each of a batch once.
-func eachKey(ctx context.Context, c *core.Core, prefix string, f func([]string) error) error {
+func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) error) error {
 	for cursor := ""; ; {
 		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(prefix)+"*", cursor, scanBatch)
 		if err != nil {
@@ -130,7 +130,7 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	if err := disjoint(from, to); err != nil {
 		return 0, err
 	}
-	c := db.Core()
+	c := view.Of(db)
 	mark, err := recordkey.Own(copyMark)
 	if err != nil {
 		return 0, err
@@ -160,7 +160,7 @@ func disjoint(a, b recordkey.Namespace) error {
 }
 
 // beginCopy marks the target, unless it holds anything but the beginning of the same copy.
-func beginCopy(ctx context.Context, c *core.Core, mark string, from, to recordkey.Namespace) error {
+func beginCopy(ctx context.Context, c *view.View, mark string, from, to recordkey.Namespace) error {
 	holds, err := anyKey(ctx, c, from)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func beginCopy(ctx context.Context, c *core.Core, mark string, from, to recordke
 }
 
 // anyKey says whether a namespace, or one inside it, holds a record.
-func anyKey(ctx context.Context, c *core.Core, ns recordkey.Namespace) (bool, error) {
+func anyKey(ctx context.Context, c *view.View, ns recordkey.Namespace) (bool, error) {
 	for cursor := ""; ; {
 		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(ns.String())+"*", cursor, scanBatch)
 		if err != nil || len(keys) > 0 {
@@ -203,7 +203,7 @@ func anyKey(ctx context.Context, c *core.Core, ns recordkey.Namespace) (bool, er
 }
 
 // copyKeys copies records, several at once, but for the store's own records of an entry, such as its tokens.
-func copyKeys(ctx context.Context, c *core.Core, keys []string, from, to recordkey.Namespace) (n int64, err error) {
+func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordkey.Namespace) (n int64, err error) {
 	done := make([]bool, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
@@ -242,7 +242,7 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
 	}
-	c := db.Core()
+	c := view.Of(db)
 	var n int64
 	for {
 		var some int64
@@ -258,7 +258,7 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	}
 }
 
-func discardAll(ctx context.Context, c *core.Core, keys []string) (n int64, err error) {
+func discardAll(ctx context.Context, c *view.View, keys []string) (n int64, err error) {
 	gone := make([]bool, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
@@ -280,7 +280,7 @@ func discardAll(ctx context.Context, c *core.Core, keys []string) (n int64, err 
 // CountNamespace counts all records of a namespace and of those inside it.
 func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
 	var n int64
-	err := eachKey(ctx, db.Core(), ns.String(), func(keys []string) error {
+	err := eachKey(ctx, view.Of(db), ns.String(), func(keys []string) error {
 		n += int64(len(keys))
 		return nil
 	})

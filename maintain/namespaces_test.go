@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
@@ -206,7 +207,7 @@ func openBy(t *testing.T, url string) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	v := reflect.ValueOf(db.Core().Engine).Elem().FieldByName("client")
+	v := reflect.ValueOf(view.Of(db).Engine).Elem().FieldByName("client")
 	raw := reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(*redis.Client)
 	return &site{ctx: t.Context(), raw: raw, db: db}
 }

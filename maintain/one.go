@@ -4,7 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/query"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -50,7 +51,7 @@ func (c *checker) one(ctx context.Context, o CheckOptions) error {
 
 // meant is which entries a hint may mean, live or not, and by which SRKs. It reports where there is
 // no live one; its key is then the first that was looked at, or empty where there was none.
-func (c *checker) meant(ctx context.Context, s core.Sought) (prks, srks []recordkey.Key, err error) {
+func (c *checker) meant(ctx context.Context, s query.Sought) (prks, srks []recordkey.Key, err error) {
 	if s.Lookup.PRK.IsValid() {
 		prks = []recordkey.Key{s.Lookup.PRK}
 	} else {
@@ -59,15 +60,15 @@ func (c *checker) meant(ctx context.Context, s core.Sought) (prks, srks []record
 			return nil, nil, err
 		}
 	}
-	look := func(ctx context.Context, of []core.Sought) (findings, error) {
+	look := func(ctx context.Context, of []query.Sought) (findings, error) {
 		return c.lookAtPresence(ctx, of[0])
 	}
-	return prks, srks, settle(ctx, c, []core.Sought{s}, look, nil)
+	return prks, srks, settle(ctx, c, []query.Sought{s}, look, nil)
 }
 
 // srksMeant are the SRKs that a hint means, also under fields in which the value cannot be by the rules:
 // damage knows none.
-func (c *checker) srksMeant(s core.Sought) []recordkey.Key {
+func (c *checker) srksMeant(s query.Sought) []recordkey.Key {
 	srks := make([]recordkey.Key, len(s.Target.Keys))
 	for i, k := range s.Target.Keys {
 		srks[i] = k.In(c.NS)
@@ -76,7 +77,7 @@ func (c *checker) srksMeant(s core.Sought) []recordkey.Key {
 }
 
 // named are the entries that SRKs name.
-func (c *checker) named(ctx context.Context, t *core.Type, srks []recordkey.Key) ([]recordkey.Key, error) {
+func (c *checker) named(ctx context.Context, t *change.Type, srks []recordkey.Key) ([]recordkey.Key, error) {
 	srvs, err := store.Texts(ctx, c.Engine, texts(srks))
 	var prks []recordkey.Key
 	for i, srv := range srvs {
@@ -89,7 +90,7 @@ func (c *checker) named(ctx context.Context, t *core.Type, srks []recordkey.Key)
 }
 
 // lookAtPresence reports a hint that leads to no entry.
-func (c *checker) lookAtPresence(ctx context.Context, s core.Sought) (findings, error) {
+func (c *checker) lookAtPresence(ctx context.Context, s query.Sought) (findings, error) {
 	keys, prks := []recordkey.Key{s.Lookup.PRK}, []recordkey.Key{s.Lookup.PRK}
 	if !s.Lookup.PRK.IsValid() {
 		var err error

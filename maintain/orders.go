@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -49,7 +49,7 @@ func (c *checker) mendOrder(ctx context.Context, key recordkey.Key, due findings
 }
 
 // mendPlaces puts an entry at its places in ordered indexes.
-func (c *checker) mendPlaces(ctx context.Context, t *core.Type, prk recordkey.Key) error {
+func (c *checker) mendPlaces(ctx context.Context, t *change.Type, prk recordkey.Key) error {
 	hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (c *checker) mendPlace(ctx context.Context, m member, _ findings) error {
 	if err != nil {
 		return err
 	}
-	key, code := ownerOf(t, m.set.Namespace(), core.PlaceOwner(m.text))
+	key, code := ownerOf(t, m.set.Namespace(), change.PlaceOwner(m.text))
 	if code != "" {
 		return c.Engine.Vacate(ctx, recordkey.Key{}, store.Ranked{Key: m.set, Member: m.text})
 	}
@@ -205,7 +205,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, ms []member) (findings
 		if err != nil {
 			return nil, err
 		}
-		key, code := ownerOf(t, m.set.Namespace(), core.PlaceOwner(m.text))
+		key, code := ownerOf(t, m.set.Namespace(), change.PlaceOwner(m.text))
 		if code != "" {
 			fs.add(i, codeOrderOrphan, m.set, m.text, "a member %s names no entry of type %s", quoted(m.text), quoted(t.Name))
 			continue
@@ -233,7 +233,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, ms []member) (findings
 }
 
 // placedAt says whether an entry with a facet belongs at a place.
-func placedAt(t *core.Type, prk recordkey.Key, field, facet, member string) bool {
+func placedAt(t *change.Type, prk recordkey.Key, field, facet, member string) bool {
 	places, _ := t.Places(store.Record{Key: prk, Fields: map[string]string{field: facet}})
 	return len(places) == 1 && places[0].Member == member
 }
@@ -258,7 +258,7 @@ func (c *checker) stillPlaced(ctx context.Context, ms []member, found findings) 
 }
 
 // placesOf judges the places of some entries.
-func (c *checker) placesOf(ctx context.Context, t *core.Type, prks []recordkey.Key) error {
+func (c *checker) placesOf(ctx context.Context, t *change.Type, prks []recordkey.Key) error {
 	mine := map[string]bool{}
 	for _, prk := range prks {
 		mine[relative(prk)] = true
@@ -271,5 +271,5 @@ func (c *checker) placesOf(ctx context.Context, t *core.Type, prks []recordkey.K
 		}
 		orders = append(orders, key)
 	}
-	return c.orders(ctx, orders, func(m string) bool { return mine[core.PlaceOwner(m)] })
+	return c.orders(ctx, orders, func(m string) bool { return mine[change.PlaceOwner(m)] })
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
@@ -291,7 +291,7 @@ func (c *checker) restating(name string, h store.Hash, o CheckOptions) func(cont
 	}
 }
 
-func (c *checker) restate(ctx context.Context, t *core.Type, seen string) error {
+func (c *checker) restate(ctx context.Context, t *change.Type, seen string) error {
 	g := t.Guard()
 	if _, err := c.Engine.Sweep(ctx, store.Waste{Key: g.Key.String(), Kind: "hash"}); err != nil {
 		return err

@@ -3,14 +3,14 @@ package maintain
 import (
 	"context"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // An ownerRead asks for an entry that another record names. The zero one asks for nothing.
 type ownerRead struct {
-	t     *core.Type
+	t     *change.Type
 	key   recordkey.Key
 	field string                  // by which most owners are seen to be as they should
 	fine  func(facet string) bool // what it must be for that; nil: the entry is read at once
@@ -28,7 +28,7 @@ type owner struct {
 func (o owner) live() bool { return o.fine || o.there }
 
 // has says in which secondary field an owner that was read whole has a canonical value.
-func (o owner) has(t *core.Type, value string) (string, bool) {
+func (o owner) has(t *change.Type, value string) (string, bool) {
 	for _, field := range t.Secondary {
 		if o.hasIn(t, field, value) {
 			return field, true
@@ -37,7 +37,7 @@ func (o owner) has(t *core.Type, value string) (string, bool) {
 	return "", false
 }
 
-func (o owner) hasIn(t *core.Type, field, value string) bool {
+func (o owner) hasIn(t *change.Type, field, value string) bool {
 	facet, has := o.fields[field]
 	return o.there && has && t.Schema.Canonical(facet) == value
 }
@@ -87,7 +87,7 @@ func (c *checker) readWhole(ctx context.Context, owners []owner, which []int) er
 
 // ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is
 // wrong with it.
-func ownerOf(t *core.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, code string) {
+func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, code string) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
 	case err != nil, key.Kind() != recordkey.KindPRK, key.Namespace() != recordkey.Namespace{}:

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -61,7 +62,7 @@ func plan(ctx context.Context, db *userdb.DB, to schema.Schema, progress func(do
 		return Change{}, err
 	}
 	ch := Change{db: next}
-	c := next.Core()
+	c := view.Of(next)
 	for _, name := range to.Names() {
 		p, err := stepOf(ctx, c, name)
 		if err != nil {
@@ -79,7 +80,7 @@ func plan(ctx context.Context, db *userdb.DB, to schema.Schema, progress func(do
 	return ch, nil
 }
 
-func stepOf(ctx context.Context, c *core.Core, name string) (*step, error) {
+func stepOf(ctx context.Context, c *view.View, name string) (*step, error) {
 	t, err := c.Type(name)
 	if err != nil {
 		return nil, err
@@ -112,11 +113,11 @@ func (p *step) what() string {
 }
 
 // survey counts what is to do, and finds collisions.
-func (p *step) survey(ctx context.Context, c *core.Core, tc *TypeChange, progress func(done, about int64)) error {
+func (p *step) survey(ctx context.Context, c *view.View, tc *TypeChange, progress func(done, about int64)) error {
 	var digests []uint64
 	of := []string{p.t.Name}
 	*tc = TypeChange{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay}
-	err := eachEntry(ctx, c, of, progress, func(t *core.Type, r store.Record) error {
+	err := eachEntry(ctx, c, of, progress, func(t *change.Type, r store.Record) error {
 		if !r.Live() {
 			return nil
 		}
@@ -137,7 +138,7 @@ func (p *step) survey(ctx context.Context, c *core.Core, tc *TypeChange, progres
 			wanted[digests[i]] = true
 		}
 	}
-	live := func(t *core.Type, r store.Record) map[string]string {
+	live := func(t *change.Type, r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
 		}

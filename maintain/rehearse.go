@@ -6,7 +6,7 @@ import (
 	"hash/maphash"
 	"maps"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -89,7 +89,7 @@ func (im *importer) foresee(l *line, c store.Change, found []store.Found) {
 	case im.o.OnDuplicate == DuplicateUpdate:
 		l.done = updatedLine
 	default:
-		l.refuse(&core.FieldError{Err: store.ErrDuplicate, Field: there})
+		l.refuse(&change.FieldError{Err: store.ErrDuplicate, Field: there})
 	}
 }
 
@@ -97,7 +97,7 @@ func (im *importer) foresee(l *line, c store.Change, found []store.Found) {
 func (im *importer) judgeUpdate(ctx context.Context, l *line, found []store.Found) error {
 	for _, f := range found {
 		if f.Err == nil {
-			facets := core.Bare(f.Record)
+			facets := change.Bare(f.Record)
 			uid := facets[l.t.Schema.Primary] // the line's may be made up
 			maps.Copy(facets, l.draft.Facets)
 			facets[l.t.Schema.Primary] = uid

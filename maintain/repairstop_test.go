@@ -9,6 +9,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -59,12 +60,12 @@ func TestRepairWhileWriting(t *testing.T) {
 			s.do(t, "HDEL", "user/uid:u4", "~skv:name", "~prk")
 			s.do(t, "SET", "user/name:ghost/~prk", "user/uid:nobody")
 			s.repaired(t, maintain.CheckOptions{})
-			if _, is := s.db.Core().Engine.(*cluster.Engine); !is { // there, what goes with a change goes behind it
+			if _, is := view.Of(s.db).Engine.(*cluster.Engine); !is { // there, what goes with a change goes behind it
 				same(t, "after a repair", s.check(t, maintain.CheckOptions{}), nil)
 			}
 		}
 		stop()
-		if _, is := s.db.Core().Engine.(*cluster.Engine); is { // a writer that was cut off leaves an index behind its entry
+		if _, is := view.Of(s.db).Engine.(*cluster.Engine); is { // a writer that was cut off leaves an index behind its entry
 			s.repaired(t, maintain.CheckOptions{})
 		}
 		same(t, "at rest", s.check(t, maintain.CheckOptions{}), nil)
@@ -79,7 +80,7 @@ func TestCareOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hurry(db.Core().Engine.(*cluster.Engine))
+	hurry(view.Of(db).Engine.(*cluster.Engine))
 	s := &site{ctx: t.Context(), db: db}
 	user := s.typ(t, "user")
 	for _, name := range []string{"Alice", "Bob", "Carol"} {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -75,7 +75,7 @@ func (c *checker) lookAtKinds(ctx context.Context, fs *findings, srks []recordke
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
 // that is not there has no revision.
-func judgeSRK(fs *findings, at int, srk recordkey.Key, t *core.Type, o owner, srv string) {
+func judgeSRK(fs *findings, at int, srk recordkey.Key, t *change.Type, o owner, srv string) {
 	prk, seen := printable(relative(o.key)), o.seen()+" "+srv
 	switch {
 	case !o.fine && !o.there:

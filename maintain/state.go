@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -29,7 +30,7 @@ type state struct {
 }
 
 // stateOf reads what is stored for a type that shall be brought to a schema.
-func stateOf(ctx context.Context, c *core.Core, t *core.Type) (state, error) {
+func stateOf(ctx context.Context, c *view.View, t *change.Type) (state, error) {
 	hashes, err := store.Hashes(ctx, c.Engine, []string{t.Guard().Key.String()})
 	if err != nil {
 		return state{}, err
@@ -38,7 +39,7 @@ func stateOf(ctx context.Context, c *core.Core, t *core.Type) (state, error) {
 	_, s.stored = s.fields[fieldFingerprint]
 	next, changing := s.fields[fieldNext]
 	if s.changing = changing; changing && next != storedForm(t.Schema) {
-		return s, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first", core.ErrSchemaMismatch, quoted(t.Name))
+		return s, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first", store.ErrSchemaMismatch, quoted(t.Name))
 	}
 	if !s.stored {
 		s.from = schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact}
@@ -69,7 +70,7 @@ func storedForm(t schema.Type) string {
 // A step is how one type gets to its new schema.
 type step struct {
 	state
-	t       *core.Type        // by the new schema
+	t       *change.Type      // by the new schema
 	renames map[string]string // old name → new name
 	indexed []string          // fields and tertiary sets whose index is new
 	ordered []string          // fields whose ordered index is new
@@ -80,7 +81,7 @@ type step struct {
 // ordered indexes.
 type undone struct{ srks, indexes, orders []string }
 
-func newStep(t *core.Type, s state) *step {
+func newStep(t *change.Type, s state) *step {
 	p := &step{state: s, t: t, renames: map[string]string{}}
 	from, to := s.from, t.Schema
 	for name, f := range to.Fields {
@@ -128,8 +129,8 @@ func (p *step) under() store.Guard {
 }
 
 // facets are those of an entry as they will be called.
-func (p *step) facets(_ *core.Type, r store.Record) map[string]string {
-	return core.Renamed(r, p.renames)
+func (p *step) facets(_ *change.Type, r store.Record) map[string]string {
+	return change.Renamed(r, p.renames)
 }
 
 // claimed are the SRKs that an entry has by the old schema.

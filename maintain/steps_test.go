@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -109,10 +110,10 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 	pace := newPacer()
 	e := &lingering{Engine: cluster.New(checks.raw, cluster.Options{}), pace: pace}
 	hurry(e.Engine)
-	checks.db.Core().Engine = e
+	checks.edit(t, func(c *view.Config) { c.Engine = e })
 	w := cluster.New(writers.raw, cluster.Options{})
 	hurry(w)
-	writers.db.Core().Engine = w
+	writers.edit(t, func(c *view.Config) { c.Engine = w })
 	for n := range 2 {
 		writers.user(t, n+1)
 	}

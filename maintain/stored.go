@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -34,7 +35,7 @@ func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 
 // storedIn reads the types that have a schema in a field of ~/schema/TYPE.
 func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
-	c := db.Core()
+	c := view.Of(db)
 	types, err := recordkey.Own("types")
 	if err != nil {
 		return schema.Schema{}, err
@@ -119,7 +120,7 @@ func parseStored(stored map[string]string) (schema.Schema, error) {
 // none. It is for an operator who moves entries elsewhere; nothing else gives hashes away. typ is the
 // type that is meant where the hint names none. Errors are those of userdb.Type.Find.
 func PasswordHash(ctx context.Context, db *userdb.DB, typ string, h hints.Hint) (string, error) {
-	_, r, err := db.Core().Find(ctx, h, typ)
+	_, r, err := view.Of(db).Find(ctx, h, typ)
 	if err != nil {
 		return "", err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -51,45 +51,45 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
 
 // draft checks and encodes what was given.
-func (t *Type) draft(ctx context.Context, n NewEntry) (core.Draft, error) {
+func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	if _, given := n.Facets[t.t.Schema.Primary]; given {
-		return core.Draft{}, core.Invalid(t.t.Schema.Primary, "primary", "the UID is not given as a facet")
+		return change.Draft{}, change.Invalid(t.t.Schema.Primary, "primary", "the UID is not given as a facet")
 	}
 	wires, err := t.t.Encode(n.Facets, nil)
 	if err != nil {
-		return core.Draft{}, err
+		return change.Draft{}, err
 	}
 	if _, given := wires[added]; !given && t.t.Schema.Fields[added].Codec == schema.CodecDate {
-		if err := t.t.EncodeFacet(wires, added, schema.Date(t.db.core.Now()), nil); err != nil {
-			return core.Draft{}, err
+		if err := t.t.EncodeFacet(wires, added, schema.Date(t.db.view.Now()), nil); err != nil {
+			return change.Draft{}, err
 		}
 	}
 	if n.Password != "" {
 		if wires[store.FieldPassword], err = t.hash(ctx, n.Password, append(t.identifiers(store.Record{Fields: wires}), n.UID)); err != nil {
-			return core.Draft{}, err
+			return change.Draft{}, err
 		}
 	}
-	d := core.Draft{UID: n.UID, Facets: wires}
+	d := change.Draft{UID: n.UID, Facets: wires}
 	if len(n.Tags) > 0 {
-		d.Sets = map[string][]string{core.TagsName: n.Tags}
+		d.Sets = map[string][]string{change.TagsName: n.Tags}
 	}
 	if n.Password != "" {
-		d.Own = map[string]string{store.FieldChanged: schema.Date(t.db.core.Now()).Wire()}
+		d.Own = map[string]string{store.FieldChanged: schema.Date(t.db.view.Now()).Wire()}
 	}
 	return d, nil
 }
 
-func (t *Type) create(ctx context.Context, d core.Draft) (Entry, error) {
+func (t *Type) create(ctx context.Context, d change.Draft) (Entry, error) {
 	d.Facets[t.t.Schema.Primary] = d.UID
 	c, err := t.t.Create(d)
 	if err != nil {
 		return Entry{}, err
 	}
-	v, err := t.db.core.Apply(ctx, t.t, c)
+	v, err := t.db.view.Apply(ctx, t.t, c)
 	if !made(err) {
 		return Entry{}, err
 	}
-	return t.made(core.Created(c, v, d.Facets), err)
+	return t.made(change.Created(c, v, d.Facets), err)
 }
 
 // made is the entry that a change has made, with what there is to say of the change.

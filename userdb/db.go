@@ -8,8 +8,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
-	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -17,7 +17,7 @@ import (
 // A DB is a view of a store: the records of one namespace, read by one schema. It is safe for
 // concurrent use. Every method ends with its context.
 type DB struct {
-	core    *core.Core
+	view    *view.View
 	hashers *hashers
 	secret  *secret
 	options Options
@@ -65,19 +65,17 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 }
 
 func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
-	c, err := core.New(engine, o.Schema, o.Namespace, logger(o.Logger))
+	db, err := newDB(view.Config{
+		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: logger(o.Logger),
+		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout,
+	}, newHashers(o), o)
 	if err != nil {
 		return nil, err
 	}
-	hs, err := newHashers(o)
-	if err != nil {
-		return nil, err
-	}
-	db := newDB(c, hs, o)
 	if err := engine.Ping(ctx); err != nil {
 		return db, err
 	}
-	return db, survey(ctx, engine, c.Log)
+	return db, survey(ctx, engine, db.view.Log)
 }
 
 // survey refuses what the promise cannot be kept on, and warns of what may break it.
@@ -93,13 +91,24 @@ func survey(ctx context.Context, engine store.Engine, log *slog.Logger) error {
 	return err
 }
 
-func newDB(c *core.Core, hs *hashers, o Options) *DB {
+// newDB makes a DB of a configuration, whose passwords are hashed by hs.
+func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // the hashers have them
-	db := &DB{core: c, hashers: hs, secret: &secret{}, options: o}
-	c.Spare, c.HashWork = hs.pool.Spare, db.hashWork
-	c.Replicas, c.ReplicaTime = o.Replicas, o.ReplicaTimeout
-	c.Secrets = secrets{db}
-	return db
+	db := &DB{secret: &secret{}, options: o}
+	c.Hashing = hashing{db}
+	var err error
+	if db.view, err = view.New(c); err != nil {
+		return nil, err
+	}
+	db.hashers, err = hs.forSchema(c.Schema)
+	return db, err
+}
+
+func init() {
+	view.Register(
+		func(db view.DB) *view.View { return db.(*DB).view },
+		func(db view.DB, c view.Config) (view.DB, error) { return db.(*DB).like(c) },
+	)
 }
 
 func logger(l *slog.Logger) *slog.Logger {
@@ -112,44 +121,35 @@ func logger(l *slog.Logger) *slog.Logger {
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
 func (db *DB) Close() error {
 	db.hashers.pool.Close()
-	return db.core.Engine.Close()
+	return db.view.Engine.Close()
 }
 
 // Ping asks the server for an answer; ErrUnavailable keeps the cause.
-func (db *DB) Ping(ctx context.Context) error { return db.core.Engine.Ping(ctx) }
+func (db *DB) Ping(ctx context.Context) error { return db.view.Engine.Ping(ctx) }
 
 // In is a view of another namespace over the same connections. Closing one closes all.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
-	o := db.options
-	o.Namespace = ns
-	return db.view(o)
+	c := db.view.Config()
+	c.NS = ns
+	return db.like(c)
 }
 
 // With is a view by another schema over the same connections. Closing one closes all.
 func (db *DB) With(s schema.Schema) (*DB, error) {
-	o := db.options
-	o.Schema = s
-	return db.view(o)
+	c := db.view.Config()
+	c.Schema = s
+	return db.like(c)
 }
 
-func (db *DB) view(o Options) (*DB, error) {
-	c, err := core.New(db.core.Engine, o.Schema, o.Namespace, db.core.Log)
-	if err != nil {
-		return nil, err
-	}
-	hs, err := db.hashers.forSchema(o.Schema)
-	if err != nil {
-		return nil, err
-	}
-	return newDB(c, hs, o), nil
-}
+// like is a DB over the same connections.
+func (db *DB) like(c view.Config) (*DB, error) { return newDB(c, db.hashers, db.options) }
 
 // Schema is the one that this view reads and writes by.
-func (db *DB) Schema() schema.Schema { return db.core.Schema }
+func (db *DB) Schema() schema.Schema { return db.view.Schema }
 
 // Type is a view of one declared type, or a *schema.Error.
 func (db *DB) Type(name string) (*Type, error) {
-	t, err := db.core.Type(name)
+	t, err := db.view.Type(name)
 	if err != nil {
 		return nil, err
 	}
@@ -159,12 +159,9 @@ func (db *DB) Type(name string) (*Type, error) {
 // Find returns the entry that a type-free hint points at: one that names its type itself. With
 // Options.Cache it may be a copy.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	t, r, err := db.core.FindCached(ctx, h, "")
+	t, r, err := db.view.FindCached(ctx, h, "")
 	if err != nil {
 		return Entry{}, err
 	}
 	return (&Type{db: db, t: t}).entry(r)
 }
-
-// Core is for package maintain alone.
-func (db *DB) Core() *core.Core { return db.core }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -19,7 +19,7 @@ import (
 // Update and Save write. The zero Entry is no entry.
 type Entry struct {
 	key   recordkey.Key
-	t     *core.Type
+	t     *change.Type
 	was   map[string]string // every field as read, but the password; never changed
 	edits map[string]edit   // what Put and Drop have changed since; never changed itself
 }
@@ -44,7 +44,7 @@ func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 
 // PasswordChanged is when the password was last set; the zero time where it is not known. A session that
 // keeps it, as it was in the entry that Login returned, is one to end when the entry's is another.
-func (e Entry) PasswordChanged() time.Time { return core.ChangedAt(store.Record{Fields: e.was}) }
+func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.was}) }
 
 // Disabled says whether the entry may not log in.
 func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -29,10 +29,10 @@ var (
 	// it was changed all the time while a verb tried again.
 	ErrConflict = store.ErrConflict
 	// ErrInvalid: a rule refuses a value. A *FieldError says which field and which rule.
-	ErrInvalid = core.ErrInvalid
+	ErrInvalid = change.ErrInvalid
 	// ErrSchemaMismatch: the schema in the database lays records out in another way. The text names
 	// the difference and the command that mends it.
-	ErrSchemaMismatch = core.ErrSchemaMismatch
+	ErrSchemaMismatch = store.ErrSchemaMismatch
 )
 
 // Errors of the store itself.
@@ -76,4 +76,4 @@ func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
 // A FieldError stands behind ErrDuplicate and ErrInvalid: errors.As finds the field and the rule.
 // It never says who holds a value.
-type FieldError = core.FieldError
+type FieldError = change.FieldError

@@ -49,7 +49,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
 	}
-	db.core.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+string(e.Kind), e.attrs()...)
+	db.view.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+string(e.Kind), e.attrs()...)
 }
 
 func (e Event) attrs() []slog.Attr {

@@ -18,12 +18,11 @@ type hashers struct {
 	byCost map[int]*password.Hasher
 }
 
-func newHashers(o Options) (*hashers, error) {
+func newHashers(o Options) *hashers {
 	peppered := func(cost int) (*password.Hasher, error) {
 		return password.New(password.Options{Cost: cost, Peppers: o.Peppers})
 	}
-	hs := &hashers{pool: hashpool.New(hashpool.Options{Workers: o.HashWorkers}), hasher: peppered}
-	return hs.forSchema(o.Schema)
+	return &hashers{pool: hashpool.New(hashpool.Options{Workers: o.HashWorkers}), hasher: peppered}
 }
 
 // forSchema is hs for the types of another schema.
@@ -44,11 +43,6 @@ func (hs *hashers) forSchema(s schema.Schema) (*hashers, error) {
 }
 
 func (t *Type) hasher() *password.Hasher { return t.db.hashers.byCost[t.t.Schema.Policy().Cost] }
-
-// hashWork counts rounds of bcrypt, and hashes of other algorithms.
-func (db *DB) hashWork(typ string) (rounds, foreign uint64) {
-	return db.hashers.byCost[db.options.Schema.Types[typ].Policy().Cost].Work()
-}
 
 // newHash makes a hash of a password that bcrypt can take.
 func (t *Type) newHash(ctx context.Context, pw string) (string, error) {

@@ -2,9 +2,12 @@ package userdb
 
 import (
 	"context"
+	"errors"
 	"iter"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Keys yields the record keys of the view that match a Redis glob, relative to its namespace, as SCAN
@@ -12,7 +15,7 @@ import (
 // records are left out. The pattern is an operator's: never pass on what a visitor typed.
 func (db *DB) Keys(ctx context.Context, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for batch, err := range db.core.Keys(ctx, pattern) {
+		for batch, err := range db.view.Keys(ctx, pattern) {
 			if err != nil {
 				yield("", err)
 				return
@@ -44,12 +47,12 @@ func (db *DB) RemoveKeys(ctx context.Context, pattern string) (int, error) {
 }
 
 func (db *DB) removeKeys(ctx context.Context, pattern string) error {
-	for batch, err := range db.core.Keys(ctx, pattern) {
+	for batch, err := range db.view.Keys(ctx, pattern) {
 		if err != nil {
 			return err
 		}
 		for _, key := range batch {
-			if _, err := db.core.Remove(ctx, key); err != nil && !core.IsEntryError(err) {
+			if _, err := db.removeKey(ctx, key); err != nil && !store.IsEntryError(err) {
 				return err
 			}
 		}
@@ -59,11 +62,138 @@ func (db *DB) removeKeys(ctx context.Context, pattern string) error {
 
 func (db *DB) countKeys(ctx context.Context, pattern string) (int, error) {
 	n := 0
-	for batch, err := range db.core.Keys(ctx, pattern) {
+	for batch, err := range db.view.Keys(ctx, pattern) {
 		if err != nil {
 			return n, err
 		}
 		n += len(batch)
 	}
 	return n, nil
+}
+
+// removeKey removes the record at a key that is relative to the view, and what cannot stay without it;
+// it says how many of the records that were named are gone.
+func (db *DB) removeKey(ctx context.Context, relative string) (int, error) {
+	raw := db.view.NS.String() + relative
+	key, err := recordkey.Parse(raw)
+	if err != nil {
+		return db.discard(ctx, store.Leftover{Key: raw})
+	}
+	t, err := db.view.Of(key)
+	if err != nil {
+		return 0, nil
+	}
+	switch key.Kind() {
+	case recordkey.KindPRK:
+		return db.removeEntry(ctx, t, key)
+	case recordkey.KindSRK:
+		return db.removeSRK(ctx, key)
+	case recordkey.KindTertiary:
+		return db.removeTertiary(ctx, t, key)
+	case recordkey.KindIndex:
+		return db.removeIndex(ctx, t, key)
+	}
+	return 0, nil
+}
+
+func (db *DB) discard(ctx context.Context, l store.Leftover) (int, error) {
+	gone, err := db.view.Engine.Discard(ctx, l)
+	if gone {
+		return 1, err
+	}
+	return 0, err
+}
+
+// removeEntry ends an entry with all that belongs to it; an entry that cannot be read is no entry.
+func (db *DB) removeEntry(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
+	for range 20 {
+		r, err := db.view.Read(ctx, store.Lookup{PRK: key})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return 0, nil // a tombstone guards the key
+		case errors.Is(err, store.ErrCorrupt):
+			return db.discard(ctx, store.Leftover{Key: key.String()})
+		case err != nil:
+			return 0, err
+		}
+		if _, err = db.view.Apply(ctx, t, t.Delete(r)); err == nil {
+			return 1, nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return 0, err
+		}
+	}
+	return 0, store.ErrConflict
+}
+
+// removeSRK removes an SRK unless its entry holds the value (I1).
+func (db *DB) removeSRK(ctx context.Context, key recordkey.Key) (int, error) {
+	raws, err := store.Inspect(ctx, db.view.Engine, []string{key.String()}, 0)
+	if err != nil {
+		return 0, err
+	}
+	l := store.Leftover{Key: key.String()}
+	if raw := raws[0]; raw.Type == "string" && raw.Text != "" {
+		l.Seen = raw.Text
+		l.Owner = key.Namespace().String() + store.Owner(raw.Text)
+		l.Field, l.Value = key.Field(), key.Value()
+	}
+	return db.discard(ctx, l)
+}
+
+// removeTertiary empties a tertiary record of a live entry through its own verb, so that its index
+// members go with it (I5), and unlinks it where there is no entry.
+func (db *DB) removeTertiary(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
+	l := store.Leftover{Key: key.String()}
+	declared := t.Schema.Tertiary[key.Name()]
+	if !declared.Indexed {
+		return db.discard(ctx, l)
+	}
+	raws, err := store.Inspect(ctx, db.view.Engine, []string{key.String()}, 0)
+	if err != nil || raws[0].Type != "set" {
+		return db.discard(ctx, l)
+	}
+	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: raws[0].Items, Write: true}
+	for _, member := range raws[0].Items {
+		if index, ok := t.Index(key.Name(), member); ok {
+			op.Unindex = append(op.Unindex, index)
+		}
+	}
+	_, err = db.view.Tertiary(ctx, t, op)
+	if errors.Is(err, store.ErrNotFound) {
+		l.Owner = key.PRK().String()
+		return db.discard(ctx, l)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return 1, nil
+}
+
+// removeIndex takes out of an index set the members whose entries are not live; the others stay (I5).
+func (db *DB) removeIndex(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
+	raws, err := store.Inspect(ctx, db.view.Engine, []string{key.String()}, 0)
+	if err != nil {
+		return 0, err
+	}
+	if raws[0].Type != "set" || !keepsIndex(t, key.Field()) {
+		return db.discard(ctx, store.Leftover{Key: key.String()})
+	}
+	gone := 0
+	for _, member := range raws[0].Items {
+		l := store.Leftover{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
+		n, err := db.discard(ctx, l)
+		if gone += n; err != nil {
+			return 0, err
+		}
+	}
+	if gone == len(raws[0].Items) {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// keepsIndex says whether the schema indexes a field or a tertiary set of that name.
+func keepsIndex(t *change.Type, name string) bool {
+	return t.Schema.Fields[name].Role == "indexed" || t.Schema.Tertiary[name].Indexed
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/query"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -26,7 +26,7 @@ type Query struct {
 
 // A Range bounds an ordered listing. All that is set must hold; nil sets nothing. Start and End include
 // themselves; in reverse a listing begins at Start and goes down to End. Prefix is for text.
-type Range = core.Range
+type Range = query.Range
 
 // pageLimit is the limit of a Page that was asked for without one.
 const pageLimit = 100
@@ -52,7 +52,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 			return
 		}
 		left := q.Limit
-		for found, err := range t.db.core.Batches(ctx, s, q.After) {
+		for found, err := range t.db.view.Batches(ctx, s, q.After) {
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -108,17 +108,17 @@ func (t *Type) pager(q Query) (func(ctx context.Context, after string, want int)
 	}
 	if !q.ordered() {
 		return func(ctx context.Context, after string, want int) ([]store.Found, string, error) {
-			return t.db.core.Page(ctx, s, after, want)
+			return t.db.view.Page(ctx, s, after, want)
 		}, nil
 	}
-	o, err := t.t.Order(s, q.Order, q.Range, q.Reverse)
+	o, err := query.Order(s, q.Order, q.Range, q.Reverse)
 	return func(ctx context.Context, after string, want int) ([]store.Found, string, error) {
-		return t.db.core.Ordered(ctx, o, after, want)
+		return t.db.view.Ordered(ctx, o, after, want)
 	}, err
 }
 
-func (t *Type) selection(q Query) (core.Selection, error) {
-	s, err := t.t.Select(q.Where, q.Has)
+func (t *Type) selection(q Query) (query.Selection, error) {
+	s, err := query.Select(t.t, q.Where, q.Has)
 	s.Disabled = q.Disabled
 	return s, err
 }
@@ -152,7 +152,7 @@ func (t *Type) allOrdered(ctx context.Context, q Query) iter.Seq2[Entry, error] 
 // Count says how many live entries the type has, by SCAN: for people, not for a hot path.
 func (t *Type) Count(ctx context.Context) (int64, error) {
 	var n int64
-	for found, err := range t.db.core.Batches(ctx, core.Selection{Type: t.t}, "") {
+	for found, err := range t.db.view.Batches(ctx, query.Selection{Type: t.t}, "") {
 		if err != nil {
 			return 0, err
 		}

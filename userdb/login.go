@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -85,7 +85,7 @@ func (g *guess) stand(ctx context.Context, pw string) (renew string, err error) 
 // look reads the entry anew, and reports whether its hash is one of those that the password is right for. A
 // login ends with a look: what ended before it the right to log in lets nobody in.
 func (g *guess) look(ctx context.Context, right ...string) (bool, error) {
-	found, err := g.t.db.core.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
+	found, err := g.t.db.view.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
 	if err != nil {
 		return false, err
 	}
@@ -126,12 +126,12 @@ func (g *guess) replace(ctx context.Context, pw string) string {
 	hash, err := g.t.newHash(ctx, pw)
 	var c store.Change
 	if err == nil {
-		wires := core.Bare(g.r)
+		wires := change.Bare(g.r)
 		wires[store.FieldPassword] = hash
 		c, _, err = g.t.t.Update(g.r, wires, nil)
 	}
 	if err == nil {
-		_, err = g.t.db.core.Apply(ctx, g.t.t, c)
+		_, err = g.t.db.view.Apply(ctx, g.t.t, c)
 	}
 	if !made(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 		g.t.warn(ctx, "a hash is not renewed", g.r, err)
@@ -142,17 +142,17 @@ func (g *guess) replace(ctx context.Context, pw string) string {
 // visitor begins an attempt of whoever gives an identifier, at the entry that has it or at nobody's.
 func (t *Type) visitor(ctx context.Context, identifier string, a Attempt) (*guess, error) {
 	g := &guess{t: t, identifier: identifier, origin: a.Origin}
-	s, err := t.db.core.Resolve(hints.Any(identifier), t.t.Name)
+	s, err := t.db.view.Resolve(hints.Any(identifier), t.t.Name)
 	if err != nil || len(s.Lookup.SRKs) == 0 {
 		return g, nil // the text cannot be anybody's
 	}
 	g.lookup = s.Lookup
 	// The pool need not spare a processor for this.
-	found, err := t.db.core.Look(ctx, []store.Lookup{s.Lookup})
+	found, err := t.db.view.Look(ctx, []store.Lookup{s.Lookup})
 	if err == nil {
 		g.r, err = found[0].Record, found[0].Err
 	}
-	if core.IsEntryError(err) {
+	if store.IsEntryError(err) {
 		g.r, err = store.Record{}, nil
 	}
 	return g, err
@@ -177,7 +177,7 @@ func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
 	var as store.Admission
 	var failed error
 	job := func() {
-		if as, failed = g.t.db.core.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
+		if as, failed = g.t.db.view.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
 			result = g.verify(ctx, pw)
 		}
 	}
@@ -196,7 +196,7 @@ func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
 		g.t.db.emit(ctx, g.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}
-	if err := g.t.db.core.Engine.Forgive(ctx, attempt, as); err != nil {
+	if err := g.t.db.view.Engine.Forgive(ctx, attempt, as); err != nil {
 		g.t.warn(ctx, "a good login stays counted as a failure", g.r, err)
 	}
 	return result, nil
@@ -235,7 +235,7 @@ func (g guess) attempt(ctx context.Context) (store.Attempt, error) {
 	if err := g.t.db.loadSecret(ctx); err != nil {
 		return store.Attempt{}, err
 	}
-	a := store.Attempt{Now: g.t.db.throttleNow()}
+	a := store.Attempt{Now: g.t.db.view.StoreTime()}
 	var err error
 	if g.r.Live() {
 		a.Account, err = g.t.counters(g.r)
@@ -256,5 +256,5 @@ func (t *Type) counters(r store.Record) (recordkey.Key, error) {
 
 // warn logs what an operator should know and a visitor should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
-	t.db.core.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+	t.db.view.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
 }

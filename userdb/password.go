@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 )
@@ -62,8 +62,8 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw string, prove
 		case now.Fields[store.FieldPassword] != *proved:
 			return nil, nil, errProved
 		}
-		facets, own = core.Bare(now), map[string]string{}
-		t.db.core.SetPassword(now, hash, facets, own)
+		facets, own = change.Bare(now), map[string]string{}
+		change.SetPassword(now, t.db.view.Now(), hash, facets, own)
 		return facets, own, nil
 	})
 	if errors.Is(err, errProved) {
@@ -92,7 +92,7 @@ var errProved = errors.New("another password by now")
 func (t *Type) forgetFailures(ctx context.Context, r store.Record) {
 	counters, err := t.counters(r)
 	if err == nil {
-		err = t.db.core.Engine.Reset(ctx, store.Attempt{Account: counters, Now: t.db.throttleNow()})
+		err = t.db.view.Engine.Reset(ctx, store.Attempt{Account: counters, Now: t.db.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)
@@ -104,7 +104,7 @@ func (t *Type) forgetFailures(ctx context.Context, r store.Record) {
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
 	return t.setDisabled(ctx, h, EventDisable, func(r store.Record) map[string]string {
 		own := map[string]string{}
-		t.db.core.Disable(r, own)
+		change.Disable(r, t.db.view.Now(), own)
 		return own
 	})
 }
@@ -122,7 +122,7 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind, ow
 		return err
 	}
 	_, err = t.rewrite(ctx, r, func(now store.Record) (_, _ map[string]string, err error) {
-		return core.Bare(now), own(now), nil
+		return change.Bare(now), own(now), nil
 	})
 	if made(err) {
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
@@ -140,9 +140,9 @@ func (t *Type) rewrite(ctx context.Context, r store.Record, change rewriting) (s
 }
 
 // rewriteBy is rewrite for a change that spends a token, if that is not the zero one.
-func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token, change rewriting) (store.Record, error) {
+func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token, how rewriting) (store.Record, error) {
 	for attempt := range updateAttempts {
-		facets, own, err := change(r)
+		facets, own, err := how(r)
 		if err != nil {
 			return r, err
 		}
@@ -151,9 +151,9 @@ func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token,
 			return r, err
 		}
 		c.Tokens.Spend, c.Tokens.Purpose = spent.Hash, spent.Purpose
-		v, err := t.db.core.Apply(ctx, t.t, c)
+		v, err := t.db.view.Apply(ctx, t.t, c)
 		if made(err) {
-			return core.After(c, v, r.Fields), err
+			return change.After(c, v, r.Fields), err
 		}
 		if !errors.Is(err, ErrConflict) {
 			return r, named(err)
@@ -161,7 +161,7 @@ func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token,
 		if err = retryAfter(ctx, attempt); err != nil {
 			return r, err
 		}
-		if r, err = t.db.core.Read(ctx, store.Lookup{PRK: r.Key}); err != nil {
+		if r, err = t.db.view.Read(ctx, store.Lookup{PRK: r.Key}); err != nil {
 			return r, err
 		}
 	}

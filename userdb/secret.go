@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -38,8 +37,8 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	}
 	var fresh [32]byte
 	rand.Read(fresh[:]) // never fails, says its documentation
-	key = key.In(db.core.NS)
-	text, err := db.core.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
+	key = key.In(db.view.NS)
+	text, err := db.view.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
 	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
 		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
 	}
@@ -56,12 +55,4 @@ func curable(err error) error {
 		return fmt.Errorf("%w; 'userdb check --repair' mends it", err)
 	}
 	return err
-}
-
-// throttleNow is the zero time, for the server's clock, but in tests that set their own.
-func (db *DB) throttleNow() time.Time {
-	if !db.core.OwnClock {
-		return time.Time{}
-	}
-	return db.core.Now()
 }

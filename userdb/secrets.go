@@ -3,16 +3,16 @@ package userdb
 import (
 	"context"
 
-	"github.com/coffeenode/userdb/internal/core"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 )
 
-// secrets lets package maintain bring in entries with their passwords.
-type secrets struct{ db *DB }
+// hashing lets package maintain bring in entries with their passwords.
+type hashing struct{ db *DB }
 
-var _ core.Secrets = secrets{}
+var _ view.Hashing = hashing{}
 
-func (s secrets) Hash(ctx context.Context, typ, password string, own []string) (string, error) {
+func (s hashing) Hash(ctx context.Context, typ, password string, own []string) (string, error) {
 	t, err := s.db.Type(typ)
 	if err != nil {
 		return "", err
@@ -20,7 +20,7 @@ func (s secrets) Hash(ctx context.Context, typ, password string, own []string) (
 	return t.hash(ctx, password, own)
 }
 
-func (s secrets) Judge(ctx context.Context, typ, password string, own []string) error {
+func (s hashing) Judge(ctx context.Context, typ, password string, own []string) error {
 	t, err := s.db.Type(typ)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s secrets) Judge(ctx context.Context, typ, password string, own []string) 
 	return t.hasher().Hashable(password)
 }
 
-func (s secrets) Usable(typ, hash string) error {
+func (s hashing) Usable(typ, hash string) error {
 	t, err := s.db.Type(typ)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s secrets) Usable(typ, hash string) error {
 	return t.hasher().Usable(hash)
 }
 
-func (s secrets) PasswordSet(ctx context.Context, typ string, r store.Record) error {
+func (s hashing) PasswordSet(ctx context.Context, typ string, r store.Record) error {
 	t, err := s.db.Type(typ)
 	if err == nil {
 		t.passwordSet(ctx, r, "")
@@ -47,10 +47,16 @@ func (s secrets) PasswordSet(ctx context.Context, typ string, r store.Record) er
 	return err
 }
 
-func (s secrets) Disabled(ctx context.Context, typ string, r store.Record) error {
+func (s hashing) Disabled(ctx context.Context, typ string, r store.Record) error {
 	_, err := s.db.Type(typ)
 	if err == nil {
 		s.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
 	}
 	return err
+}
+
+func (s hashing) Spare() { s.db.hashers.pool.Spare() }
+
+func (s hashing) Work(typ string) (rounds, foreign uint64) {
+	return s.db.hashers.byCost[s.db.view.Schema.Types[typ].Policy().Cost].Work()
 }

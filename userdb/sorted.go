@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 )
 
 // SortedSet is a tertiary record that holds members with scores.
@@ -27,7 +27,7 @@ func (t *Type) SortedSet(h hints.Hint, name string) SortedSet {
 // Put adds a member, or gives one that is there another score. A score must not be NaN.
 func (s SortedSet) Put(ctx context.Context, score float64, member string) error {
 	if math.IsNaN(score) {
-		return core.Invalid(s.r.name, "score", "not a number")
+		return change.Invalid(s.r.name, "score", "not a number")
 	}
 	_, err := s.r.write(ctx, "ZADD", ftoa(score), member)
 	return err
@@ -37,7 +37,7 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 // ErrOutcomeUnknown.
 func (s SortedSet) Increase(ctx context.Context, by float64, member string) (float64, error) {
 	if math.IsNaN(by) {
-		return 0, core.Invalid(s.r.name, "score", "not a number")
+		return 0, change.Invalid(s.r.name, "score", "not a number")
 	}
 	reply, err := s.r.writeOnce(ctx, "ZINCRBY", ftoa(by), member)
 	if err != nil {

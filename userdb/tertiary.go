@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -25,21 +25,21 @@ type tertiary struct {
 
 // do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
 func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (store.Reply, error) {
-	if len(op.Args) > core.MaxMembers {
-		return store.Reply{}, core.Invalid(r.name, "size", "over 10,000 elements in one call")
+	if len(op.Args) > change.MaxMembers {
+		return store.Reply{}, change.Invalid(r.name, "size", "over 10,000 elements in one call")
 	}
 	for _, arg := range op.Args {
 		if len(arg) > schema.MaxFacet {
-			return store.Reply{}, core.Invalid(r.name, "size", "an element of over 64 KiB")
+			return store.Reply{}, change.Invalid(r.name, "size", "an element of over 64 KiB")
 		}
 	}
-	s, err := r.t.db.core.Resolve(r.h, r.t.t.Name)
+	s, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
 	op.PRK = s.Lookup.PRK
 	if !op.PRK.IsValid() {
-		e, err := r.t.db.core.Read(ctx, s.Lookup)
+		e, err := r.t.db.view.Read(ctx, s.Lookup)
 		if err != nil {
 			return store.Reply{}, err
 		}
@@ -51,7 +51,7 @@ func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (st
 	if _, op.Unindex, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, leave); err != nil {
 		return store.Reply{}, err
 	}
-	return r.t.db.core.Tertiary(ctx, r.t.t, op)
+	return r.t.db.view.Tertiary(ctx, r.t.t, op)
 }
 
 func (r tertiary) read(ctx context.Context, command string, args ...string) (store.Reply, error) {
@@ -75,7 +75,7 @@ type Set struct{ r tertiary }
 func (t *Type) Set(h hints.Hint, name string) Set { return Set{tertiary{t, h, name, "set"}} }
 
 // Tags is the tertiary set "tags".
-func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, core.TagsName) }
+func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, change.TagsName) }
 
 // Add puts members in and says how many are new.
 func (s Set) Add(ctx context.Context, members ...string) (int64, error) {

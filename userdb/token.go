@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -59,11 +59,11 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error
 // The token ends when the entry's address is changed. ErrInvalid: the entry has no such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	if tk.Field != "" && tk.Field != field {
-		return "", "", core.Invalid("field", "field", "not the one that the token is sent to")
+		return "", "", change.Invalid("field", "field", "not the one that the token is sent to")
 	}
 	tk.Field = field
 	if field == "" {
-		return "", "", core.Invalid("field", "field", "none is given")
+		return "", "", change.Invalid("field", "field", "none is given")
 	}
 	secret, r, err := t.issue(ctx, h, tk)
 	if err != nil {
@@ -89,9 +89,9 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (string, store
 		if err != nil {
 			return "", r, err
 		}
-		err = t.db.core.Engine.Issue(ctx, store.Issue{
+		err = t.db.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: tk.bonds(), Value: tk.Value},
-			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Life, Now: t.db.throttleNow(),
+			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Life, Now: t.db.view.StoreTime(),
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
@@ -113,7 +113,7 @@ func (t *Type) mayHave(r store.Record, tk Token) error {
 		return errDisabled
 	}
 	if e := (Entry{t: t.t, was: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
-		return core.Invalid(tk.Field, "absent", "the entry has no such facet")
+		return change.Invalid(tk.Field, "absent", "the entry has no such facet")
 	}
 	return nil
 }
@@ -124,20 +124,20 @@ func (t *Type) checkToken(tk *Token) error {
 	}
 	switch {
 	case tk.Purpose == "" || len(tk.Purpose) > maxPurpose:
-		return core.Invalid("purpose", "size", "empty or over 256 bytes")
+		return change.Invalid("purpose", "size", "empty or over 256 bytes")
 	case len(tk.Value) > maxValue:
-		return core.Invalid("value", "size", "over 4 KiB")
+		return change.Invalid("value", "size", "over 4 KiB")
 	case tk.Life < time.Millisecond || tk.Life > longestLife:
-		return core.Invalid("life", "range", "not between a millisecond and 30 days")
+		return change.Invalid("life", "range", "not between a millisecond and 30 days")
 	case tk.Field == store.FieldPassword || store.OwnField(tk.Field) || len(tk.Field) > maxValue:
-		return core.Invalid("field", "name", "not the name of a facet")
+		return change.Invalid("field", "name", "not the name of a facet")
 	}
 	field, changes := strings.CutPrefix(tk.Purpose, PurposeChange)
 	switch {
 	case !changes:
 		return nil
 	case !slices.Contains(t.t.Secondary, field):
-		return core.Invalid("purpose", "change", "the schema has no secondary field of that name")
+		return change.Invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
 	_, err := t.t.Encode(schema.Facets{field: schema.Text(tk.Value)}, nil)
 	return err
@@ -177,7 +177,7 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	r := l.r
 	if err == nil {
 		r, err = t.spend(ctx, l, func(now store.Record) (facets, own map[string]string, err error) {
-			facets = core.Bare(now)
+			facets = change.Bare(now)
 			if changes {
 				var changed map[string]string
 				changed, err = t.t.Encode(schema.Facets{field: schema.Text(l.token.Value)}, now.Fields)
@@ -198,7 +198,7 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 // all other tokens and forgets failed logins, as SetPassword does. Errors are those of Redeem.
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (Entry, error) {
 	if strings.HasPrefix(purpose, PurposeChange) {
-		return Entry{}, core.Invalid("purpose", "change", "a token of that purpose changes something else")
+		return Entry{}, change.Invalid("purpose", "change", "a token of that purpose changes something else")
 	}
 	l, err := t.look(ctx, purpose, secret)
 	r := l.r
@@ -208,8 +208,8 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 			return Entry{}, err
 		}
 		r, err = t.spend(ctx, l, func(now store.Record) (facets, own map[string]string, err error) {
-			facets, own = core.Bare(now), map[string]string{}
-			t.db.core.SetPassword(now, hash, facets, own)
+			facets, own = change.Bare(now), map[string]string{}
+			change.SetPassword(now, t.db.view.Now(), hash, facets, own)
 			return facets, own, nil
 		})
 	}
@@ -245,14 +245,14 @@ func (t *Type) look(ctx context.Context, purpose, secret string) (l look, err er
 	if err != nil {
 		return l, ErrNotFound
 	}
-	l.token, err = t.db.core.Engine.Peek(ctx, prk, hashOf(secret), t.db.throttleNow())
+	l.token, err = t.db.view.Engine.Peek(ctx, prk, hashOf(secret), t.db.view.StoreTime())
 	if err != nil {
 		return l, err
 	}
 	if l.token.Purpose != purpose {
 		return l, ErrNotFound
 	}
-	r, err := t.db.core.Read(ctx, store.Lookup{PRK: prk})
+	r, err := t.db.view.Read(ctx, store.Lookup{PRK: prk})
 	if err == nil {
 		err = t.admits(r, l.token)
 	}

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 )
 
 const (
@@ -20,7 +20,7 @@ var secretText = base64.RawURLEncoding.Strict()
 // begins with a hyphen would be an option to a command line, and is drawn again.
 func newSecret(uid string) (string, error) {
 	if len(uid) > maxTokenUID {
-		return "", core.Invalid("uid", "size", "over 200 bytes: an entry with such a UID can have no token")
+		return "", change.Invalid("uid", "size", "over 200 bytes: an entry with such a UID can have no token")
 	}
 	var random [secretBytes]byte
 	for {

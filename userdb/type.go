@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -14,7 +14,7 @@ import (
 // names another type is refused. It is safe for concurrent use.
 type Type struct {
 	db *DB
-	t  *core.Type
+	t  *change.Type
 }
 
 // Name is the type as ~isa has it.
@@ -24,7 +24,7 @@ func (t *Type) Name() string { return t.t.Name }
 // live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought by its
 // UID or key may be a copy, and cost none.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	_, r, err := t.db.core.FindCached(ctx, h, t.t.Name)
+	_, r, err := t.db.view.FindCached(ctx, h, t.t.Name)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -38,11 +38,11 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	s, err := t.db.core.Resolve(h, t.t.Name)
+	s, err := t.db.view.Resolve(h, t.t.Name)
 	if err != nil {
 		return Entry{}, err
 	}
-	r, err := t.db.core.FindUndeclared(ctx, s)
+	r, err := t.db.view.FindUndeclared(ctx, s)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -81,13 +81,13 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 	refused := make([]error, len(hs))
 	var lookups []store.Lookup
 	for i, h := range hs {
-		s, err := t.db.core.Resolve(h, t.t.Name)
+		s, err := t.db.view.Resolve(h, t.t.Name)
 		if refused[i] = err; err == nil {
 			lookups = append(lookups, s.Lookup)
 		}
 	}
-	t.db.core.Spare()
-	found, err := t.db.core.Look(ctx, lookups)
+	t.db.view.Spare()
+	found, err := t.db.view.Look(ctx, lookups)
 	if err != nil {
 		yield(Entry{}, err)
 		return false
@@ -114,6 +114,6 @@ func (t *Type) found(f store.Found) (Entry, error) {
 
 // record reads what a hint points at, with all the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
-	_, r, err := t.db.core.Find(ctx, h, t.t.Name)
+	_, r, err := t.db.view.Find(ctx, h, t.t.Name)
 	return r, err
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -46,14 +46,14 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 // ErrConflict says that it is not at that revision any more (I6); ErrNotFound that it is gone.
 func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
-		return Entry{}, core.Invalid(store.FieldType, "type", "not an entry of type "+t.Name())
+		return Entry{}, change.Invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 	}
-	r := store.Record{Key: e.key.In(t.db.core.NS), Fields: e.was}
+	r := store.Record{Key: e.key.In(t.db.view.NS), Fields: e.was}
 	saved, changed, err := t.write(ctx, r, e)
 	if err != nil || changed {
 		return saved, err
 	}
-	now, err := t.db.core.Read(ctx, store.Lookup{PRK: r.Key})
+	now, err := t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
 	if err == nil && now.Version().Rev != r.Version().Rev { // to be fenced is no change
 		err = ErrConflict
 	}
@@ -66,10 +66,10 @@ func (t *Type) write(ctx context.Context, r store.Record, e Entry) (Entry, bool,
 	if len(e.edits) == 0 {
 		return e, false, nil
 	}
-	wires := core.Bare(r)
+	wires := change.Bare(r)
 	for field, ed := range e.edits {
 		if ed.gone && field == store.FieldPassword {
-			return Entry{}, false, core.Invalid(field, "name", "a password is set by its own verb")
+			return Entry{}, false, change.Invalid(field, "name", "a password is set by its own verb")
 		}
 		if ed.gone {
 			delete(wires, field)
@@ -81,11 +81,11 @@ func (t *Type) write(ctx context.Context, r store.Record, e Entry) (Entry, bool,
 	if err != nil || !changed {
 		return e, false, err
 	}
-	v, err := t.db.core.Apply(ctx, t.t, c)
+	v, err := t.db.view.Apply(ctx, t.t, c)
 	if !made(err) {
 		return Entry{}, true, named(err)
 	}
-	e, err = t.made(core.After(c, v, r.Fields), err)
+	e, err = t.made(change.After(c, v, r.Fields), err)
 	return e, true, err
 }
 
@@ -97,7 +97,7 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
 		if err != nil {
 			return err
 		}
-		_, err = t.db.core.Apply(ctx, t.t, t.t.Delete(r))
+		_, err = t.db.view.Apply(ctx, t.t, t.t.Delete(r))
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}

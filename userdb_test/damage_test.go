@@ -12,6 +12,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -270,7 +271,7 @@ func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	case "tags that are a string": // nobody knows the index sets that the entry stood in
 		allowed["I4 user/tags:t/~prks"] = true
 	}
-	for _, found := range audit(s.dump(t.Context()), s.first.Core().NS, s.first.Schema()) {
+	for _, found := range audit(s.dump(t.Context()), view.Of(s.first).NS, s.first.Schema()) {
 		if !allowed[found] {
 			t.Errorf("%s was done, and did damage: %s", verb, found)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -172,7 +173,7 @@ func (s *site) connect(o userdb.Options) (*userdb.DB, error) {
 
 // clientOf is the client of a store, which is nobody's business but that of these tests.
 func clientOf(db *userdb.DB) redis.UniversalClient {
-	v := reflect.ValueOf(db.Core().Engine).Elem().FieldByName("client")
+	v := reflect.ValueOf(view.Of(db).Engine).Elem().FieldByName("client")
 	return reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(redis.UniversalClient)
 }
 

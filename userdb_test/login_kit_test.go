@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -28,6 +29,7 @@ type gate struct {
 
 	mu     sync.Mutex
 	now    time.Time
+	onTime func() // called whenever the clock is asked; nil: nothing is
 	events []userdb.Event
 	logs   bytes.Buffer // as text and as JSON
 }
@@ -57,10 +59,16 @@ func newGate(s *site, o userdb.Options) *gate {
 	o.Logger = slog.New(bothHandlers{slog.NewTextHandler(w, nil), slog.NewJSONHandler(w, nil)})
 	o.OnEvent = g.note
 	g.db = s.open(o)
-	g.db.Core().Now = g.clock
-	g.db.Core().OwnClock = true
-	g.users = typeOf(s.t, g.db, "user")
+	g.goBy(g.clock)
 	return g
+}
+
+// goBy has the store go by a clock; nil: by the server's.
+func (g *gate) goBy(clock func() time.Time) {
+	var err error
+	g.db, err = view.With(g.db, func(c *view.Config) { c.Clock = clock })
+	must(g.t, err)
+	g.users = typeOf(g.t, g.db, "user")
 }
 
 func (g *gate) note(_ context.Context, e userdb.Event) {
@@ -70,6 +78,12 @@ func (g *gate) note(_ context.Context, e userdb.Event) {
 }
 
 func (g *gate) clock() time.Time {
+	g.mu.Lock()
+	on := g.onTime
+	g.mu.Unlock()
+	if on != nil {
+		on()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.now
@@ -190,9 +204,9 @@ func waitOf(err error) (time.Duration, error) {
 // hashes of other algorithms.
 func (g *gate) hashes(do func()) (own, other uint64) {
 	g.t.Helper()
-	rounds0, other0 := g.db.Core().HashWork("user")
+	rounds0, other0 := view.Of(g.db).Hashing.Work("user")
 	do()
-	rounds, other := g.db.Core().HashWork("user")
+	rounds, other := view.Of(g.db).Hashing.Work("user")
 	rounds -= rounds0
 	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
 	if rounds%one != 0 {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/crypto/bcrypt"
@@ -422,11 +421,12 @@ func TestOvertakenChange(t *testing.T) {
 // meanwhile does something once, when somebody has been looked up and his turn to be checked comes.
 func (g *gate) meanwhile(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
-	g.db.Core().Now = func() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onTime = func() {
 		if begun.CompareAndSwap(false, true) {
 			do()
 		}
-		return g.clock()
 	}
 	return begun
 }

@@ -277,7 +277,7 @@ func TestLostCount(t *testing.T) {
 // a delay doubles with every failure.
 func TestServerClock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.db.Core().OwnClock = false
+		g.goBy(nil)
 		g.pass(1000 * time.Hour)
 		for failures := range 20 {
 			wait, err := waitOf(g.in("alice", wrongPassword, ""))

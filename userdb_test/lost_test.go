@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -103,7 +104,7 @@ func (s *site) outcome() map[string]string {
 			records[key] = r
 		}
 	}
-	return lies(records, s.first.Core().NS)
+	return lies(records, view.Of(s.first).NS)
 }
 
 // losses are ways in which the answer to a write does not come.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -108,7 +109,7 @@ func TestRemovingInANamespace(t *testing.T) {
 			if _, err := recordkey.ParseNamespace(path); err != nil {
 				path = recordkey.Escape(path)
 			}
-			inside := views[path].Core().NS.String()
+			inside := view.Of(views[path]).NS.String()
 			before := outside(s, inside)
 			users := typeOf(t, views[path], "user")
 			must(t, users.Delete(t.Context(), hints.Any("nv")))

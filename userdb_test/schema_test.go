@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -189,11 +190,11 @@ func TestSchemaAmongWriters(t *testing.T) {
 			t.Errorf("writers of two schemas were let in: %v", done)
 		}
 		if done[1] > 0 {
-			s.views[s.first.Core().NS] = s.opened[len(s.opened)-1]
+			s.views[view.Of(s.first).NS] = s.opened[len(s.opened)-1]
 			if !s.has(manyClients) {
-				db, err := s.view(schemaChanges[8].schema, s.first.Core().NS)
+				db, err := s.view(schemaChanges[8].schema, view.Of(s.first).NS)
 				must(t, err)
-				s.views[s.first.Core().NS] = db
+				s.views[view.Of(s.first).NS] = db
 			}
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -75,10 +76,12 @@ type stageOfLogins struct {
 func newStageOfLogins(t *testing.T, engine, hash string, cast []string) (*stageOfLogins, *userdb.DB) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{HashWorkers: 8})
 	must(t, err)
-	s := &stageOfLogins{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), hash: hash, cast: cast, fits: map[string]bool{}}
+	s := &stageOfLogins{t: t, raw: clientOf(db), hash: hash, cast: cast, fits: map[string]bool{}}
 	if engine == "cluster" { // one server is a cluster of one
-		db.Core().Engine = cluster.New(s.raw, cluster.Options{Close: db.Core().Engine.Close})
+		db, err = view.With(db, func(c *view.Config) { c.Engine = cluster.New(s.raw, cluster.Options{Close: c.Engine.Close}) })
+		must(t, err)
 	}
+	s.users = typeOf(t, db, "user")
 	s.raw.AddHook(stagehand{})
 	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -29,11 +29,11 @@ type network struct {
 const trip = time.Millisecond
 
 // crowd is a type with three fields that values may stand in.
-var crowd = func() *core.Type {
+var crowd = func() *change.Type {
 	field := schema.Field{Role: schema.RoleSecondary}
-	c, err := core.New(nil, schema.Schema{Types: map[string]schema.Type{"user": {
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"email": field, "name": field, "nick": field},
-	}}}, recordkey.Namespace{}, nil)
+	}}}, recordkey.Namespace{})
 	if err != nil {
 		panic(err)
 	}
@@ -118,7 +118,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	var mu sync.Mutex
 	won, first, most := 0, 0, 0
 	_ = together(callers, func(i int) error {
-		c, err := crowd.Create(core.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
+		c, err := crowd.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
 		if err != nil {
 			t.Error(err)
 			return nil

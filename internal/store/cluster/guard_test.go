@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 )
@@ -22,7 +22,7 @@ func TestLateCommit(t *testing.T) {
 	g := people.Guard()
 	create := func(uid string) error {
 		t.Helper()
-		c, err := people.Create(core.Draft{UID: uid, Facets: pairs("email=" + uid)})
+		c, err := people.Create(change.Draft{UID: uid, Facets: pairs("email=" + uid)})
 		if err != nil {
 			t.Fatal(err)
 		}

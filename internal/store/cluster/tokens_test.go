@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -31,11 +31,11 @@ func withTokens(start func() map[string]*cell, each ...string) func() map[string
 
 // rewrite changes facets and own fields of an entry, and its tokens, as package userdb does.
 func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.Ending) error {
-	return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+	return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.HasToken(tokens.Spend) {
 			return store.Change{}, false, store.ErrNotFound
 		}
-		facets := core.Bare(r)
+		facets := change.Bare(r)
 		maps.Copy(facets, pairs(words))
 		c, changed, err := people.Update(r, facets, own)
 		tokens.Known = c.Tokens.Known

@@ -7,20 +7,20 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
 // people is the type that all actors know: two secondary fields, an index, an indexed set.
-var people = func() *core.Type {
+var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
-	c, err := core.New(nil, schema.Schema{Types: map[string]schema.Type{"user": {
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold,
 		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "job": {Role: schema.RoleIndexed}},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
-	}}}, recordkey.Namespace{}, nil)
+	}}}, recordkey.Namespace{})
 	if err != nil {
 		panic(err)
 	}
@@ -55,7 +55,7 @@ func pairs(words string) map[string]string {
 
 func create(uid, words string, tags ...string) verb {
 	return verb{name: "create " + uid + " " + words, commits: true, do: func(ctx context.Context, a *actor) error {
-		c, err := people.Create(core.Draft{UID: uid, Facets: pairs(words), Sets: map[string][]string{"tags": tags}})
+		c, err := people.Create(change.Draft{UID: uid, Facets: pairs(words), Sets: map[string][]string{"tags": tags}})
 		if err == nil {
 			err = a.apply(ctx, c)
 		}
@@ -65,7 +65,7 @@ func create(uid, words string, tags ...string) verb {
 
 func update(uid, words string) verb {
 	return verb{name: "update " + uid + " " + words, do: func(ctx context.Context, a *actor) error {
-		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 			facets := map[string]string{}
 			for f, v := range r.Fields {
 				if !store.OwnField(f) {
@@ -81,24 +81,24 @@ func update(uid, words string) verb {
 
 func remove(uid string) verb {
 	return verb{name: "delete " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
-		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r), true, nil })
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r), true, nil })
 	}}
 }
 
 // retag puts other tags in the place of an entry's.
 func retag(uid string, tags ...string) verb {
 	return verb{name: "retag " + uid + " " + strings.Join(tags, " "), do: func(ctx context.Context, a *actor) error {
-		return change(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 			c, _, err := people.Update(r, pairs("uid="+uid+" email="+r.Fields["email"]), nil)
 			if err == nil {
-				err = people.Replace(&c, []core.Content{{Name: "tags", Kind: "set", Values: tags}})
+				err = people.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
 			}
 			return c, true, err
 		})
 	}}
 }
 
-func change(ctx context.Context, a *actor, uid string, make func(store.Record) (store.Change, bool, error)) error {
+func rewriteEntry(ctx context.Context, a *actor, uid string, make func(store.Record) (store.Change, bool, error)) error {
 	for attempt := 1; ; attempt++ {
 		prk, err := people.PRK(uid)
 		if err != nil {

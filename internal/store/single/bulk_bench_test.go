@@ -3,14 +3,13 @@ package single_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/single"
@@ -25,7 +24,7 @@ const batch = 1000
 func BenchmarkApplyAll(b *testing.B) {
 	client := redistest.Shared(b).Client()
 	e := single.New(client, single.Options{})
-	c, err := core.New(e, schema.User(), recordkey.Namespace{}, slog.New(slog.DiscardHandler))
+	c, err := change.Compile(schema.User(), recordkey.Namespace{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -33,7 +32,7 @@ func BenchmarkApplyAll(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := c.Apply(b.Context(), typ, creation(b, typ, -1)); err != nil {
+	if _, err := e.Apply(b.Context(), creation(b, typ, -1)); err != nil {
 		b.Fatal(err)
 	}
 	n, cpu := 0, serverCPU(b, client)
@@ -70,8 +69,8 @@ func serverCPU(b *testing.B, c *redis.Client) (sum float64) {
 	return sum
 }
 
-func creation(b *testing.B, typ *core.Type, n int) store.Change {
-	c, err := typ.Create(core.Draft{UID: fmt.Sprintf("%012x", n), Facets: map[string]string{
+func creation(b *testing.B, typ *change.Type, n int) store.Change {
+	c, err := typ.Create(change.Draft{UID: fmt.Sprintf("%012x", n), Facets: map[string]string{
 		"name": fmt.Sprintf("user%d", n), "email": fmt.Sprintf("user%d@example.com", n), "added": "2026-11-20T08:02:40.512Z",
 		"password": "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi",
 	}})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/core"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -44,17 +44,17 @@ func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A pair is a type of entries in an empty store, and an engine that loses nothing.
 type pair struct {
 	t     *testing.T
-	users *core.Type
+	users *change.Type
 	plain *Engine
 }
 
 func newPair(t *testing.T, srv *redistest.Server) pair {
 	t.Helper()
 	secondary := schema.Field{Role: schema.RoleSecondary}
-	c, err := core.New(nil, schema.Schema{Types: map[string]schema.Type{"user": {
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldExact, Fields: map[string]schema.Field{"name": secondary, "email": secondary},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
-	}}}, recordkey.Namespace{}, nil)
+	}}}, recordkey.Namespace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func newPair(t *testing.T, srv *redistest.Server) pair {
 
 func (p pair) draft(uid, name string, tags []string) store.Change {
 	p.t.Helper()
-	c, err := p.users.Create(core.Draft{UID: uid, Facets: map[string]string{"name": name}, Sets: map[string][]string{"tags": tags}})
+	c, err := p.users.Create(change.Draft{UID: uid, Facets: map[string]string{"name": name}, Sets: map[string][]string{"tags": tags}})
 	if err != nil {
 		p.t.Fatal(err)
 	}

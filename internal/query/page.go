@@ -1,4 +1,4 @@
-package core
+package query
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Page reads at most want of the entries that a selection means, behind a continuation, and the
 // continuation for the rest.
-func (c *Core) Page(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
+func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	if s.one != nil {
 		return c.pageOfOne(ctx, s, after)
 	}
@@ -33,7 +34,7 @@ func (c *Core) Page(ctx context.Context, s Selection, after string, want int) ([
 			return nil, "", err
 		}
 		whole := at.cursor == "" && cursor == ""
-		prks := at.rest(s.prks(keys))
+		prks := at.rest(c.PRKs(s.Type, keys))
 		n := min(want, len(prks))
 		found, err := c.filter(ctx, s, prks[:n])
 		if err != nil {
@@ -50,7 +51,7 @@ func (c *Core) Page(ctx context.Context, s Selection, after string, want int) ([
 	}
 }
 
-func (c *Core) pageOfOne(ctx context.Context, s Selection, after string) ([]store.Found, string, error) {
+func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]store.Found, string, error) {
 	if after != "" {
 		return nil, "", store.ErrCursor // one page is all that there ever was
 	}
@@ -73,7 +74,7 @@ const (
 
 // Batches yields all entries that a selection means, behind a continuation, some at a time. An error
 // ends it.
-func (c *Core) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
+func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
 		if err := c.batches(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
 			yield(nil, err)
@@ -81,7 +82,7 @@ func (c *Core) Batches(ctx context.Context, s Selection, after string) iter.Seq2
 	}
 }
 
-func (c *Core) batches(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
+func (c *Reader) batches(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
 	if s.one != nil {
 		found, _, err := c.pageOfOne(ctx, s, after)
 		if err == nil {
@@ -102,7 +103,7 @@ func (c *Core) batches(ctx context.Context, s Selection, after string, yield fun
 		if err != nil {
 			return err
 		}
-		for prks := range slices.Chunk(at.rest(s.prks(keys)), readBatch) {
+		for prks := range slices.Chunk(at.rest(c.PRKs(s.Type, keys)), readBatch) {
 			found, err := c.filter(ctx, s, prks)
 			if err != nil {
 				return err
@@ -117,14 +118,14 @@ func (c *Core) batches(ctx context.Context, s Selection, after string, yield fun
 	}
 }
 
-// prks keeps of what SCAN found the type's own PRKs, in the order of their text, each once.
-func (s Selection) prks(keys []string) []recordkey.Key {
+// PRKs keeps of what SCAN found the type's own PRKs, in the order of their text, each once.
+func (c *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 	prks := make([]recordkey.Key, 0, len(keys))
 	slices.Sort(keys)
 	for _, k := range slices.Compact(keys) {
 		key, err := recordkey.Parse(k)
-		if err == nil && key.Kind() == recordkey.KindPRK && key.Type() == s.Type.Name &&
-			key.Field() == s.Type.Schema.Primary && key.Namespace() == s.Type.ns {
+		if err == nil && key.Kind() == recordkey.KindPRK && key.Type() == t.Name &&
+			key.Field() == t.Schema.Primary && key.Namespace() == c.NS {
 			prks = append(prks, key)
 		}
 	}

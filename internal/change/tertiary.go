@@ -1,7 +1,6 @@
-package core
+package change
 
 import (
-	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -10,20 +9,6 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
-
-// Secrets are what package userdb knows about passwords, for those who bring entries in.
-type Secrets interface {
-	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
-	Hash(ctx context.Context, typ, password string, own []string) (string, error)
-	// Judge is Hash without the hash: it says why that would refuse a password.
-	Judge(ctx context.Context, typ, password string, own []string) error
-	// Usable says why a stored hash is none that login verifies.
-	Usable(typ, hash string) error
-	// PasswordSet does what belongs behind a change that Core.SetPassword had a part in, once it is made.
-	PasswordSet(ctx context.Context, typ string, r store.Record) error
-	// Disabled is PasswordSet for Core.Disable.
-	Disabled(ctx context.Context, typ string, r store.Record) error
-}
 
 // A Content is a tertiary record: its values are as in store.Members.
 type Content struct {
@@ -99,22 +84,3 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 	}
 	return nil
 }
-
-// ApplyAll lets the engine make many changes, each whole or not at all. tried is what its CreateAll said of
-// them, nil if it was not asked.
-func (c *Core) ApplyAll(ctx context.Context, t *Type, changes []store.Change, tried []store.Tried) ([]store.Version, []error) {
-	for i := range changes {
-		changes[i].Tokens.Now = c.clock()
-	}
-	versions, errs := c.Engine.ApplyAll(ctx, changes, tried)
-	for i, err := range errs {
-		if err == nil && c.Replicas > 0 {
-			err = c.confirm(ctx, changes[i], versions[i])
-		}
-		errs[i] = t.explain(err)
-	}
-	return versions, errs
-}
-
-// Mine parses record keys, and keeps the PRKs of the type's entries in the view, each once.
-func (t *Type) Mine(keys []string) []recordkey.Key { return Selection{Type: t}.prks(keys) }

@@ -1,4 +1,4 @@
-package core
+package change
 
 import (
 	"errors"
@@ -102,7 +102,37 @@ func shown(field string) string {
 	return field
 }
 
-// IsEntryError says whether an error is about one entry, so that a listing goes on.
-func IsEntryError(err error) bool {
-	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotFound)
+// ErrInvalid is a value that a rule refuses.
+var ErrInvalid = errors.New("invalid value")
+
+// A FieldError names the field that ErrDuplicate or ErrInvalid is about, and for the latter the rule.
+type FieldError struct {
+	Err         error
+	Field, Rule string
+	Reason      string
+}
+
+func (e *FieldError) Error() string {
+	s := e.Err.Error() + ": " + e.Field
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
+
+// Unwrap gives ErrDuplicate or ErrInvalid.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Invalid makes an ErrInvalid.
+func Invalid(field, rule, reason string) error {
+	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
+}
+
+// refused makes an ErrInvalid of what a rule answered.
+func refused(err error) error {
+	var rule *validate.Error
+	if errors.As(err, &rule) {
+		return Invalid(rule.Field, rule.Rule, rule.Reason)
+	}
+	return err
 }

@@ -1,9 +1,8 @@
-package core
+package change
 
 import (
 	"cmp"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ func testType(t *testing.T, fold schema.Fold) *Type {
 		},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "log": {Kind: "list"}},
 	}}}
-	c, err := New(nil, s, recordkey.Namespace{}, slog.New(slog.DiscardHandler))
+	c, err := Compile(s, recordkey.Namespace{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package core
+package change
 
 import (
 	"encoding/binary"
@@ -72,8 +72,20 @@ func sortableInt(n int64) string {
 
 func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
-// place is where an entry with a facet stands in the ordered index of the field.
-func (t *Type) place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
+// OrderBound is where the places of a value begin in an ordered index, or where they end; false for a value that has none.
+func OrderBound(c schema.Codec, wire string, end bool) (string, bool) {
+	value, ok := sortable(c, wire)
+	if end {
+		return escapeZero(value) + placeAfter, ok
+	}
+	return escapeZero(value) + placeEnd, ok
+}
+
+// OrderPrefix is where the places of the values begin that begin with a text.
+func OrderPrefix(text string) string { return escapeZero(text) }
+
+// Place is where an entry with a facet stands in the ordered index of the field.
+func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
 	value, ok := sortable(t.Schema.Codec(field), wire)
 	if !ok {
 		return store.Ranked{}, false
@@ -96,7 +108,7 @@ func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) 
 		if !has {
 			continue
 		}
-		if p, ok := t.place(r.Key, field, wire); ok {
+		if p, ok := t.Place(r.Key, field, wire); ok {
 			places = append(places, p)
 		} else {
 			without = append(without, field)
@@ -119,13 +131,13 @@ func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string
 		if has == had && is == was {
 			continue
 		}
-		if p, ok := t.place(old.Key, field, was); had && ok {
+		if p, ok := t.Place(old.Key, field, was); had && ok {
 			c.Unrank = append(c.Unrank, p)
 		}
 		if !has {
 			continue
 		}
-		p, ok := t.place(old.Key, field, is)
+		p, ok := t.Place(old.Key, field, is)
 		if !ok {
 			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
 		}

@@ -1,10 +1,11 @@
-package core
+package query
 
 import (
 	"context"
 	"maps"
 	"slices"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -12,7 +13,7 @@ import (
 
 // A Selection is a checked query: what entries must hold, and where to look for candidates.
 type Selection struct {
-	Type    *Type
+	Type    *change.Type
 	one     *store.Lookup // a unique value is asked for: at most one entry
 	indexes []recordkey.Key
 	where   map[string]string // facets on the wire, or canonical secondary values
@@ -23,63 +24,64 @@ type Selection struct {
 
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
 // find them but reading everything.
-func (t *Type) Select(where schema.Facets, tags []string) (Selection, error) {
+func Select(t *change.Type, where schema.Facets, tags []string) (Selection, error) {
 	s := Selection{Type: t, tags: tags, where: map[string]string{}}
 	for _, field := range slices.Sorted(maps.Keys(where)) {
-		if err := t.selectField(&s, field, where[field]); err != nil {
+		if err := s.selectField(field, where[field]); err != nil {
 			return Selection{}, err
 		}
 	}
 	if len(tags) == 0 {
 		return s, nil
 	}
-	if !t.Schema.Tertiary[TagsName].Indexed {
-		return Selection{}, Invalid(TagsName, "query", "the schema declares no indexed set of that name")
+	if !t.Schema.Tertiary[change.TagsName].Indexed {
+		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
 	for _, tag := range tags {
-		key, ok := t.index(TagsName, tag)
+		key, ok := t.Index(change.TagsName, tag)
 		if !ok {
-			return Selection{}, Invalid(TagsName, "key", "not a tag that an index can hold")
+			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
 	}
 	return s, nil
 }
 
-func (t *Type) selectField(s *Selection, field string, v schema.Value) error {
+func (s *Selection) selectField(field string, v schema.Value) error {
+	t := s.Type
 	wire := v.Wire()
 	switch {
 	case field == t.Schema.Primary:
 		prk, err := t.PRK(wire)
 		if err != nil {
-			return Invalid(field, "key", "not a value that a record key can hold")
+			return change.Invalid(field, "key", "not a value that a record key can hold")
 		}
 		s.one = &store.Lookup{PRK: prk}
 	case slices.Contains(t.Secondary, field):
 		wire = t.Schema.Canonical(wire)
-		srk, ok := t.srk(field, wire)
+		srk, ok := t.SRK(field, wire)
 		if !ok {
-			return Invalid(field, "key", "not a value that a record key can hold")
+			return change.Invalid(field, "key", "not a value that a record key can hold")
 		}
 		s.one = &store.Lookup{SRKs: []recordkey.Key{srk}}
 	case slices.Contains(t.Indexed, field):
-		key, ok := t.index(field, wire)
+		key, ok := t.Index(field, wire)
 		if !ok {
-			return Invalid(field, "key", "not a value that an index can hold")
+			return change.Invalid(field, "key", "not a value that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
 	default:
-		return Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for")
+		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for")
 	}
 	s.where[field] = wire
 	return nil
 }
 
 // source is where the candidates of a selection come from: the smallest of its index sets, or all PRKs.
-func (c *Core) source(ctx context.Context, s Selection) (func(cursor string, count int) ([]string, string, error), error) {
+func (c *Reader) source(ctx context.Context, s Selection) (func(cursor string, count int) ([]string, string, error), error) {
 	if len(s.indexes) == 0 {
 		return func(cursor string, count int) ([]string, string, error) {
-			return c.Engine.Scan(ctx, s.Type.guard.Entries, cursor, count)
+			return c.Engine.Scan(ctx, s.Type.Guard().Entries, cursor, count)
 		}, nil
 	}
 	sizes, err := c.Engine.Sizes(ctx, s.indexes)
@@ -104,7 +106,7 @@ func (c *Core) source(ctx context.Context, s Selection) (func(cursor string, cou
 
 // filter keeps the candidates that are entries of the type and hold what was asked for. An index
 // member whose entry is not live, or holds another value, is never shown (I4, I5).
-func (c *Core) filter(ctx context.Context, s Selection, prks []recordkey.Key) ([]store.Found, error) {
+func (c *Reader) filter(ctx context.Context, s Selection, prks []recordkey.Key) ([]store.Found, error) {
 	lookups := make([]store.Lookup, len(prks))
 	for i, prk := range prks {
 		lookups[i] = store.Lookup{PRK: prk}
@@ -137,13 +139,13 @@ func (s Selection) holds(r store.Record) bool {
 }
 
 // tagged keeps the entries that have all tags of the selection.
-func (c *Core) tagged(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
+func (c *Reader) tagged(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
 	if len(s.tags) == 0 {
 		return found, nil
 	}
 	var asked []store.Member
 	for _, f := range found {
-		set, err := f.Record.Key.Tertiary(TagsName)
+		set, err := f.Record.Key.Tertiary(change.TagsName)
 		if f.Err != nil || err != nil {
 			continue
 		}

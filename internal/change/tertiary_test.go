@@ -1,4 +1,4 @@
-package core
+package change
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ func TestElements(t *testing.T) {
 	for _, kind := range []string{"zset", "hash", "string", "list"} {
 		kinds[kind] = schema.Tertiary{Kind: kind}
 	}
-	c, err := New(nil, schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Tertiary: kinds}}}, recordkey.Namespace{}, nil)
+	c, err := Compile(schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Tertiary: kinds}}}, recordkey.Namespace{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,10 @@
-package core
+package change
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -135,7 +137,7 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 		was := old.SKV(field)
 		if canonical != was {
 			if has {
-				srk, ok := t.srk(field, canonical)
+				srk, ok := t.SRK(field, canonical)
 				if !ok {
 					return Invalid(field, "key", "not a value that a record key can hold")
 				}
@@ -172,7 +174,7 @@ func (t *Type) aside(c *store.Change) {
 			if field == claim.Field() {
 				continue
 			}
-			if srk, ok := t.srk(field, claim.Value()); ok && !slices.Contains(c.Claim, srk) {
+			if srk, ok := t.SRK(field, claim.Value()); ok && !slices.Contains(c.Claim, srk) {
 				c.Aside = append(c.Aside, srk)
 			}
 		}
@@ -188,7 +190,7 @@ func (t *Type) indexes(c *store.Change, old store.Record, facets map[string]stri
 			continue
 		}
 		if has {
-			key, ok := t.index(field, is)
+			key, ok := t.Index(field, is)
 			if !ok {
 				return Invalid(field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
 			}
@@ -205,14 +207,14 @@ func (t *Type) appendSRK(keys []recordkey.Key, field, value string) []recordkey.
 	if value == "" {
 		return keys
 	}
-	if srk, ok := t.srk(field, value); ok {
+	if srk, ok := t.SRK(field, value); ok {
 		keys = append(keys, srk)
 	}
 	return keys
 }
 
 func (t *Type) appendIndex(keys []recordkey.Key, field, value string) []recordkey.Key {
-	if key, ok := t.index(field, value); ok {
+	if key, ok := t.Index(field, value); ok {
 		keys = append(keys, key)
 	}
 	return keys
@@ -262,7 +264,7 @@ func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) 
 	}
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {
-		if index[i], ok = t.index(name, m); !ok {
+		if index[i], ok = t.Index(name, m); !ok {
 			return key, nil, Invalid(name, "key", "not a member that an index can hold: it is empty or over 1 KiB")
 		}
 	}
@@ -308,4 +310,32 @@ func sortedKeys(m map[string]string) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:
+// the time, which is after that of the last one, and the end of its single-use tokens. A hash that was only renewed is
+// not another one.
+func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
+	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
+		at = last.Add(time.Millisecond)
+	}
+	facets[store.FieldPassword] = hash
+	own[store.FieldChanged] = schema.Date(at).Wire()
+	own[store.FieldTokens] = ""
+}
+
+// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens.
+func Disable(now store.Record, at time.Time, own map[string]string) {
+	own[store.FieldDisabled] = cmp.Or(now.Fields[store.FieldDisabled], schema.Date(at).Wire())
+	own[store.FieldTokens] = ""
+}
+
+// ChangedAt is when the password of a record was last set; the zero time where that is not known.
+func ChangedAt(r store.Record) time.Time {
+	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := v.Time()
+	return at
 }

@@ -1,4 +1,4 @@
-package core
+package query
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -26,12 +27,13 @@ type Ordering struct {
 }
 
 // Order checks an ordered listing of what a selection means.
-func (t *Type) Order(s Selection, field string, r Range, reverse bool) (Ordering, error) {
+func Order(s Selection, field string, r Range, reverse bool) (Ordering, error) {
+	t := s.Type
 	if !slices.Contains(t.Ordered, field) {
-		return Ordering{}, Invalid(field, "query", "not an ordered field; only by those can entries be listed in order")
+		return Ordering{}, change.Invalid(field, "query", "not an ordered field; only by those can entries be listed in order")
 	}
 	if r.Prefix != "" && !isText(t.Schema.Codec(field)) {
-		return Ordering{}, Invalid(field, "query", "only text has a prefix")
+		return Ordering{}, change.Invalid(field, "query", "only text has a prefix")
 	}
 	key, err := t.OrderKey(field)
 	if err != nil {
@@ -60,14 +62,10 @@ func (t *Type) Order(s Selection, field string, r Range, reverse bool) (Ordering
 func isText(c schema.Codec) bool { return c == schema.CodecText || c == schema.CodecIdentity }
 
 // bound narrows the range by one value.
-func (o *Ordering) bound(t *Type, v schema.Value, upper, open bool) error {
-	value, ok := sortable(t.Schema.Codec(o.field), v.Wire())
+func (o *Ordering) bound(t *change.Type, v schema.Value, upper, open bool) error {
+	at, ok := change.OrderBound(t.Schema.Codec(o.field), v.Wire(), upper != open)
 	if !ok {
-		return Invalid(o.field, "query", "not a value of this field, or over 1 KiB")
-	}
-	at := escapeZero(value) + placeEnd
-	if upper != open { // behind the value's places
-		at = escapeZero(value) + placeAfter
+		return change.Invalid(o.field, "query", "not a value of this field, or over 1 KiB")
 	}
 	if upper {
 		o.notFrom(at)
@@ -94,7 +92,7 @@ func (o *Ordering) prefix(text string) {
 	if text == "" {
 		return
 	}
-	begin := escapeZero(text)
+	begin := change.OrderPrefix(text)
 	o.from(begin)
 	end := []byte(begin)
 	for len(end) > 0 && end[len(end)-1] == 0xff { // nothing is behind all that begins so
@@ -108,7 +106,7 @@ func (o *Ordering) prefix(text string) {
 
 // Ordered reads at most want entries of an ordered listing behind a continuation, and the continuation
 // for the rest.
-func (c *Core) Ordered(ctx context.Context, o Ordering, after string, want int) ([]store.Found, string, error) {
+func (c *Reader) Ordered(ctx context.Context, o Ordering, after string, want int) ([]store.Found, string, error) {
 	last, err := parseOrderMark(after)
 	if err != nil {
 		return nil, "", err
@@ -131,7 +129,7 @@ func (c *Core) Ordered(ctx context.Context, o Ordering, after string, want int) 
 	}
 }
 
-func (c *Core) orderPage(ctx context.Context, o Ordering, last string, want int) ([]string, error) {
+func (c *Reader) orderPage(ctx context.Context, o Ordering, last string, want int) ([]string, error) {
 	q := o.order
 	q.Count = want
 	if last != "" {
@@ -151,11 +149,11 @@ func (c *Core) orderPage(ctx context.Context, o Ordering, last string, want int)
 
 // placed are the entries of places, in their order: those that are live, stand there by right (I4, I5) and
 // are selected.
-func (c *Core) placed(ctx context.Context, o Ordering, members []string) ([]store.Found, error) {
+func (c *Reader) placed(ctx context.Context, o Ordering, members []string) ([]store.Found, error) {
 	t := o.Selected.Type
 	var prks []recordkey.Key
 	for _, m := range members {
-		key, err := recordkey.Parse(c.NS.String() + PlaceOwner(m))
+		key, err := recordkey.Parse(c.NS.String() + change.PlaceOwner(m))
 		if err == nil && key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
@@ -169,7 +167,7 @@ func (c *Core) placed(ctx context.Context, o Ordering, members []string) ([]stor
 
 // inPlace puts what was found into the order of the places, each where it stands by right. What cannot be
 // read comes first.
-func inPlace(t *Type, field string, members []string, found []store.Found) []store.Found {
+func inPlace(t *change.Type, field string, members []string, found []store.Found) []store.Found {
 	by := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {
@@ -178,7 +176,7 @@ func inPlace(t *Type, field string, members []string, found []store.Found) []sto
 			continue
 		}
 		if wire, has := f.Record.Fields[field]; has {
-			if p, ok := t.place(f.Record.Key, field, wire); ok {
+			if p, ok := t.Place(f.Record.Key, field, wire); ok {
 				by[p.Member] = f
 			}
 		}

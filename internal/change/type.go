@@ -1,12 +1,11 @@
-// Package core is what userdb and maintain share: an engine, a schema that was checked once, and the
-// making of changes. It decides what a change consists of; internal/store carries it out.
-package core
+// Package change makes changes: of a schema and a record as it was read, what shall be written. It asks no clock and
+// no server. internal/store carries a change out.
+package change
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -14,28 +13,44 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// A Core is a view of a store: its records under one namespace, read by one schema.
-type Core struct {
-	Engine store.Engine
+// Types are the declared types of a schema, whose records lie in one namespace.
+type Types struct {
 	Schema schema.Schema
 	NS     recordkey.Namespace
-	Log    *slog.Logger
-	Now    func() time.Time
-	types  map[string]*Type
+	byName map[string]*Type
+}
 
-	// Replicas must have a change within ReplicaTime, or it is not confirmed; 0: nobody waits.
-	Replicas    int
-	ReplicaTime time.Duration
+// Compile checks a schema.
+func Compile(s schema.Schema, ns recordkey.Namespace) (*Types, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	ts := &Types{Schema: s, NS: ns, byName: make(map[string]*Type, len(s.Types))}
+	for name, st := range s.Types {
+		t, err := newType(name, st, ns)
+		if err != nil {
+			return nil, err
+		}
+		ts.byName[name] = t
+	}
+	return ts, nil
+}
 
-	// OwnClock has throttling go by Now instead of the server's clock: for tests.
-	OwnClock bool
-	// Spare is called before round trips, so that hashing leaves a processor free for the answer; not
-	// before those of logins, which wait for hashing themselves.
-	Spare func()
-	// Secrets make and judge hashes of passwords.
-	Secrets Secrets
-	// HashWork says what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
-	HashWork func(typ string) (rounds, foreign uint64)
+// Type returns a declared type, or a *schema.Error.
+func (ts *Types) Type(name string) (*Type, error) {
+	if t, ok := ts.byName[name]; ok {
+		return t, nil
+	}
+	return nil, &schema.Error{Path: "types." + name, Reason: "no such type in the schema"}
+}
+
+// Of is the declared type of a key, in the namespace of the key.
+func (ts *Types) Of(key recordkey.Key) (*Type, error) {
+	t, err := ts.Type(key.Type())
+	if err != nil || key.Namespace() == ts.NS {
+		return t, err
+	}
+	return newType(t.Name, t.Schema, key.Namespace())
 }
 
 // A Type is a declared type, made ready for use.
@@ -54,22 +69,6 @@ type Type struct {
 
 // TagsName is the tertiary set that the tag verbs mean.
 const TagsName = "tags"
-
-// New checks the schema and makes a core of it.
-func New(e store.Engine, s schema.Schema, ns recordkey.Namespace, log *slog.Logger) (*Core, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	c := &Core{Engine: e, Schema: s, NS: ns, Log: log, Now: time.Now, Spare: func() {}, types: map[string]*Type{}}
-	for name, st := range s.Types {
-		t, err := newType(name, st, ns)
-		if err != nil {
-			return nil, err
-		}
-		c.types[name] = t
-	}
-	return c, nil
-}
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.InForm()
@@ -137,14 +136,6 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// Type returns a declared type, or a *schema.Error.
-func (c *Core) Type(name string) (*Type, error) {
-	if t, ok := c.types[name]; ok {
-		return t, nil
-	}
-	return nil, &schema.Error{Path: "types." + name, Reason: "no such type in the schema"}
-}
-
 // Guard is what a write to the type's records compares.
 func (t *Type) Guard() store.Guard { return t.guard }
 
@@ -154,13 +145,14 @@ func (t *Type) PRK(uid string) (recordkey.Key, error) {
 	return k.In(t.ns), err
 }
 
-// srk is the SRK of a canonical value; false for one that no key can name.
-func (t *Type) srk(field, value string) (recordkey.Key, bool) {
+// SRK is the SRK of a canonical value; false for one that no key can name.
+func (t *Type) SRK(field, value string) (recordkey.Key, bool) {
 	k, err := recordkey.SRK(t.Name, field, value)
 	return k.In(t.ns), err == nil
 }
 
-func (t *Type) index(field, value string) (recordkey.Key, bool) {
+// Index is the key of the index set of a value; false for one that no key can name.
+func (t *Type) Index(field, value string) (recordkey.Key, bool) {
 	k, err := recordkey.Index(t.Name, field, value)
 	return k.In(t.ns), err == nil
 }
@@ -176,4 +168,51 @@ func (t *Type) Under(g store.Guard) *Type {
 	under := *t
 	under.guard = g
 	return &under
+}
+
+// GivesUp reports whether a change that was refused because the records have another canonical form does
+// nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
+// where two entries would have one value by this program's. The guard is that of the records.
+func (t *Type) GivesUp(c store.Change, err error) (store.Guard, bool) {
+	var mismatch *store.MismatchError
+	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+		return store.Guard{}, false
+	}
+	var stored schema.Type
+	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+		return store.Guard{}, false
+	}
+	stored = stored.FromStore()
+	guard := t.guard
+	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
+	return guard, t.Schema.OtherForm(stored)
+}
+
+// Explain names the difference behind a schema mismatch, and what mends it.
+func (t *Type) Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var mismatch *store.MismatchError
+	if !errors.As(err, &mismatch) {
+		return err
+	}
+	if mismatch.Stored == "" {
+		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
+			"write with that, or bring them over with 'userdb schema apply'", store.ErrSchemaMismatch, t.Name, schema.FoldExact)
+	}
+	var stored schema.Type
+	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+		return fmt.Errorf("%w: type %s: the stored schema cannot be read", store.ErrSchemaMismatch, t.Name)
+	}
+	stored = stored.FromStore()
+	difference := t.Schema.Difference(stored)
+	if difference == "" {
+		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", store.ErrSchemaMismatch, t.Name)
+	}
+	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	if t.Schema.OtherForm(stored) {
+		mends = "bring the records over with 'userdb schema apply' while no other program writes"
+	}
+	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
 }

@@ -1,24 +1,36 @@
-package core
+// Package query reads: it makes a lookup of a hint, and lists what a selection means, by pages and in order.
+package query
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+// A Reader reads the entries of a store.
+type Reader struct {
+	*change.Types
+	Engine store.Engine
+	// Spare is called before round trips, so that hashing leaves a processor free for the answer; not
+	// before those of logins, which wait for hashing themselves.
+	Spare func()
+}
+
 // A Sought is a resolved hint: its type, and where the store shall look.
 type Sought struct {
-	Type   *Type
+	Type   *change.Type
 	Lookup store.Lookup
 	Target hints.Target
 }
 
 // Resolve makes a lookup of a hint. typ "" is type-free.
-func (c *Core) Resolve(h hints.Hint, typ string) (Sought, error) {
+func (c *Reader) Resolve(h hints.Hint, typ string) (Sought, error) {
 	target, err := h.Resolve(c.Schema, typ)
 	if err != nil {
 		return Sought{}, err
@@ -27,14 +39,14 @@ func (c *Core) Resolve(h hints.Hint, typ string) (Sought, error) {
 	if err != nil {
 		return Sought{}, err
 	}
-	return Sought{Type: t, Lookup: t.lookup(target), Target: target}, nil
+	return Sought{Type: t, Lookup: lookup(t, c.NS, target), Target: target}, nil
 }
 
 // lookup puts a target into the view's namespace. A search under any field is narrowed to the one field
 // that takes the value, if there is one.
-func (t *Type) lookup(target hints.Target) store.Lookup {
+func lookup(t *change.Type, ns recordkey.Namespace, target hints.Target) store.Lookup {
 	if len(target.Keys) == 1 && target.Keys[0].Kind() == recordkey.KindPRK {
-		return store.Lookup{PRK: target.Keys[0].In(t.ns)}
+		return store.Lookup{PRK: target.Keys[0].In(ns)}
 	}
 	l := store.Lookup{All: target.All}
 	var where []string
@@ -43,14 +55,14 @@ func (t *Type) lookup(target hints.Target) store.Lookup {
 	}
 	for _, k := range target.Keys {
 		if where == nil || slices.Contains(where, k.Field()) {
-			l.SRKs = append(l.SRKs, k.In(t.ns))
+			l.SRKs = append(l.SRKs, k.In(ns))
 		}
 	}
 	return l
 }
 
 // Find reads the entry that a hint points at.
-func (c *Core) Find(ctx context.Context, h hints.Hint, typ string) (*Type, store.Record, error) {
+func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
 	s, err := c.Resolve(h, typ)
 	if err != nil {
 		return nil, store.Record{}, err
@@ -60,7 +72,7 @@ func (c *Core) Find(ctx context.Context, h hints.Hint, typ string) (*Type, store
 }
 
 // FindCached is Find for a reader whom an entry as it was a moment ago does no harm.
-func (c *Core) FindCached(ctx context.Context, h hints.Hint, typ string) (*Type, store.Record, error) {
+func (c *Reader) FindCached(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
 	s, err := c.Resolve(h, typ)
 	if err != nil {
 		return nil, store.Record{}, err
@@ -76,7 +88,7 @@ func (c *Core) FindCached(ctx context.Context, h hints.Hint, typ string) (*Type,
 }
 
 // Read answers one lookup.
-func (c *Core) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
+func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
 	if !l.PRK.IsValid() && len(l.SRKs) == 0 {
 		return store.Record{}, store.ErrNotFound
 	}
@@ -91,7 +103,7 @@ func (c *Core) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
 // Look answers lookups. An entry that was found by a value which it has only by another version of the
 // canonical form is not found: before records are brought over, bob@strasse.de must not lead to whoever
 // is bob@straße.de.
-func (c *Core) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+func (c *Reader) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := c.Engine.Find(ctx, lookups)
 	for i := range found {
 		if found[i].Err == nil && !c.meant(lookups[i], found[i].Record) {
@@ -103,7 +115,7 @@ func (c *Core) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found,
 
 // meant reports whether the facets that a record was found by have these values; of a field that another
 // schema has renamed there may be none.
-func (c *Core) meant(l store.Lookup, r store.Record) bool {
+func (c *Reader) meant(l store.Lookup, r store.Record) bool {
 	if l.PRK.IsValid() {
 		return true
 	}
@@ -116,4 +128,31 @@ func (c *Core) meant(l store.Lookup, r store.Record) bool {
 		}
 	}
 	return l.All
+}
+
+// FindUndeclared searches for the value of a sought `*` under fields that the schema does not have.
+func (c *Reader) FindUndeclared(ctx context.Context, s Sought) (store.Record, error) {
+	if s.Target.Pattern == "" {
+		return store.Record{}, store.ErrNotFound
+	}
+	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: s.Type.Name, Value: s.Target.Value}
+	for cursor := ""; ; {
+		keys, next, err := c.Engine.Scan(ctx, p.String(), cursor, 1000)
+		if err != nil {
+			return store.Record{}, err
+		}
+		for _, k := range keys {
+			srk, err := recordkey.Parse(k)
+			if err != nil || !p.Match(srk) {
+				continue
+			}
+			r, err := c.Read(ctx, store.Lookup{SRKs: []recordkey.Key{srk}})
+			if !errors.Is(err, store.ErrNotFound) {
+				return r, err
+			}
+		}
+		if cursor = next; cursor == "" {
+			return store.Record{}, store.ErrNotFound
+		}
+	}
 }

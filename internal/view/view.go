@@ -1,0 +1,136 @@
+// Package view is what packages userdb and maintain share of an open store: the records of one namespace, read by one
+// schema, and how they are changed.
+package view
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/query"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A Config is all that a View consists of.
+type Config struct {
+	Engine store.Engine
+	Schema schema.Schema
+	NS     recordkey.Namespace
+	Log    *slog.Logger
+	// Clock is what throttling and tokens go by, too; nil: they go by the server's, all else by time.Now.
+	Clock func() time.Time
+	// Replicas must have a change within ReplicaTime, or it is not confirmed; 0: nobody waits.
+	Replicas    int
+	ReplicaTime time.Duration
+	Hashing     Hashing
+}
+
+// Hashing is what package userdb does about passwords.
+type Hashing interface {
+	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
+	Hash(ctx context.Context, typ, password string, own []string) (string, error)
+	// Judge is Hash without the hash: it says why that would refuse a password.
+	Judge(ctx context.Context, typ, password string, own []string) error
+	// Usable says why login cannot verify a stored hash.
+	Usable(typ, hash string) error
+	// Work counts what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
+	Work(typ string) (rounds, foreign uint64)
+	// Spare asks to leave a processor free for the answer of a round trip.
+	Spare()
+	// PasswordSet does what follows a change that change.SetPassword had a part in.
+	PasswordSet(ctx context.Context, typ string, r store.Record) error
+	// Disabled is PasswordSet for change.Disable.
+	Disabled(ctx context.Context, typ string, r store.Record) error
+}
+
+// A View is complete when it is constructed, and safe for concurrent use.
+type View struct {
+	query.Reader
+	Log     *slog.Logger
+	Hashing Hashing
+	config  Config
+}
+
+// New checks the schema.
+func New(c Config) (*View, error) {
+	types, err := change.Compile(c.Schema, c.NS)
+	if err != nil {
+		return nil, err
+	}
+	return &View{
+		Reader: query.Reader{Types: types, Engine: c.Engine, Spare: c.Hashing.Spare},
+		Log:    c.Log, Hashing: c.Hashing, config: c,
+	}, nil
+}
+
+// Config is what the view was made of.
+func (v *View) Config() Config { return v.config }
+
+// Now is the time of this program.
+func (v *View) Now() time.Time {
+	if v.config.Clock != nil {
+		return v.config.Clock()
+	}
+	return time.Now()
+}
+
+// StoreTime is what throttling and tokens go by; the zero time: the server's clock.
+func (v *View) StoreTime() time.Time {
+	if v.config.Clock != nil {
+		return v.config.Clock()
+	}
+	return time.Time{}
+}
+
+// Apply lets the engine make a change, and explains what a schema mismatch consists of.
+func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (store.Version, error) {
+	v.Spare()
+	c.Tokens.Now = v.StoreTime()
+	version, err := v.Engine.Apply(ctx, c)
+	if guard, may := t.GivesUp(c, err); may {
+		c.Schema = guard
+		version, err = v.Engine.Apply(ctx, c)
+	}
+	if err == nil {
+		err = v.confirm(ctx, c, version)
+	}
+	return version, t.Explain(err)
+}
+
+// ApplyAll lets the engine make many changes, each of them all or nothing. tried is what its CreateAll said of
+// them, nil if it was not asked.
+func (v *View) ApplyAll(ctx context.Context, t *change.Type, cs []store.Change, tried []store.Tried) ([]store.Version, []error) {
+	for i := range cs {
+		cs[i].Tokens.Now = v.StoreTime()
+	}
+	versions, errs := v.Engine.ApplyAll(ctx, cs, tried)
+	for i, err := range errs {
+		if err == nil {
+			err = v.confirm(ctx, cs[i], versions[i])
+		}
+		errs[i] = t.Explain(err)
+	}
+	return versions, errs
+}
+
+// confirm waits for replicas. What cannot be asked for them is not confirmed.
+func (v *View) confirm(ctx context.Context, c store.Change, version store.Version) error {
+	if v.config.Replicas == 0 {
+		return nil
+	}
+	if e, ok := v.Engine.(store.Confirmer); ok {
+		return e.Confirm(ctx, c, version, v.config.Replicas, v.config.ReplicaTime)
+	}
+	return store.ErrUnconfirmed
+}
+
+// Tertiary runs a command on a tertiary record.
+func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store.Reply, error) {
+	op.Schema = t.Guard()
+	v.Spare()
+	reply, err := v.Engine.Tertiary(ctx, op)
+	return reply, t.Explain(err)
+}
