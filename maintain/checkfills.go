@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -62,7 +63,7 @@ func (c *checker) lookAtStaged(ctx context.Context, all []staged) (findings, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, store.Fail(ctx.Err())
+			return nil, redisx.Fail(ctx.Err())
 		case <-time.After(min(pause, time.Second)):
 		}
 	}
@@ -111,7 +112,7 @@ func (c *checker) mendStaged(ctx context.Context, s staged, fs findings) error {
 		} else {
 			_, err = c.Engine.Discard(ctx, store.Leftover{Key: s.raw})
 		}
-		if err != nil && !store.WrongType(err) { // a record of another Redis type is in its place: tertiary_kind
+		if err != nil && !redisx.WrongType(err) { // a record of another Redis type is in its place: tertiary_kind
 			return err
 		}
 	}

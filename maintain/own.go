@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -188,7 +189,7 @@ func (c *checker) nameType(ctx context.Context, g store.Guard) error {
 			state = append(state, store.Facet{Field: field, Wire: wire})
 		}
 	}
-	if _, err = c.Engine.Restate(ctx, g, state[0].Wire, state); store.WrongType(err) {
+	if _, err = c.Engine.Restate(ctx, g, state[0].Wire, state); redisx.WrongType(err) {
 		return nil // the type is named, and its schema is the next thing to mend
 	}
 	return err

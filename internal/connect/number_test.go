@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // counter is a server that answers everything by one reply, but what a connection begins with.
@@ -85,10 +86,10 @@ func TestNumbersAreNoLists(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: counter(t, number), MaxRetries: -1})
 		t.Cleanup(func() { c.Close() })
 		for name, cmd := range map[string]func(context.Context) *redis.Cmd{
-			"mget":  func(ctx context.Context) *redis.Cmd { return store.MGet(ctx, c, []string{"a"}) },
-			"hmget": func(ctx context.Context) *redis.Cmd { return store.HMGet(ctx, c, "a", "b") },
+			"mget":  func(ctx context.Context) *redis.Cmd { return redisx.MGet(ctx, c, []string{"a"}) },
+			"hmget": func(ctx context.Context) *redis.Cmd { return redisx.HMGet(ctx, c, "a", "b") },
 		} {
-			if list, err := store.List(cmd(t.Context()), 1); err == nil {
+			if list, err := redisx.List(cmd(t.Context()), 1); err == nil {
 				t.Errorf("%s %q: got %v, want an error", name, number, list)
 			}
 		}

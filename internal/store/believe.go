@@ -58,14 +58,14 @@ func believeOne(l Lookup, c Candidate) Found {
 		return Found{Err: ErrNotFound}
 	}
 	if c.Fields == nil {
-		return Found{Err: Fail(fmt.Errorf("%w: no hash behind %s", ErrReply, c.SRK))}
+		return Found{Err: fmt.Errorf("%w: %w: no hash behind %s", ErrUnavailable, ErrReply, c.SRK)}
 	}
 	key = key.In(c.SRK.Namespace())
 	r := Record{Key: key, Fields: c.Fields}
 	if !r.Live() || !r.holds(l, c.SRK) {
 		return Found{Err: ErrNotFound}
 	}
-	return FoundAt(key, c.Fields, nil)
+	return FoundAt(key, c.Fields)
 }
 
 // holds says whether the entry has the value of an SRK under its field or, where a lookup asks under
@@ -97,16 +97,12 @@ func (l Lookup) Names(r Record) bool {
 	return slices.ContainsFunc(l.SRKs, holds)
 }
 
-// FoundAt makes an answer of the hash at a PRK, or of the error of reading it (I3).
-func FoundAt(key recordkey.Key, fields map[string]string, err error) Found {
+// FoundAt makes an answer of the hash at a PRK (I3); nil fields are no reply at all.
+func FoundAt(key recordkey.Key, fields map[string]string) Found {
 	r := Record{Key: key, Fields: fields}
 	switch {
-	case WrongType(err):
-		return Found{Err: &CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
-	case err != nil:
-		return Found{Err: Fail(err)}
 	case fields == nil:
-		return Found{Err: Fail(fmt.Errorf("%w: no hash for %s", ErrReply, key))}
+		return Found{Err: fmt.Errorf("%w: %w: no hash for %s", ErrUnavailable, ErrReply, key)}
 	case r.Live() && r.Fields[FieldType] == key.Type():
 		return Found{Record: r}
 	case r.Live():

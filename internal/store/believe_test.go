@@ -81,8 +81,15 @@ func TestFoundAt(t *testing.T) {
 		{map[string]string{"name": "x"}, ErrCorrupt},
 		{alice("~isa", "robot"), ErrCorrupt},
 	} {
-		if f := FoundAt(prk, tt.fields, nil); !errors.Is(f.Err, tt.want) {
+		if f := FoundAt(prk, tt.fields); !errors.Is(f.Err, tt.want) {
 			t.Errorf("FoundAt(%v) = %v, want %v", tt.fields, f.Err, tt.want)
 		}
+	}
+}
+
+func TestCorruptErrorStaysOnOneLine(t *testing.T) {
+	err := &CorruptError{Key: "user/uid:\x1b[31m\nx\xff", Reason: "why"}
+	if got, want := err.Error(), "damaged record: user/uid:?[31m?x\ufffd: why"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -21,6 +21,17 @@ var (
 	ErrCursor         = errors.New("not a cursor of this listing")
 )
 
+// ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that
+// changes what it sends, or from what is no Redis server. It never means "no": whether the command was carried
+// out is not known.
+var ErrReply = errors.New("a reply of another kind than the command has")
+
+// ErrUnsuitable is a server or a client with which the promise cannot be kept.
+var ErrUnsuitable = errors.New("unsuitable Redis server or client")
+
+// ErrUnconfirmed is a change that was made, but not known to be on as many replicas as asked for.
+var ErrUnconfirmed = errors.New("committed, not confirmed")
+
 // A DuplicateError says which SRK of a change is taken, never by whom. Primary is set when it is the PRK.
 type DuplicateError struct {
 	Field   string

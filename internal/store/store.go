@@ -172,6 +172,17 @@ type Op struct {
 	Schema  Guard           // for writes
 }
 
+// A Reply is what one command on a tertiary record answered. Nil is set where there was nothing.
+type Reply struct {
+	Nil   bool
+	Int   int64
+	Text  string
+	Items []string
+}
+
+// Empty reports whether there was nothing: no element, no such member.
+func (r Reply) Empty() bool { return r.Int == 0 && r.Text == "" && len(r.Items) == 0 }
+
 // A Leftover is a raw record, or one member of a set, that goes unless an entry holds it.
 type Leftover struct {
 	Key    string // raw: it may not parse

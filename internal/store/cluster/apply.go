@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -62,7 +63,7 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, erro
 			return store.Version{}, a.name(err)
 		}
 		if err := e.pause(ctx, e.trips.several(1, 4)); err != nil {
-			return store.Version{}, a.name(store.Fail(err))
+			return store.Version{}, a.name(redisx.Fail(err))
 		}
 		if c.Version, err = e.prepare(ctx, c); err != nil {
 			return store.Version{}, a.name(err)
@@ -81,7 +82,7 @@ func newAttempt(e *Engine, c store.Change) *attempt {
 
 // name says which entry an error was about, where that is no secret.
 func (a *attempt) name(err error) error {
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: a.c.Key.String(), Reason: "it, an SRK or an index of it is of another Redis type (WRONGTYPE)"}
 	}
 	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
@@ -292,7 +293,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict", what == "dying", what == "filling":
 		return errAgain // it was only fenced, or is not ready yet
 	}
-	return &unknownError{store.Unknown(what)}
+	return &unknownError{redisx.Unknown(what)}
 }
 
 // commitStep declares the record of the entry's tokens only where there is one: in a slot that is being migrated,

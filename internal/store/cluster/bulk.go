@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // concurrent is how many changes are made at once: each is several rounds to several nodes.
@@ -96,7 +97,7 @@ func (e *Engine) judged(ctx context.Context, n int, queue func(p redis.Pipeliner
 		for i := range n {
 			queue(pipe, i)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && (!store.IsAnswer(err) || store.Passing(err)) {
+		if _, err := pipe.Exec(ctx); err != nil && (!redisx.IsAnswer(err) || redisx.Passing(err)) {
 			return nil, err
 		}
 		return nil, nil
@@ -138,17 +139,17 @@ func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() 
 }
 
 func (l *wholeLook) whole(r store.WholeRead) (store.Whole, error) {
-	w := store.Whole{Found: store.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
+	w := store.Whole{Found: redisx.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
 	if w.Err != nil && !store.IsEntryError(w.Err) {
 		return w, w.Err
 	}
 	for i, kind := range l.kinds {
 		values, err := l.parts[i]()
-		if store.WrongType(err) || errors.Is(err, redis.Nil) {
+		if redisx.WrongType(err) || errors.Is(err, redis.Nil) {
 			err = nil
 		}
 		if err = cmp.Or(kind.Err(), err); err != nil {
-			return w, store.Fail(err)
+			return w, redisx.Fail(err)
 		}
 		part := store.Part{Kind: kind.Val()}
 		if part.Kind == r.Kind[i] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -41,7 +42,7 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	dead, err := e.bury(ctx, entry, token, "begin", "")
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return true, do(ctx) // a record of another Redis type: no entry can come to life there
 	}
 	if err != nil || !dead {
@@ -82,7 +83,7 @@ func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
 	}
 	fields := map[string]string{}
 	_, err := e.again(ctx, func() (_ any, err error) {
-		if fields, err = e.client.HGetAll(ctx, c.Schema.Key.String()).Result(); store.WrongType(err) {
+		if fields, err = e.client.HGetAll(ctx, c.Schema.Key.String()).Result(); redisx.WrongType(err) {
 			return nil, nil
 		}
 		return nil, err
@@ -139,7 +140,7 @@ func (e *Engine) members(ctx context.Context, set string) ([]string, error) {
 func (e *Engine) elements(ctx context.Context, set string) (members []string, isSet bool, err error) {
 	_, err = e.again(ctx, func() (_ any, err error) {
 		members, err = e.client.SMembers(ctx, set).Result()
-		if isSet = !store.WrongType(err); !isSet {
+		if isSet = !redisx.WrongType(err); !isSet {
 			return nil, nil
 		}
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -16,11 +17,11 @@ func (e *Engine) Confirm(ctx context.Context, c store.Change, v store.Version, n
 	return together(1+len(c.Claim), func(i int) error {
 		if i == 0 {
 			return e.confirm(ctx, c.Key, func(node redis.Cmdable, key string) error {
-				return store.ConfirmEntry(ctx, node, key, v, n, most)
+				return redisx.ConfirmEntry(ctx, node, key, v, n, most)
 			})
 		}
 		return e.confirm(ctx, c.Claim[i-1], func(node redis.Cmdable, key string) error {
-			return store.ConfirmSRK(ctx, node, key, srv, n, most)
+			return redisx.ConfirmSRK(ctx, node, key, srv, n, most)
 		})
 	})
 }
@@ -36,7 +37,7 @@ func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node red
 		if node, err = cc.MasterForKey(ctx, k.String()); err == nil {
 			err = ask(node, k.String())
 		}
-		if err == nil || !store.Moved(err) {
+		if err == nil || !redisx.Moved(err) {
 			return err
 		}
 		cc.ReloadState(ctx)

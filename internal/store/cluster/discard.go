@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -39,7 +40,7 @@ func (e *Engine) discard(ctx context.Context, l store.Leftover) (bool, error) {
 	if l.Member != "" {
 		command = []string{"srem", l.Key, l.Member}
 	}
-	n, err := e.plain(ctx, store.IsNumber, command...)
+	n, err := e.plain(ctx, redisx.IsNumber, command...)
 	return n != int64(0) && err == nil, harmless(err)
 }
 

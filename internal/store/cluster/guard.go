@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // A handle re-reads the schema's fingerprint when it is older than fresh, and refuses to write when
@@ -78,12 +79,12 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 			if at, is := wholeNumber(reply, 1); is {
 				return at, nil
 			}
-			return 0, store.Fail(store.Unknown("ok"))
+			return 0, redisx.Fail(redisx.Unknown("ok"))
 		case "schema":
 			return 0, &store.MismatchError{Stored: item(reply, 1)}
 		case "unstored":
 		default:
-			return 0, store.Fail(store.Unknown(item(reply, 0)))
+			return 0, redisx.Fail(redisx.Unknown(item(reply, 0)))
 		}
 		if foreign != nil {
 			return 0, foreign

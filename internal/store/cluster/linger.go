@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // lingers is how often, and firstLinger how long before the first time, something is looked at that may be a
@@ -28,7 +29,7 @@ func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
 		wait += wait / 2
 	}
 	if err := e.sleep(ctx, wait); err != nil {
-		return false, store.Fail(err)
+		return false, redisx.Fail(err)
 	}
 	return true, nil
 }

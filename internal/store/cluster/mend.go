@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Align implements [store.Mender] as changes do: a membership is brought about, and looked at again
@@ -44,7 +45,7 @@ const changeWait = 15 * time.Second
 // one of them has looked again, or stopped.
 func (e *Engine) Settle(ctx context.Context) error {
 	if err := e.sleep(ctx, changeWait); err != nil {
-		return store.Fail(err)
+		return redisx.Fail(err)
 	}
 	return nil
 }
@@ -54,7 +55,7 @@ func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, from), pipe.PTTL(ctx, from)
 	_, err := pipe.Exec(ctx)
-	if err == nil || store.IsAnswer(err) {
+	if err == nil || redisx.IsAnswer(err) {
 		err = dump.Err()
 	}
 	if errors.Is(err, redis.Nil) || err == nil && life.Val() == -2 {
@@ -67,7 +68,7 @@ func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
 		err = e.client.RestoreReplace(ctx, to, max(0, life.Val()), dump.Val()).Err()
 	}
 	if err != nil {
-		return false, fmt.Errorf("copying a record: %w", store.Fail(err))
+		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
 	}
 	return true, nil
 }

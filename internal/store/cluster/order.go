@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -17,7 +18,7 @@ func (e *Engine) Occupy(ctx context.Context, entry recordkey.Key, p store.Ranked
 
 // misplaced is the error of a place in what is no ordered index.
 func misplaced(p store.Ranked, err error) error {
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: p.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
 	}
 	return err
@@ -44,8 +45,8 @@ func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Face
 	}
 	var other bool
 	_, err := e.again(ctx, func() (any, error) {
-		head, err := store.List(store.HMGet(ctx, e.client, entry.String(), store.FieldType, f.Field), 2)
-		if store.WrongType(err) || errors.Is(err, redis.Nil) {
+		head, err := redisx.List(redisx.HMGet(ctx, e.client, entry.String(), store.FieldType, f.Field), 2)
+		if redisx.WrongType(err) || errors.Is(err, redis.Nil) {
 			return nil, nil
 		}
 		wire, has := "", false

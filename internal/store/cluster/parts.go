@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -24,20 +25,20 @@ func (e *Engine) get(ctx context.Context, key string) (string, error) {
 
 // exists reports whether there is a record.
 func (e *Engine) exists(ctx context.Context, key string) (bool, error) {
-	value, err := e.plain(ctx, store.IsNumber, "exists", key)
+	value, err := e.plain(ctx, redisx.IsNumber, "exists", key)
 	return value == int64(1), harmless(err)
 }
 
 // there reads a string that may be empty, and reports whether there is one.
 func (e *Engine) there(ctx context.Context, key string) (string, bool, error) {
-	value, err := e.plain(ctx, store.IsText|store.IsNil, "get", key)
+	value, err := e.plain(ctx, redisx.IsText|redisx.IsNil, "get", key)
 	text, is := value.(string)
 	return text, is, harmless(err)
 }
 
 // write sends a command that may arrive twice.
 func (e *Engine) write(ctx context.Context, args ...string) error {
-	_, err := e.plain(ctx, store.IsNumber, args...)
+	_, err := e.plain(ctx, redisx.IsNumber, args...)
 	return harmless(err)
 }
 
@@ -92,8 +93,8 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
 	var head []any
 	_, err = e.again(ctx, func() (_ any, err error) {
-		head, err = store.List(store.HMGet(ctx, e.client, prk.String(), store.FieldType, store.FieldFill), 2)
-		if store.WrongType(err) {
+		head, err = redisx.List(redisx.HMGet(ctx, e.client, prk.String(), store.FieldType, store.FieldFill), 2)
+		if redisx.WrongType(err) {
 			return nil, nil
 		}
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -86,11 +87,11 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ps []plac
 		r := store.Record{Key: entry}
 		_, err := e.again(ctx, func() (_ any, err error) {
 			r.Fields, err = e.client.HGetAll(ctx, entry.String()).Result()
-			if store.WrongType(err) {
+			if redisx.WrongType(err) {
 				return nil, nil
 			}
 			if err == nil && r.Fields == nil {
-				err = store.IsList.Check(nil)
+				err = redisx.IsList.Check(nil)
 			}
 			return nil, err
 		})
@@ -145,10 +146,10 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 	has := map[string]bool{}
 	_, err := e.again(ctx, func() (any, error) {
 		are, err := e.client.SMIsMember(ctx, set, args...).Result()
-		if store.WrongType(err) {
+		if redisx.WrongType(err) {
 			return nil, nil
 		}
-		if err = cmp.Or(err, store.AsMany(len(are), len(members))); err != nil {
+		if err = cmp.Or(err, redisx.AsMany(len(are), len(members))); err != nil {
 			return nil, err
 		}
 		for i, is := range are {
@@ -163,7 +164,7 @@ func (e *Engine) live(ctx context.Context, entry recordkey.Key) (live bool, err 
 	_, err = e.again(ctx, func() (_ any, err error) {
 		isa, err := e.client.HGet(ctx, entry.String(), store.FieldType).Result()
 		live = isa != ""
-		if store.WrongType(err) || errors.Is(err, redis.Nil) {
+		if redisx.WrongType(err) || errors.Is(err, redis.Nil) {
 			return nil, nil
 		}
 		return nil, err

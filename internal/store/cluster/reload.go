@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // How long one node is asked who serves which slots, and how many are asked: the client takes any of them, and the one
@@ -29,7 +29,7 @@ func (e *Engine) reload(ctx context.Context, err error) {
 	if !ok {
 		return
 	}
-	if store.IsAnswer(err) {
+	if redisx.IsAnswer(err) {
 		cc.ReloadState(ctx)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Scan implements [store.Engine], one master after the other. While slots move between masters, keys
@@ -29,11 +30,11 @@ func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([
 	if err != nil {
 		return nil, "", err
 	}
-	keys, next, err := store.Scan(ctx, masters[i].client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
+	keys, next, err := redisx.Scan(ctx, masters[i].client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
 		return pipe.Scan(ctx, at, pattern, int64(count))
 	})
 	if err != nil {
-		return nil, "", store.Fail(err)
+		return nil, "", redisx.Fail(err)
 	}
 	if next.At == 0 {
 		if i++; i == len(masters) {
@@ -56,7 +57,7 @@ type master struct {
 	mark   int
 }
 
-func (m master) cursor(at store.Place) string {
+func (m master) cursor(at redisx.Cursor) string {
 	place := at.String()
 	if place == "" {
 		place = "0"
@@ -84,7 +85,7 @@ func (e *Engine) inOrder(ctx context.Context) ([]master, error) {
 	for n, left := 0, len(all); left > 0 && n < mostMarks; n++ {
 		node, err := cc.MasterForKey(ctx, strconv.Itoa(n))
 		if err != nil {
-			return nil, store.Fail(err)
+			return nil, redisx.Fail(err)
 		}
 		if i, is := at[node.Options().Addr]; is && all[i].mark == mostMarks {
 			all[i].mark = n
@@ -113,22 +114,22 @@ func (e *Engine) masters(ctx context.Context) ([]master, error) {
 		err = fmt.Errorf("the cluster has no masters")
 	}
 	slices.SortFunc(all, func(a, b master) int { return strings.Compare(a.addr, b.addr) })
-	return all, store.Fail(err)
+	return all, redisx.Fail(err)
 }
 
 // locate finds where a listing goes on.
-func locate(masters []master, cursor string) (int, store.Place, error) {
+func locate(masters []master, cursor string) (int, redisx.Cursor, error) {
 	if cursor == "" {
-		return 0, store.Place{}, nil
+		return 0, redisx.Cursor{}, nil
 	}
 	parts := strings.SplitN(cursor, "-", 3)
 	if len(parts) != 3 {
-		return 0, store.Place{}, store.ErrCursor
+		return 0, redisx.Cursor{}, store.ErrCursor
 	}
 	mark, err := strconv.Atoi(parts[0])
-	at, bad := store.ParsePlace(parts[2])
+	at, bad := redisx.ParseCursor(parts[2])
 	if err != nil || bad != nil || mark < 0 {
-		return 0, store.Place{}, store.ErrCursor
+		return 0, redisx.Cursor{}, store.ErrCursor
 	}
 	for i, m := range masters {
 		if m.name() == parts[1] {
@@ -137,8 +138,8 @@ func locate(masters []master, cursor string) (int, store.Place, error) {
 	}
 	for i, m := range masters {
 		if m.mark >= mark {
-			return i, store.Place{}, nil
+			return i, redisx.Cursor{}, nil
 		}
 	}
-	return len(masters) - 1, store.Place{}, nil
+	return len(masters) - 1, redisx.Cursor{}, nil
 }

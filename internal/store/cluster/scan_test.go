@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // TestLocate goes on with listings whose masters are still there, have been replaced, or have become fewer.
@@ -17,19 +18,19 @@ func TestLocate(t *testing.T) {
 	a, b, c := master{addr: "10.0.0.2:7000"}, master{addr: "10.0.0.3:7000", mark: 1}, master{addr: "host-c:7000", mark: 4}
 	of := func(m master, mark int) master { m.mark = mark; return m }
 	first := master{addr: "10.0.0.1:7000"} // before all of them by its address
-	at := store.Place{At: 42, Process: "9f0c3a1e"}
-	var begin store.Place
+	at := redisx.Cursor{At: 42, Process: "9f0c3a1e"}
+	var begin redisx.Cursor
 	for _, tt := range []struct {
 		name    string
 		masters []master
 		cursor  string
 		i       int
-		at      store.Place
+		at      redisx.Cursor
 		err     error
 	}{
 		{"the beginning", []master{a, b}, "", 0, begin, nil},
 		{"a master that is there", []master{a, b, c}, b.cursor(at), 1, at, nil},
-		{"a name with dashes", []master{a, b, c}, c.cursor(store.Place{At: 7}), 2, store.Place{At: 7}, nil},
+		{"a name with dashes", []master{a, b, c}, c.cursor(redisx.Cursor{At: 7}), 2, redisx.Cursor{At: 7}, nil},
 		{"the beginning of a master", []master{a, b, c}, b.cursor(begin), 1, begin, nil},
 		{"replaced: its shard from the beginning", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
 		{"one before it replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},

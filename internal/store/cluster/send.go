@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
@@ -36,18 +37,18 @@ var (
 )
 
 var (
-	claimScript   = newScript(claimLua, store.IsNumber|store.IsText)
-	swapScript    = newScript(swapLua, store.IsNumber)
-	fenceScript   = newScript(fenceLua, store.IsNumber)
-	prepareScript = newScript(prepareLua, store.IsTexts)
-	commitScript  = newScript(store.TokensLua+commitLua, store.IsVerdict)
-	buryScript    = newScript(buryLua, store.IsNumber)
-	readyScript   = newScript(readyLua, store.IsNumber)
-	promoteScript = newScript(promoteLua, store.IsNumber)
-	filledScript  = newScript(filledLua, store.IsNumber)
-	schemaScript  = newScript(schemaLua, store.IsVerdict)
-	issueScript   = newScript(store.TokensLua+store.IssueLua, store.IsVerdict)
-	peekScript    = newScript(store.TokensLua+store.PeekLua, store.IsTexts)
+	claimScript   = newScript(claimLua, redisx.IsNumber|redisx.IsText)
+	swapScript    = newScript(swapLua, redisx.IsNumber)
+	fenceScript   = newScript(fenceLua, redisx.IsNumber)
+	prepareScript = newScript(prepareLua, redisx.IsTexts)
+	commitScript  = newScript(store.TokensLua+commitLua, redisx.IsVerdict)
+	buryScript    = newScript(buryLua, redisx.IsNumber)
+	readyScript   = newScript(readyLua, redisx.IsNumber)
+	promoteScript = newScript(promoteLua, redisx.IsNumber)
+	filledScript  = newScript(filledLua, redisx.IsNumber)
+	schemaScript  = newScript(schemaLua, redisx.IsVerdict)
+	issueScript   = newScript(store.TokensLua+store.IssueLua, redisx.IsVerdict)
+	peekScript    = newScript(store.TokensLua+store.PeekLua, redisx.IsTexts)
 )
 
 var allScripts = []script{
@@ -58,10 +59,10 @@ var allScripts = []script{
 // A script is Lua source, the name under which a server keeps it, and of which kind its replies are.
 type script struct {
 	source, sha string
-	reply       store.Shape
+	reply       redisx.Shape
 }
 
-func newScript(source string, reply store.Shape) script {
+func newScript(source string, reply redisx.Shape) script {
 	return script{source, redis.NewScript(source).Hash(), reply}
 }
 
@@ -101,7 +102,7 @@ func (e *Engine) run(ctx context.Context, s step) (result, error) {
 }
 
 // plain sends a command that may arrive twice.
-func (e *Engine) plain(ctx context.Context, reply store.Shape, args ...string) (any, error) {
+func (e *Engine) plain(ctx context.Context, reply redisx.Shape, args ...string) (any, error) {
 	all := make([]any, len(args))
 	for i, a := range args {
 		all[i] = a
@@ -124,8 +125,8 @@ func (e *Engine) again(ctx context.Context, send func() (any, error)) (result, e
 			e.trips.took(time.Since(begin))
 			return result{value, unsure}, nil
 		}
-		unsure = unsure || store.Sent(err)
-		if !store.Passing(err) || ctx.Err() != nil {
+		unsure = unsure || redisx.Sent(err)
+		if !redisx.Passing(err) || ctx.Err() != nil {
 			break
 		}
 		e.reload(ctx, err)
@@ -161,7 +162,7 @@ func failed(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
-	return store.Fail(err)
+	return redisx.Fail(err)
 }
 
 // send sends a script once, and once more in full where the server did not have it.
@@ -176,7 +177,7 @@ func (e *Engine) send(ctx context.Context, s step) (any, error) {
 }
 
 // answer is what a command was answered, if that is of a kind it has: anything else is no answer.
-func answer(cmd once, err error, reply store.Shape) (any, error) {
+func answer(cmd once, err error, reply redisx.Shape) (any, error) {
 	if errors.Is(err, redis.Nil) {
 		return nil, reply.Check(nil)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Survey implements [store.Surveyor], for every master, and loads the scripts there.
@@ -14,7 +14,7 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	if err := e.eachNode(ctx); err != nil {
 		return nil, err
 	}
-	if err := store.Faithful(ctx, e.client); err != nil {
+	if err := redisx.Faithful(ctx, e.client); err != nil {
 		return nil, err
 	}
 	masters, err := e.masters(ctx)
@@ -22,11 +22,11 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	if err := together(len(masters), func(i int) error { return load(ctx, masters[i].client) }); err != nil {
-		return nil, store.Fail(err)
+		return nil, redisx.Fail(err)
 	}
 	var warnings []string
 	for _, m := range masters {
-		warnings = append(warnings, store.Evicts(ctx, m.client, "the node "+m.addr)...)
+		warnings = append(warnings, redisx.Evicts(ctx, m.client, "the node "+m.addr)...)
 	}
 	return warnings, nil
 }
@@ -37,7 +37,7 @@ func (e *Engine) eachNode(ctx context.Context) error {
 	if !ok || e.node == nil {
 		return nil
 	}
-	return store.Fail(cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+	return redisx.Fail(cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 		e.node(node)
 		return nil
 	}))
@@ -50,7 +50,7 @@ func load(ctx context.Context, node redis.UniversalClient) error {
 		pipe.ScriptLoad(ctx, s.source)
 	}
 	_, err := pipe.Exec(ctx)
-	if store.IsAnswer(err) {
+	if redisx.IsAnswer(err) {
 		return nil // it forbids that, but may run them
 	}
 	return err

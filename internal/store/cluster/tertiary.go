@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -29,7 +30,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 	for {
 		live, err := e.alignOp(ctx, op)
-		if store.WrongType(err) {
+		if redisx.WrongType(err) {
 			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
 		if err != nil {
@@ -121,11 +122,11 @@ func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, e
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, err
 		}
-		reply, err = store.ParseReply(op.Command, cmd.Val())
+		reply, err = redisx.ParseReply(op.Command, cmd.Val())
 		return nil, err
 	}
 	if op.Once {
-		if _, err = send(); err != nil && store.Sent(err) {
+		if _, err = send(); err != nil && redisx.Sent(err) {
 			return store.Reply{}, &unknownError{err}
 		}
 		err = failed(err)
@@ -133,7 +134,7 @@ func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, e
 		_, err = e.again(ctx, send)
 	}
 	switch {
-	case store.WrongType(err):
+	case redisx.WrongType(err):
 		return store.Reply{}, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
 	case err != nil && op.Write:
 		return store.Reply{}, err

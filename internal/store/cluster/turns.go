@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -49,7 +50,7 @@ func (a *attempt) leave(ctx context.Context) error {
 // stays waits whether an SRK stays what was seen there, as the claim of somebody who has died does.
 func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
 	if err := a.e.pause(ctx, a.e.trips.several(waitLeast, waitMost)); err != nil {
-		return false, store.Fail(err)
+		return false, redisx.Fail(err)
 	}
 	now, err := a.e.get(ctx, srk.String())
 	if err != nil || now == seen {

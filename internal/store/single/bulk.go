@@ -7,12 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 //go:embed scripts/creates.lua
 var createsLua string
 
-var createsScript = newScript(createsLua, store.IsVerdict)
+var createsScript = redisx.NewScript(createsLua, redisx.IsVerdict)
 
 // Bulk implements [store.Engine].
 func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
@@ -20,7 +21,7 @@ func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Contex
 		return ctx, func(context.Context) error { return nil }
 	}
 	bulk, end := e.options.Bulk(ctx)
-	return bulk, func(ctx context.Context) error { return store.Fail(end(ctx)) }
+	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
 // Overlaps implements [store.Engine]: one bulk is to be saved before the next begins.
@@ -86,21 +87,21 @@ func (e *Engine) create(ctx context.Context, gs []*createGroup) {
 			return
 		}
 		pipe := e.client.Pipeline()
-		cmds := make([]once, len(gs))
+		cmds := make([]redisx.Once, len(gs))
 		for i, g := range gs {
-			cmds[i] = once{redis.NewCmd(ctx, g.command()...)}
+			cmds[i] = redisx.NewOnce(ctx, g.command())
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
 		var missing []*createGroup
 		for i, g := range gs {
-			if again == 0 && noScript(cmds[i].Err()) {
+			if again == 0 && redisx.NoScript(cmds[i].Err()) {
 				missing = append(missing, g)
 				continue
 			}
 			g.take(cmds[i].Cmd, e.sent)
 		}
-		if gs = missing; len(gs) > 0 && e.client.ScriptLoad(ctx, createsScript.source).Err() != nil {
+		if gs = missing; len(gs) > 0 && e.client.ScriptLoad(ctx, createsScript.Source).Err() != nil {
 			return
 		}
 	}
@@ -111,7 +112,7 @@ func (g *createGroup) take(cmd *redis.Cmd, sent func(error) bool) {
 	reply, err := cmd.Slice()
 	what := text(reply, 0)
 	if err == nil && what != "ok" && what != "other" {
-		err = store.Unknown(what)
+		err = redisx.Unknown(what)
 	}
 	for _, c := range g.of {
 		c.done = err == nil && what == "ok"

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -54,7 +55,7 @@ func (c *Cached) Survey(ctx context.Context) ([]string, error) {
 		return warnings, err
 	}
 	if err := c.reader.HGetAll(ctx, probe).Err(); err != nil {
-		return warnings, store.Fail(err)
+		return warnings, redisx.Fail(err)
 	}
 	if c.copies.prefix.Load() == nil || !c.copies.told.Load() {
 		err = fmt.Errorf("%w: the server does not tell what changes: it needs RESP3 and CLIENT TRACKING (Redis 6 or later), and leave to use them", store.ErrCache)
@@ -66,7 +67,7 @@ func (c *Cached) Survey(ctx context.Context) ([]string, error) {
 func (c *Cached) FindCached(ctx context.Context, prk recordkey.Key) (store.Found, error) {
 	cmd := redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
 	err := c.reader.Process(ctx, cmd)
-	found := store.FoundAt(prk, cmd.Val(), err)
+	found := redisx.FoundAt(prk, cmd.Val(), err)
 	return found, unreadable(found.Err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -34,8 +35,8 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, erro
 // applySoon makes a change in one of the short ways, or not at all; unsure as of applyUsual.
 func (e *Engine) applySoon(ctx context.Context, c store.Change, token string) (done, unsure bool, err error) {
 	if plain(&c) {
-		crowded := e.joint.underWay.enter()
-		defer e.joint.underWay.leave()
+		crowded := e.joint.underWay.Enter()
+		defer e.joint.underWay.Leave()
 		if crowded {
 			if done, unsure, err = e.joint.apply(ctx, c, token); err != nil {
 				return false, unsure, ended(err, unsure)
@@ -56,7 +57,7 @@ func ended(err error, unsure bool) error {
 	if unsure {
 		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 	}
-	return store.Fail(err)
+	return redisx.Fail(err)
 }
 
 // applyAny makes any change. unsure says that it may have been made already.
@@ -77,7 +78,7 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 			}
 		}
 		answer, doubt, err := e.writeMarked(ctx, changeScript, keys, args, mark)
-		if store.WrongType(err) {
+		if redisx.WrongType(err) {
 			return store.Version{}, &store.CorruptError{Key: c.Key.String(), Reason: "it, or a record that goes with it, is of another Redis type (WRONGTYPE)"}
 		}
 		if err != nil {
@@ -151,7 +152,7 @@ func refusal(c store.Change, reply []any, unsure bool) error {
 			return store.Duplicate(c, srkAt(c, i))
 		}
 	}
-	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, store.Unknown(what))
+	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
 }
 
 // An owner is an entry that an SRK of a change names, to be looked at by the next call.
@@ -167,7 +168,7 @@ func ownersOf(c store.Change, pairs []any) ([]owner, error) {
 		n, ok := srkNumber(c, pairs[i])
 		seen, is := pairs[i+1].(string)
 		if !ok || !is {
-			return nil, store.Fail(store.Unknown("occupied"))
+			return nil, redisx.Fail(redisx.Unknown("occupied"))
 		}
 		owners = append(owners, owner{n, seen})
 	}
@@ -196,11 +197,11 @@ func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) ([][]
 			continue
 		}
 		members, err := e.client.SMembers(ctx, d.Key.String()).Result()
-		if store.WrongType(err) {
+		if redisx.WrongType(err) {
 			continue
 		}
 		if err != nil {
-			return nil, store.Fail(err)
+			return nil, redisx.Fail(err)
 		}
 		known[i] = members
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -185,20 +186,20 @@ func (g *createGroup) command() []any {
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
 		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)),
 	}
-	all := append(make([]any, 0, 3+g.size+len(head)), "evalsha", createsScript.sha, keys)
-	all = appendPointers(all, head[:1])
+	all := append(make([]any, 0, 3+g.size+len(head)), "evalsha", createsScript.SHA, keys)
+	all = redisx.AppendWords(all, head[:1])
 	for _, s := range g.shapes {
-		all = appendPointers(all, s.keys.all())
+		all = redisx.AppendWords(all, s.keys.all())
 	}
-	all = appendPointers(appendPointers(all, g.joins.keys), g.ranks.keys)
-	all = appendPointers(all, head[1:])
+	all = redisx.AppendWords(redisx.AppendWords(all, g.joins.keys), g.ranks.keys)
+	all = redisx.AppendWords(all, head[1:])
 	for _, s := range g.shapes {
 		all = append(all, s.entries, s.claims, s.asides, s.fills, len(s.fields))
-		all = appendPointers(appendPointers(all, s.fields), s.args)
+		all = redisx.AppendWords(redisx.AppendWords(all, s.fields), s.args)
 	}
 	for _, p := range []places{g.joins, g.ranks} {
 		for _, members := range p.members {
-			all = appendPointers(append(all, len(members)), members)
+			all = redisx.AppendWords(append(all, len(members)), members)
 		}
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Discard implements [store.Engine]: one script, harmless when sent again.
@@ -22,6 +23,6 @@ func (e *Engine) Discard(ctx context.Context, l store.Leftover) (bool, error) {
 	case "held", "changed":
 		return false, nil
 	default:
-		return false, store.Fail(store.Unknown(what))
+		return false, redisx.Fail(redisx.Unknown(what))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -16,10 +17,10 @@ func (e *Engine) Complete(ctx context.Context, entry recordkey.Key, fill string)
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
 		if err := e.promote(ctx, entry, p, f.Token); err != nil {
-			return store.Fail(err)
+			return redisx.Fail(err)
 		}
 	}
-	return store.Fail(e.client.HDel(ctx, entry.String(), store.FieldFill).Err())
+	return redisx.Fail(e.client.HDel(ctx, entry.String(), store.FieldFill).Err())
 }
 
 func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillPart, token string) error {
@@ -27,7 +28,7 @@ func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillP
 	var members []string
 	var err error
 	if p.Indexed {
-		if members, err = e.client.SMembers(ctx, stage).Result(); err != nil && !store.WrongType(err) {
+		if members, err = e.client.SMembers(ctx, stage).Result(); err != nil && !redisx.WrongType(err) {
 			return err
 		}
 	}
@@ -54,7 +55,7 @@ func (e *Engine) replace(ctx context.Context, from, to string) error {
 		return err
 	}
 	err := e.client.Rename(ctx, from, to).Err()
-	if store.IsAnswer(err) && strings.Contains(err.Error(), "no such key") {
+	if redisx.IsAnswer(err) && strings.Contains(err.Error(), "no such key") {
 		return nil
 	}
 	return err
@@ -77,7 +78,7 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
 		return nil
 	}
 	if err != nil {
-		return store.Fail(err)
+		return redisx.Fail(err)
 	}
 	return e.Complete(ctx, entry, fill)
 }

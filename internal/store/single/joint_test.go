@@ -3,13 +3,13 @@ package single
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -81,11 +81,8 @@ func TestJoint(t *testing.T) {
 				t.Errorf("a script of %d", n)
 			}
 		}
-		if n := len(s.sizes); n > trips+callers/createsMost+1 {
+		if n := len(s.sizes); n > redisx.Flushes+callers/createsMost+1 {
 			t.Errorf("%d scripts: %v", n, s.sizes)
-		}
-		if s.trips != 0 || len(s.waiting) != 0 {
-			t.Errorf("%d runs go on, and %d wait", s.trips, len(s.waiting))
 		}
 	})
 }
@@ -111,7 +108,7 @@ func TestJointLeaves(t *testing.T) {
 		close(s.leave)
 		synctest.Wait()
 		for i, maybe := range maybes {
-			if under := i < trips; maybe != under || s.made[strconv.Itoa(i)] > 0 != under {
+			if under := i < redisx.Flushes; maybe != under || s.made[strconv.Itoa(i)] > 0 != under {
 				t.Errorf("%d: unknown %v, made %d times", i, maybe, s.made[strconv.Itoa(i)])
 			}
 		}
@@ -125,10 +122,10 @@ func TestJointCollision(t *testing.T) {
 		s := newStation()
 		var mu sync.Mutex
 		made := 0
-		for i := range trips + 2 {
+		for i := range redisx.Flushes + 2 {
 			go func() {
 				uid := "same"
-				if i < trips {
+				if i < redisx.Flushes {
 					uid = strconv.Itoa(i)
 				}
 				done, maybe, err := s.apply(t.Context(), newcomer(t, uid), "token")
@@ -149,30 +146,4 @@ func TestJointCollision(t *testing.T) {
 			t.Errorf("%d callers were told, %d made", made, s.made["same"])
 		}
 	})
-}
-
-// TestSharedPanic has a trip panic or end its goroutine, as a hook of the client may: each of its callers panics,
-// and the next trips go on.
-func TestSharedPanic(t *testing.T) {
-	s := shared[int]{most: 2, send: func(_ context.Context, some []int) {
-		switch {
-		case some[0] == -1:
-			panic("a hook")
-		case some[0] == -2:
-			runtime.Goexit()
-		}
-	}}
-	take := func(n int) (panicked any) {
-		defer func() { panicked = recover() }()
-		if err := s.take(t.Context(), n); err != nil {
-			t.Error(err)
-		}
-		return nil
-	}
-	want := map[int]any{-1: "a hook", -2: errExited}
-	for _, n := range []int{1, -1, -1, -1, -1, 2, -2, -2, -2, -2, 3} {
-		if got := take(n); got != want[n] {
-			t.Errorf("%d: %v, want %v", n, got, want[n])
-		}
-	}
 }

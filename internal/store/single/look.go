@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Look implements [store.Engine].
@@ -38,7 +39,7 @@ func Look(ctx context.Context, c redis.UniversalClient, at []store.LookAt, oneSl
 	all := false
 	for i, take := range takers {
 		if err := take(&raws[i]); err != nil {
-			return nil, store.Fail(err)
+			return nil, redisx.Fail(err)
 		}
 		all = all || at[i].As == store.LookAll
 	}
@@ -64,15 +65,15 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 		for j, i := range some {
 			keys[j] = at[i].Key
 		}
-		cmd := store.MGet(ctx, pipe, keys)
+		cmd := redisx.MGet(ctx, pipe, keys)
 		for j, i := range some {
 			takers[i] = func(r *store.Raw) error {
-				list, err := store.List(cmd, len(keys))
+				list, err := redisx.List(cmd, len(keys))
 				if err != nil {
 					return err
 				}
 				r.Text, r.Found = list[j].(string)
-				return (store.IsText | store.IsNil).Check(list[j])
+				return (redisx.IsText | redisx.IsNil).Check(list[j])
 			}
 		}
 	}
@@ -112,7 +113,7 @@ func takeText(cmd *redis.StringCmd) taker {
 	return func(r *store.Raw) error {
 		text, err := cmd.Result()
 		r.Text, r.Found = text, err == nil
-		if errors.Is(err, redis.Nil) || store.WrongType(err) {
+		if errors.Is(err, redis.Nil) || redisx.WrongType(err) {
 			return nil
 		}
 		return err
@@ -122,11 +123,11 @@ func takeText(cmd *redis.StringCmd) taker {
 func takeHash(cmd *redis.MapStringStringCmd) taker {
 	return func(r *store.Raw) error {
 		fields, err := cmd.Result()
-		if r.Fields, r.Other = fields, store.WrongType(err); r.Other {
+		if r.Fields, r.Other = fields, redisx.WrongType(err); r.Other {
 			return nil
 		}
 		if err == nil && fields == nil {
-			return store.IsList.Check(nil)
+			return redisx.IsList.Check(nil)
 		}
 		return err
 	}
@@ -135,7 +136,7 @@ func takeHash(cmd *redis.MapStringStringCmd) taker {
 func takeSet(cmd *redis.ScanCmd) taker {
 	return func(r *store.Raw) error {
 		members, next, err := cmd.Result()
-		r.Items, r.Next, r.Other = members, store.Place{At: next}.String(), store.WrongType(err)
+		r.Items, r.Next, r.Other = members, redisx.Cursor{At: next}.String(), redisx.WrongType(err)
 		if r.Other {
 			return nil
 		}
@@ -262,8 +263,8 @@ func queueMessages(ctx context.Context, pipe redis.Pipeliner, key string, limit 
 		}
 		for _, item := range items {
 			parts, _ := item.([]any)
-			if store.IsVerdict.Check(item) != nil || len(parts) != 2 || (store.IsTexts|store.IsNil).Check(parts[1]) != nil {
-				return store.IsTexts.Check(item)
+			if redisx.IsVerdict.Check(item) != nil || len(parts) != 2 || (redisx.IsTexts|redisx.IsNil).Check(parts[1]) != nil {
+				return redisx.IsTexts.Check(item)
 			}
 			r.Messages = append(r.Messages, store.Message{ID: text(parts, 0), Pairs: pairs(listed(parts[1]))})
 		}

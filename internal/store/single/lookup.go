@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -35,7 +36,7 @@ func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	for i, l := range lookups {
 		switch cmd := cmds[i].(type) {
 		case *redis.MapStringStringCmd:
-			found[i] = store.FoundAt(l.PRK, cmd.Val(), cmd.Err())
+			found[i] = redisx.FoundAt(l.PRK, cmd.Val(), cmd.Err())
 		case *redis.Cmd:
 			found[i], err = e.behind(ctx, l, cmd)
 		}
@@ -64,12 +65,12 @@ func (e *Engine) pipeline(ctx context.Context, lookups []store.Lookup) ([]redis.
 		if l.PRK.IsValid() {
 			pipe.HGetAll(ctx, l.PRK.String())
 		} else {
-			pipe.Do(ctx, evalArgs("evalsha", lookupScript.sha, keysOf(l.SRKs), prefixOf(l))...)
+			pipe.Do(ctx, lookupScript.Call(keysOf(l.SRKs), prefixOf(l))...)
 		}
 	}
 	cmds, err := pipe.Exec(ctx)
-	if err != nil && !store.IsAnswer(err) {
-		return nil, store.Fail(err)
+	if err != nil && !redisx.IsAnswer(err) {
+		return nil, redisx.Fail(err)
 	}
 	return cmds, nil
 }
@@ -85,7 +86,7 @@ func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (st
 	}
 	reply, err := cmd.Slice()
 	if err != nil {
-		return store.Found{}, store.Fail(err)
+		return store.Found{}, redisx.Fail(err)
 	}
 	return believed(l, reply)
 }
@@ -95,12 +96,12 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, er
 	if l.PRK.IsValid() {
 		return e.findAlone(ctx, l)
 	}
-	crowded := e.lookups.enter()
-	defer e.lookups.leave()
-	if crowded && !l.All && !e.flow.lone {
+	crowded := e.lookups.Enter()
+	defer e.lookups.Leave()
+	if crowded && !l.All && e.options.Bulk == nil {
 		found, sure, err := e.findInCrowd(ctx, l)
 		if err != nil {
-			return nil, store.Fail(err)
+			return nil, redisx.Fail(err)
 		}
 		if sure {
 			return []store.Found{found}, nil
@@ -116,10 +117,10 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 	switch {
 	case l.PRK.IsValid():
 		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
-		if err = e.flow.process(ctx, cmd); err == nil {
-			return []store.Found{store.FoundAt(l.PRK, cmd.Val(), nil)}, nil
+		if err = e.sender.Process(ctx, cmd); err == nil {
+			return []store.Found{redisx.FoundAt(l.PRK, cmd.Val(), nil)}, nil
 		}
-		found = store.FoundAt(l.PRK, nil, err)
+		found = redisx.FoundAt(l.PRK, nil, err)
 		err = unreadable(found.Err)
 	case len(l.SRKs) == 1:
 		found, err = e.behindOne(ctx, l)
@@ -139,53 +140,49 @@ const ownerField = "~srv"
 // behindOne follows one SRK. The reply is read into the map that the record keeps.
 func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, error) {
 	srk, prefix := l.SRKs[0].String(), l.SRKs[0].Namespace().String()
-	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.sha, 1, srk, prefix)
-	err := e.flow.process(ctx, cmd)
-	if noScript(err) {
-		cmd = redis.NewMapStringStringCmd(ctx, "eval", followScript.source, 1, srk, prefix)
-		err = e.flow.process(ctx, cmd)
+	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.SHA, 1, srk, prefix)
+	err := e.sender.Process(ctx, cmd)
+	if redisx.NoScript(err) {
+		cmd = redis.NewMapStringStringCmd(ctx, "eval", followScript.Source, 1, srk, prefix)
+		err = e.sender.Process(ctx, cmd)
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
 		return store.Found{Err: store.ErrNotFound}, nil
-	case store.WrongType(err):
+	case redisx.WrongType(err):
 		return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Problem: err.Error()}}), nil
 	case err != nil:
-		return store.Found{}, store.Fail(err)
+		return store.Found{}, redisx.Fail(err)
 	}
 	fields := cmd.Val()
 	owner, is := fields[ownerField]
 	if !is {
-		return store.Found{}, store.Fail(store.IsList.Check(nil))
+		return store.Found{}, redisx.Fail(redisx.IsList.Check(nil))
 	}
 	delete(fields, ownerField)
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
 
 func (e *Engine) behindSeveral(ctx context.Context, l store.Lookup) (store.Found, error) {
-	cmd, err := e.ask(ctx, lookupScript, keysOf(l.SRKs), prefixOf(l))
+	reply, err := lookupScript.Read(ctx, e.sender.Process, keysOf(l.SRKs), prefixOf(l))
 	if err != nil {
-		return store.Found{}, store.Fail(err)
+		return store.Found{}, redisx.Fail(err)
 	}
-	reply, err := cmd.Slice()
-	if err != nil {
-		return store.Found{}, store.Fail(err)
-	}
-	return believed(l, reply)
+	return believed(l, items(reply))
 }
 
 // believed is what the lookup script's reply says, if it is one.
 func believed(l store.Lookup, reply []any) (store.Found, error) {
 	cs, err := candidates(l, reply)
 	if err != nil {
-		return store.Found{}, store.Fail(err)
+		return store.Found{}, redisx.Fail(err)
 	}
 	return store.Believe(l, cs), nil
 }
 
 // undeclared knows the answers of servers that forbid scripts the keys that they do not declare.
 func undeclared(err error) bool {
-	if err == nil || !store.IsAnswer(err) {
+	if err == nil || !redisx.IsAnswer(err) {
 		return false
 	}
 	text := strings.ToLower(err.Error())
@@ -199,7 +196,7 @@ func undeclared(err error) bool {
 
 // candidates makes of the script's reply what each SRK led to.
 func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
-	if err := store.AsMany(len(reply), len(l.SRKs)); err != nil {
+	if err := redisx.AsMany(len(reply), len(l.SRKs)); err != nil {
 		return nil, err
 	}
 	cs := make([]store.Candidate, 0, len(reply))
@@ -207,7 +204,7 @@ func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
 		if item == nil {
 			continue
 		}
-		if err := store.IsTexts.Check(item); err != nil {
+		if err := redisx.IsTexts.Check(item); err != nil {
 			return nil, err
 		}
 		flat, _ := item.([]any)

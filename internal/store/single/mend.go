@@ -5,9 +5,8 @@ import (
 	_ "embed"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
@@ -20,25 +19,10 @@ var (
 )
 
 var (
-	alignScript   = newScript(alignLua, store.IsNumber)
-	sweepScript   = newScript(sweepLua, store.IsNumber)
-	restateScript = newScript(restateLua, store.IsNumber)
+	alignScript   = redisx.NewScript(alignLua, redisx.IsNumber)
+	sweepScript   = redisx.NewScript(sweepLua, redisx.IsNumber)
+	restateScript = redisx.NewScript(restateLua, redisx.IsNumber)
 )
-
-// yes runs a script that may arrive twice, and says whether it answered 1.
-func (e *Engine) yes(ctx context.Context, s script, keys []string, args ...string) (bool, error) {
-	var err error
-	for attempt := range attempts {
-		var cmd *redis.Cmd
-		if cmd, err = e.do(ctx, s, keys, args); err == nil {
-			return cmd.Val() == int64(1), nil
-		}
-		if !e.passing(err) || ctx.Err() != nil || pause(ctx, firstWait<<attempt) != nil {
-			break
-		}
-	}
-	return false, store.Fail(err)
-}
 
 // Align implements [store.Mender]: one script.
 func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
@@ -61,7 +45,7 @@ func (e *Engine) Sweep(ctx context.Context, w store.Waste) (bool, error) {
 // Restate implements [store.Mender]: every later change of another writer compares with the new state.
 func (e *Engine) Restate(ctx context.Context, g store.Guard, seen string, state []store.Facet) (bool, error) {
 	if err := e.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
-		return false, store.Fail(err)
+		return false, redisx.Fail(err)
 	}
 	args := []string{seen}
 	for _, f := range state {
@@ -77,7 +61,7 @@ func (e *Engine) Settle(context.Context) error { return nil }
 func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
 	n, err := e.client.Do(ctx, "copy", from, to, "replace").Int64()
 	if err != nil {
-		return false, fmt.Errorf("copying a record: %w", store.Fail(err))
+		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
 	}
 	return n == 1, nil
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 //go:embed scripts/order.lua
 var orderLua string
 
-var orderScript = newScript(orderLua, store.IsVerdict)
+var orderScript = redisx.NewScript(orderLua, redisx.IsVerdict)
 
 // Order implements [store.Engine].
 func (e *Engine) Order(ctx context.Context, o store.Order) ([]string, error) {
@@ -24,10 +25,10 @@ func (e *Engine) Order(ctx context.Context, o store.Order) ([]string, error) {
 		command, from, to = "zrevrangebylex", to, from
 	}
 	members, err := e.client.Do(ctx, command, o.Key.String(), from, to, "limit", 0, o.Count).StringSlice()
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return nil, notOrdered(o.Key)
 	}
-	return members, store.Fail(err)
+	return members, redisx.Fail(err)
 }
 
 func notOrdered(key recordkey.Key) error {
@@ -46,8 +47,8 @@ func (e *Engine) Placed(ctx context.Context, places []store.Ranked) ([]bool, err
 	}
 	placed := make([]bool, len(cmds))
 	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !store.WrongType(err) {
-			return nil, store.Fail(err)
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
+			return nil, redisx.Fail(err)
 		}
 		placed[i] = cmd.Err() == nil
 	}
@@ -70,7 +71,7 @@ func (e *Engine) order(ctx context.Context, how string, entry recordkey.Key, p s
 		keys = append(keys, entry.String())
 	}
 	_, _, err := e.write(ctx, orderScript, keys, []string{p.Member, p.Facet.Field, p.Facet.Wire, how})
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return notOrdered(p.Key)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // FindPlain answers lookups with two rounds of plain commands: SRKs, then the entries that they name.
@@ -61,13 +62,13 @@ func (e *Engine) findPlain(ctx context.Context, lookups []store.Lookup) ([]store
 		ways[i].Lookup = l
 		first = ways[i].readFirst(ctx, first)
 	}
-	if err := answered(first, e.flow.send(ctx, first)); err != nil {
+	if err := answered(first, e.sender.All(ctx, first)); err != nil {
 		return nil, err
 	}
 	for i := range ways {
 		second = ways[i].readEntries(ctx, second)
 	}
-	if err := answered(second, e.flow.send(ctx, second)); err != nil {
+	if err := answered(second, e.sender.All(ctx, second)); err != nil {
 		return nil, err
 	}
 	found := make([]store.Found, len(ways))
@@ -108,15 +109,15 @@ func (w *plainLookup) readEntries(ctx context.Context, cmds []redis.Cmder) []red
 
 func (w *plainLookup) found() store.Found {
 	if w.entry != nil {
-		return store.FoundAt(w.PRK, w.entry.Val(), w.entry.Err())
+		return redisx.FoundAt(w.PRK, w.entry.Val(), w.entry.Err())
 	}
 	var cs []store.Candidate
 	for i, cmd := range w.srvs {
 		c := store.Candidate{SRK: w.SRKs[i], Owner: store.Owner(cmd.Val())}
 		switch {
 		case cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil):
-			if !store.IsAnswer(cmd.Err()) {
-				return store.Found{Err: store.Fail(cmd.Err())}
+			if !redisx.IsAnswer(cmd.Err()) {
+				return store.Found{Err: redisx.Fail(cmd.Err())}
 			}
 			c.Owner, c.Problem = "", cmd.Err().Error()
 		case w.entries[i] == nil:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // A refuser has the server refuse one write of the first script that writes so often, whatever was written before it.
@@ -40,7 +41,7 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
   end}
 `
 
-var everyScript = []script{changeScript, createScript, updateScript, createsScript, tertiaryScript, restateScript}
+var everyScript = []redisx.Script{changeScript, createScript, updateScript, createsScript, tertiaryScript, restateScript}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
@@ -50,8 +51,8 @@ func (r *refuser) rewrite(cmd redis.Cmder) {
 		return
 	}
 	for _, s := range everyScript {
-		if args[1] == s.sha {
-			args[0], args[1] = "eval", fmt.Sprintf(refusing, r.at)+s.source
+		if args[1] == s.SHA {
+			args[0], args[1] = "eval", fmt.Sprintf(refusing, r.at)+s.Source
 			r.used = true
 		}
 	}

@@ -8,30 +8,31 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Scan implements [store.Engine].
 func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
-	at, err := store.ParsePlace(cursor)
+	at, err := redisx.ParseCursor(cursor)
 	if err != nil {
 		return nil, "", err
 	}
 	if e.options.Match {
 		keys, next, err := e.client.Scan(ctx, at.At, "", int64(count)).Result()
 		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(pattern, k) })
-		return keys, store.Place{At: next}.String(), store.Fail(err)
+		return keys, redisx.Cursor{At: next}.String(), redisx.Fail(err)
 	}
-	keys, at, err := store.Scan(ctx, e.client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
+	keys, at, err := redisx.Scan(ctx, e.client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
 		return pipe.Scan(ctx, at, pattern, int64(count))
 	})
-	return keys, at.String(), store.Fail(err)
+	return keys, at.String(), redisx.Fail(err)
 }
 
 // ScanIndex implements [store.Engine]. The embedded server's cursors count members: one that leaves
 // the set would make another be missed, so a set is read there at once.
 func (e *Engine) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
-	at, err := store.ParsePlace(cursor)
+	at, err := redisx.ParseCursor(cursor)
 	if err != nil {
 		return nil, "", err
 	}
@@ -44,18 +45,18 @@ func (e *Engine) ScanIndex(ctx context.Context, index recordkey.Key, cursor stri
 }
 
 // members takes one step over an index.
-func (e *Engine) members(ctx context.Context, index recordkey.Key, at store.Place, count int) ([]string, store.Place, error) {
-	cmd, err := e.ask(ctx, membersScript, []string{index.String()}, []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(count)})
+func (e *Engine) members(ctx context.Context, index recordkey.Key, at redisx.Cursor, count int) ([]string, redisx.Cursor, error) {
+	value, err := membersScript.Read(ctx, e.sender.Process, []string{index.String()}, []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(count)})
 	if err != nil {
 		return nil, at, err
 	}
-	reply := items(cmd.Val())
-	if err := store.AsMany(len(reply), 3); err != nil {
+	reply := items(value)
+	if err := redisx.AsMany(len(reply), 3); err != nil {
 		return nil, at, err
 	}
-	next, err := store.ParsePlace(text(reply, 1) + "_" + text(reply, 0))
+	next, err := redisx.ParseCursor(text(reply, 1) + "_" + text(reply, 0))
 	if err != nil {
-		return nil, at, store.IsText.Check(nil)
+		return nil, at, redisx.IsText.Check(nil)
 	}
 	members := items(reply[2])
 	prks := make([]string, len(members))
@@ -66,10 +67,10 @@ func (e *Engine) members(ctx context.Context, index recordkey.Key, at store.Plac
 }
 
 func indexError(index recordkey.Key, err error) error {
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
 	}
-	return store.Fail(err)
+	return redisx.Fail(err)
 }
 
 // Sizes implements [store.Engine].
@@ -85,8 +86,8 @@ func (e *Engine) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, e
 	sizes := make([]int64, len(cmds))
 	for i, cmd := range cmds {
 		if cmd.Err() != nil {
-			if !store.WrongType(cmd.Err()) {
-				return nil, store.Fail(cmd.Err())
+			if !redisx.WrongType(cmd.Err()) {
+				return nil, redisx.Fail(cmd.Err())
 			}
 			return nil, &store.CorruptError{Key: indexes[i].String(), Reason: cmd.Err().Error()}
 		}
@@ -115,8 +116,8 @@ func holds(ctx context.Context, pipe redis.Pipeliner, members []store.Member) ([
 	}
 	has := make([]bool, len(cmds))
 	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !store.WrongType(err) {
-			return nil, store.Fail(err)
+		if err := cmd.Err(); err != nil && !redisx.WrongType(err) {
+			return nil, redisx.Fail(err)
 		}
 		has[i] = cmd.Val() // false for a record of another type
 	}
@@ -134,12 +135,12 @@ func run(ctx context.Context, pipe redis.Pipeliner) error {
 
 // answered is the error of commands that were not all answered; what one of them was answered stands there.
 func answered(cmds []redis.Cmder, err error) error {
-	if err != nil && !store.IsAnswer(err) {
-		return store.Fail(err)
+	if err != nil && !redisx.IsAnswer(err) {
+		return redisx.Fail(err)
 	}
 	for _, cmd := range cmds {
-		if store.Refused(cmd.Err()) {
-			return store.Fail(cmd.Err())
+		if redisx.Refused(cmd.Err()) {
+			return redisx.Fail(cmd.Err())
 		}
 	}
 	return nil

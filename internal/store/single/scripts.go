@@ -3,9 +3,8 @@ package single
 import (
 	_ "embed"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
@@ -32,23 +31,13 @@ var (
 )
 
 var (
-	changeScript   = newScript(store.TokensLua+guardLua+changeLua, store.IsVerdict)
-	createScript   = newScript(createLua, store.IsNumber)
-	updateScript   = newScript(updateLua, store.IsNumber)
-	tertiaryScript = newScript(guardLua+tertiaryLua, store.IsVerdict)
-	lookupScript   = newScript(lookupLua, store.IsList)
-	followScript   = newScript(followLua, 0) // it is read into a map
-	discardScript  = newScript(discardLua, store.IsVerdict)
-	membersScript  = newScript(membersLua, store.IsList)
-	throttleScript = newScript(throttleLua, store.IsList)
+	changeScript   = redisx.NewScript(store.TokensLua+guardLua+changeLua, redisx.IsVerdict)
+	createScript   = redisx.NewScript(createLua, redisx.IsNumber)
+	updateScript   = redisx.NewScript(updateLua, redisx.IsNumber)
+	tertiaryScript = redisx.NewScript(guardLua+tertiaryLua, redisx.IsVerdict)
+	lookupScript   = redisx.NewScript(lookupLua, redisx.IsList)
+	followScript   = redisx.NewScript(followLua, 0) // it is read into a map
+	discardScript  = redisx.NewScript(discardLua, redisx.IsVerdict)
+	membersScript  = redisx.NewScript(membersLua, redisx.IsList)
+	throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
 )
-
-// A script is Lua source, the name under which a server keeps it, and of which kind its replies are.
-type script struct {
-	source, sha string
-	reply       store.Shape
-}
-
-func newScript(source string, reply store.Shape) script {
-	return script{source, redis.NewScript(source).Hash(), reply}
-}

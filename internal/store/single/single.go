@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Options of an engine.
@@ -32,11 +33,12 @@ type Options struct {
 // An Engine keeps records on the one server behind a client.
 type Engine struct {
 	client  redis.UniversalClient
-	flow    *flow
+	sender  *redisx.Sender
+	retry   redisx.Retry
 	joint   *joint // creates of many callers
-	lookups counter
-	finds   shared[*sought] // lookups of many callers
-	stored  sync.Map        // store.Stored by the key of ~/schema/TYPE, as the last delete was told
+	lookups redisx.Counter
+	finds   *redisx.Batcher[*sought] // lookups of many callers
+	stored  sync.Map                 // store.Stored by the key of ~/schema/TYPE, as the last delete was told
 	options Options
 	close   func() error
 	plain   atomic.Bool // the server forbids scripts the keys that they do not declare
@@ -49,28 +51,29 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
 	}
-	// A shared pipeline has no caller's context, and so belongs to no bulk.
-	e := &Engine{client: client, flow: newFlow(client, o.Bulk != nil), options: o, close: sync.OnceValue(o.Close)}
+	// A batch has no caller's context, and so belongs to no bulk.
+	e := &Engine{client: client, sender: redisx.NewSender(client, o.Bulk != nil), options: o, close: sync.OnceValue(o.Close)}
+	e.retry = redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}
 	e.joint = newJoint(e.create)
-	e.finds.send, e.finds.most = e.findTogether, tripsMost
+	e.finds = redisx.NewBatcher(redisx.BatchMost, e.findTogether)
 	return e
 }
 
 // Ping implements [store.Engine].
-func (e *Engine) Ping(ctx context.Context) error { return store.Fail(e.client.Ping(ctx).Err()) }
+func (e *Engine) Ping(ctx context.Context) error { return redisx.Fail(e.client.Ping(ctx).Err()) }
 
 // Close implements [store.Engine]; further calls return the same.
 func (e *Engine) Close() error { return e.close() }
 
 // sent says whether the server may have run the command behind err.
 func (e *Engine) sent(err error) bool {
-	if errors.Is(err, errAbandoned) || e.options.Doubtful != nil && e.options.Doubtful(err) {
+	if errors.Is(err, redisx.ErrAbandoned) || e.options.Doubtful != nil && e.options.Doubtful(err) {
 		return true
 	}
-	return store.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
+	return redisx.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
 
 // passing says whether another attempt may succeed.
 func (e *Engine) passing(err error) bool {
-	return store.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
+	return redisx.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }

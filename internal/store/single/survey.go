@@ -3,7 +3,7 @@ package single
 import (
 	"context"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Survey implements [store.Surveyor]. The embedded store is known.
@@ -11,19 +11,19 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	if e.options.Match {
 		return nil, nil
 	}
-	if err := store.OneSlot(ctx, e.client); err != nil {
+	if err := redisx.OneSlot(ctx, e.client); err != nil {
 		return nil, err
 	}
-	if err := store.Faithful(ctx, e.client); err != nil {
+	if err := redisx.Faithful(ctx, e.client); err != nil {
 		return nil, err
 	}
-	return store.Evicts(ctx, e.client, "the server"), nil
+	return redisx.Evicts(ctx, e.client, "the server"), nil
 }
 
 // Size implements [store.Engine].
 func (e *Engine) Size(ctx context.Context) (int64, error) {
 	n, err := e.client.DBSize(ctx).Result()
-	return n, store.Fail(err)
+	return n, redisx.Fail(err)
 }
 
 // InSteps implements [store.Engine]: every change is one script.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Tertiary implements [store.Engine]: one script.
@@ -21,11 +22,11 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			if len(reply) == 1 {
 				return store.Reply{Nil: true}, nil
 			}
-			parsed, err := store.ParseReply(op.Command, reply[1])
+			parsed, err := redisx.ParseReply(op.Command, reply[1])
 			if err != nil && op.Write {
 				err = fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 			}
-			return parsed, store.Fail(err)
+			return parsed, redisx.Fail(err)
 		case "filling":
 			if err := e.complete(ctx, op.PRK); err != nil {
 				return store.Reply{}, err
@@ -40,7 +41,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			}
 			may = true
 		default:
-			return store.Reply{}, store.Fail(store.Unknown(text(reply, 0)))
+			return store.Reply{}, redisx.Fail(redisx.Unknown(text(reply, 0)))
 		}
 	}
 	return store.Reply{}, store.ErrConflict
@@ -54,22 +55,22 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 		reply, _, err := e.write(ctx, tertiaryScript, keys, args)
 		return items(reply), wrongType(op, err)
 	}
-	send := e.ask
+	send := tertiaryScript.Read
 	if op.Write {
-		send = e.do
+		send = tertiaryScript.Write
 	}
-	cmd, err := send(ctx, tertiaryScript, keys, args)
+	reply, err := send(ctx, e.sender.Process, keys, args)
 	switch {
 	case err != nil && op.Write && e.sent(err):
 		return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 	case err != nil:
-		return nil, wrongType(op, store.Fail(err))
+		return nil, wrongType(op, redisx.Fail(err))
 	}
-	return cmd.Slice()
+	return items(reply), nil
 }
 
 func wrongType(op store.Op, err error) error {
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
 	}
 	return err

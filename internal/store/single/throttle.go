@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -54,27 +53,25 @@ func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as 
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	begin, unsure := time.Now(), false
-	for attempt := 0; ; attempt++ {
+	begin, retry := time.Now(), e.retry
+	retry.Passing = func(err error) bool { return e.passing(err) && time.Since(begin) <= resendTime }
+	reply, _, err := retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
 		}
-		cmd, err := e.do(ctx, throttleScript, keys, args)
-		if err == nil {
-			return counted(cmd, keys)
-		}
-		unsure = unsure || e.sent(err)
-		if attempt+1 == attempts || !e.passing(err) || ctx.Err() != nil || time.Since(begin) > resendTime || pause(ctx, firstWait<<attempt) != nil {
-			return nil, fmt.Errorf("counting attempts: %w", store.Fail(err))
-		}
+		return throttleScript.Write(ctx, e.sender.Process, keys, args)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting attempts: %w", redisx.Harmless(err))
 	}
+	return counted(items(reply), keys)
 }
 
 // errCounted: so many others were counted meanwhile that the counters have forgotten this one.
 var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
 
-func counted(cmd *redis.Cmd, keys []string) ([]int64, error) {
-	reply, err := cmd.Int64Slice()
+func counted(list []any, keys []string) ([]int64, error) {
+	reply, err := numbers(list)
 	switch {
 	case err != nil:
 	case len(reply) == 2 && reply[0] == -2 && 1 <= reply[1] && int(reply[1]) <= len(keys):
@@ -82,12 +79,23 @@ func counted(cmd *redis.Cmd, keys []string) ([]int64, error) {
 	case len(reply) == 1:
 		err = errCounted
 	default:
-		err = store.AsMany(len(reply), 3)
+		err = redisx.AsMany(len(reply), 3)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("counting attempts: %w", store.Fail(err))
+		return nil, fmt.Errorf("counting attempts: %w", redisx.Fail(err))
 	}
 	return reply, nil
+}
+
+func numbers(list []any) ([]int64, error) {
+	all := make([]int64, len(list))
+	for i, item := range list {
+		if err := redisx.IsNumber.Check(item); err != nil {
+			return nil, err
+		}
+		all[i] = item.(int64)
+	}
+	return all, nil
 }
 
 // sinceArg is where throttle.lua reads since when the call is being sent.
@@ -119,11 +127,11 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 // Secret implements [store.Throttler].
 func (e *Engine) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	if err := e.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
-		return "", store.Fail(err)
+		return "", redisx.Fail(err)
 	}
 	secret, err := e.client.Get(ctx, key.String()).Result()
-	if store.WrongType(err) {
+	if redisx.WrongType(err) {
 		return "", &store.CorruptError{Key: key.String(), Reason: "not a string (WRONGTYPE)"}
 	}
-	return secret, store.Fail(err)
+	return secret, redisx.Fail(err)
 }

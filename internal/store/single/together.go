@@ -22,11 +22,11 @@ func (e *Engine) findTogether(ctx context.Context, all []*sought) {
 	for _, s := range all {
 		first = s.way.readFirst(ctx, first)
 	}
-	_ = e.flow.send(ctx, first) // errors stand in the commands
+	_ = e.sender.All(ctx, first) // errors stand in the commands
 	for _, s := range all {
 		second = s.way.readEntries(ctx, second)
 	}
-	_ = e.flow.send(ctx, second)
+	_ = e.sender.All(ctx, second)
 	for _, s := range all {
 		s.found = s.way.found()
 		s.sure = s.found.Err == nil || s.way.absent()
@@ -43,7 +43,7 @@ func (w *plainLookup) absent() bool {
 // An error is one of the context.
 func (e *Engine) findInCrowd(ctx context.Context, l store.Lookup) (store.Found, bool, error) {
 	s := &sought{way: plainLookup{Lookup: l}}
-	if err := e.finds.take(ctx, s); err != nil {
+	if err := e.finds.Do(ctx, s); err != nil {
 		return store.Found{}, false, err
 	}
 	return s.found, s.sure, nil

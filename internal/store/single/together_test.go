@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -81,7 +82,9 @@ func TestFindTogether(t *testing.T) {
 			m := &meddler{behind: func(trip int) { p.meddle(tt.behind[trip]) }}
 			client.AddHook(m)
 			e := New(client, Options{})
-			e.lookups.n.Store(crowd)
+			for range redisx.Busy {
+				e.lookups.Enter()
+			}
 			found, err := e.Find(t.Context(), []store.Lookup{tt.lookup})
 			if err != nil {
 				t.Fatal(err)

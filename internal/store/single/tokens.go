@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
-	issueScript = newScript(store.TokensLua+store.IssueLua, store.IsVerdict)
-	peekScript  = newScript(store.TokensLua+store.PeekLua, store.IsTexts)
+	issueScript = redisx.NewScript(store.TokensLua+store.IssueLua, redisx.IsVerdict)
+	peekScript  = redisx.NewScript(store.TokensLua+store.PeekLua, redisx.IsTexts)
 )
 
 // Issue implements [store.Tokener]: one script, harmless when sent again.
@@ -33,11 +34,11 @@ func (e *Engine) Peek(ctx context.Context, prk recordkey.Key, hash string, now t
 	if err != nil {
 		return store.Token{}, err
 	}
-	cmd, err := e.ask(ctx, peekScript, []string{key.String()}, []string{hash, store.Millis(now)})
+	reply, err := peekScript.Read(ctx, e.sender.Process, []string{key.String()}, []string{hash, store.Millis(now)})
 	if err != nil {
-		return store.Token{}, store.Fail(err)
+		return store.Token{}, redisx.Fail(err)
 	}
-	if t, ok := store.ParseToken(hash, text(items(cmd.Val()), 0)); ok {
+	if t, ok := store.ParseToken(hash, text(items(reply), 0)); ok {
 		return t, nil
 	}
 	return store.Token{}, store.ErrNotFound

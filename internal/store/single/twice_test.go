@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -30,7 +31,7 @@ func (*loser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if l.left == 0 || cmd.Name() != "eval" && cmd.Name() != "evalsha" || noScript(err) {
+		if l.left == 0 || cmd.Name() != "eval" && cmd.Name() != "evalsha" || redisx.NoScript(err) {
 			return err
 		}
 		l.left--

@@ -7,34 +7,35 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 //go:embed scripts/whole.lua
 var wholeLua string
 
-var wholeScript = newScript(wholeLua, store.IsList)
+var wholeScript = redisx.NewScript(wholeLua, redisx.IsList)
 
 // Wholes implements [store.Engine]: one script an entry, all in one round trip.
 func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, r := range reads {
-		cmds[i] = pipe.Do(ctx, evalArgs("evalsha", wholeScript.sha, wholeKeys(r), r.Kind)...)
+		cmds[i] = pipe.Do(ctx, wholeScript.Call(wholeKeys(r), r.Kind)...)
 	}
 	if err := run(ctx, pipe); err != nil {
 		return nil, err
 	}
 	wholes := make([]store.Whole, len(reads))
 	for i, cmd := range cmds {
-		if noScript(cmd.Err()) {
-			cmd = e.client.Do(ctx, evalArgs("eval", wholeScript.source, wholeKeys(reads[i]), reads[i].Kind)...)
+		if redisx.NoScript(cmd.Err()) {
+			cmd = e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...)
 		}
 		wholes[i] = wholeOf(reads[i], cmd)
 		if fill := wholes[i].Record.Fields[store.FieldFill]; fill != "" {
 			if err := e.Complete(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
-			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, evalArgs("eval", wholeScript.source, wholeKeys(reads[i]), reads[i].Kind)...))
+			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...))
 		}
 		if err := unreadable(wholes[i].Err); err != nil {
 			return nil, err
@@ -48,24 +49,24 @@ func wholeKeys(r store.WholeRead) []string { return appendKeys([]string{r.PRK.St
 func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 	reply, err := cmd.Slice()
 	if err == nil {
-		err = store.AsMany(len(reply), 1+len(r.Keys))
+		err = redisx.AsMany(len(reply), 1+len(r.Keys))
 	}
 	if err == nil {
-		err = store.IsTexts.Check(reply[0])
+		err = redisx.IsTexts.Check(reply[0])
 	}
 	if err != nil {
-		return store.Whole{Found: store.FoundAt(r.PRK, nil, err)}
+		return store.Whole{Found: redisx.FoundAt(r.PRK, nil, err)}
 	}
 	fields := map[string]string{}
 	flat := listed(reply[0])
 	for i := 0; i+1 < len(flat); i += 2 {
 		fields[flat[i]] = flat[i+1]
 	}
-	w := store.Whole{Found: store.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
+	w := store.Whole{Found: redisx.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
-		if store.IsVerdict.Check(part) != nil || len(pair) != 2 || store.IsTexts.Check(pair[1]) != nil {
-			return store.Whole{Found: store.FoundAt(r.PRK, nil, store.IsTexts.Check(part))}
+		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
+			return store.Whole{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
 		w.Parts[i] = store.Part{Kind: text(pair, 0), Values: listed(pair[1])}
 		if w.Parts[i].Kind == "zset" {

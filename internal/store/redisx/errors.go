@@ -1,4 +1,6 @@
-package store
+// Package redisx is what both engines need of Redis: scripts, retries, batches of many callers, the decoding of replies and
+// errors, and the questions that are asked of a server before it is trusted.
+package redisx
 
 import (
 	"context"
@@ -8,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // refusals are the prefixes of answers by which a server says that it cannot serve now, or not us.
@@ -23,20 +28,20 @@ var refusals = []string{
 // passing are those of them that another attempt may not meet.
 var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"}
 
-// Fail makes one of this package's errors of what a client returned. The cause stays in the chain.
+// Fail makes one of the store's errors of what a client returned. The cause stays in the chain.
 func Fail(err error) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, store.ErrUnavailable):
+		return err
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
 	case IsAnswer(err) && !Refused(err):
 		return fmt.Errorf("the store answered: %w", err)
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
-// IsAnswer says whether the server itself answered, so that what it says is known to be so.
+// IsAnswer reports whether the server itself answered, so that what it says is known to be so.
 func IsAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
@@ -58,10 +63,10 @@ func hasPrefix(err error, prefixes []string) bool {
 	return false
 }
 
-// Refused says whether err is the answer of a server that cannot serve now, or not us.
+// Refused reports whether err is the answer of a server that cannot serve now, or not us.
 func Refused(err error) bool { return hasPrefix(err, refusals) || leftNode(err) }
 
-// Moved says whether err is the answer of a node that does not serve the slot, or not alone.
+// Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
 func Moved(err error) bool {
 	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}) || leftNode(err)
 }
@@ -83,18 +88,18 @@ func leftNode(err error) bool {
 	return errors.As(err, &answer) && strings.Contains(answer.Error(), "cript attempted to access a non local key")
 }
 
-// WrongType says whether err is the answer for a record of another Redis type.
+// WrongType reports whether err is the answer for a record of another Redis type.
 func WrongType(err error) bool { return hasPrefix(err, []string{"WRONGTYPE"}) }
 
-// Passing says whether another attempt may succeed.
+// Passing reports whether another attempt may succeed.
 func Passing(err error) bool {
 	if IsAnswer(err) {
 		return hasPrefix(err, passing) || leftNode(err)
 	}
-	return !errors.Is(err, ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
+	return !errors.Is(err, store.ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
 
-// Sent says whether the server may have run the command: false only where it certainly did not.
+// Sent reports whether the server may have run the command: false only where it certainly did not.
 func Sent(err error) bool {
 	var dial *net.OpError
 	switch {
@@ -106,4 +111,15 @@ func Sent(err error) bool {
 		return dial.Op != "dial"
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// FoundAt makes an answer of the reply to HGETALL at a PRK, or of the error of reading it (I3).
+func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found {
+	switch {
+	case WrongType(err):
+		return store.Found{Err: &store.CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
+	case err != nil:
+		return store.Found{Err: Fail(err)}
+	}
+	return store.FoundAt(key, fields)
 }

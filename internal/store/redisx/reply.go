@@ -1,20 +1,17 @@
-package store
+package redisx
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
 )
 
-// ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that
-// changes what it sends, or from what is no Redis server. It never means "no": whether the command was carried
-// out is not known.
-var ErrReply = errors.New("a reply of another kind than the command has")
-
-// A Shape says of which kind a reply may be.
+// A Shape is the set of kinds that a reply may be of.
 type Shape uint8
 
 // Kinds of replies. A verdict is a list that begins with a word.
@@ -44,7 +41,7 @@ func (s Shape) Check(v any) error {
 	if s&shapeOf(v) != 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %T, want %v", ErrReply, v, s)
+	return fmt.Errorf("%w: %T, want %v", store.ErrReply, v, s)
 }
 
 // shapeOf is every shape that a reply has.
@@ -115,11 +112,86 @@ func AsMany(got, want int) error {
 	if got == want {
 		return nil
 	}
-	return fmt.Errorf("%w: %d answers, want %d", ErrReply, got, want)
+	return fmt.Errorf("%w: %d answers, want %d", store.ErrReply, got, want)
 }
 
 // Unknown is ErrReply for a word that no script of ours answers.
 func Unknown(word string) error {
 	const most = 40
-	return fmt.Errorf("%w: unknown answer %.*q", ErrReply, most, word)
+	return fmt.Errorf("%w: unknown answer %.*q", store.ErrReply, most, word)
+}
+
+// shapes are the kinds of replies to tertiary commands.
+var shapes = map[string]Shape{
+	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsList,
+	"RPUSH": IsNumber, "LPUSH": IsNumber, "LREM": IsNumber, "LLEN": IsNumber,
+	"LRANGE": IsList, "LPOP": IsText | IsNil, "RPOP": IsText | IsNil,
+	"ZADD": IsNumber, "ZREM": IsNumber, "ZCARD": IsNumber, "ZINCRBY": IsText, "ZSCORE": IsText | IsNil,
+	"ZRANGE": IsList, "ZRANGEBYSCORE": IsList,
+	"HSET": IsNumber, "HDEL": IsNumber, "HLEN": IsNumber, "HGET": IsText | IsNil, "HGETALL": IsList,
+	"SET": IsText, "GET": IsText | IsNil, "UNLINK": IsNumber,
+}
+
+// ParseReply takes what a client made of the reply to a tertiary command; ErrReply where it is of another kind.
+func ParseReply(command string, v any) (store.Reply, error) {
+	v = flat(v)
+	if err := shapes[command].Check(v); err != nil {
+		return store.Reply{}, err
+	}
+	switch v := v.(type) {
+	case int64:
+		return store.Reply{Int: v}, nil
+	case string:
+		return store.Reply{Text: v}, nil
+	case []any:
+		items, err := texts(v)
+		return store.Reply{Items: items}, err
+	}
+	return store.Reply{Nil: true}, nil
+}
+
+func texts(list []any) ([]string, error) {
+	items := make([]string, len(list))
+	for i, item := range list {
+		if err := (IsText | IsNumber).Check(item); err != nil {
+			return nil, err
+		}
+		switch item := item.(type) {
+		case string:
+			items[i] = item
+		case int64:
+			items[i] = strconv.FormatInt(item, 10)
+		}
+	}
+	return items, nil
+}
+
+// flat undoes what a newer protocol makes of pairs: maps, and scores as numbers in lists of their own.
+func flat(v any) any {
+	switch v := v.(type) {
+	case map[any]any:
+		list := make([]any, 0, 2*len(v))
+		for k, x := range v {
+			list = append(list, flat(k), flat(x))
+		}
+		return list
+	case []any:
+		var list []any
+		for _, x := range v {
+			if inner, ok := flat(x).([]any); ok {
+				list = append(list, inner...)
+			} else {
+				list = append(list, flat(x))
+			}
+		}
+		return list
+	case float64:
+		return fmt.Sprintf("%.17g", v)
+	case bool:
+		if v {
+			return int64(1)
+		}
+		return int64(0)
+	}
+	return v
 }

@@ -1,4 +1,4 @@
-package store
+package redisx
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
 )
 
 // answer is an error that a server answered.
@@ -45,7 +47,7 @@ func TestFail(t *testing.T) {
 		if !errors.Is(err, tt.err) {
 			t.Errorf("Fail(%v) = %v: the cause is lost", tt.err, err)
 		}
-		if got := errors.Is(err, ErrUnavailable); got != tt.unavailable {
+		if got := errors.Is(err, store.ErrUnavailable); got != tt.unavailable {
 			t.Errorf("Fail(%v) is ErrUnavailable: %v, want %v", tt.err, got, tt.unavailable)
 		}
 		if got := Passing(tt.err); got != tt.passing {
@@ -60,40 +62,33 @@ func TestFail(t *testing.T) {
 	}
 }
 
-func TestCorruptErrorStaysOnOneLine(t *testing.T) {
-	err := &CorruptError{Key: "user/uid:\x1b[31m\nx\xff", Reason: "why"}
-	if got, want := err.Error(), "damaged record: user/uid:?[31m?x\ufffd: why"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestParseReply(t *testing.T) {
 	for _, tt := range []struct {
 		command string
 		in      any
-		want    Reply
+		want    store.Reply
 		ok      bool
 	}{
-		{"LPOP", nil, Reply{Nil: true}, true},
-		{"SISMEMBER", int64(3), Reply{Int: 3}, true},
-		{"HGET", "x", Reply{Text: "x"}, true},
-		{"LRANGE", []any{"a", int64(2)}, Reply{Items: []string{"a", "2"}}, true},
-		{"SMEMBERS", []any{}, Reply{}, true},
-		{"LRANGE", []any{"a", nil}, Reply{}, false},
-		{"LRANGE", []any{[]any{}, "a"}, Reply{Items: []string{"a"}}, true}, // pairs, as a newer protocol has them
-		{"LRANGE", []any{errors.New("x")}, Reply{}, false},
-		{"ZSCORE", 3.5, Reply{Text: "3.5"}, true},
-		{"ZCARD", 3.5, Reply{}, false},
-		{"SISMEMBER", nil, Reply{}, false},
-		{"SISMEMBER", "1", Reply{}, false},
-		{"SMEMBERS", nil, Reply{}, false},
-		{"SMEMBERS", int64(0), Reply{}, false},
-		{"HGET", int64(0), Reply{}, false},
-		{"HGET", []any{}, Reply{}, false},
-		{"NOBODY", int64(0), Reply{}, false},
+		{"LPOP", nil, store.Reply{Nil: true}, true},
+		{"SISMEMBER", int64(3), store.Reply{Int: 3}, true},
+		{"HGET", "x", store.Reply{Text: "x"}, true},
+		{"LRANGE", []any{"a", int64(2)}, store.Reply{Items: []string{"a", "2"}}, true},
+		{"SMEMBERS", []any{}, store.Reply{}, true},
+		{"LRANGE", []any{"a", nil}, store.Reply{}, false},
+		{"LRANGE", []any{[]any{}, "a"}, store.Reply{Items: []string{"a"}}, true}, // pairs, as a newer protocol has them
+		{"LRANGE", []any{errors.New("x")}, store.Reply{}, false},
+		{"ZSCORE", 3.5, store.Reply{Text: "3.5"}, true},
+		{"ZCARD", 3.5, store.Reply{}, false},
+		{"SISMEMBER", nil, store.Reply{}, false},
+		{"SISMEMBER", "1", store.Reply{}, false},
+		{"SMEMBERS", nil, store.Reply{}, false},
+		{"SMEMBERS", int64(0), store.Reply{}, false},
+		{"HGET", int64(0), store.Reply{}, false},
+		{"HGET", []any{}, store.Reply{}, false},
+		{"NOBODY", int64(0), store.Reply{}, false},
 	} {
 		got, err := ParseReply(tt.command, tt.in)
-		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrReply) {
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, store.ErrReply) {
 			t.Errorf("ParseReply(%s, %v): %v", tt.command, tt.in, err)
 		}
 		if tt.ok && (got.Nil != tt.want.Nil || got.Int != tt.want.Int || got.Text != tt.want.Text || len(got.Items) != len(tt.want.Items)) {

@@ -1,4 +1,4 @@
-package store_test
+package redisx_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 func TestEvicts(t *testing.T) {
@@ -37,7 +38,7 @@ func TestEvicts(t *testing.T) {
 			}
 			c := redis.NewClient(o)
 			defer c.Close()
-			got := strings.Join(store.Evicts(ctx, c, "the server"), "; ")
+			got := strings.Join(redisx.Evicts(ctx, c, "the server"), "; ")
 			if !strings.Contains(got, test.want) || test.want == "" && got != "" {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -48,11 +49,11 @@ func TestEvicts(t *testing.T) {
 func TestOneSlot(t *testing.T) {
 	ctx := context.Background()
 	plain := redistest.Start(t)
-	if err := store.OneSlot(ctx, plain.Client()); err != nil {
+	if err := redisx.OneSlot(ctx, plain.Client()); err != nil {
 		t.Errorf("one server: %v", err)
 	}
 	node := redistest.Start(t, redistest.Config("cluster-enabled yes"))
-	err := store.OneSlot(ctx, node.Client())
+	err := redisx.OneSlot(ctx, node.Client())
 	if !errors.Is(err, store.ErrUnsuitable) || !strings.Contains(err.Error(), "redis+cluster://HOST:PORT") {
 		t.Errorf("a node of a cluster: got %v, want one that says what to change", err)
 	}

@@ -1,0 +1,208 @@
+package redisx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// OneSlot refuses a client of one server that speaks to a node of a cluster, or to an endpoint that
+// spreads keys over several servers: no script could change all records of an entry there.
+func OneSlot(ctx context.Context, c redis.Cmdable) error {
+	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
+	if hasPrefix(err, []string{"CROSSSLOT", "MOVED", "ASK", "CLUSTERDOWN"}) {
+		return fmt.Errorf("%w: it spreads records over several servers; open a cluster by its own URL, redis+cluster://HOST:PORT, "+
+			"or with a redis.ClusterClient: %w", store.ErrUnsuitable, err)
+	}
+	return nil
+}
+
+// faithful are commands of every way that an engine sends them, on records that nobody writes, with the kinds of
+// their replies.
+var faithful = []struct {
+	reply Shape
+	args  []any
+}{
+	{IsNumber, []any{"exists", "~/probe/1"}},
+	{IsNumber, []any{"unlink", "~/probe/1"}},
+	{IsNumber, []any{"srem", "~/probe/1", "x"}},
+	{IsText | IsNil, []any{"get", "~/probe/1"}},
+	{IsList, []any{"hmget", "~/probe/1", "x"}},
+	{IsList, []any{"smembers", "~/probe/1"}},
+}
+
+// Faithful refuses a client through which a command does not come back as it was sent: with a reply of another
+// kind, or that of another command. A router or a hook of the caller's may do that (so does a ClusterClient with a dynamic
+// command-info resolver), and "not there" would be read where nothing was answered.
+func Faithful(ctx context.Context, c redis.UniversalClient) error {
+	for _, f := range faithful {
+		cmd := Once{redis.NewCmd(ctx, f.args...)}
+		err := c.Process(ctx, cmd)
+		if err == nil || errors.Is(err, redis.Nil) {
+			err = f.reply.Check(flat(cmd.Val()))
+		}
+		if err := unfaithful(f.args[0], err); err != nil {
+			return err
+		}
+	}
+	token := store.NewToken()
+	echo := Once{redis.NewCmd(ctx, "eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", token)}
+	pipe := c.Pipeline()
+	_ = pipe.Process(ctx, echo)
+	number := pipe.Exists(ctx, "~/probe/1")
+	hash := pipe.HGetAll(ctx, "~/probe/1")
+	_, err := pipe.Exec(ctx)
+	if list, _ := echo.Val().([]any); err == nil && (len(list) != 2 || list[0] != "~/probe/1" || list[1] != token) {
+		err = IsTexts.Check(nil)
+	}
+	if err == nil && (hash.Val() == nil || number.Err() != nil) {
+		err = IsList.Check(nil)
+	}
+	return unfaithful("eval", err)
+}
+
+// unfaithful passes over what a server forbids: that is for the verbs to say.
+func unfaithful(command any, err error) error {
+	switch {
+	case err == nil, IsAnswer(err):
+		return nil
+	case errors.Is(err, store.ErrReply):
+		return fmt.Errorf("%w: %v does not come back as it was sent: %w; give a client without a command-info resolver and hooks of your own",
+			store.ErrUnsuitable, command, err)
+	}
+	return Fail(err)
+}
+
+// Evicts warns of a server that removes records by itself when it is full, and of a replica.
+func Evicts(ctx context.Context, c redis.Cmdable, name string) []string {
+	var warnings []string
+	if info, err := c.Info(ctx, "memory").Result(); err == nil {
+		policy := field(info, "maxmemory_policy")
+		if policy != "" && policy != "noeviction" {
+			warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, so that one identifier could mean two people; "+
+				"set maxmemory-policy noeviction", name, policy))
+		}
+	}
+	if info, err := c.Info(ctx, "replication").Result(); err == nil && field(info, "role") == "slave" {
+		warnings = append(warnings, name+" is a replica: it may be behind and takes no writes; open its master")
+	}
+	return warnings
+}
+
+// field reads one line of INFO.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// A Cursor is where a SCAN goes on: a cursor, and the process that it is of. The tables of a server that has begun anew,
+// or of the replica in its place, are in another order, in which an old cursor means nothing.
+//
+//	42_9f0c3a1e
+type Cursor struct {
+	At      uint64
+	Process string // of a server that does not say it: ""
+}
+
+// ParseCursor reads what String made; "" is the beginning.
+func ParseCursor(text string) (Cursor, error) {
+	if text == "" {
+		return Cursor{}, nil
+	}
+	number, process, _ := strings.Cut(text, "_")
+	at, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return Cursor{}, store.ErrCursor
+	}
+	return Cursor{at, process}, nil
+}
+
+// String is "" at the end.
+func (p Cursor) String() string {
+	switch {
+	case p.At == 0:
+		return ""
+	case p.Process == "":
+		return strconv.FormatUint(p.At, 10)
+	}
+	return fmt.Sprintf("%d_%s", p.At, p.Process)
+}
+
+// Scan takes one step of a SCAN on a server, from its beginning where the cursor is another process's: then keys come
+// twice, and none is missed.
+func Scan(ctx context.Context, server redis.Cmdable, p Cursor, queue func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd) ([]string, Cursor, error) {
+	for {
+		pipe := server.Pipeline()
+		info, step := pipe.Info(ctx, "server"), queue(pipe, p.At)
+		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
+			return nil, Cursor{}, err
+		}
+		keys, next, err := step.Result()
+		if err != nil {
+			return nil, Cursor{}, err
+		}
+		process := field(info.Val(), "run_id")
+		process = process[:min(8, len(process))]
+		if p.At == 0 || p.Process == "" || process == "" || p.Process == process {
+			return keys, Cursor{next, process}, nil
+		}
+		p = Cursor{}
+	}
+}
+
+// rewriteRev writes what is there once more: WAIT waits for the writes of its own connection, and with
+// this one for all that were made on the server before it. A server that took over meanwhile, and has
+// not the change, does not know the token.
+//
+// KEYS[1] the entry, ARGV[1] the token of the change. Reply: 1 if it has the change.
+const rewriteRev = `local past = redis.call('HGET', KEYS[1], '~rev')
+if not past then return 0 end
+for i = 1, #past, 12 do
+  if string.sub(past, i, i + 11) == ARGV[1] then
+    redis.call('HSET', KEYS[1], '~rev', past)
+    return 1
+  end
+end
+return 0`
+
+// rewriteSRV does the same for an SRK. KEYS[1] the SRK, ARGV[1] its value.
+const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1])
+return 1`
+
+// ConfirmEntry waits for n replicas of the server behind c that has an entry.
+func ConfirmEntry(ctx context.Context, c redis.Cmdable, key string, v store.Version, n int, most time.Duration) error {
+	return confirm(ctx, c, rewriteRev, key, v.Rev, n, most)
+}
+
+// ConfirmSRK waits for n replicas of the server behind c that has an SRK.
+func ConfirmSRK(ctx context.Context, c redis.Cmdable, key, srv string, n int, most time.Duration) error {
+	return confirm(ctx, c, rewriteSRV, key, srv, n, most)
+}
+
+func confirm(ctx context.Context, c redis.Cmdable, script, key, seen string, n int, most time.Duration) error {
+	pipe := c.Pipeline()
+	has := pipe.Eval(ctx, script, []string{key}, seen)
+	replicas := pipe.Do(ctx, "wait", n, max(most.Milliseconds(), 1))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrUnconfirmed, err)
+	}
+	if is, _ := has.Int(); is != 1 {
+		return fmt.Errorf("%w: the server does not have it any more", store.ErrUnconfirmed)
+	}
+	if got, _ := replicas.Int(); got < n {
+		return fmt.Errorf("%w: on %d of %d replicas after %v", store.ErrUnconfirmed, got, n, most)
+	}
+	return nil
+}
