@@ -85,7 +85,7 @@ func (f *flood) note() string {
 func (b *bench) readUnderFlood(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)
 	people := 10 * runtime.GOMAXPROCS(0)
-	db, users, err := b.loginStore(ctx, floodCost, people)
+	db, users, err := b.loginStore(ctx, floodCost, people, 0)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -115,7 +115,7 @@ func (b *bench) readUnderFlood(ctx context.Context) (outcome, error) {
 func (b *bench) memoryUnderFlood(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)
 	people := 10 * runtime.GOMAXPROCS(0)
-	db, users, err := b.loginStore(ctx, floodCost, people)
+	db, users, err := b.loginStore(ctx, floodCost, people, 0)
 	if err != nil {
 		return outcome{}, err
 	}

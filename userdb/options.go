@@ -18,7 +18,7 @@ type Options struct {
 	Schema      schema.Schema          // zero: schema.User()
 	Namespace   recordkey.Namespace    // zero: the whole store
 	NewUID      func() (string, error) // nil: RandomUID(12)
-	HashWorkers int                    // how many passwords are hashed at once; 0: GOMAXPROCS, one less while others read and write
+	HashWorkers int                    // how many passwords are hashed at once; 0: one fewer than GOMAXPROCS
 	// Logger is told events and warnings; nil: nobody is, and nothing is printed. go-redis' own logger, one for the
 	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
 	Logger  *slog.Logger

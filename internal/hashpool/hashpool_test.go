@@ -51,14 +51,7 @@ func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 func (p *Pool) counted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.running + len(p.waiting)
-}
-
-// active is how many jobs run.
-func (p *Pool) active() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.running
+	return p.jobs
 }
 
 func count(errs []error, want error) (n int) {
@@ -141,7 +134,7 @@ func TestQueueIsBounded(t *testing.T) {
 		{Options{Workers: 2, Queue: 5}, 7, 0},
 		{Options{Workers: 1, Queue: -1}, 4, 3},
 		{Options{Workers: 2}, 200, 200 - 2 - 2*perWorker},
-		{Options{}, 1 + (1+perWorker)*min(runtime.GOMAXPROCS(0), runtime.NumCPU()), 1},
+		{Options{}, 1 + (1+perWorker)*max(1, min(runtime.GOMAXPROCS(0)-1, runtime.NumCPU())), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := New(tt.o)
@@ -245,48 +238,37 @@ func TestRunningJobIsWaitedFor(t *testing.T) {
 }
 
 func TestPanicGivesTheWorkerBack(t *testing.T) {
-	for _, spare := range []bool{false, true} {
-		p := New(Options{Workers: 1, Queue: -1})
-		defer p.Close()
-		if spare {
-			p.Spare()
-		}
-		func() {
-			defer func() {
-				if got := recover(); got != "job" {
-					t.Errorf("the panic reached the caller as %v", got)
-				}
-			}()
-			_ = p.Do(t.Context(), func() { panic("job") })
+	p := New(Options{Workers: 1, Queue: -1})
+	defer p.Close()
+	func() {
+		defer func() {
+			if got := recover(); got != "job" {
+				t.Errorf("the panic reached the caller as %v", got)
+			}
 		}()
-		if err := p.Do(t.Context(), func() {}); err != nil {
-			t.Errorf("after a panic: %v", err)
-		}
+		_ = p.Do(t.Context(), func() { panic("job") })
+	}()
+	if err := p.Do(t.Context(), func() {}); err != nil {
+		t.Errorf("after a panic: %v", err)
 	}
 }
 
-// A job that ends its goroutine is the end of its caller's, or a panic there: never a success.
+// A job that ends its goroutine ends its caller's: never a success.
 func TestExitIsNoSuccess(t *testing.T) {
-	for _, spare := range []bool{false, true} {
-		p := New(Options{Workers: 1, Queue: -1})
-		if spare {
-			p.Spare()
-		}
-		returned := false
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			defer func() { _ = recover() }()
-			_ = p.Do(t.Context(), runtime.Goexit)
-			returned = true
-		})
-		wg.Wait()
-		if returned {
-			t.Errorf("spare %v: Do returned although the job did not", spare)
-		}
-		if err := p.Do(t.Context(), func() {}); err != nil {
-			t.Errorf("spare %v: afterwards: %v", spare, err)
-		}
-		p.Close()
+	p := New(Options{Workers: 1, Queue: -1})
+	defer p.Close()
+	returned := false
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = p.Do(t.Context(), runtime.Goexit)
+		returned = true
+	})
+	wg.Wait()
+	if returned {
+		t.Error("Do returned although the job did not")
+	}
+	if err := p.Do(t.Context(), func() {}); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 
@@ -309,66 +291,32 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestSpareLeavesOneProcessorFree(t *testing.T) {
-	processors := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+func TestOneProcessorStaysFree(t *testing.T) {
+	processors := runtime.NumCPU()
 	for _, tt := range []struct {
-		name string
-		o    Options
-		more int // GOMAXPROCS beyond the processors
-		call bool
-		want int
+		procs, workers int // GOMAXPROCS, and what Options say
+		want           int
 	}{
-		{"nobody is about", Options{}, 0, false, processors},
-		{"somebody is about", Options{}, 0, true, max(processors-1, 1)},
-		{"somebody is about, and a processor is free anyway", Options{}, 1, true, processors},
-		{"the caller says how many", Options{Workers: processors}, 0, true, processors},
+		{1, 0, 1},
+		{processors, 0, max(processors-1, 1)},
+		{processors + 1, 0, processors},
+		{processors + 9, 0, processors},
+		{processors, processors, processors},
+		{1, 5, 5},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors + tt.more))
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.procs))
 			synctest.Test(t, func(t *testing.T) {
-				p := New(tt.o)
+				p := New(Options{Workers: tt.workers})
 				defer p.Close()
-				if tt.call {
-					p.Spare()
+				begin := time.Now()
+				flood(t, p, 3*tt.want)()
+				if got := time.Since(begin); got != 3*time.Second {
+					t.Errorf("%d jobs of a second took %v, want 3s", 3*tt.want, got)
 				}
-				wait := flood(t, p, 3*processors)
-				if got := p.active(); got != tt.want {
-					t.Errorf("%d jobs run, want %d", got, tt.want)
-				}
-				wait()
 			})
 		})
 	}
-}
-
-// What runs already is not stopped, and a second after the last call all workers are back.
-func TestSpareTakesAndGivesBack(t *testing.T) {
-	processors := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
-	if processors < 2 {
-		t.Skip("with one processor there is none to leave free")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{})
-		defer p.Close()
-		wait := flood(t, p, 8*processors)
-		var got []int
-		for i := range 6 {
-			if i == 0 || i == 1 {
-				time.Sleep(500 * time.Millisecond)
-				p.Spare()
-				time.Sleep(500 * time.Millisecond)
-			} else {
-				time.Sleep(time.Second)
-			}
-			synctest.Wait()
-			got = append(got, p.active())
-		}
-		one := processors - 1
-		if want := []int{one, one, processors, processors, processors, processors}; !slices.Equal(got, want) {
-			t.Errorf("running at each second: %v, want %v", got, want)
-		}
-		wait()
-	})
 }
 
 // TestFloodLeavesNothing ends in synctest's own check that no goroutine is left.
