@@ -2,10 +2,11 @@ package maintain_test
 
 import (
 	"context"
-	"reflect"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/view"
@@ -23,9 +24,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *site)) {
 func asCluster(t *testing.T, sch schema.Schema) *site {
 	t.Helper()
 	s := open(t, serverClient(t), recordkey.Namespace{}, sch)
-	e := cluster.New(s.raw, cluster.Options{})
-	hurry(e)
-	s.edit(t, func(c *view.Config) { c.Engine = e })
+	s.edit(t, func(c *view.Config) { c.Engine = hurried(s.raw) })
 	return s
 }
 
@@ -53,21 +52,18 @@ var skipped atomic.Int64
 
 func skip(d time.Duration) { skipped.Add(int64(d)) }
 
-// hurry has an engine wait for writers of other processes by putting its clock on.
-func hurry(e *cluster.Engine) {
-	set(e, "now", func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) })
-	set(e, "sleep", func(ctx context.Context, d time.Duration) error {
-		if d > time.Second {
-			skip(d)
-		}
-		time.Sleep(min(d, 5*time.Millisecond))
-		return ctx.Err()
+// hurried is an engine of clusters that waits for writers of other processes by putting its clock on.
+func hurried(client redis.UniversalClient) *cluster.Engine {
+	return cluster.New(client, cluster.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			if d > time.Second {
+				skip(d)
+			}
+			time.Sleep(min(d, 5*time.Millisecond))
+			return ctx.Err()
+		},
 	})
-}
-
-func set(e *cluster.Engine, field string, value any) {
-	f := reflect.ValueOf(e).Elem().FieldByName(field)
-	reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().Set(reflect.ValueOf(value))
 }
 
 // twoEngines is for tests that stop an engine at any command: one server, and as a cluster.

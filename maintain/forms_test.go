@@ -14,7 +14,6 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
@@ -279,10 +278,10 @@ func TestOtherFormOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hurry(view.Of(db).Engine.(*cluster.Engine))
 	s := &site{ctx: t.Context(), db: db}
+	s.edit(t, func(c *view.Config) { c.Engine = hurried(client) })
 	found := 0
-	for p, err := range maintain.Check(s.ctx, db, maintain.CheckOptions{}) {
+	for p, err := range maintain.Check(s.ctx, s.db, maintain.CheckOptions{}) {
 		if err == nil && p.Code == "form_other" {
 			found++
 		}
@@ -298,7 +297,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	}
 	skip(time.Minute)
 	same(t, "applied: check", s.check(t, maintain.CheckOptions{}), nil)
-	if lost := s.unfound(t, db, people); len(lost) > 0 {
+	if lost := s.unfound(t, s.db, people); len(lost) > 0 {
 		t.Errorf("not found: %q", lost)
 	}
 	if _, err := s.typ(t, "user").Create(s.ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store/single"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
@@ -207,7 +207,6 @@ func openBy(t *testing.T, url string) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	v := reflect.ValueOf(view.Of(db).Engine).Elem().FieldByName("client")
-	raw := reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(*redis.Client)
+	raw := view.Of(db).Engine.(*single.Engine).Client().(*redis.Client)
 	return &site{ctx: t.Context(), raw: raw, db: db}
 }

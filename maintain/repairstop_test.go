@@ -80,8 +80,8 @@ func TestCareOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hurry(view.Of(db).Engine.(*cluster.Engine))
 	s := &site{ctx: t.Context(), db: db}
+	s.edit(t, func(c *view.Config) { c.Engine = hurried(client) })
 	user := s.typ(t, "user")
 	for _, name := range []string{"Alice", "Bob", "Carol"} {
 		e := userdb.NewEntry{UID: name, Tags: []string{"go"}, Facets: schema.Texts("email", name+"@x.org", "name", name, "job", "Cook")}

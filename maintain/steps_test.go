@@ -108,12 +108,9 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
 	writers, checks := open(t, server.Client(), recordkey.Namespace{}, house()), open(t, server.Client(), recordkey.Namespace{}, house())
 	pace := newPacer()
-	e := &lingering{Engine: cluster.New(checks.raw, cluster.Options{}), pace: pace}
-	hurry(e.Engine)
+	e := &lingering{Engine: hurried(checks.raw), pace: pace}
 	checks.edit(t, func(c *view.Config) { c.Engine = e })
-	w := cluster.New(writers.raw, cluster.Options{})
-	hurry(w)
-	writers.edit(t, func(c *view.Config) { c.Engine = w })
+	writers.edit(t, func(c *view.Config) { c.Engine = hurried(writers.raw) })
 	for n := range 2 {
 		writers.user(t, n+1)
 	}

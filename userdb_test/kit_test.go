@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -173,8 +172,7 @@ func (s *site) connect(o userdb.Options) (*userdb.DB, error) {
 
 // clientOf is the client of a store, which is nobody's business but that of these tests.
 func clientOf(db *userdb.DB) redis.UniversalClient {
-	v := reflect.ValueOf(view.Of(db).Engine).Elem().FieldByName("client")
-	return reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(redis.UniversalClient)
+	return view.Of(db).Engine.(interface{ Client() redis.UniversalClient }).Client()
 }
 
 // users opens the view of the built-in type in the whole store.

@@ -47,6 +47,9 @@ type Options struct {
 	Close func() error
 	// Node is called for every node that the client knows, and comes to know; nil: it is not.
 	Node func(*redis.Client)
+	// Now and Sleep are the clock of tests; nil: the system's.
+	Now   func() time.Time
+	Sleep func(context.Context, time.Duration) error
 }
 
 // An Engine keeps records on the cluster behind a client. What needs but one key at a time, it does
@@ -77,9 +80,15 @@ func New(client redis.UniversalClient, o Options) *Engine {
 			cc.OnNewNode(o.Node)
 		}
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
 	return &Engine{
 		Engine: single.New(client, single.Options{Close: o.Close}), client: client, node: o.Node,
-		checked: map[string]checkedSchema{}, now: time.Now, sleep: sleep, token: store.NewToken, aside: aside,
+		checked: map[string]checkedSchema{}, now: o.Now, sleep: o.Sleep, token: store.NewToken, aside: aside,
 		reloading: reloading{turn: make(chan struct{}, 1)},
 	}
 }

@@ -59,6 +59,9 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	return e
 }
 
+// Client is what the engine speaks through, for tests that look at the records themselves.
+func (e *Engine) Client() redis.UniversalClient { return e.client }
+
 // Ping implements [store.Engine].
 func (e *Engine) Ping(ctx context.Context) error { return redisx.Fail(e.client.Ping(ctx).Err()) }
 
