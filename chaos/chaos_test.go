@@ -120,7 +120,7 @@ func (r *run) end() {
 // start starts the servers and the clients.
 func (r *run) start() {
 	redis.SetLogger(quietLogger{})
-	r.c = redistest.StartCluster(r.t, redistest.AppendOnly("always"),
+	r.c = redistest.StartCluster(r.t, redistest.FailsOver, redistest.AppendOnly("always"),
 		redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
 	for _, node := range r.c.Nodes {
 		r.raw[node] = node.Client()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -180,33 +181,42 @@ func TestLeastACL(t *testing.T) {
 		rules []string
 		work  func(context.Context, *userdb.DB) error
 	}{{"app", app, asApplication}, {"operator", operator, asOperator}} {
-		needed := map[string]bool{}
-		for _, clustered := range []bool{false, true} {
-			w := newACLWorld(t, clustered)
-			if err := w.try(role.name, role.rules, role.work); err != nil {
-				t.Errorf("%s, cluster %v: %v", role.name, clustered, err)
-				continue
-			}
-			for i, right := range role.rules {
-				less := slices.Delete(slices.Clone(role.rules), i, i+1)
-				err := w.try(role.name, less, role.work)
-				if err == nil {
-					continue
+		t.Run(role.name, func(t *testing.T) {
+			var needed sync.Map
+			t.Cleanup(func() {
+				for _, right := range role.rules {
+					_, found := needed.Load(right)
+					if !found && !scripted[strings.TrimPrefix(right, "+")] && (role.name == "app" || !slices.Contains(app, right)) {
+						t.Errorf("%s does not need %s", role.name, right)
+					}
 				}
-				needed[right] = true
-				if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) {
-					t.Errorf("%s without %s: %v, want ErrUnavailable", role.name, right, err)
-				}
-				if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.logged(command) {
-					t.Errorf("%s without %s: neither the error nor ACL LOG names it: %v", role.name, right, err)
-				}
+			})
+			for _, clustered := range []bool{false, true} {
+				t.Run(fmt.Sprint("cluster ", clustered), func(t *testing.T) {
+					t.Parallel()
+					w := newACLWorld(t, clustered)
+					must(t, w.try(role.name, role.rules, role.work))
+					for i, right := range role.rules {
+						less := slices.Delete(slices.Clone(role.rules), i, i+1)
+						if err := w.try(role.name, less, role.work); err != nil {
+							needed.Store(right, true)
+							w.wantRefusal(right, err)
+						}
+					}
+				})
 			}
-		}
-		for _, right := range role.rules {
-			if !needed[right] && !scripted[strings.TrimPrefix(right, "+")] && (role.name == "app" || !slices.Contains(app, right)) {
-				t.Errorf("%s does not need %s", role.name, right)
-			}
-		}
+		})
+	}
+}
+
+// wantRefusal wants an error that says, as far as it can, that a right is missing.
+func (w *aclWorld) wantRefusal(right string, err error) {
+	w.t.Helper()
+	if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+		w.t.Errorf("without %s: %v, want ErrUnavailable", right, err)
+	}
+	if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.logged(command) {
+		w.t.Errorf("without %s: neither the error nor ACL LOG names it: %v", right, err)
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 // TestClusterMasterDies kills a master under load. Its replica takes over; until then calls end in
 // time and say that the store is unavailable. Nothing is damaged but by acknowledged writes that Redis lost.
 func TestClusterMasterDies(t *testing.T) {
-	c := redistest.StartCluster(t)
+	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
 	defer db.Close()

@@ -87,11 +87,13 @@ func embeddedSite(t *testing.T, url string) *site {
 	return newSite(t, url, lacks)
 }
 
-// eachStore runs a test on every store, and checks all records behind it.
+// eachStore runs a test on every store, on all of them at the same time, and checks all records after it. What the test
+// function shares with its caller must be safe for that.
 func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	for _, st := range stores {
 		t.Run(st.name, func(t *testing.T) {
+			t.Parallel()
 			s := st.site(t)
 			t.Cleanup(s.check)
 			test(t, s)

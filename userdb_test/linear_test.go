@@ -276,47 +276,45 @@ func TestLinearizable(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
-	during, end := func() {}, func() {} // what happens at the same time
+	nothing := func() {}
 	for _, tt := range []struct {
 		name string
-		open func(t *testing.T) *userdb.DB
+		open func(t *testing.T) (db *userdb.DB, during, end func()) // what happens at the same time, and ends after it
 	}{
-		{"redis", func(t *testing.T) *userdb.DB { return openOver(t, redistest.Start(t).Client()) }},
-		{"redis, connections are cut", func(t *testing.T) *userdb.DB {
+		{"redis", func(t *testing.T) (*userdb.DB, func(), func()) {
+			return openOver(t, redistest.Start(t).Client()), nothing, nothing
+		}},
+		{"redis, connections are cut", func(t *testing.T) (*userdb.DB, func(), func()) {
 			srv := redistest.Start(t)
 			p := redistest.NewProxy(t, srv)
 			client := redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true})
 			t.Cleanup(func() { client.Close() })
-			db := openOver(t, client)
-			end = cutting(t, p, 5*time.Millisecond)
-			return db
+			return openOver(t, client), nothing, cutting(t, p, 5*time.Millisecond)
 		}},
-		{"cluster", func(t *testing.T) *userdb.DB {
-			return openOver(t, clusterClient(t, redistest.StartCluster(t), redis.ClusterOptions{}))
+		{"cluster", func(t *testing.T) (*userdb.DB, func(), func()) {
+			return openOver(t, clusterClient(t, redistest.StartCluster(t), redis.ClusterOptions{})), nothing, nothing
 		}},
-		{"cluster, connections are cut", func(t *testing.T) *userdb.DB {
+		{"cluster, connections are cut", func(t *testing.T) (*userdb.DB, func(), func()) {
 			c := redistest.StartCluster(t)
 			p := redistest.NewProxy(t, c.Nodes[0])
 			db := openOver(t, clusterClient(t, c, redis.ClusterOptions{Dialer: p.Dialer()}))
-			end = cutting(t, p, 40*time.Millisecond)
-			return db
+			return db, nothing, cutting(t, p, 40*time.Millisecond)
 		}},
-		{"cluster, slots move", func(t *testing.T) *userdb.DB {
+		{"cluster, slots move", func(t *testing.T) (*userdb.DB, func(), func()) {
 			c := redistest.StartCluster(t)
 			db := openOver(t, clusterClient(t, c, redis.ClusterOptions{}))
-			during = func() {
+			return db, func() {
 				for round := range 2 {
 					for _, v := range linearValues {
 						reshard(t, c, 40, fmt.Sprintf("user/email:%c%d/~prk", v, round), fmt.Sprintf("user/name:%c%d/~prk", v, round), fmt.Sprintf("user/uid:r%d-0", round))
 					}
 				}
-			}
-			return db
+			}, nothing
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			during, end = func() {}, func() {}
-			db := tt.open(t)
+			t.Parallel()
+			db, during, end := tt.open(t)
 			var ended sync.WaitGroup
 			ended.Go(during)
 			refused := linear(t, typeOf(t, db, "user"), linearRounds())
@@ -337,7 +335,7 @@ func TestLinearizableButForFailover(t *testing.T) {
 	if os.Getenv("USERDB_SOAK") == "" {
 		t.Skip("a report, not a test: Redis replicates asynchronously; make soak runs it")
 	}
-	c := redistest.StartCluster(t)
+	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{Schema: wideSchema(schema.FoldCasefold), Replicas: 1})
 	must(t, err)
 	defer db.Close()

@@ -31,7 +31,7 @@ func cachedScripts(t *testing.T, s *redistest.Server) int {
 // TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both have the scripts soon, and serve
 // where they lost them again.
 func TestClusterNewMastersHaveScripts(t *testing.T) {
-	c := redistest.StartCluster(t)
+	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
 	defer db.Close()

@@ -16,8 +16,9 @@ import (
 const clusterSlots = 16_384
 
 // A Cluster is a throwaway Redis Cluster of three masters, with one replica
-// each. A master that is killed is replaced by its replica after about two
-// seconds.
+// each. With FailsOver, a master that is killed is replaced by its replica after about two
+// seconds; without it, nodes wait so long for each other that a busy machine makes none of
+// them fail.
 type Cluster struct {
 	Nodes   []*Server // the first three began as masters
 	t       testing.TB
@@ -34,8 +35,20 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 		c.Nodes = append(c.Nodes, Start(t, opts...))
 	}
 	c.form()
+	var chosen config
+	for _, opt := range opts {
+		opt(&chosen)
+	}
+	if !chosen.failsOver {
+		for _, node := range c.Nodes {
+			c.must(node.Client().ConfigSet(context.Background(), "cluster-node-timeout", "60000").Err())
+		}
+	}
 	return c
 }
+
+// FailsOver has a cluster notice within a second that a node has died.
+func FailsOver(c *config) { c.failsOver = true }
 
 func clusterNode(c *config) {
 	c.bus = true

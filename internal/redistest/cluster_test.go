@@ -10,7 +10,7 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts six servers")
 	}
-	c := StartCluster(t)
+	c := StartCluster(t, FailsOver)
 	client := c.Client()
 	if want := "redis+cluster://" + c.Nodes[0].Addr() + "?addr="; !strings.HasPrefix(c.URL(), want) || strings.Count(c.URL(), "addr=") != 5 {
 		t.Errorf("URL %s", c.URL())

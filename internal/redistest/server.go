@@ -42,7 +42,9 @@ type config struct {
 	lines []string
 	bus   bool     // cluster bus port too
 	tls   bool     // no connections without, but through the unix socket
-	args  []string // behind the configuration file
+	args  []string // after the configuration file
+
+	failsOver bool // of a cluster
 }
 
 // Config adds lines in the form of redis.conf.
