@@ -71,7 +71,7 @@ func (p *step) apply(ctx context.Context, c *view.View, progress func(done, abou
 }
 
 func (p *step) restate(ctx context.Context, c *view.View, seen string, to []store.Facet) error {
-	is, err := c.Engine.Restate(ctx, p.t.Guard(), seen, to)
+	is, err := c.Engine.Mend(ctx, store.Restate{Guard: p.t.Guard(), Seen: seen, State: to})
 	if err == nil && !is {
 		err = store.ErrConflict
 	}

@@ -15,7 +15,7 @@ func (p *step) index(ctx context.Context, c *view.View, t *change.Type, r store.
 	for _, name := range p.indexed {
 		var err error
 		if wire, has := r.Fields[name]; slices.Contains(t.Indexed, name) && has {
-			err = p.join(ctx, c, t, name, wire, store.Membership{Entry: r.Key, Facet: store.Facet{Field: name, Wire: wire}})
+			err = p.join(ctx, c, t, name, wire, store.Align{Entry: r.Key, Facet: store.Facet{Field: name, Wire: wire}})
 		} else if t.Schema.Tertiary[name].Indexed {
 			err = p.indexMembers(ctx, c, t, r.Key, name)
 		}
@@ -26,13 +26,13 @@ func (p *step) index(ctx context.Context, c *view.View, t *change.Type, r store.
 	return p.rank(ctx, c, t, r)
 }
 
-func (p *step) join(ctx context.Context, c *view.View, t *change.Type, name, value string, m store.Membership) error {
+func (p *step) join(ctx context.Context, c *view.View, t *change.Type, name, value string, m store.Align) error {
 	index, err := recordkey.Index(t.Name, name, value)
 	if err != nil {
 		return nil // no index can have it: check says so
 	}
 	m.Index, m.Member = index.In(c.NS), relative(m.Entry)
-	_, err = c.Engine.Align(ctx, m)
+	_, err = c.Engine.Mend(ctx, m)
 	return err
 }
 
@@ -51,7 +51,7 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 			return err
 		}
 		for _, m := range members {
-			if err := p.join(ctx, c, t, name, m, store.Membership{Entry: prk, Set: set, Value: m}); err != nil {
+			if err := p.join(ctx, c, t, name, m, store.Align{Entry: prk, Set: set, Value: m}); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (p *step) undo(ctx context.Context, c *view.View, progress func(done, about
 			if k.Type() != p.t.Name || !slices.Contains(p.undone.indexes, k.Field()) {
 				continue
 			}
-			if _, err := u.Engine.Discard(ctx, store.Leftover{Key: k.String()}); err != nil {
+			if _, err := u.Engine.Mend(ctx, store.Remove{Key: k.String()}); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func (p *step) sweepDropped(ctx context.Context, u *checker, srks []recordkey.Ke
 		if !srv.Is {
 			continue
 		}
-		if _, err := u.Engine.Sweep(ctx, store.Waste{Key: dropped[i].String(), Text: srv.Wire}); err != nil {
+		if _, err := u.Engine.Mend(ctx, store.Remove{Key: dropped[i].String(), Seen: store.Text{Wire: srv.Wire, Is: true}}); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ func (p *step) rank(ctx context.Context, c *view.View, t *change.Type, r store.R
 		if !slices.Contains(p.ordered, place.Facet.Field) {
 			continue
 		}
-		if err := c.Engine.Occupy(ctx, r.Key, place); err != nil {
+		if _, err := c.Engine.Mend(ctx, store.Rank{Entry: r.Key, At: place}); err != nil {
 			return err
 		}
 	}
@@ -32,6 +32,6 @@ func discardOrder(ctx context.Context, c *view.View, t *change.Type, field strin
 	if err != nil {
 		return err
 	}
-	_, err = c.Engine.Discard(ctx, store.Leftover{Key: key.String()})
+	_, err = c.Engine.Mend(ctx, store.Remove{Key: key.String()})
 	return err
 }

@@ -108,9 +108,9 @@ func (c *checker) mendStaged(ctx context.Context, s staged, fs findings) error {
 	for _, f := range fs {
 		var err error
 		if f.Code == codeFillWaiting {
-			err = c.Engine.Complete(ctx, s.set.PRK(), f.seen)
+			_, err = c.Engine.Mend(ctx, store.Complete{Entry: s.set.PRK(), Fill: f.seen})
 		} else {
-			_, err = c.Engine.Discard(ctx, store.Leftover{Key: s.raw})
+			_, err = c.Engine.Mend(ctx, store.Remove{Key: s.raw})
 		}
 		if err != nil && !redisx.WrongType(err) { // a record of another Redis type is in its place: tertiary_kind
 			return err

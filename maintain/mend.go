@@ -59,11 +59,11 @@ func (c *checker) mendEntry(ctx context.Context, prk recordkey.Key, due findings
 		if err != nil {
 			return err
 		}
-		m := store.Membership{
+		m := store.Align{
 			Index: index.In(c.NS), Member: relative(prk), Entry: prk,
 			Facet: store.Facet{Field: index.Field(), Wire: index.Value()},
 		}
-		if _, err := c.Engine.Align(ctx, m); err != nil {
+		if _, err := c.Engine.Mend(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (c *checker) missing(ctx context.Context, t *change.Type, prk recordkey.Key
 
 // clear makes room where no string is in the place of an SRK.
 func (c *checker) clear(ctx context.Context, srk recordkey.Key) error {
-	_, err := c.Engine.Sweep(ctx, store.Waste{Key: srk.String(), Kind: "string"})
+	_, err := c.Engine.Mend(ctx, store.Remove{Key: srk.String(), Kind: "string"})
 	return err
 }
 
@@ -145,27 +145,27 @@ func (c *checker) mendSRK(ctx context.Context, srk recordkey.Key, due findings) 
 	case codeSRKKind:
 		return c.clear(ctx, srk)
 	case codeSRVUnparsable, codeSRVType:
-		_, err = c.Engine.Sweep(ctx, store.Waste{Key: srk.String(), Text: srv})
+		_, err = c.Engine.Mend(ctx, store.Remove{Key: srk.String(), Seen: store.Text{Wire: srv, Is: true}})
 		return err
 	}
 	if srv == "" {
 		return nil // changed meanwhile
 	}
-	_, err = c.Engine.Discard(ctx, store.Leftover{
-		Key: srk.String(), Seen: srv, Owner: c.NS.String() + store.Owner(srv), Field: srk.Field(), Value: srk.Value(),
+	_, err = c.Engine.Mend(ctx, store.Remove{
+		Key: srk.String(), Seen: store.Text{Wire: srv, Is: true}, Owner: c.NS.String() + store.Owner(srv), Field: srk.Field(), Value: srk.Value(),
 	})
 	return err
 }
 
 // mendTertiary removes a tertiary record whose entry is not live.
 func (c *checker) mendTertiary(ctx context.Context, key recordkey.Key, _ findings) error {
-	_, err := c.Engine.Discard(ctx, store.Leftover{Key: key.String(), Owner: key.PRK().String()})
+	_, err := c.Engine.Mend(ctx, store.Remove{Key: key.String(), Owner: key.PRK().String()})
 	return err
 }
 
 // mendIndex removes what is in the place of an index set and is none.
 func (c *checker) mendIndex(ctx context.Context, key recordkey.Key, _ findings) error {
-	_, err := c.Engine.Sweep(ctx, store.Waste{Key: key.String(), Kind: "set"})
+	_, err := c.Engine.Mend(ctx, store.Remove{Key: key.String(), Kind: "set"})
 	return err
 }
 
@@ -175,7 +175,7 @@ func (c *checker) mendMember(ctx context.Context, m member, _ findings) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Engine.Align(ctx, store.Membership{
+	_, err = c.Engine.Mend(ctx, store.Align{
 		Index: index.Set, Member: index.Value, Entry: m.set.PRK(), Set: m.set, Value: m.text,
 	})
 	return err
@@ -188,7 +188,7 @@ func (c *checker) mendIndexMember(ctx context.Context, m member, _ findings) err
 		return err
 	}
 	field := m.set.Field()
-	to := store.Membership{Index: m.set, Member: m.text, Facet: store.Facet{Field: field, Wire: m.set.Value()}}
+	to := store.Align{Index: m.set, Member: m.text, Facet: store.Facet{Field: field, Wire: m.set.Value()}}
 	key, code := ownerOf(t, m.set.Namespace(), m.text)
 	switch {
 	case code != "":
@@ -200,10 +200,10 @@ func (c *checker) mendIndexMember(ctx context.Context, m member, _ findings) err
 			return err
 		}
 	default:
-		_, err = c.Engine.Discard(ctx, store.Leftover{Key: m.set.String(), Member: m.text, Owner: key.String()})
+		_, err = c.Engine.Mend(ctx, store.Remove{Key: m.set.String(), Member: m.text, Owner: key.String()})
 		return err
 	}
-	_, err = c.Engine.Align(ctx, to)
+	_, err = c.Engine.Mend(ctx, to)
 	return err
 }
 
@@ -218,7 +218,7 @@ func (c *checker) mendUnparsable(ctx context.Context, raw string, _ findings) er
 	if err != nil || !srvs[0].Is {
 		return err
 	}
-	waste := store.Waste{Key: raw, Text: srvs[0].Wire}
+	remove := store.Remove{Key: raw, Seen: store.Text{Wire: srvs[0].Wire, Is: true}}
 	key, code := ownerOf(t, c.NS, srvs[0].Wire)
 	if code == "" {
 		needed, err := c.needed(ctx, t, key, field, t.Schema.Canonical(value))
@@ -226,7 +226,7 @@ func (c *checker) mendUnparsable(ctx context.Context, raw string, _ findings) er
 			return err
 		}
 	}
-	_, err = c.Engine.Sweep(ctx, waste)
+	_, err = c.Engine.Mend(ctx, remove)
 	return err
 }
 

@@ -147,7 +147,7 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	if err != nil {
 		return n, err
 	}
-	_, err = c.Engine.Discard(ctx, store.Leftover{Key: mark.In(to).String()})
+	_, err = c.Engine.Mend(ctx, store.Remove{Key: mark.In(to).String()})
 	return n, err
 }
 
@@ -212,7 +212,7 @@ func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordk
 			continue
 		}
 		group.Go(func() (err error) {
-			done[i], err = c.Engine.Copy(ctx, key, copyOf(key, from, to))
+			done[i], err = c.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
 			return err
 		})
 	}
@@ -264,7 +264,7 @@ func discardAll(ctx context.Context, c *view.View, keys []string) (n int64, err 
 	group.SetLimit(rewriters)
 	for i, key := range keys {
 		group.Go(func() (err error) {
-			gone[i], err = c.Engine.Discard(ctx, store.Leftover{Key: key})
+			gone[i], err = c.Engine.Mend(ctx, store.Remove{Key: key})
 			return err
 		})
 	}

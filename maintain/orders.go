@@ -44,7 +44,7 @@ func (c *checker) mendOrder(ctx context.Context, key recordkey.Key, due findings
 	if due[0].Code != codeOrderKind {
 		return nil
 	}
-	_, err := c.Engine.Sweep(ctx, store.Waste{Key: key.String(), Kind: "zset"})
+	_, err := c.Engine.Mend(ctx, store.Remove{Key: key.String(), Kind: "zset"})
 	return err
 }
 
@@ -56,7 +56,7 @@ func (c *checker) mendPlaces(ctx context.Context, t *change.Type, prk recordkey.
 	}
 	places, _ := t.Places(store.Record{Key: prk, Fields: hashes[0].Fields})
 	for _, p := range places {
-		if err := c.Engine.Occupy(ctx, prk, p); err != nil {
+		if _, err := c.Engine.Mend(ctx, store.Rank{Entry: prk, At: p}); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,8 @@ func (c *checker) mendPlace(ctx context.Context, m member, _ findings) error {
 	}
 	key, code := ownerOf(t, m.set.Namespace(), change.PlaceOwner(m.text))
 	if code != "" {
-		return c.Engine.Vacate(ctx, recordkey.Key{}, store.Ranked{Key: m.set, Member: m.text})
+		_, err = c.Engine.Mend(ctx, store.Rank{At: store.Ranked{Key: m.set, Member: m.text}, Free: true})
+		return err
 	}
 	hashes, err := store.Hashes(ctx, c.Engine, []string{key.String()})
 	if err != nil {
@@ -82,7 +83,9 @@ func (c *checker) mendPlace(ctx context.Context, m member, _ findings) error {
 	if has && placedAt(t, key, field, facet, m.text) {
 		return nil
 	}
-	return c.Engine.Vacate(ctx, key, store.Ranked{Key: m.set, Member: m.text, Facet: store.Facet{Field: field, Wire: facet}})
+	at := store.Ranked{Key: m.set, Member: m.text, Facet: store.Facet{Field: field, Wire: facet}}
+	_, err = c.Engine.Mend(ctx, store.Rank{Entry: key, At: at, Free: true})
+	return err
 }
 
 // orderOf says of which type and field a record of the store's own is the ordered index.

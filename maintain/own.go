@@ -144,7 +144,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Engine.Sweep(ctx, store.Waste{Key: types.String(), Kind: "set"}); err != nil {
+	if _, err := c.Engine.Mend(ctx, store.Remove{Key: types.String(), Kind: "set"}); err != nil {
 		return err
 	}
 	raws, err := store.Inspect(ctx, c.Engine, []string{types.String()}, 0)
@@ -153,7 +153,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 	}
 	for _, name := range raws[0].Items {
 		if _, err := c.ownKey("schema", name); err != nil {
-			if _, err := c.Engine.Discard(ctx, store.Leftover{Key: types.String(), Member: name}); err != nil {
+			if _, err := c.Engine.Mend(ctx, store.Remove{Key: types.String(), Member: name}); err != nil {
 				return err
 			}
 		}
@@ -189,7 +189,7 @@ func (c *checker) nameType(ctx context.Context, g store.Guard) error {
 			state = append(state, store.Facet{Field: field, Wire: wire})
 		}
 	}
-	if _, err = c.Engine.Restate(ctx, g, state[0].Wire, state); redisx.WrongType(err) {
+	if _, err = c.Engine.Mend(ctx, store.Restate{Guard: g, Seen: state[0].Wire, State: state}); redisx.WrongType(err) {
 		return nil // the type is named, and its schema is the next thing to mend
 	}
 	return err
@@ -294,14 +294,14 @@ func (c *checker) restating(name string, h store.Hash, o CheckOptions) func(cont
 
 func (c *checker) restate(ctx context.Context, t *change.Type, seen string) error {
 	g := t.Guard()
-	if _, err := c.Engine.Sweep(ctx, store.Waste{Key: g.Key.String(), Kind: "hash"}); err != nil {
+	if _, err := c.Engine.Mend(ctx, store.Remove{Key: g.Key.String(), Kind: "hash"}); err != nil {
 		return err
 	}
 	state := []store.Facet{{Field: fieldFingerprint, Wire: g.Fingerprint}, {Field: fieldSchema, Wire: g.JSON}}
 	for _, field := range g.Named() {
 		state = append(state, store.Facet{Field: field, Wire: "1"})
 	}
-	_, err := c.Engine.Restate(ctx, g, seen, state)
+	_, err := c.Engine.Mend(ctx, store.Restate{Guard: g, Seen: seen, State: state})
 	return err
 }
 
@@ -334,15 +334,15 @@ func (c *checker) lookAtSecret(ctx context.Context) ([]ownDamage, error) {
 	if err != nil {
 		return nil, err
 	}
-	waste := store.Waste{Key: key.String(), Kind: "string"}
+	remove := store.Remove{Key: key.String(), Kind: "string"}
 	switch {
 	case kinds[0] == "string" && secretForm.MatchString(texts[0].Wire):
 		return nil, nil
 	case kinds[0] == "string":
-		waste = store.Waste{Key: key.String(), Text: texts[0].Wire}
+		remove = store.Remove{Key: key.String(), Seen: store.Text{Wire: texts[0].Wire, Is: true}}
 	}
 	return []ownDamage{{key, codeOwnSecret, "the secret of the namespace is not one that this store has made; the next login makes another", func(ctx context.Context) error {
-		_, err := c.Engine.Sweep(ctx, waste)
+		_, err := c.Engine.Mend(ctx, remove)
 		return err
 	}}}, nil
 }
@@ -403,6 +403,6 @@ func (c *checker) mendThrottle(ctx context.Context, key recordkey.Key, _ finding
 	if still, err := c.lookAtThrottles(ctx, []recordkey.Key{key}); err != nil || len(still) == 0 {
 		return err
 	}
-	_, err := c.Engine.Discard(ctx, store.Leftover{Key: key.String()})
+	_, err := c.Engine.Mend(ctx, store.Remove{Key: key.String()})
 	return err
 }

@@ -77,7 +77,7 @@ func (db *DB) removeKey(ctx context.Context, relative string) (int, error) {
 	raw := db.view.NS.String() + relative
 	key, err := recordkey.Parse(raw)
 	if err != nil {
-		return db.discard(ctx, store.Leftover{Key: raw})
+		return db.discard(ctx, store.Remove{Key: raw})
 	}
 	t, err := db.view.Of(key)
 	if err != nil {
@@ -96,8 +96,8 @@ func (db *DB) removeKey(ctx context.Context, relative string) (int, error) {
 	return 0, nil
 }
 
-func (db *DB) discard(ctx context.Context, l store.Leftover) (int, error) {
-	gone, err := db.view.Engine.Discard(ctx, l)
+func (db *DB) discard(ctx context.Context, l store.Remove) (int, error) {
+	gone, err := db.view.Engine.Mend(ctx, l)
 	if gone {
 		return 1, err
 	}
@@ -112,7 +112,7 @@ func (db *DB) removeEntry(ctx context.Context, t *change.Type, key recordkey.Key
 		case errors.Is(err, store.ErrNotFound):
 			return 0, nil // a tombstone guards the key
 		case errors.Is(err, store.ErrCorrupt):
-			return db.discard(ctx, store.Leftover{Key: key.String()})
+			return db.discard(ctx, store.Remove{Key: key.String()})
 		case err != nil:
 			return 0, err
 		}
@@ -132,9 +132,9 @@ func (db *DB) removeSRK(ctx context.Context, key recordkey.Key) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	l := store.Leftover{Key: key.String()}
+	l := store.Remove{Key: key.String()}
 	if raw := raws[0]; raw.Type == "string" && raw.Text != "" {
-		l.Seen = raw.Text
+		l.Seen = store.Text{Wire: raw.Text, Is: true}
 		l.Owner = key.Namespace().String() + store.Owner(raw.Text)
 		l.Field, l.Value = key.Field(), key.Value()
 	}
@@ -144,7 +144,7 @@ func (db *DB) removeSRK(ctx context.Context, key recordkey.Key) (int, error) {
 // removeTertiary empties a tertiary record of a live entry through its own verb, so that its index
 // members go with it (I5), and unlinks it where there is no entry.
 func (db *DB) removeTertiary(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
-	l := store.Leftover{Key: key.String()}
+	l := store.Remove{Key: key.String()}
 	declared := t.Schema.Tertiary[key.Name()]
 	if !declared.Indexed {
 		return db.discard(ctx, l)
@@ -177,11 +177,11 @@ func (db *DB) removeIndex(ctx context.Context, t *change.Type, key recordkey.Key
 		return 0, err
 	}
 	if raws[0].Type != "set" || !keepsIndex(t, key.Field()) {
-		return db.discard(ctx, store.Leftover{Key: key.String()})
+		return db.discard(ctx, store.Remove{Key: key.String()})
 	}
 	gone := 0
 	for _, member := range raws[0].Items {
-		l := store.Leftover{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
+		l := store.Remove{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
 		n, err := db.discard(ctx, l)
 		if gone += n; err != nil {
 			return 0, err

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -77,10 +76,4 @@ func ParseStage(raw string) (set recordkey.Key, token string, ok bool) {
 	set, err := recordkey.Parse(inner)
 	ok = ok && cut && closed && err == nil && set.Kind() == recordkey.KindTertiary && set.Namespace().String() == namespace
 	return set, token, ok
-}
-
-// A Completer puts in place what was laid ready for entries.
-type Completer interface {
-	// Complete puts in place what an entry's ~fill field says. Anybody may do it, any number of times.
-	Complete(ctx context.Context, entry recordkey.Key, fill string) error
 }

@@ -40,8 +40,6 @@ type Engine interface {
 	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
 	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
 	Look(ctx context.Context, at []LookAt) ([]Raw, error)
-	// Discard removes a leftover, if it still is one.
-	Discard(ctx context.Context, l Leftover) (bool, error)
 	// Size returns about how many records the server holds.
 	Size(ctx context.Context) (int64, error)
 	// InSteps reports whether changes are made in several steps, between which records look damaged.
@@ -49,10 +47,12 @@ type Engine interface {
 	// Linger waits before the nth look, from 0, at what may be damage or such a change, and reports whether to
 	// look: when it says false, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
 	Linger(ctx context.Context, n int) (bool, error)
-	Mender
+	// Mend makes one step that mends a record, and reports what the step says.
+	Mend(ctx context.Context, s Step) (bool, error)
+	// Settle returns when no writer goes on by what was stored of a schema before it was called.
+	Settle(ctx context.Context) error
 	Orderer
 	Mover
-	Completer
 	// Close releases what the engine itself opened.
 	Close() error
 }
@@ -182,13 +182,3 @@ type Reply struct {
 
 // Empty reports whether there was nothing: no element, no such member.
 func (r Reply) Empty() bool { return r.Int == 0 && r.Text == "" && len(r.Items) == 0 }
-
-// A Leftover is a raw record, or one member of a set, that goes unless an entry holds it.
-type Leftover struct {
-	Key    string // raw: it may not parse
-	Seen   string // where not empty, the record must still be this string
-	Member string // where not empty, only this member of the set goes
-	Owner  string // raw key of the entry; "" for a record that belongs to none
-	Field  string // where not empty, the entry must also hold Value under this secondary field
-	Value  string
-}

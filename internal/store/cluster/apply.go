@@ -393,7 +393,7 @@ func (a *attempt) settle(ctx context.Context) error {
 		return a.e.dropNamed(ctx, a.c)
 	})
 	if err == nil && len(a.c.Add) > 0 {
-		err = a.e.Complete(ctx, a.c.Key, a.fill())
+		err = a.e.complete(ctx, a.c.Key, a.fill())
 	}
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func TestReadBetween(t *testing.T) {
 			}
 			if command == "SMEMBERS" {
 				e := s.newEngine(people.Guard())
-				if err := e.Complete(t.Context(), parsed(t, "user/uid:A"), token+" i:tags"); err != nil {
+				if err := e.complete(t.Context(), parsed(t, "user/uid:A"), token+" i:tags"); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -79,7 +79,7 @@ func (e *Engine) readWholes(ctx context.Context, reads []store.WholeRead, wholes
 		}
 		fill := wholes[i].Record.Fields[store.FieldFill]
 		if fill != "" {
-			if err := e.Complete(ctx, reads[i].PRK, fill); err != nil {
+			if err := e.complete(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
 		}

@@ -8,9 +8,11 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Discard implements [store.Engine]. An SRK goes as in step 2: after its entry is fenced, and only if
-// it is still exactly what was seen.
-func (e *Engine) Discard(ctx context.Context, l store.Leftover) (bool, error) {
+// remove takes an SRK away as in step 2: after its entry is fenced, and only if it is still exactly what was seen.
+func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
+	if l.Owner == "" && (l.Kind != "" || l.Seen.Is) {
+		return e.Engine.Mend(ctx, l) // one script on one key
+	}
 	owner, err := recordkey.Parse(l.Owner)
 	owned := err == nil && owner.Kind() == recordkey.KindPRK
 	switch {
@@ -31,9 +33,9 @@ func (e *Engine) Discard(ctx context.Context, l store.Leftover) (bool, error) {
 	return e.discard(ctx, l)
 }
 
-func (e *Engine) discard(ctx context.Context, l store.Leftover) (bool, error) {
-	if l.Seen != "" {
-		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen, ""))
+func (e *Engine) discard(ctx context.Context, l store.Remove) (bool, error) {
+	if l.Seen.Is {
+		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen.Wire, ""))
 		return r.yes(), harmless(err)
 	}
 	command := []string{"unlink", l.Key}
@@ -44,8 +46,8 @@ func (e *Engine) discard(ctx context.Context, l store.Leftover) (bool, error) {
 	return n != int64(0) && err == nil, harmless(err)
 }
 
-// holds fences an entry unless it holds the value of a leftover.
-func (e *Engine) holds(ctx context.Context, owner recordkey.Key, l store.Leftover) (bool, error) {
+// holds fences an entry unless it holds the value of what is to be removed.
+func (e *Engine) holds(ctx context.Context, owner recordkey.Key, l store.Remove) (bool, error) {
 	srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value)
 	if err != nil {
 		return false, nil

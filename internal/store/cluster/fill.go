@@ -33,8 +33,8 @@ func (a *attempt) layReady(ctx context.Context, m store.Members) error {
 	return err
 }
 
-// Complete implements [store.Completer].
-func (e *Engine) Complete(ctx context.Context, entry recordkey.Key, fill string) error {
+// complete puts in place what a ~fill field says. Anybody may do it, any number of times.
+func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
 		if err := e.promote(ctx, p, f.Token); err != nil {
@@ -106,7 +106,7 @@ func (e *Engine) read(ctx context.Context, entry recordkey.Key, fields map[strin
 	}
 	e.aside(ctx, func(ctx context.Context) {
 		defer e.completions.end(fill)
-		_ = e.Complete(ctx, entry, fill)
+		_ = e.complete(ctx, entry, fill)
 	})
 }
 

@@ -12,10 +12,27 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// Align implements [store.Mender] as changes do: a membership is brought about, and looked at again
-// until it is what the entry demands.
-func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
-	if _, err := e.Sweep(ctx, store.Waste{Key: m.Index.String(), Kind: "set"}); err != nil {
+// Mend implements [store.Engine].
+func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
+	switch s := s.(type) {
+	case store.Align:
+		return e.alignIndex(ctx, s)
+	case store.Remove:
+		return e.remove(ctx, s)
+	case store.Rank:
+		return true, e.rank(ctx, s)
+	case store.Complete:
+		return true, e.complete(ctx, s.Entry, s.Fill)
+	case store.Copy:
+		return e.copy(ctx, s)
+	}
+	return e.Engine.Mend(ctx, s)
+}
+
+// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what the entry
+// demands.
+func (e *Engine) alignIndex(ctx context.Context, m store.Align) (bool, error) {
+	if _, err := e.remove(ctx, store.Remove{Key: m.Index.String(), Kind: "set"}); err != nil {
 		return false, err
 	}
 	if !m.Entry.IsValid() {
@@ -41,7 +58,7 @@ func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
 // changeWait is longer than a handle goes on by a schema that it could not compare.
 const changeWait = 15 * time.Second
 
-// Settle implements [store.Mender]: writers look at the schema now and then, so it waits until every
+// Settle implements [store.Engine]: writers look at the schema now and then, so it waits until every
 // one of them has looked again, or stopped.
 func (e *Engine) Settle(ctx context.Context) error {
 	if err := e.sleep(ctx, changeWait); err != nil {
@@ -50,10 +67,10 @@ func (e *Engine) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Copy implements [store.Mender]: the two keys lie in slots of their own.
-func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
+// copy takes a dump from one slot to the other.
+func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	pipe := e.client.Pipeline()
-	dump, life := pipe.Dump(ctx, from), pipe.PTTL(ctx, from)
+	dump, life := pipe.Dump(ctx, c.From), pipe.PTTL(ctx, c.From)
 	_, err := pipe.Exec(ctx)
 	if err == nil || redisx.IsAnswer(err) {
 		err = dump.Err()
@@ -65,7 +82,7 @@ func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
 		err = life.Err()
 	}
 	if err == nil {
-		err = e.client.RestoreReplace(ctx, to, max(0, life.Val()), dump.Val()).Err()
+		err = e.client.RestoreReplace(ctx, c.To, max(0, life.Val()), dump.Val()).Err()
 	}
 	if err != nil {
 		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))

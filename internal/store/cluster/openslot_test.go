@@ -18,11 +18,11 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	state := func(fingerprint string, more ...store.Facet) []store.Facet {
 		return append([]store.Facet{{Field: "fingerprint", Wire: fingerprint}, {Field: "schema", Wire: "{}"}}, more...)
 	}
-	if is, err := e.Restate(ctx, g, "", state("f1", store.Facet{Field: "next", Wire: "x"})); !is || err != nil {
+	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "", State: state("f1", store.Facet{Field: "next", Wire: "x"})}); !is || err != nil {
 		t.Fatal(is, err)
 	}
 	slot := c.OpenSlot(g.Key.String())
-	if is, err := e.Restate(ctx, g, "f1", state("f2")); !is || err != nil {
+	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "f1", State: state("f2")}); !is || err != nil {
 		t.Errorf("restating: %v, %v", is, err)
 	}
 	if now := e.client.HGetAll(ctx, g.Key.String()).Val(); len(now) != 2 || now["fingerprint"] != "f2" {

@@ -11,9 +11,13 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Occupy implements [store.Engine]: it looks at the entry after it has changed the place, until both agree.
-func (e *Engine) Occupy(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
-	return misplaced(p, e.alignFacets(ctx, entry, []place{{key: p.Key.String(), member: p.Member, ranked: true, facet: p.Facet}}))
+// rank looks at the entry after it has changed the place, until both agree.
+func (e *Engine) rank(ctx context.Context, r store.Rank) error {
+	if r.Free {
+		return e.free(ctx, r.Entry, r.At)
+	}
+	at := place{key: r.At.Key.String(), member: r.At.Member, ranked: true, facet: r.At.Facet}
+	return misplaced(r.At, e.alignFacets(ctx, r.Entry, []place{at}))
 }
 
 // misplaced is the error of a place in what is no ordered index.
@@ -24,9 +28,8 @@ func misplaced(p store.Ranked, err error) error {
 	return err
 }
 
-// Vacate implements [store.Engine]. If the entry's value changes while it does, it takes the place again:
-// then it may be the entry's own.
-func (e *Engine) Vacate(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
+// free frees a place. If the entry's value changes meanwhile, it takes the place again: then it may be the entry's own.
+func (e *Engine) free(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
 	at := place{key: p.Key.String(), member: p.Member, ranked: true}
 	other, err := e.hasOther(ctx, entry, p.Facet)
 	if err != nil || other {

@@ -80,7 +80,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 		case fill == "" || !c.Delete:
 			return v, nil
 		default:
-			err = e.Complete(ctx, c.Key, fill)
+			err = e.complete(ctx, c.Key, fill)
 		}
 		if err != nil {
 			return store.Version{}, failed(err)
@@ -107,7 +107,7 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 	case item(head, 1) == "":
 		return false, nil
 	}
-	return true, e.Complete(ctx, prk, item(head, 1))
+	return true, e.complete(ctx, prk, item(head, 1))
 }
 
 // pipeline sends commands that may arrive twice, all at once.

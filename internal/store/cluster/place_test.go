@@ -56,12 +56,12 @@ func TestPlaces(t *testing.T) {
 			if before {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
-			if err := e.Occupy(t.Context(), parsed(t, "user/uid:A"), ranked); err != nil || taken() != tt.after {
+			if err := e.rank(t.Context(), store.Rank{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
 				t.Errorf("%s: occupied, before %v: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
-		if err := e.Vacate(t.Context(), parsed(t, "user/uid:A"), ranked); err != nil || taken() != tt.afterVacated {
+		if err := e.rank(t.Context(), store.Rank{Entry: parsed(t, "user/uid:A"), At: ranked, Free: true}); err != nil || taken() != tt.afterVacated {
 			t.Errorf("%s: vacated: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}
@@ -96,10 +96,10 @@ func TestPlacesOf(t *testing.T) {
 // TestDiscard removes leftovers, and nothing that an entry holds.
 func TestDiscard(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
-	claim := store.Leftover{Key: srk, Seen: "user/uid:A " + some, Owner: "user/uid:A", Field: "email", Value: "a"}
-	tags := store.Leftover{Key: set, Owner: "user/uid:A"}
-	member := store.Leftover{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
-	nobody := store.Leftover{Key: index, Member: "user/uid:A"}
+	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + some, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
+	tags := store.Remove{Key: set, Owner: "user/uid:A"}
+	member := store.Remove{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
+	nobody := store.Remove{Key: index, Member: "user/uid:A"}
 	with := func(words string) map[string]*cell {
 		cells := entries(some, "A "+words)()
 		cells[srk], cells[set], cells[index] = text("user/uid:A "+some), setOf("red"), setOf("user/uid:A")
@@ -117,7 +117,7 @@ func TestDiscard(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start map[string]*cell
-		l     store.Leftover
+		l     store.Remove
 		gone  bool
 		fence any
 	}{
@@ -134,7 +134,7 @@ func TestDiscard(t *testing.T) {
 		{"an index member that belongs to nobody", with("email=a"), nobody, true, nil},
 	} {
 		e, w := direct(t, tt.start)
-		gone, err := e.Discard(t.Context(), tt.l)
+		gone, err := e.Mend(t.Context(), tt.l)
 		left := w.at(tt.l.Key)
 		if err != nil || gone != tt.gone || gone == (left != nil) {
 			t.Errorf("%s: got %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
@@ -142,7 +142,7 @@ func TestDiscard(t *testing.T) {
 		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field(store.FieldDying) != nil) {
 			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)
 		}
-		if again, err := e.Discard(t.Context(), tt.l); again || err != nil {
+		if again, err := e.Mend(t.Context(), tt.l); again || err != nil {
 			t.Errorf("%s, once more: %v, %v", tt.name, again, err)
 		}
 	}

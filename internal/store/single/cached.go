@@ -104,26 +104,15 @@ func (c *Cached) forgetAll(cs []store.Change) {
 	}
 }
 
-// Discard implements [store.Engine].
-func (c *Cached) Discard(ctx context.Context, l store.Leftover) (bool, error) {
-	defer c.copies.forget(l.Key)
-	return c.Engine.Discard(ctx, l)
-}
-
-// Sweep implements [store.Mender].
-func (c *Cached) Sweep(ctx context.Context, w store.Waste) (bool, error) {
-	defer c.copies.forget(w.Key)
-	return c.Engine.Sweep(ctx, w)
-}
-
-// Copy implements [store.Mender].
-func (c *Cached) Copy(ctx context.Context, from, to string) (bool, error) {
-	defer c.copies.forget(to)
-	return c.Engine.Copy(ctx, from, to)
-}
-
-// Complete implements [store.Completer].
-func (c *Cached) Complete(ctx context.Context, entry recordkey.Key, fill string) error {
-	defer c.copies.forget(entry.String())
-	return c.Engine.Complete(ctx, entry, fill)
+// Mend implements [store.Engine].
+func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
+	switch s := s.(type) {
+	case store.Remove:
+		defer c.copies.forget(s.Key)
+	case store.Copy:
+		defer c.copies.forget(s.To)
+	case store.Complete:
+		defer c.copies.forget(s.Entry.String())
+	}
+	return c.Engine.Mend(ctx, s)
 }

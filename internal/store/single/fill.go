@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Complete implements [store.Completer], for entries that were moved here from a cluster before all that was born
-// with them was in its place. Each step may be done again.
-func (e *Engine) Complete(ctx context.Context, entry recordkey.Key, fill string) error {
+// completeEntry puts in place what a ~fill field says, for entries that were moved here from a cluster before that was
+// done there. Each step may be done again.
+func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
 		if err := e.promote(ctx, entry, p, f.Token); err != nil {
@@ -44,7 +44,7 @@ func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillP
 			continue
 		}
 		index = index.In(p.Set.Namespace())
-		_, err = e.Align(ctx, store.Membership{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
+		_, err = e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func (e *Engine) replace(ctx context.Context, from, to string) error {
 func (e *Engine) completed(ctx context.Context, found []store.Found) []store.Found {
 	for _, f := range found {
 		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			_ = e.Complete(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
+			_ = e.completeEntry(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
 		}
 	}
 	return found
@@ -80,5 +80,5 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
 	if err != nil {
 		return redisx.Fail(err)
 	}
-	return e.Complete(ctx, entry, fill)
+	return e.completeEntry(ctx, entry, fill)
 }

@@ -12,54 +12,94 @@ import (
 var (
 	//go:embed scripts/align.lua
 	alignLua string
-	//go:embed scripts/sweep.lua
-	sweepLua string
+	//go:embed scripts/remove.lua
+	removeLua string
 	//go:embed scripts/restate.lua
 	restateLua string
+	//go:embed scripts/order.lua
+	orderLua string
 )
 
 var (
 	alignScript   = redisx.NewScript(alignLua, redisx.IsNumber)
-	sweepScript   = redisx.NewScript(sweepLua, redisx.IsNumber)
+	removeScript  = redisx.NewScript(removeLua, redisx.IsNumber)
 	restateScript = redisx.NewScript(restateLua, redisx.IsNumber)
+	orderScript   = redisx.NewScript(orderLua, redisx.IsVerdict)
 )
 
-// Align implements [store.Mender]: one script.
-func (e *Engine) Align(ctx context.Context, m store.Membership) (bool, error) {
-	keys := []string{m.Index.String(), m.Entry.String()}
-	if !m.Entry.IsValid() {
+// Mend implements [store.Engine].
+func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
+	switch s := s.(type) {
+	case store.Align:
+		return e.alignIndex(ctx, s)
+	case store.Remove:
+		return e.remove(ctx, s)
+	case store.Restate:
+		return e.restate(ctx, s)
+	case store.Rank:
+		return true, e.rank(ctx, s)
+	case store.Complete:
+		return true, e.completeEntry(ctx, s.Entry, s.Fill)
+	case store.Copy:
+		return e.copy(ctx, s)
+	}
+	return false, fmt.Errorf("no step that mends: %T", s)
+}
+
+func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
+	keys := []string{a.Index.String(), a.Entry.String()}
+	if !a.Entry.IsValid() {
 		keys[1] = keys[0] // which is no entry
 	}
-	value := m.Facet.Wire
-	if m.Set.IsValid() {
-		keys, value = append(keys, m.Set.String()), m.Value
+	value := a.Facet.Wire
+	if a.Set.IsValid() {
+		keys, value = append(keys, a.Set.String()), a.Value
 	}
-	return e.yes(ctx, alignScript, keys, m.Member, m.Facet.Field, value)
+	return e.yes(ctx, alignScript, keys, a.Member, a.Facet.Field, value)
 }
 
-// Sweep implements [store.Mender]: one script on one key.
-func (e *Engine) Sweep(ctx context.Context, w store.Waste) (bool, error) {
-	return e.yes(ctx, sweepScript, []string{w.Key}, w.Kind, w.Text)
+func (e *Engine) remove(ctx context.Context, r store.Remove) (bool, error) {
+	keys := []string{r.Key}
+	if r.Owner != "" {
+		keys = append(keys, r.Owner)
+	}
+	return e.yes(ctx, removeScript, keys, r.Kind, flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
 }
 
-// Restate implements [store.Mender]: every later change of another writer compares with the new state.
-func (e *Engine) Restate(ctx context.Context, g store.Guard, seen string, state []store.Facet) (bool, error) {
+// restate has every later change of another writer compare with the new state.
+func (e *Engine) restate(ctx context.Context, r store.Restate) (bool, error) {
+	g := r.Guard
 	if err := e.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
 		return false, redisx.Fail(err)
 	}
-	args := []string{seen}
-	for _, f := range state {
+	args := []string{r.Seen}
+	for _, f := range r.State {
 		args = append(args, f.Field, f.Wire)
 	}
 	return e.yes(ctx, restateScript, []string{g.Key.String()}, args...)
 }
 
-// Settle implements [store.Mender]: every change compares.
-func (e *Engine) Settle(context.Context) error { return nil }
+func (e *Engine) rank(ctx context.Context, r store.Rank) error {
+	keys, how := []string{r.At.Key.String()}, "take"
+	if r.Entry.IsValid() {
+		keys = append(keys, r.Entry.String())
+	}
+	if r.Free {
+		how = "free"
+	}
+	_, _, err := e.write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
+	if redisx.WrongType(err) {
+		return notOrdered(r.At.Key)
+	}
+	if err != nil {
+		return fmt.Errorf("settling a place in %s: %w", r.At.Key, err)
+	}
+	return nil
+}
 
-// Copy implements [store.Mender]: one command of the server's.
-func (e *Engine) Copy(ctx context.Context, from, to string) (bool, error) {
-	n, err := e.client.Do(ctx, "copy", from, to, "replace").Int64()
+// copy is one command of the server's.
+func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
+	n, err := e.client.Do(ctx, "copy", c.From, c.To, "replace").Int64()
 	if err != nil {
 		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
 	}

@@ -2,9 +2,7 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,11 +10,6 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
-
-//go:embed scripts/order.lua
-var orderLua string
-
-var orderScript = redisx.NewScript(orderLua, redisx.IsVerdict)
 
 // Order implements [store.Engine].
 func (e *Engine) Order(ctx context.Context, o store.Order) ([]string, error) {
@@ -53,29 +46,4 @@ func (e *Engine) Placed(ctx context.Context, places []store.Ranked) ([]bool, err
 		placed[i] = cmd.Err() == nil
 	}
 	return placed, nil
-}
-
-// Occupy implements [store.Engine]: one script, which may arrive twice.
-func (e *Engine) Occupy(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
-	return e.order(ctx, "settle", entry, p)
-}
-
-// Vacate implements [store.Engine].
-func (e *Engine) Vacate(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
-	return e.order(ctx, "vacate", entry, p)
-}
-
-func (e *Engine) order(ctx context.Context, how string, entry recordkey.Key, p store.Ranked) error {
-	keys := []string{p.Key.String()}
-	if entry.IsValid() {
-		keys = append(keys, entry.String())
-	}
-	_, _, err := e.write(ctx, orderScript, keys, []string{p.Member, p.Facet.Field, p.Facet.Wire, how})
-	if redisx.WrongType(err) {
-		return notOrdered(p.Key)
-	}
-	if err != nil {
-		return fmt.Errorf("settling a place in %s: %w", p.Key, err)
-	}
-	return nil
 }

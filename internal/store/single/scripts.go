@@ -22,8 +22,6 @@ var (
 	lookupLua string
 	//go:embed scripts/follow.lua
 	followLua string
-	//go:embed scripts/discard.lua
-	discardLua string
 	//go:embed scripts/members.lua
 	membersLua string
 	//go:embed scripts/throttle.lua
@@ -37,7 +35,6 @@ var (
 	tertiaryScript = redisx.NewScript(guardLua+tertiaryLua, redisx.IsVerdict)
 	lookupScript   = redisx.NewScript(lookupLua, redisx.IsList)
 	followScript   = redisx.NewScript(followLua, 0) // it is read into a map
-	discardScript  = redisx.NewScript(discardLua, redisx.IsVerdict)
 	membersScript  = redisx.NewScript(membersLua, redisx.IsList)
 	throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
 )

@@ -31,3 +31,6 @@ func (e *Engine) InSteps() bool { return false }
 
 // Linger implements [store.Engine].
 func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
+
+// Settle implements [store.Engine]: every change compares.
+func (e *Engine) Settle(context.Context) error { return nil }

@@ -32,7 +32,7 @@ func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.W
 		}
 		wholes[i] = wholeOf(reads[i], cmd)
 		if fill := wholes[i].Record.Fields[store.FieldFill]; fill != "" {
-			if err := e.Complete(ctx, reads[i].PRK, fill); err != nil {
+			if err := e.completeEntry(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
 			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...))
