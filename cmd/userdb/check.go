@@ -5,23 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
 
-type checkCmd struct {
-	Hint   string   `arg:"" name:"HINT" optional:"" help:"One entry; without it, all records."`
-	Repair bool     `help:"Mend what needs no decision; may be stopped and run again."`
-	Keep   []string `placeholder:"PRK" sep:"none" help:"Where entries have one identifier, this one keeps it (with --repair; as often as needed)."`
-}
-
-func (*checkCmd) Help() string {
-	return `Looks whether every identifier leads to its entry and to no other, and whether anything is left
-without its entry. Exits 7 where errors stand; what is only a problem, such as an entry without one
-of its identifiers, is printed and is no failure. Without --repair it changes nothing.
+func checkVerb(s *session) *cobra.Command {
+	var o maintain.CheckOptions
+	var keep []string
+	c := &cobra.Command{
+		Use:   "check [HINT]",
+		Short: "Look for damage",
+		Long: `Check one entry, or all records: whether every identifier leads to its entry and to no other, and
+whether anything is left without its entry. Exits 7 where errors stand; what is only a problem, such
+as an entry without one of its identifiers, is printed and is no failure. Without --repair it
+changes nothing.
 
 With --repair everything is mended that needs no decision of yours, while the system runs. No facet
 is ever deleted. Two entries with one identifier are listed; --keep says which of them keeps it:
@@ -29,17 +30,115 @@ what the others wrote moves to their field ~lost:FIELD, by which nobody finds th
 
 A stored schema that is lost or cannot be read stops every command of its type. --repair stores it
 again where its fingerprint is left and is that of the schema in hand; else only --repair with
---schema FILE does, with the schema that the entries were written by, and if all records fit it.
-
-Examples:
-  userdb check
+--schema FILE does, with the schema that the entries were written by, and if all records fit it.`,
+		Example: `  userdb check
   userdb check email=alice@example.com --json
   userdb check --repair
-  userdb check --repair --keep user/uid:17c0`
+  userdb check --repair --keep user/uid:17c0`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			var err error
+			if o.Keep, err = keepers(keep, o.Repair); err != nil {
+				return err
+			}
+			o.Restate = o.Repair && s.Schema != ""
+			var sum checkSum
+			if err := sum.check(ctx, s, words, o); err != nil {
+				return err
+			}
+			if err := s.out.say(sum, sum.text()); err != nil && !enough(err) {
+				return err
+			}
+			if sum.Errors > 0 {
+				return fmt.Errorf("%w: %s", errDamage, count(sum.Errors, "error"))
+			}
+			return nil
+		}, unlimited),
+	}
+	c.Flags().BoolVar(&o.Repair, "repair", false, "mend what needs no decision; may be stopped and run again")
+	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: where entries have one identifier, `PRK` keeps it; may be given again")
+	return c
 }
 
-// patient: a large store takes its time.
-func (*checkCmd) patient() {}
+// keepers reads --keep.
+func keepers(texts []string, repair bool) (keys []recordkey.Key, err error) {
+	if len(texts) > 0 && !repair {
+		return nil, usagef("--keep %s decides what --repair does: add --repair", shown(texts[0]))
+	}
+	for _, text := range texts {
+		key, err := recordkey.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("--keep: %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// checkSum is the last line of a check.
+type checkSum struct {
+	Entries  int64 `json:"entries"`
+	Errors   int64 `json:"errors"`
+	Problems int64 `json:"problems"`
+	Repaired int64 `json:"repaired"`
+}
+
+func (c *checkSum) text() string {
+	text := count(c.Entries, "entry") + ", " + count(c.Errors, "error") + ", " + count(c.Problems, "problem")
+	if c.Repaired > 0 {
+		text += fmt.Sprintf(", %d repaired", c.Repaired)
+	}
+	return text
+}
+
+// check checks one entry, if a word names it, or all records.
+func (c *checkSum) check(ctx context.Context, s *session, words []string, o maintain.CheckOptions) error {
+	db, err := s.open(ctx)
+	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
+		if err = c.print(s, maintain.CheckOwn(ctx, s.db, o), func() {}); err == nil && c.Errors == 0 {
+			err = s.useStored(ctx)
+			db = s.db
+		}
+	}
+	if err != nil || c.Errors > 0 {
+		return err
+	}
+	if len(words) == 0 {
+		c.Entries, err = s.entries(ctx)
+	} else {
+		c.Entries, err = s.checkOnly(ctx, words[0], &o)
+	}
+	if err != nil {
+		return err
+	}
+	p := s.progress("checking", !s.JSON)
+	defer p.clear()
+	o.Progress = p.bar
+	return c.print(s, maintain.Check(ctx, db, o), p.clear)
+}
+
+// print counts and prints problems, each after what before does.
+func (c *checkSum) print(s *session, problems iter.Seq2[maintain.Problem, error], before func()) error {
+	for p, err := range problems {
+		if err != nil {
+			return err
+		}
+		before()
+		text := oneLine(p.String())
+		switch {
+		case p.Repaired:
+			c.Repaired++
+			text = "repaired: " + text
+		case p.Warning:
+			c.Problems++
+		default:
+			c.Errors++
+		}
+		if err := s.out.say(lineOf(p), text); err != nil && !enough(err) { // a reader of the beginning gets the full verdict
+			return err
+		}
+	}
+	return nil
+}
 
 // problemLine is a problem as JSON.
 type problemLine struct {
@@ -54,144 +153,42 @@ type problemLine struct {
 	Field   string   `json:"field,omitempty"`   // of entry_not_compact
 }
 
-// checkSum is the last line of a check.
-type checkSum struct {
-	Entries  int64 `json:"entries"`
-	Errors   int64 `json:"errors"`
-	Problems int64 `json:"problems"`
-	Repaired int64 `json:"repaired"`
-}
-
-func (c checkSum) text() string {
-	text := count(c.Entries, "entry") + ", " + count(c.Errors, "error") + ", " + count(c.Problems, "problem")
-	if c.Repaired > 0 {
-		text += ", " + strconv.FormatInt(c.Repaired, 10) + " repaired"
-	}
-	return text
-}
-
-func (c *checkCmd) Run(ctx context.Context, s *session) error {
-	sum, err := c.check(ctx, s)
-	if err != nil {
-		return err
-	}
-	if err := s.out.say(sum, sum.text()); err != nil && !enough(err) {
-		return err
-	}
-	if sum.Errors > 0 {
-		return fmt.Errorf("%w: %s", errDamage, count(sum.Errors, "error"))
-	}
-	return nil
-}
-
-func (c *checkCmd) check(ctx context.Context, s *session) (sum checkSum, err error) {
-	o, err := c.options()
-	if err != nil {
-		return sum, err
-	}
-	o.Restate = o.Repair && s.Schema != ""
-	db, err := s.open(ctx)
-	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
-		if err = sum.all(s, maintain.CheckOwn(ctx, s.db, o), func() {}); err == nil && sum.Errors == 0 {
-			err = s.useStored(ctx)
-			db = s.db
-		}
-	}
-	if err != nil || sum.Errors > 0 {
-		return sum, err
-	}
-	if sum.Entries, err = c.subject(ctx, s, &o); err != nil {
-		return sum, err
-	}
-	m := s.meter("checking")
-	defer m.clear()
-	o.Progress = m.show
-	err = sum.all(s, maintain.Check(ctx, db, o), m.clear)
-	return sum, err
-}
-
-// all counts and prints problems, each behind what before does.
-func (c *checkSum) all(s *session, problems iter.Seq2[maintain.Problem, error], before func()) error {
-	for p, err := range problems {
-		if err != nil {
-			return err
-		}
-		before()
-		if err := c.add(s.out, p); err != nil && !enough(err) { // who reads but the beginning gets the whole verdict
-			return err
-		}
-	}
-	return nil
-}
-
-// options reads the flags.
-func (c *checkCmd) options() (o maintain.CheckOptions, err error) {
-	if len(c.Keep) > 0 && !c.Repair {
-		return o, usagef("--keep %s decides what --repair does: add --repair", shown(c.Keep[0]))
-	}
-	o.Repair = c.Repair
-	for _, text := range c.Keep {
-		key, err := recordkey.Parse(text)
-		if err != nil {
-			return o, fmt.Errorf("--keep: %w", err)
-		}
-		o.Keep = append(o.Keep, key)
-	}
-	return o, nil
-}
-
-// add counts a problem and prints it.
-func (c *checkSum) add(out *output, p maintain.Problem) error {
-	line := lineOfProblem(p)
-	text := p.String()
-	switch {
-	case p.Repaired:
-		c.Repaired++
-		text = "repaired: " + text
-	case p.Warning:
-		c.Problems++
-	default:
-		c.Errors++
-	}
-	return out.say(line, oneLine(text))
-}
-
-func lineOfProblem(p maintain.Problem) problemLine {
+func lineOf(p maintain.Problem) problemLine {
 	line := problemLine{
-		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired, Field: p.Field,
+		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired,
+		Choices: texts(p.Choices), Field: p.Field,
 	}
 	if p.Warning {
 		line.Severity = "problem"
 	}
-	for _, k := range p.Choices {
-		line.Choices = append(line.Choices, k.String())
-	}
 	return line
 }
 
-// subject says how many entries are checked, and which one if it is one.
-func (c *checkCmd) subject(ctx context.Context, s *session, o *maintain.CheckOptions) (int64, error) {
-	if c.Hint == "" {
-		return s.entries(ctx)
+func texts(keys []recordkey.Key) (all []string) {
+	for _, k := range keys {
+		all = append(all, k.String())
 	}
-	p, err := s.at(ctx, c.Hint)
+	return all
+}
+
+// checkOnly has one entry checked, and counts it if it is there.
+func (s *session) checkOnly(ctx context.Context, text string, o *maintain.CheckOptions) (int64, error) {
+	p, err := s.subject(ctx, text)
 	if err != nil {
 		return 0, err
 	}
 	o.Only = p.hint.Of(p.typ.Name())
-	_, err = p.typ.Find(ctx, p.hint)
-	if errors.Is(err, userdb.ErrNotFound) {
+	switch _, err = p.typ.Find(ctx, p.hint); {
+	case errors.Is(err, userdb.ErrNotFound):
 		return 0, nil
-	}
-	if err != nil && !aboutEntry(err) {
+	case err != nil && !aboutEntry(err):
 		return 0, err
 	}
 	return 1, nil
 }
 
 // entries counts the entries of all types.
-func (s *session) entries(ctx context.Context) (int64, error) {
-	var all int64
+func (s *session) entries(ctx context.Context) (all int64, err error) {
 	for _, name := range s.db.Schema().Names() {
 		t, err := s.typ(ctx, name)
 		if err != nil {

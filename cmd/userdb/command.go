@@ -1,119 +1,317 @@
 package main
 
 import (
-	"context"
-	"runtime"
-	"runtime/debug"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// A command is one verb. Run ends with its context.
-type command interface {
-	Run(ctx context.Context, s *session) error
-}
+const about = `userdb keeps accounts in Redis or, where no store is named, in a file: entries that are found by any
+identifier they own, such as a name or an e-mail address. One identifier never means two entries.
+
+Flags may stand anywhere; what follows -- is no flag. The forms of --store are file:PATH, memory:,
+redis://HOST:PORT/DB, rediss://…, unix://PATH, redis+sentinel://…, redis+cluster://…
+
+Exit codes: 0 done, 1 other failure, 2 bad input, 3 not found, 4 taken or changed meanwhile,
+5 wrong identifier or password, 6 store unavailable, 7 check found errors, 8 too many attempts,
+130 interrupted.`
 
 // globals are the flags that every command has.
 type globals struct {
-	Store     string         `placeholder:"URL" env:"USERDB_STORE" help:"Where the records are: file:PATH, memory:, redis://…, rediss://…, unix://…, redis+sentinel://…, redis+cluster://…; without it, a file in the user's data directory."`
-	Schema    string         `placeholder:"FILE" env:"USERDB_SCHEMA" help:"Schema JSON; without it the one stored in the database counts, else the built-in one."`
-	Namespace string         `placeholder:"A/B" env:"USERDB_NAMESPACE" help:"The view of one namespace; A/B is B inside A."`
-	Type      string         `placeholder:"T" default:"user" help:"The type that is meant where a hint names none (user)."`
-	JSON      bool           `help:"One JSON value per line on standard output, and errors as JSON."`
-	Timeout   *time.Duration `placeholder:"D" help:"How long the whole command may take, such as 5s, 2m or 1d; 0 is without end (30s; without end for check, schema apply, export, import, namespace, hint and key)."`
-	Help      bool           `short:"h" help:"Show what a command does, with examples; for login, passwd and token redeem that is 'userdb help COMMAND'."`
+	Store, Schema, Namespace, Type string
+	JSON                           bool
+	Timeout                        *time.Duration
 }
 
-// cli is the grammar: one field for each verb, in the order in which --help shows them.
-type cli struct {
-	globals
-
-	Create createCmd `cmd:"" group:"Entries" help:"Make an entry."`
-	Get    getCmd    `cmd:"" group:"Entries" help:"Print entries."`
-	Set    setCmd    `cmd:"" group:"Entries" help:"Set facets of an entry."`
-	Unset  unsetCmd  `cmd:"" group:"Entries" help:"Unset facets of an entry."`
-	Delete deleteCmd `cmd:"" group:"Entries" help:"Delete an entry and all that belongs to it."`
-	Tags   tagsCmd   `cmd:"" group:"Entries" help:"The tags of entries."`
-
-	Login    loginCmd    `cmd:"" group:"Passwords" help:"Check an identifier and a password."`
-	Passwd   passwdCmd   `cmd:"" group:"Passwords" help:"Set the password of an entry."`
-	Disable  disableCmd  `cmd:"" group:"Passwords" help:"Keep an entry from logging in."`
-	Enable   enableCmd   `cmd:"" group:"Passwords" help:"Let an entry log in again."`
-	Token    tokenCmd    `cmd:"" group:"Passwords" help:"Tokens that are good once."`
-	Password passwordCmd `cmd:"" group:"Passwords" help:"What a password is worth."`
-
-	List  listCmd  `cmd:"" group:"Listings" help:"List entries of a type."`
-	Count countCmd `cmd:"" group:"Listings" help:"Count entries of a type."`
-	Keys  keysCmd  `cmd:"" group:"Listings" help:"List record keys, sorted."`
-	Walk  walkCmd  `cmd:"" group:"Listings" help:"List record keys as they are found."`
-	Dump  dumpCmd  `cmd:"" group:"Listings" help:"Show records with what is in them."`
-
-	Check  checkCmd  `cmd:"" group:"Care" help:"Look for damage."`
-	Export exportCmd `cmd:"" group:"Care" help:"Write entries as JSON lines."`
-	Import importCmd `cmd:"" group:"Care" help:"Bring entries in, from JSON lines or CSV."`
-	Remove removeCmd `cmd:"" group:"Care" help:"Remove records by pattern."`
-	Schema schemaCmd `cmd:"" group:"Care" help:"The schema in force."`
-
-	Namespaces namespaceCmd `cmd:"" name:"namespace" group:"Care" help:"Namespaces: list, copy, drop."`
-
-	Hint       hintCmd       `cmd:"" group:"Tools" help:"Show what a hint means."`
-	Key        keyCmd        `cmd:"" group:"Tools" help:"Take record keys apart, escape and unescape."`
-	Completion completionCmd `cmd:"" group:"Tools" help:"Print the completion script of a shell."`
-	Version    versionCmd    `cmd:"" group:"Tools" help:"Print the version."`
-	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
-}
-
-// patient commands have no --timeout of their own accord.
-type patient interface{ patient() }
-
-type versionCmd struct{}
-
-func (*versionCmd) Help() string {
-	return `Examples:
-  userdb version
-  userdb version --json`
-}
-
-// build is what is known of how the program was made.
-type build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Time     string `json:"time,omitempty"`
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
-
-func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
+// newRoot declares the whole command line. What a verb does is kept in s.do.
+func newRoot(s *session) *cobra.Command {
+	root := &cobra.Command{
+		Use:  "userdb",
+		Long: about,
+		Example: `  userdb create user email=erin@example.com name=Erin --password-stdin < secret.txt
+  userdb login --password-stdin -- erin@example.com < secret.txt
+  userdb get '*=Erin'
+  userdb list user`,
+		SilenceErrors: true, SilenceUsage: true,
 	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
+	root.SetOut(&s.help)
+	root.SetErr(s.std.err)
+	s.globalFlags(root.PersistentFlags())
+	cobra.EnableCommandSorting = false
+	for _, group := range []struct {
+		name  string
+		verbs []*cobra.Command
+	}{
+		{"Entries", []*cobra.Command{createVerb(s), getVerb(s), setVerb(s), unsetVerb(s), deleteVerb(s), tagsVerb(s)}},
+		{"Passwords", []*cobra.Command{loginVerb(s), passwdVerb(s), disableVerb(s), enableVerb(s), tokenVerb(s), passwordVerb(s)}},
+		{"Listings", []*cobra.Command{listVerb(s), countVerb(s), keysVerb(s), walkVerb(s), dumpVerb(s)}},
+		{"Care", []*cobra.Command{checkVerb(s), exportVerb(s), importVerb(s), removeVerb(s), schemaVerb(s), namespaceVerb(s)}},
+		{"Tools", []*cobra.Command{hintVerb(s), keyVerb(s), versionVerb(s)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.name, Title: group.name + ":"})
+		for _, verb := range group.verbs {
+			verb.GroupID = group.name
+			s.takeWords(verb)
+		}
+		root.AddCommand(group.verbs...)
 	}
-	for _, setting := range info.Settings {
-		switch setting.Key {
-		case "vcs.revision":
-			b.Revision = setting.Value
-		case "vcs.time":
-			b.Time = setting.Value
-		case "vcs.modified":
-			b.Modified = setting.Value == "true"
+	root.SetHelpCommandGroupID("Tools")
+	root.SetCompletionCommandGroupID("Tools")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+func (s *session) globalFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.Store, "store", "", "where the records are, as a `URL` (USERDB_STORE; else a file of this user)")
+	flags.StringVar(&s.Schema, "schema", "", "schema JSON in a `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
+	flags.StringVar(&s.Namespace, "namespace", "", "the view of one namespace; `A/B` is B inside A (USERDB_NAMESPACE)")
+	flags.StringVar(&s.Type, "type", "user", "the type `T` that is meant where a hint names none")
+	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
+	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
+	flags.Func("timeout", "most time `D` the whole command may take: 5s, 2m, 1d; 0 is no limit (30s; where\nmuch is read or written, no limit)", func(text string) error {
+		d, err := duration(text)
+		s.Timeout = &d
+		return err
+	})
+}
+
+// duration reads a duration as Go writes it, after days of 24 hours: 90s, 15m, 2d, 1d12h.
+func duration(text string) (time.Duration, error) {
+	days, rest, has := strings.Cut(text, "d")
+	if !has {
+		days, rest = "0", text
+	} else if rest == "" {
+		rest = "0s"
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	d, restErr := time.ParseDuration(rest)
+	if err != nil || restErr != nil || d < 0 {
+		return 0, errors.New("no duration, such as 90s, 15m or 2d")
+	}
+	return time.Duration(n)*24*time.Hour + d, nil
+}
+
+// choice declares a flag that takes one of some words.
+func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
+	c.Flags().Func(name, usage, func(word string) error {
+		if *to = word; !slices.Contains(words, word) {
+			return errors.New("want one of " + strings.Join(words, ", "))
+		}
+		return nil
+	})
+	if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is there: it was declared above
+	}
+}
+
+// disabledFlag declares --disabled; to stays nil where it is not given.
+func disabledFlag(c *cobra.Command, to **bool) {
+	c.Flags().BoolFunc("disabled", "only entries that may not log in; with =false, only those that may", func(text string) error {
+		disabled, err := strconv.ParseBool(text)
+		*to = &disabled
+		return err
+	})
+}
+
+// takeWords has verb, and those below it, take as many words as its usage names: TYPE, [HINT], FIELD=VALUE….
+func (s *session) takeWords(verb *cobra.Command) {
+	for _, below := range verb.Commands() {
+		s.takeWords(below)
+	}
+	names := strings.Fields(verb.Use)[1:]
+	many := len(names) > 0 && strings.HasSuffix(strings.Trim(names[len(names)-1], "[]"), "…")
+	verb.Args = func(_ *cobra.Command, words []string) error {
+		if len(words) < len(names) && names[len(words)][0] != '[' {
+			return errors.New("missing: " + names[len(words)])
+		}
+		if len(words) > len(names) && !many {
+			return errors.New("one word too many: " + words[len(names)])
+		}
+		return nil
+	}
+	verb.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(words) < len(names) && names[len(words)] == "TYPE" {
+			sc, _ := s.schemaAlone() // without one, nothing is offered
+			return sc.Names(), cobra.ShellCompDirectiveNoFileComp
+		}
+		if len(words) < len(names) && names[len(words)] == "FILE" {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// refusesHelp is the --help of a verb by whose exit code scripts let somebody in, and to which they give words
+// that visitors wrote: no flag among them makes it exit 0.
+type refusesHelp struct{}
+
+func (refusesHelp) Set(string) error {
+	return errors.New("scripts grant by the exit code of this command")
+}
+func (refusesHelp) String() string { return "false" }
+func (refusesHelp) Type() string   { return "bool" }
+
+func grants(c *cobra.Command) {
+	flag := c.Flags().VarPF(refusesHelp{}, "help", "h", "")
+	flag.NoOptDefVal, flag.Hidden = "true", true
+}
+
+func refuses(c *cobra.Command) bool {
+	flag := c.Flags().Lookup("help")
+	return flag != nil && flag.Value == refusesHelp{}
+}
+
+// helpOf is the command line that shows the help of c.
+func helpOf(c *cobra.Command) string {
+	if refuses(c) {
+		return strings.Replace(c.CommandPath(), " ", " help ", 1)
+	}
+	return c.CommandPath() + " --help"
+}
+
+// parse reads a command line, and leaves in s what is to be done. On an error, too, s.JSON tells whether JSON
+// is wanted.
+func (s *session) parse(args []string) error {
+	root := newRoot(s)
+	l := arrange(root, args)
+	s.guarded = l.guarded
+	c, err := l.c, l.err
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // a shell asks how a line may go on
+		root.SetArgs(args)
+		c, err = root.ExecuteC()
+	} else if err == nil {
+		root.SetArgs(l.args())
+		c, err = root.ExecuteC()
+	}
+	if err == nil {
+		s.out.json = s.JSON && (s.do != nil || c.HasParent() && c.Parent().Name() == "completion")
+		return nil
+	}
+	s.JSON = l.has("--json")
+	advice := ""
+	if errors.As(err, new(*pflag.NotExistError)) {
+		advice = " (a text that begins with - goes after --)"
+	}
+	return usagef("%v%s; see '%s'", err, advice, helpOf(c))
+}
+
+// A line is a command line in the one order in which the library takes all of it: its own flags of a command may
+// not stand before the command, and a value that begins with a hyphen would pass for the next flag.
+type line struct {
+	c       *cobra.Command // the command that the first words name
+	path    []string       // those words
+	flags   []string       // each with its value after =
+	words   []string       // the others
+	guarded bool           // words stood after --, and so none of them is - for standard input
+	err     error
+}
+
+func arrange(root *cobra.Command, args []string) line {
+	flags := map[string]*pflag.Flag{}
+	knownFlags(root, flags)
+	l := line{c: root}
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "--":
+			l.words, l.guarded, args = append(l.words, args...), len(args) > 0, nil
+		case isFlag(arg):
+			args = l.takeFlag(flags[arg], arg, args)
+		default:
+			l.words = append(l.words, arg)
 		}
 	}
-	return b
+	for len(l.words) > 0 {
+		i := slices.IndexFunc(l.c.Commands(), func(c *cobra.Command) bool { return c.Name() == l.words[0] })
+		if i < 0 {
+			break
+		}
+		l.c, l.path, l.words = l.c.Commands()[i], append(l.path, l.words[0]), l.words[1:]
+	}
+	l.err = firstOf(l.err, l.wantsCommand())
+	return l
 }
 
-func (*versionCmd) Run(_ context.Context, s *session) error {
-	b := readBuild()
-	words := []string{"userdb", b.Version}
-	if b.Revision != "" {
-		words = append(words, b.Revision, b.Time)
+func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
+
+// takeFlag joins a flag with its value, and leaves what it does not know to the library.
+func (l *line) takeFlag(flag *pflag.Flag, arg string, rest []string) []string {
+	switch {
+	case flag == nil || flag.NoOptDefVal != "":
+		l.flags = append(l.flags, arg)
+		return rest
+	case len(rest) == 0 || isFlag(rest[0]):
+		l.err = errors.New(arg + " wants a value; one that begins with - is written " + arg + "=VALUE")
+		return rest
 	}
-	if b.Modified {
-		words = append(words, "modified")
+	l.flags = append(l.flags, arg+"="+rest[0])
+	rest = rest[1:]
+	for takesMore(flag) && len(l.words) > 1 && len(rest) > 0 && !isFlag(rest[0]) && !strings.Contains(rest[0], "=") {
+		l.flags = append(l.flags, arg+"="+rest[0])
+		rest = rest[1:]
 	}
-	return s.out.say(b, strings.Join(append(words, b.Go, b.Platform), " "))
+	return rest
+}
+
+// takesMore reports whether a flag takes several values in a row. Only after the command and its first
+// word, and only up to a FIELD=VALUE, is it clear what belongs to it.
+func takesMore(flag *pflag.Flag) bool {
+	name, _ := pflag.UnquoteUsage(flag)
+	return strings.HasSuffix(name, "...")
+}
+
+// knownFlags gathers the flags of all commands; a name is the same kind of flag wherever it stands.
+func knownFlags(c *cobra.Command, to map[string]*pflag.Flag) {
+	add := func(flag *pflag.Flag) { to["--"+flag.Name] = flag }
+	c.Flags().VisitAll(add)
+	c.PersistentFlags().VisitAll(add)
+	for _, below := range c.Commands() {
+		knownFlags(below, to)
+	}
+}
+
+func (l line) has(flags ...string) bool {
+	return slices.ContainsFunc(l.flags, func(have string) bool {
+		return slices.Contains(flags, strings.TrimSuffix(have, "=true"))
+	})
+}
+
+// wantsHelp reports whether help is wanted, which goes before all else where no word grants anything.
+func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
+
+func (l line) wantsVersion() bool { return len(l.path)+len(l.words) == 0 && l.has("--version") }
+
+// wantsCommand says what is missing where the first words name no verb.
+func (l line) wantsCommand() error {
+	switch {
+	case !l.c.HasSubCommands() || l.wantsHelp() || l.wantsVersion():
+		return nil
+	case len(l.words) == 0:
+		return errors.New("a command is missing")
+	}
+	l.c.SuggestionsMinimumDistance = 2
+	text := "unknown command: " + l.words[0]
+	if near := l.c.SuggestionsFor(l.words[0]); len(near) > 0 {
+		text += ", did you mean " + strings.Join(near, " or ")
+	}
+	return errors.New(text)
+}
+
+func (l line) args() []string {
+	switch {
+	case l.wantsHelp():
+		return append(l.path, "--help")
+	case l.wantsVersion():
+		l.path = []string{"version"}
+		l.flags = slices.DeleteFunc(l.flags, func(flag string) bool { return strings.HasPrefix(flag, "--version") })
+	}
+	return slices.Concat(l.path, l.flags, []string{"--"}, l.words)
 }

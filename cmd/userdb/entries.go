@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain"
@@ -13,44 +16,94 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-type createCmd struct {
-	Type       string   `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
-	Facets     []string `arg:"" name:"FIELD=VALUE" optional:"" help:"The facets; the primary one (uid=…) is made up where it is left out."`
-	Tag        []string `placeholder:"T…" sep:"none" help:"Tags, set in the same change."`
-	NoPassword bool     `help:"Make an entry that cannot log in."`
-	passwordFlags
-}
-
-func (*createCmd) Help() string {
-	return `A password is asked for without echo, or read as one line with --password-stdin. Values are
-written as the schema says: numbers, true or false, ISO dates, JSON; other fields hold text.
-
-Examples:
-  userdb create user email=carol@example.com name=Carol
+func createVerb(s *session) *cobra.Command {
+	var d draft
+	var noPassword bool
+	var pw passwordInput
+	c := &cobra.Command{
+		Use:   "create TYPE [FIELD=VALUE…]",
+		Short: "Make an entry",
+		Long: `Make an entry of a type of the schema, such as user. The primary facet (uid=…) is made up where it
+is left out. Values are written as the schema says: numbers, true or false, ISO dates, JSON; other
+fields hold text. A password is asked for without echo, or read as one line with --password-stdin.`,
+		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
-  userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`
+  userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			d.typ, d.texts = words[0], words[1:]
+			err := checkFields(d.texts)
+			if err == nil && noPassword && pw.stdin {
+				err = usagef("--no-password and --password-stdin exclude each other")
+			}
+			if err == nil && !noPassword {
+				err = pw.askNew(ctx, s, func(ctx context.Context) error { return s.tryDraft(ctx, d) })
+			}
+			if err != nil {
+				return err
+			}
+			return s.timed(ctx, func(ctx context.Context) error {
+				secret := ""
+				if !noPassword {
+					if secret, err = pw.password(ctx, s); err != nil {
+						return err
+					}
+				}
+				return s.create(ctx, d, secret)
+			})
+		}, asking),
+	}
+	c.Flags().StringArrayVar(&d.tags, "tag", nil, "tags `T...`, set in the same change")
+	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
+	pw.flag(c)
+	return c
 }
 
-func (c *createCmd) ask(ctx context.Context, s *session) error {
-	if err := checkFields(c.Facets); err != nil {
-		return err
-	}
-	if c.NoPassword && c.PasswordStdin {
-		return usagef("--no-password and --password-stdin exclude each other")
-	}
-	if c.NoPassword {
-		return nil
-	}
-	return c.askNew(ctx, s, func(ctx context.Context) error { return c.try(ctx, s) })
+// A draft is an entry to create, as it stands on the command line.
+type draft struct {
+	typ         string
+	texts, tags []string
 }
 
-// try finds what would make a person type a password in vain.
-func (c *createCmd) try(ctx context.Context, s *session) error {
-	t, n, err := c.draft(ctx, s)
+// draft reads a draft by the schema.
+func (s *session) draft(ctx context.Context, d draft) (*userdb.Type, userdb.NewEntry, error) {
+	n := userdb.NewEntry{Tags: d.tags}
+	t, err := s.typ(ctx, d.typ)
+	if err != nil {
+		return nil, n, err
+	}
+	sc := s.db.Schema().Types[d.typ]
+	if n.Facets, err = facets(sc, d.texts); err != nil {
+		return nil, n, err
+	}
+	uid, given := n.Facets[sc.Primary]
+	if given && uid.Wire() == "" {
+		return nil, n, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
+	}
+	delete(n.Facets, sc.Primary)
+	n.UID = uid.Wire()
+	return t, n, nil
+}
+
+func (s *session) create(ctx context.Context, d draft, secret string) error {
+	t, n, err := s.draft(ctx, d)
 	if err != nil {
 		return err
 	}
-	sc := s.db.Schema().Types[c.Type]
+	n.Password = secret
+	e, err := t.Create(ctx, n)
+	if err != nil {
+		return err
+	}
+	return s.entry(e, "")
+}
+
+// tryDraft finds what would make a person type a password in vain.
+func (s *session) tryDraft(ctx context.Context, d draft) error {
+	t, n, err := s.draft(ctx, d)
+	if err != nil {
+		return err
+	}
+	sc := s.db.Schema().Types[d.typ]
 	rules, err := validate.Compile(sc)
 	if err != nil {
 		return err
@@ -83,100 +136,55 @@ func ruled(err error) error {
 	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 }
 
-func (c *createCmd) draft(ctx context.Context, s *session) (*userdb.Type, userdb.NewEntry, error) {
-	t, err := s.typ(ctx, c.Type)
-	if err != nil {
-		return nil, userdb.NewEntry{}, err
-	}
-	sc := s.db.Schema().Types[c.Type]
-	n := userdb.NewEntry{Tags: c.Tag}
-	if n.Facets, err = facets(sc, c.Facets); err != nil {
-		return nil, n, err
-	}
-	n.UID, err = takeUID(sc, n.Facets)
-	return t, n, err
-}
-
-// takeUID takes the primary value out of the facets; "" where a new one is wanted.
-func takeUID(sc schema.Type, fs schema.Facets) (string, error) {
-	uid, given := fs[sc.Primary]
-	if given && uid.Wire() == "" {
-		return "", &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
-	}
-	delete(fs, sc.Primary)
-	return uid.Wire(), nil
-}
-
-func (c *createCmd) Run(ctx context.Context, s *session) error {
-	var err error
-	var pw string
-	if !c.NoPassword {
-		if pw, err = c.password(ctx, s); err != nil {
-			return err
-		}
-	}
-	t, n, err := c.draft(ctx, s)
-	if err != nil {
-		return err
-	}
-	n.Password = pw
-	e, err := t.Create(ctx, n)
-	if err != nil {
-		return err
-	}
-	return s.entry(e, "")
-}
-
-type getCmd struct {
-	Hints      []string `arg:"" name:"HINT" help:"Entries: see 'userdb hint --help'."`
-	Exhaustive bool     `help:"Search * also under fields that the schema no longer declares, by SCAN."`
-	Reveal     bool     `help:"Print the password hash, too."`
-}
-
-func (*getCmd) Help() string {
-	return `Entries are printed in the order of the hints. Where one is not found, the others are printed all
-the same, and the exit code is that of the first that failed.
-
-Examples:
-  userdb get email=alice@example.com
+func getVerb(s *session) *cobra.Command {
+	var exhaustive, reveal bool
+	c := &cobra.Command{
+		Use:   "get HINT…",
+		Short: "Print entries",
+		Long: `Print entries in the order of the hints; see 'userdb hint --help'. Where one is not found, the
+others are printed all the same, and the exit code is that of the first that failed.`,
+		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
-  userdb get '["user","name","Bob"]' --reveal`
+  userdb get '["user","name","Bob"]' --reveal`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			failed := failures{of: len(words)}
+			all := make([]subject, len(words))
+			for i, text := range words {
+				var err error
+				if all[i], err = s.subject(ctx, text); err != nil {
+					return err
+				}
+			}
+			for len(all) > 0 {
+				n := sameType(all)
+				if err := s.get(ctx, all[:n], exhaustive, reveal, &failed); err != nil {
+					return err
+				}
+				all = all[n:]
+			}
+			return failed.err()
+		}),
+	}
+	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "search * also under fields that the schema no longer declares, by SCAN")
+	c.Flags().BoolVar(&reveal, "reveal", false, "print the password hash, too")
+	return c
 }
 
-func (c *getCmd) Run(ctx context.Context, s *session) error {
-	places := make([]place, len(c.Hints))
-	for i, text := range c.Hints {
-		var err error
-		if places[i], err = s.at(ctx, text); err != nil {
-			return err
-		}
-	}
-	failed := failures{of: len(places)}
-	for len(places) > 0 {
-		n := sameType(places)
-		if err := c.some(ctx, s, places[:n], &failed); err != nil {
-			return err
-		}
-		places = places[n:]
-	}
-	return failed.err()
-}
-
-// some prints entries of one type.
-func (c *getCmd) some(ctx context.Context, s *session, places []place, failed *failures) error {
-	for e, err := range c.find(ctx, places) {
-		at := places[0]
-		places = places[1:]
+// get prints entries of one type.
+func (s *session) get(ctx context.Context, of []subject, exhaustive, reveal bool, failed *failures) error {
+	for e, err := range findAll(ctx, of, exhaustive) {
+		p := of[0]
+		of = of[1:]
 		if err != nil {
-			if !failed.add(at.text, err) {
+			if !failed.add(p.text, err) {
 				return err
 			}
 			continue
 		}
 		hash := ""
-		if c.Reveal {
+		if reveal {
 			if hash, err = maintain.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
-				return at.named(err)
+				return p.named(err)
 			}
 		}
 		if err := s.entry(e, hash); err != nil {
@@ -186,16 +194,16 @@ func (c *getCmd) some(ctx context.Context, s *session, places []place, failed *f
 	return nil
 }
 
-func (c *getCmd) find(ctx context.Context, places []place) iter.Seq2[userdb.Entry, error] {
-	if !c.Exhaustive {
-		hs := make([]hints.Hint, len(places))
-		for i, p := range places {
+func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
+	if !exhaustive {
+		hs := make([]hints.Hint, len(of))
+		for i, p := range of {
 			hs[i] = p.hint
 		}
-		return places[0].typ.FindAll(ctx, hs...)
+		return of[0].typ.FindAll(ctx, hs...)
 	}
 	return func(yield func(userdb.Entry, error) bool) {
-		for _, p := range places {
+		for _, p := range of {
 			if !yield(p.typ.FindExhaustive(ctx, p.hint)) {
 				return
 			}
@@ -203,56 +211,80 @@ func (c *getCmd) find(ctx context.Context, places []place) iter.Seq2[userdb.Entr
 	}
 }
 
-// sameType is how many of the first places are of one type, so that they can be read together.
-func sameType(places []place) int {
-	n := 1
-	for n < len(places) && places[n].typ.Name() == places[0].typ.Name() {
-		n++
+// sameType is how many of the first subjects are of one type, so that they can be read in one round trip.
+func sameType(of []subject) int {
+	other := func(p subject) bool { return p.typ.Name() != of[0].typ.Name() }
+	if n := slices.IndexFunc(of, other); n > 0 {
+		return n
 	}
-	return n
+	return len(of)
 }
 
-type setCmd struct {
-	Hint   string   `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-	Facets []string `arg:"" name:"FIELD=VALUE" help:"What shall be."`
-	revFlag
-}
-
-func (*setCmd) Help() string {
-	return `All facets are set in one change, or none is. Prints the entry as it is then.
-
-Examples:
-  userdb set email=alice@example.com name='Alice Liddell' job=author
-  userdb set '*=bob@example.com' email=bob@example.org --json`
-}
-
-func (c *setCmd) Run(ctx context.Context, s *session) error {
-	if err := checkFields(c.Facets); err != nil {
-		return err
+func setVerb(s *session) *cobra.Command {
+	var rev string
+	c := &cobra.Command{
+		Use:   "set HINT FIELD=VALUE…",
+		Short: "Set facets of an entry",
+		Long:  `Set facets of an entry in one change: all, or none. Prints the entry after it.`,
+		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
+  userdb set '*=bob@example.com' email=bob@example.org --json`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if err := checkFields(words[1:]); err != nil {
+				return err
+			}
+			p, err := s.subject(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			fs, err := facets(s.db.Schema().Types[p.typ.Name()], words[1:])
+			if err != nil {
+				return err
+			}
+			return s.change(ctx, p, rev, func(e *userdb.Entry) {
+				for name, v := range fs {
+					e.Put(name, v)
+				}
+			})
+		}),
 	}
-	p, err := s.at(ctx, c.Hint)
-	if err != nil {
-		return err
-	}
-	var fs schema.Facets
-	if fs, err = facets(s.db.Schema().Types[p.typ.Name()], c.Facets); err != nil {
-		return err
-	}
-	return c.change(ctx, s, p, func(e *userdb.Entry) {
-		for name, v := range fs {
-			e.Put(name, v)
-		}
-	})
+	revFlag(c, &rev)
+	return c
 }
 
-// revFlag is that of a command that changes an entry.
-type revFlag struct {
-	IfRev string `placeholder:"REV" help:"Change nothing, and exit 4, if the entry's ~rev is not this any more."`
+func unsetVerb(s *session) *cobra.Command {
+	var rev string
+	c := &cobra.Command{
+		Use:   "unset HINT FIELD…",
+		Short: "Unset facets of an entry",
+		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
+it.`,
+		Example: `  userdb unset email=alice@example.com job name`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if slices.Contains(words[1:], passwordField) {
+				return usagef("a password is no facet: 'userdb passwd' sets another one")
+			}
+			p, err := s.subject(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			return s.change(ctx, p, rev, func(e *userdb.Entry) {
+				for _, name := range words[1:] {
+					e.Drop(name)
+				}
+			})
+		}),
+	}
+	revFlag(c, &rev)
+	return c
 }
 
-func (r *revFlag) change(ctx context.Context, s *session, p place, f func(*userdb.Entry)) error {
+func revFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "if-rev", "", "change nothing, and exit 4, if the entry's ~rev is not `REV` any more")
+}
+
+func (s *session) change(ctx context.Context, p subject, rev string, f func(*userdb.Entry)) error {
 	e, err := p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
-		if r.IfRev != "" && e.Rev() != r.IfRev {
+		if rev != "" && e.Rev() != rev {
 			return userdb.ErrConflict
 		}
 		f(e)
@@ -264,66 +296,35 @@ func (r *revFlag) change(ctx context.Context, s *session, p place, f func(*userd
 	return s.entry(e, "")
 }
 
-type unsetCmd struct {
-	Hint   string   `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-	Fields []string `arg:"" name:"FIELD" help:"Fields that shall not be; those that are not do no harm."`
-	revFlag
+func deleteVerb(s *session) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "delete HINT",
+		Short: "Delete an entry and all that belongs to it",
+		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
+Prints the key that the entry had.`,
+		Example: `  userdb delete email=bob@example.com --yes`,
+		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			e, err := p.typ.Find(ctx, p.hint)
+			if err != nil {
+				return err
+			}
+			prk := e.Key().String()
+			if !yes {
+				return usagef("would delete %s with all that belongs to it: add --yes", shown(prk))
+			}
+			if err := p.typ.Delete(ctx, hints.Key(e.Key())); err != nil {
+				return err
+			}
+			return s.out.say(prk, "deleted "+shown(prk))
+		}),
+	}
+	yesFlag(c, &yes)
+	return c
 }
 
-func (*unsetCmd) Help() string {
-	return `All facets are unset in one change. Prints the entry as it is then.
-
-Examples:
-  userdb unset email=alice@example.com job name`
-}
-
-func (c *unsetCmd) Run(ctx context.Context, s *session) error {
-	for _, name := range c.Fields {
-		if name == passwordField {
-			return usagef("a password is no facet: 'userdb passwd' sets another one")
-		}
-	}
-	p, err := s.at(ctx, c.Hint)
-	if err != nil {
-		return err
-	}
-	return c.change(ctx, s, p, func(e *userdb.Entry) {
-		for _, name := range c.Fields {
-			e.Drop(name)
-		}
-	})
-}
-
-type deleteCmd struct {
-	Hint string `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-	Yes  bool   `help:"Do it: there is no way back."`
-}
-
-func (*deleteCmd) Help() string {
-	return `With an entry go its identifiers, its places in indexes and its tertiary records, such as tags.
-Prints the key of the entry that was.
-
-Examples:
-  userdb delete email=bob@example.com --yes`
-}
-
-func (c *deleteCmd) Run(ctx context.Context, s *session) error {
-	p, err := s.at(ctx, c.Hint)
-	if err != nil {
-		return err
-	}
-	e, err := p.typ.Find(ctx, p.hint)
-	if err != nil {
-		return p.named(err)
-	}
-	prk := e.Key().String()
-	if !c.Yes {
-		return usagef("would delete %s with all that belongs to it: add --yes", shown(prk))
-	}
-	if err := p.typ.Delete(ctx, hints.Key(e.Key())); err != nil {
-		return p.named(err)
-	}
-	return s.out.say(prk, "deleted "+shown(prk))
+func yesFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "yes", false, "do it: there is no way back")
 }
 
 // passwordField is where the original and we keep the hash.
@@ -352,21 +353,24 @@ func facets(t schema.Type, texts []string) (schema.Facets, error) {
 	fs := make(schema.Facets, len(texts))
 	for _, text := range texts {
 		name, value, _ := strings.Cut(text, "=")
-		v, err := schema.ParseText(t.Codec(name), value)
-		if err != nil {
-			return nil, refused(name, err)
+		var err error
+		if fs[name], err = parseFacet(t, name, value); err != nil {
+			return nil, err
 		}
-		fs[name] = v
 	}
 	return fs, nil
 }
 
-// refused is an ErrInvalid that names the field, which a codec does not know.
-func refused(name string, err error) error {
+// parseFacet reads a value by the codec of its field. Its ErrInvalid names the field, which a codec does not know.
+func parseFacet(t schema.Type, name, text string) (schema.Value, error) {
+	v, err := schema.ParseText(t.Codec(name), text)
+	if err == nil {
+		return v, nil
+	}
 	reason := err.Error()
 	var value *schema.ValueError
 	if errors.As(err, &value) {
 		reason = "no " + string(value.Codec) + ": " + value.Reason
 	}
-	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "codec", Reason: reason}
+	return v, &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "codec", Reason: reason}
 }

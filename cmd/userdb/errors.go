@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -74,7 +75,7 @@ var verdicts = []verdict{
 	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
 	{errUsage, "usage", 2, ""},
 	{connect.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
-	{store.ErrUnsuitable, "usage", 2, ""},
+	{userdb.ErrUnsuitable, "usage", 2, ""},
 	{maintain.ErrInput, "usage", 2, ""},
 	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},
 	{hints.ErrHint, "hint", 2, "see 'userdb hint --help'"},
@@ -168,4 +169,27 @@ func late(ctx context.Context, limit time.Duration, err error) error {
 		return fmt.Errorf("%w: the store did not answer within %v", errTimeout, limit)
 	}
 	return err
+}
+
+// report prints the one line about an error and returns the exit code.
+func report(w io.Writer, asJSON bool, err error) int {
+	if err == nil || enough(err) {
+		return 0
+	}
+	v := judge(err)
+	if !asJSON {
+		fmt.Fprintln(w, "userdb: "+oneLine(message(err)))
+		return v.exit
+	}
+	type failure struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		Field   string `json:"field,omitempty"`
+	}
+	line, jerr := jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}})
+	if jerr != nil {
+		return v.exit
+	}
+	w.Write(line) // there is nobody left to tell
+	return v.exit
 }

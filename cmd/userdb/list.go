@@ -6,7 +6,8 @@ import (
 	"iter"
 	"os"
 	"slices"
-	"strconv"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain"
@@ -14,58 +15,108 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-type listCmd struct {
-	Type  string   `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
-	Where []string `placeholder:"FIELD=VALUE" sep:"none" help:"Only entries with this value, of an indexed or a secondary field; may be given again."`
-	Limit int      `placeholder:"N" help:"At most so many; where there may be more, standard error says --after what."`
-	After string   `placeholder:"CURSOR" help:"Go on behind a limit."`
-
-	Disabled *bool `help:"Only entries that may not log in; with =false, only those that may."`
-	orderFlags
-}
-
-func (*listCmd) Help() string {
-	return `Entries come in no order, as they are found, or with --order by the values of an ordered field;
-those without a value are left out then. Values are compared as the schema says. Behind the key of
-an entry that may not log in stands the word disabled.
-
-Examples:
-  userdb list user
+func listVerb(s *session) *cobra.Command {
+	var q userdb.Query
+	var where []string
+	var o order
+	c := &cobra.Command{
+		Use:   "list TYPE",
+		Short: "List entries of a type",
+		Long: `List entries of a type of the schema, such as user. They come in no order, as they are found, or
+with --order by the values of an ordered field; those without a value are left out then. Values are
+compared as the schema says. After the key of an entry that may not log in stands the word disabled.`,
+		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2
-  userdb list user --order added --gte 2026-01-01 --reverse`
+  userdb list user --order added --gte 2026-01-01 --reverse`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if q.Limit < 0 {
+				return usagef("--limit %d: want a number from 1, or 0 for no limit", q.Limit)
+			}
+			if err := checkFields(where); err != nil {
+				return err
+			}
+			t, err := s.typ(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			sc := s.db.Schema().Types[words[0]]
+			if q.Where, err = facets(sc, where); err != nil {
+				return err
+			}
+			if err := o.of(&q, sc); err != nil {
+				return err
+			}
+			if q.Limit == 0 {
+				return s.list(t.All(ctx, q))
+			}
+			return s.pages(ctx, t, q)
+		}),
+	}
+	c.Flags().StringArrayVar(&where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
+	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`; where there may be more, standard error says --after what")
+	c.Flags().StringVar(&q.After, "after", "", "go on after the `CURSOR` of a limit")
+	disabledFlag(c, &q.Disabled)
+	o.flags(c)
+	return c
 }
 
-func (c *listCmd) Run(ctx context.Context, s *session) error {
-	if c.Limit < 0 {
-		return usagef("--limit %d: want a number from 1, or 0 for no limit", c.Limit)
-	}
-	if err := checkFields(c.Where); err != nil {
-		return err
-	}
-	t, err := s.typ(ctx, c.Type)
-	if err != nil {
-		return err
-	}
-	q := userdb.Query{After: c.After, Limit: c.Limit, Disabled: c.Disabled}
-	if q.Where, err = facets(s.db.Schema().Types[c.Type], c.Where); err != nil {
-		return err
-	}
-	if err := c.order(&q, s.db.Schema().Types[c.Type]); err != nil {
-		return err
-	}
-	if c.Limit == 0 {
-		return s.list(t.All(ctx, q))
-	}
-	return s.pages(ctx, t, q)
+// An order is that in which entries are listed, and from where to where. A bound that is not given is nil; the
+// empty text is a bound.
+type order struct {
+	field, prefix string
+	bounds        map[string]*string
+	reverse       bool
 }
 
-// list prints entries as they come. One that cannot be read is told in the end.
+func (o *order) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.field, "order", "", "by the values of an ordered `FIELD`: text by code points, numbers by size,\ndates by time")
+	o.bounds = map[string]*string{}
+	for name, usage := range map[string]string{
+		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
+		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",
+	} {
+		c.Flags().Func(name, "with --order: "+usage, func(text string) error {
+			o.bounds[name] = &text
+			return nil
+		})
+	}
+	c.Flags().StringVar(&o.prefix, "prefix", "", "with --order: only values that begin with `TEXT`")
+	c.Flags().BoolVar(&o.reverse, "reverse", false, "with --order: from the greatest value down")
+}
+
+// of puts the order into a query.
+func (o *order) of(q *userdb.Query, t schema.Type) error {
+	if o.field == "" {
+		if len(o.bounds) > 0 || o.prefix != "" || o.reverse {
+			return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
+		}
+		return nil
+	}
+	q.Order, q.Reverse, q.Range.Prefix = o.field, o.reverse, o.prefix
+	for name, to := range map[string]**schema.Value{"gt": &q.Range.GT, "gte": &q.Range.GTE, "lt": &q.Range.LT, "lte": &q.Range.LTE} {
+		if text := o.bounds[name]; text != nil {
+			v, err := parseFacet(t, o.field, *text)
+			if err != nil {
+				return err
+			}
+			*to = &v
+		}
+	}
+	return nil
+}
+
+// list prints entries as they come. Those that cannot be read are told at the end.
 func (s *session) list(entries iter.Seq2[userdb.Entry, error]) error {
+	return eachReadable(entries, s.entryLine)
+}
+
+// eachReadable does something with each entry that can be read, and tells at the end of the others.
+func eachReadable(entries iter.Seq2[userdb.Entry, error], do func(userdb.Entry) error) error {
 	var unreadable failures
 	for e, err := range entries {
 		if err == nil {
-			err = s.entryLine(e)
+			err = do(e)
 		} else if unreadable.note(err) {
 			continue
 		}
@@ -105,7 +156,7 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) err
 	}
 }
 
-// more says how to go on, behind the entries.
+// more says how to go on, after the entries.
 func (s *session) more(cursor string) error {
 	if err := s.out.flush(); err != nil {
 		return err
@@ -121,179 +172,148 @@ func (s *session) more(cursor string) error {
 	return err
 }
 
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+func countVerb(s *session) *cobra.Command {
+	var q userdb.Query
+	c := &cobra.Command{
+		Use:     "count TYPE",
+		Short:   "Count entries of a type",
+		Long:    `Count entries of a type by SCAN: on a large server that takes its time, and stops nobody else.`,
+		Example: `  userdb count user`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			t, err := s.typ(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			var n int64
+			if q.Disabled == nil {
+				n, err = t.Count(ctx)
+			} else {
+				err = eachReadable(t.All(ctx, q), func(userdb.Entry) error { n++; return nil })
+			}
+			if err != nil {
+				return err
+			}
+			return s.out.say(n, fmt.Sprint(n))
+		}),
 	}
-	return nil
+	disabledFlag(c, &q.Disabled)
+	return c
 }
 
-type countCmd struct {
-	Type     string `arg:"" name:"TYPE" help:"A type of the schema, such as user."`
-	Disabled *bool  `help:"Only entries that may not log in; with =false, only those that may."`
-}
-
-func (*countCmd) Help() string {
-	return `Counts by SCAN: on a large server that takes its time, and stops nobody else.
-
-Examples:
-  userdb count user`
-}
-
-func (c *countCmd) Run(ctx context.Context, s *session) error {
-	t, err := s.typ(ctx, c.Type)
-	if err != nil {
-		return err
+func keysVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "keys PATTERN",
+		Short: "List record keys, sorted",
+		Long: `List record keys, sorted, by a Redis glob: * is any text, ? one character, [ab] one of them. The
+store's own records (~/…) are left out. Keys hold values in canonical form: under the fold casefold
+in small letters, and domains as A-labels (xn--strae-oqa.de).`,
+		Example: `  userdb keys 'user/uid:*'
+  userdb keys 'user/*/~prk' --json`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			var keys []string
+			err := s.eachKey(ctx, words[0], func(key string) error {
+				keys = append(keys, key)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			slices.Sort(keys)
+			for _, key := range slices.Compact(keys) {
+				if err := s.out.say(key, shown(key)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
 	}
-	n, err := c.count(ctx, t)
-	if err != nil {
-		return err
+}
+
+func walkVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:     "walk PATTERN",
+		Short:   "List record keys as they are found",
+		Long:    `Like keys, but each key is printed when it is found: in no order, one perhaps twice.`,
+		Example: `  userdb walk '*'`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			return s.eachKey(ctx, words[0], func(key string) error { return s.out.say(key, shown(key)) })
+		}),
 	}
-	return s.out.say(n, strconv.FormatInt(n, 10))
 }
 
-func (c *countCmd) count(ctx context.Context, t *userdb.Type) (n int64, err error) {
-	if c.Disabled == nil {
-		return t.Count(ctx)
-	}
-	var unreadable failures
-	for _, err := range t.All(ctx, userdb.Query{Disabled: c.Disabled}) {
-		switch {
-		case err == nil:
-			n++
-		case !unreadable.note(err):
-			return n, err
-		}
-	}
-	return n, unreadable.unread()
-}
-
-// orderFlags say in which order entries are listed, and from where to where. A range without a value is
-// none; for the empty text there is nothing to bound.
-type orderFlags struct {
-	Order   string  `placeholder:"FIELD" help:"By the values of an ordered field: text by code points, numbers by size, dates by time."`
-	Gt      *string `placeholder:"VALUE" help:"With --order: only greater values."`
-	Gte     *string `placeholder:"VALUE" help:"With --order: only this value or greater ones."`
-	Lt      *string `placeholder:"VALUE" help:"With --order: only lesser values."`
-	Lte     *string `placeholder:"VALUE" help:"With --order: only this value or lesser ones."`
-	Prefix  string  `placeholder:"TEXT" help:"With --order: only values that begin so."`
-	Reverse bool    `help:"With --order: from the greatest value down."`
-}
-
-func (o orderFlags) order(q *userdb.Query, t schema.Type) error {
-	if o.Order == "" {
-		if o.Gt != nil || o.Gte != nil || o.Lt != nil || o.Lte != nil || o.Prefix != "" || o.Reverse {
-			return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
-		}
-		return nil
-	}
-	q.Order, q.Reverse, q.Range.Prefix = o.Order, o.Reverse, o.Prefix
-	for _, b := range []struct {
-		text *string
-		to   **schema.Value
-	}{{o.Gt, &q.Range.GT}, {o.Gte, &q.Range.GTE}, {o.Lt, &q.Range.LT}, {o.Lte, &q.Range.LTE}} {
-		if b.text == nil {
-			continue
-		}
-		v, err := schema.ParseText(t.Codec(o.Order), *b.text)
-		if err != nil {
-			return refused(o.Order, err)
-		}
-		*b.to = &v
-	}
-	return nil
-}
-
-type keysCmd struct {
-	Pattern string `arg:"" name:"PATTERN" help:"A Redis glob: * any text, ? one character, [ab] one of them."`
-}
-
-func (*keysCmd) Help() string {
-	return `The store's own records (~/…) are left out. Keys hold values in canonical form: under the fold
-casefold in small letters, and domains as A-labels (xn--strae-oqa.de).
-
-Examples:
-  userdb keys 'user/uid:*'
-  userdb keys 'user/*/~prk' --json`
-}
-
-func (c *keysCmd) Run(ctx context.Context, s *session) error {
+// eachKey does something with each record key that a pattern matches.
+func (s *session) eachKey(ctx context.Context, pattern string, do func(key string) error) error {
 	db, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	var keys []string
-	for key, err := range db.Keys(ctx, c.Pattern) {
-		if err != nil {
-			return err
+	for key, err := range db.Keys(ctx, pattern) {
+		if err == nil {
+			err = do(key)
 		}
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		if err := s.out.say(key, shown(key)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-type walkCmd struct {
-	Pattern string `arg:"" name:"PATTERN" help:"A Redis glob: * any text, ? one character, [ab] one of them."`
-}
-
-func (*walkCmd) Help() string {
-	return `Like keys, but each key is printed when it is found: in no order, one perhaps twice.
-
-Examples:
-  userdb walk '*'`
-}
-
-func (c *walkCmd) Run(ctx context.Context, s *session) error {
-	db, err := s.open(ctx)
-	if err != nil {
-		return err
+func removeVerb(s *session) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "remove PATTERN",
+		Short: "Remove records by pattern",
+		Long: `Remove records by a Redis glob; see 'userdb keys --help'. An entry goes with all that belongs to it;
+an identifier or an index of an entry that stays, stays, too. Without --yes it says how many records
+match. Prints how many were removed.`,
+		Example: `  userdb remove 'user/uid:*/tags' --yes
+  userdb remove 'user/*' --yes`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if !yes {
+				n := 0
+				err := s.eachKey(ctx, words[0], func(string) error { n++; return nil })
+				return firstOf(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
+			}
+			db, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			n, err := db.RemoveKeys(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			return s.out.say(n, fmt.Sprint(n))
+		}),
 	}
-	for key, err := range db.Keys(ctx, c.Pattern) {
-		if err != nil {
-			return err
-		}
-		if err := s.out.say(key, shown(key)); err != nil {
-			return err
-		}
+	yesFlag(c, &yes)
+	return c
+}
+
+func dumpVerb(s *session) *cobra.Command {
+	o := maintain.DumpOptions{Pattern: "*", Format: "long"}
+	c := &cobra.Command{
+		Use:   "dump [PATTERN]",
+		Short: "Show records with what is in them",
+		Long: `Show records with what is in them, all or those that a Redis glob matches; see 'userdb keys --help'.
+It is for people: scripts take get, list and keys. Password hashes are only shown with --reveal.`,
+		Example: `  userdb dump
+  userdb dump 'user/uid:*' --format short`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if s.JSON {
+				return usagef("dump is for people: leave --json out, or take get, list or keys")
+			}
+			if len(words) > 0 {
+				o.Pattern = words[0]
+			}
+			db, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			o.Color = s.out.live && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			return maintain.Dump(ctx, db, s.out, o)
+		}),
 	}
-	return nil
-}
-
-type dumpCmd struct {
-	Pattern string `arg:"" name:"PATTERN" optional:"" default:"*" help:"A Redis glob; without it, all records."`
-	Format  string `placeholder:"F" enum:"long,short,keys" default:"long" help:"How much to show: long, short (a line each) or keys."`
-	Reveal  bool   `help:"Also password hashes."`
-}
-
-func (*dumpCmd) Help() string {
-	return `For people: scripts take get, list and keys. Password hashes are only shown with --reveal.
-
-Examples:
-  userdb dump
-  userdb dump 'user/uid:*' --format short`
-}
-
-func (c *dumpCmd) Run(ctx context.Context, s *session) error {
-	if s.JSON {
-		return usagef("dump is for people: leave --json out, or take get, list or keys")
-	}
-	db, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	o := maintain.DumpOptions{Pattern: c.Pattern, Format: c.Format, Reveal: c.Reveal, Color: s.out.eager && colors()}
-	return maintain.Dump(ctx, db, s.out, o)
-}
-
-// colors says whether the terminal shows them and nobody minds.
-func colors() bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	choice(c, &o.Format, "format", "how much `F` to show: long, short (a line each) or keys (default long)", "long", "short", "keys")
+	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also password hashes")
+	return c
 }

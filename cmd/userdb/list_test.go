@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,32 +14,21 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-func TestLimit(t *testing.T) {
-	for _, tt := range []struct {
-		line string
-		want time.Duration
-		err  string
-	}{
-		{"list user", 30 * time.Second, ""},
-		{"create user", 30 * time.Second, ""},
-		{"schema show", 30 * time.Second, ""},
-		{"check", 0, ""},
-		{"schema check", 0, ""},
-		{"hint x", 0, ""},
-		{"key split x", 0, ""},
-		{"check --timeout 5s", 5 * time.Second, ""},
-		{"list user --timeout 2m", 2 * time.Minute, ""},
-		{"list user --timeout 0", 0, ""},
-		{"list user --timeout=-1ms", 0, "--timeout -1ms: want a time such as 30s, or 0 for none"},
+func TestTimeLimit(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		"list user": 30 * time.Second, "create user": 30 * time.Second, "schema show": 30 * time.Second,
+		"check": 0, "schema check": 0, "hint x": 0, "key split x": 0, "export": 0, "import x": 0, "namespace drop x": 0,
+		"check --timeout 5s": 5 * time.Second, "list user --timeout 2m": 2 * time.Minute, "list user --timeout 0": 0,
+		"list user --timeout 1d12h": 36 * time.Hour,
 	} {
-		inv, err := parse(strings.Fields(tt.line))
-		if err != nil {
-			t.Errorf("%s: %v", tt.line, err)
-			continue
+		s, err := parseLine(strings.Fields(line)...)
+		if err != nil || s.timeout() != want {
+			t.Errorf("the limit of %s is %v, %v; want %v", line, s.timeout(), err, want)
 		}
-		got, err := (&session{globals: inv.globals}).limit(inv.command)
-		if got != tt.want || err == nil && tt.err != "" || err != nil && err.Error() != tt.err {
-			t.Errorf("the limit of %s is %v, %v; want %v, %s", tt.line, got, err, tt.want, tt.err)
+	}
+	for _, wrong := range []string{"-1ms", "soon", "d", "1d-1h", "", "1", "70000d"} {
+		if _, err := parseLine("list", "user", "--timeout="+wrong); !errors.Is(err, errUsage) {
+			t.Errorf("--timeout=%s: %v", wrong, err)
 		}
 	}
 }

@@ -22,10 +22,10 @@ import (
 
 // output is standard output: lines for people or one JSON value a line.
 type output struct {
-	w     *bufio.Writer
-	json  bool
-	eager bool // somebody looks: every line goes out at once
-	err   error
+	w    *bufio.Writer
+	json bool
+	live bool // a person watches: every line goes out at once
+	err  error
 }
 
 // Write is for commands that print a text of their own making.
@@ -36,21 +36,34 @@ func (o *output) Write(p []byte) (int, error) {
 
 // say prints a value: as JSON, or the text for people.
 func (o *output) say(v any, text string) error {
-	if !o.json {
-		_, err := io.WriteString(o, text+"\n")
-		return err
+	if o.json {
+		return o.line(v)
 	}
+	_, err := io.WriteString(o, text+"\n")
+	return err
+}
+
+// line prints a value as JSON.
+func (o *output) line(v any) error {
 	line, err := jsonline.Marshal(v)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = o.Write(line)
 	}
-	_, err = o.Write(line)
+	return err
+}
+
+// text prints what has line ends of its own.
+func (o *output) text(text string) error {
+	if o.json {
+		return o.line(text)
+	}
+	_, err := io.WriteString(o, text)
 	return err
 }
 
 // wrote remembers the first failure, and sends on what somebody waits for.
 func (o *output) wrote(err error) error {
-	if err == nil && o.eager {
+	if err == nil && o.live {
 		err = o.w.Flush()
 	}
 	if err != nil && o.err == nil {
@@ -67,34 +80,14 @@ type outputError struct{ cause error }
 func (e *outputError) Error() string { return "writing the output: " + e.cause.Error() }
 func (e *outputError) Unwrap() error { return e.cause }
 
-// enough says whether the reader of the output went away, as head does: that is no failure.
+// enough reports whether the reader of the output went away, as head does: that is no failure.
 func enough(err error) bool {
 	var out *outputError
 	return errors.As(err, &out) && errors.Is(out.cause, syscall.EPIPE)
 }
 
-// report prints the one line about an error and returns the exit code.
-func report(w io.Writer, asJSON bool, err error) int {
-	if err == nil || enough(err) {
-		return 0
-	}
-	v := judge(err)
-	if !asJSON {
-		fmt.Fprintln(w, "userdb: "+oneLine(message(err)))
-		return v.exit
-	}
-	type failure struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-		Field   string `json:"field,omitempty"`
-	}
-	line, jerr := jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}})
-	if jerr != nil {
-		return v.exit
-	}
-	w.Write(line) // there is nobody left to tell
-	return v.exit
-}
+// disabledField is true in the JSON of an entry that may not log in.
+const disabledField = "~disabled"
 
 // flat is an entry as one JSON object; hash is "" unless it was asked for.
 func flat(e userdb.Entry, hash string) schema.Facets {
@@ -117,14 +110,8 @@ func flat(e userdb.Entry, hash string) schema.Facets {
 // entry prints an entry: for people its PRK, and below it the facets, sorted.
 func (s *session) entry(e userdb.Entry, hash string) error {
 	all := flat(e, hash)
-	if s.JSON {
-		return s.out.say(all, "")
-	}
-	return s.out.say(nil, block(e.Key().String(), all))
+	return s.out.say(all, block(e.Key().String(), all))
 }
-
-// disabledField says of an entry in JSON that it may not log in.
-const disabledField = "~disabled"
 
 // headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
 func headline(prk string, all schema.Facets) string {
@@ -136,12 +123,11 @@ func headline(prk string, all schema.Facets) string {
 
 func block(prk string, all schema.Facets) string {
 	var b strings.Builder
-	b.WriteString(headline(prk, all))
-	b.WriteByte('\n')
+	b.WriteString(headline(prk, all) + "\n")
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if name != "~isa" && name != "~prk" && name != disabledField {
-			columns.Write([]byte("  " + shown(name) + "\t" + shown(all[name].Wire()) + "\n"))
+			fmt.Fprintf(columns, "  %s\t%s\n", shown(name), shown(all[name].Wire()))
 		}
 	}
 	columns.Flush() // a strings.Builder takes everything
@@ -152,7 +138,7 @@ func block(prk string, all schema.Facets) string {
 func (s *session) entryLine(e userdb.Entry) error {
 	all := flat(e, "")
 	if s.JSON {
-		return s.out.say(all, "")
+		return s.out.line(all)
 	}
 	words := []string{headline(e.Key().String(), all)}
 	for name := range e.Fields() {
@@ -201,14 +187,14 @@ func oneLine(text string) string {
 }
 
 // count is a number of things.
-func count(n int64, thing string) string {
+func count[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
 	if stem, ok := strings.CutSuffix(thing, "y"); ok {
 		thing = stem + "ie"
 	}
-	return strconv.FormatInt(n, 10) + " " + thing + "s"
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // warnings prints what the store warns of on standard error, for people.
@@ -228,15 +214,3 @@ func (h warnings) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // WithGroup implements [slog.Handler].
 func (h warnings) WithGroup(string) slog.Handler { return h }
-
-// A discreet command is one that a visitor may see the output of: it tells nothing that concerns the
-// operator, or that would tell entries apart.
-type discreet interface{ discreet() }
-
-// logger is nil where nobody is to be warned.
-func (s *session) logger(c command) *slog.Logger {
-	if _, ok := c.(discreet); ok || s.JSON {
-		return nil
-	}
-	return slog.New(warnings{s.std.err})
-}

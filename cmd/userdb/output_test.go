@@ -134,7 +134,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 
 func TestOutput(t *testing.T) {
 	full := errors.New("full")
-	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), eager: true}
+	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), live: true}
 	if err := o.say(nil, "ab"); err != nil {
 		t.Errorf("the first line: %v", err)
 	}
@@ -147,19 +147,6 @@ func TestOutput(t *testing.T) {
 	}
 	if err := o.flush(); !enough(err) {
 		t.Errorf("a closed pipe: %v", err)
-	}
-}
-
-func TestWrap(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
-		{"", ""},
-		{"one two three", "one two|three"},
-		{"averylongword x", "averylongword|x"},
-		{"a  b\nc", "a b c"},
-	} {
-		if got := strings.Join(wrap(tt.text, 8), "|"); got != tt.want {
-			t.Errorf("wrap(%q) = %s, want %s", tt.text, got, tt.want)
-		}
 	}
 }
 

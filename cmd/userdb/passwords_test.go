@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // A typist answers what a terminal is asked.
@@ -211,7 +213,7 @@ func TestNoTwoWordsGrant(t *testing.T) {
 		}
 		for _, other := range hostile {
 			args := []string{"login", help, "word", other}
-			if inv, err := parse(args); err == nil && inv.Help {
+			if s, err := parseLine(args...); err == nil && s.do == nil {
 				t.Errorf("userdb %q shows help, and exits 0", args)
 			}
 		}
@@ -222,7 +224,7 @@ func TestNoTwoWordsGrant(t *testing.T) {
 func TestHelpOfGrants(t *testing.T) {
 	useFile(t)
 	for _, verb := range []string{"login", "passwd", "token redeem"} {
-		if got := here(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.HasPrefix(got.out, "Usage: userdb "+verb) {
+		if got := here(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+verb+" ") {
 			t.Errorf("help %s: %+v", verb, got)
 		}
 		for _, args := range [][]string{{"--help"}, {"--nonsense"}} {
@@ -273,10 +275,8 @@ func TestExamplesGuardWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := map[string]string{"userdb --help": about}
-	for _, leaf := range leaves(model(t)) {
-		texts[leaf.FullPath()] = leaf.Detail
-	}
+	texts := map[string]string{}
+	everyCommand(theRoot(), func(c *cobra.Command) { texts[c.CommandPath()] = c.Long + "\n" + c.Example })
 	for _, file := range append(files, "../../README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-func TestMeter(t *testing.T) {
+func TestProgressBar(t *testing.T) {
 	var seen strings.Builder
 	now := time.Unix(0, 0)
-	m := &meter{w: &seen, what: "checking", now: func() time.Time { return now }, last: now.Add(-time.Hour)}
+	m := &progress{w: &seen, what: "checking", now: func() time.Time { return now }, last: now.Add(-time.Hour)}
 	for _, tt := range []struct {
 		done, about int64
 		after       time.Duration
 		want        string
 	}{
-		{0, 200, 0, "\rchecking [..............................]   0 %"},
+		{0, 200, 0, "\r\x1b[Kchecking [..............................]   0 %"},
 		{50, 200, time.Millisecond, ""}, // too soon
-		{100, 200, time.Second, "\rchecking [###############...............]  50 %"},
-		{300, 200, time.Second, "\rchecking [##############################] 100 %"},
-		{0, 0, time.Second, "\rchecking [##############################] 100 %"},
+		{100, 200, time.Second, "\r\x1b[Kchecking [###############...............]  50 %"},
+		{300, 200, time.Second, "\r\x1b[Kchecking [##############################] 100 %"},
+		{0, 0, time.Second, "\r\x1b[Kchecking [##############################] 100 %"},
 	} {
 		now = now.Add(tt.after)
 		seen.Reset()
-		if m.show(tt.done, tt.about); seen.String() != tt.want {
+		if m.bar(tt.done, tt.about); seen.String() != tt.want {
 			t.Errorf("%d of %d shows %q, want %q", tt.done, tt.about, seen.String(), tt.want)
 		}
 	}
@@ -33,9 +33,9 @@ func TestMeter(t *testing.T) {
 	if seen.String() != "\r\x1b[K" {
 		t.Errorf("clear writes %q", seen.String())
 	}
-	nobody := (&session{std: stdio{err: &seen}}).meter("checking")
+	nobody := (&session{std: stdio{err: &seen}}).progress("checking", true)
 	seen.Reset()
-	if nobody.show(1, 2); seen.Len() > 0 {
+	if nobody.bar(1, 2); seen.Len() > 0 {
 		t.Errorf("without a terminal it shows %q", seen.String())
 	}
 }

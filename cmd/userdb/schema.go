@@ -6,29 +6,25 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
 
-type schemaCmd struct {
-	Show  schemaShowCmd  `cmd:"" help:"Print the schema in force."`
-	Check schemaCheckCmd `cmd:"" help:"Say whether fields can be mistaken for each other."`
-	Apply schemaApplyCmd `cmd:"" help:"Bring the records to a changed schema."`
-}
-
-func (*schemaCmd) Help() string {
-	return `Examples:
-  userdb schema show
-  userdb schema check`
+func schemaVerb(s *session) *cobra.Command {
+	c := &cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
+  userdb schema check`}
+	c.AddCommand(showSchemaVerb(s), checkSchemaVerb(s), applySchemaVerb(s))
+	return c
 }
 
 // inForce is the schema that other commands would use.
 func (s *session) inForce(ctx context.Context) (schema.Schema, error) {
 	if s.Schema != "" {
-		sc, err := s.schemaFile()
-		return sc, err
+		return s.schemaFile()
 	}
 	db, err := s.open(ctx)
 	if err != nil {
@@ -37,47 +33,30 @@ func (s *session) inForce(ctx context.Context) (schema.Schema, error) {
 	return db.Schema(), nil
 }
 
-type schemaShowCmd struct{}
-
-func (*schemaShowCmd) Help() string {
-	return `That is the one of --schema, else the one stored in the database by the first write, else the
-built-in one. What it prints can be edited and given to --schema.
-
-Examples:
-  userdb schema show
-  userdb schema show --schema schema.json --json`
-}
-
-func (*schemaShowCmd) Run(ctx context.Context, s *session) error {
-	sc, err := s.inForce(ctx)
-	if err != nil {
-		return err
+func showSchemaVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Print the schema in force",
+		Long: `Print the schema in force: the one of --schema, else the one stored in the database by the first
+write, else the built-in one. What it prints can be edited and given to --schema.`,
+		Example: `  userdb schema show
+  userdb schema show --schema schema.json --json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			sc, err := s.inForce(ctx)
+			if err != nil {
+				return err
+			}
+			text, err := jsonline.Indent(sc)
+			if err != nil {
+				return err
+			}
+			return s.out.say(sc, strings.TrimSuffix(string(text), "\n"))
+		}),
 	}
-	text, err := jsonline.Indent(sc)
-	if err != nil {
-		return err
-	}
-	return s.out.say(sc, strings.TrimSuffix(string(text), "\n"))
 }
 
-type schemaCheckCmd struct{}
-
-func (*schemaCheckCmd) Help() string {
-	return `Shows each pair of secondary fields: orthogonal, where it is proved that no value can belong to
-both; overlap, with a shortest value that can; or not decided. Overlap is no error: one value is
-still never two entries. A line follows for what keeps all entries out of Redis' compact form of
-hashes, if the schema alone tells that: too many fields, names or a type name that are too long.
-
-Examples:
-  userdb schema check
-  userdb schema check --schema schema.json --json`
-}
-
-// patient: a proof takes what it takes.
-func (*schemaCheckCmd) patient() {}
-
-// verdictLine is one pair, as JSON.
-type verdictLine struct {
+// pairLine is what is known of a pair of fields, as JSON.
+type pairLine struct {
 	Type    string `json:"type"`
 	A       string `json:"a"`
 	B       string `json:"b"`
@@ -86,7 +65,7 @@ type verdictLine struct {
 	Note    string `json:"note,omitempty"`
 }
 
-func (l verdictLine) text() string {
+func (l pairLine) text() string {
 	words := []string{shown(l.Type), shown(l.A), shown(l.B), l.Verdict}
 	if l.Witness != "" {
 		words = append(words, "both take "+shown(l.Witness))
@@ -97,11 +76,36 @@ func (l verdictLine) text() string {
 	return strings.Join(words, "\t") + "\n"
 }
 
-func (*schemaCheckCmd) Run(ctx context.Context, s *session) error {
-	sc, err := s.inForce(ctx)
-	if err != nil {
-		return err
+func checkSchemaVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Say whether fields can be mistaken for each other",
+		Long: `Show each pair of secondary fields: orthogonal, where it is proved that no value can belong to both;
+overlap, with a shortest value that can; or not decided. Overlap is no error: one value is still
+never two entries. A line follows for what keeps all entries out of Redis' compact form of hashes,
+if the schema alone tells that: too many fields, names or a type name that are too long.`,
+		Example: `  userdb schema check
+  userdb schema check --schema schema.json --json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			sc, err := s.inForce(ctx)
+			if err != nil {
+				return err
+			}
+			if err := s.pairs(sc); err != nil {
+				return err
+			}
+			for _, p := range maintain.NotCompact(sc) {
+				if err := s.out.say(lineOf(p), oneLine(p.String())); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, unlimited), // a proof takes what it takes
 	}
+}
+
+// pairs prints what is known of each pair of secondary fields.
+func (s *session) pairs(sc schema.Schema) error {
 	columns := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, name := range sc.Names() {
 		pairs, err := validate.Check(sc.Types[name])
@@ -109,9 +113,9 @@ func (*schemaCheckCmd) Run(ctx context.Context, s *session) error {
 			return err
 		}
 		for _, p := range pairs {
-			l := verdictLine{name, p.A, p.B, p.Verdict.String(), p.Witness, p.Note}
+			l := pairLine{name, p.A, p.B, p.Verdict.String(), p.Witness, p.Note}
 			if s.JSON {
-				err = s.out.say(l, "")
+				err = s.out.line(l)
 			} else {
 				_, err = columns.Write([]byte(l.text()))
 			}
@@ -120,23 +124,15 @@ func (*schemaCheckCmd) Run(ctx context.Context, s *session) error {
 			}
 		}
 	}
-	if err := columns.Flush(); err != nil {
-		return err
-	}
-	for _, p := range maintain.NotCompact(sc) {
-		if err := s.out.say(lineOfProblem(p), oneLine(p.String())); err != nil {
-			return err
-		}
-	}
-	return nil
+	return columns.Flush()
 }
 
-type schemaApplyCmd struct {
-	Plan bool `help:"Only say what it would do."`
-}
-
-func (*schemaApplyCmd) Help() string {
-	return `Brings the records to the schema of --schema: identifiers and indexes that are new are made, those
+func applySchemaVerb(s *session) *cobra.Command {
+	var plan bool
+	c := &cobra.Command{
+		Use:   "apply",
+		Short: "Bring the records to a changed schema",
+		Long: `Bring the records to the schema of --schema: identifiers and indexes that are new are made, those
 that are gone are removed, another fold is put into force. A field that says {"was":"OLDNAME"} is a
 renamed one. Where entries would then have one identifier, they are listed and nothing is changed:
 'userdb unset', or 'userdb set' by the schema in force, takes it from one of them.
@@ -144,15 +140,14 @@ renamed one. Where entries would then have one identifier, they are listed and n
 While it works, nobody else can write entries of the types that change, and everybody finds them as
 before. It may be stopped; the same command goes on, also without --schema. On a cluster it first
 waits 15 s for other programs to notice. Without --schema it also brings records to this program's
-version of the canonical form, where they are of another.
-
-Examples:
-  userdb schema apply --plan --schema schema.json
-  userdb schema apply --schema schema.json`
+version of the canonical form, where they are of another.`,
+		Example: `  userdb schema apply --plan --schema schema.json
+  userdb schema apply --schema schema.json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited),
+	}
+	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
+	return c
 }
-
-// patient: a large store takes its time.
-func (*schemaApplyCmd) patient() {}
 
 // changeLine is what happens to one type, as JSON.
 type changeLine struct {
@@ -172,6 +167,14 @@ type collisionLine struct {
 	Entries []string `json:"entries"`
 }
 
+func lineOfChange(tc maintain.TypeChange) changeLine {
+	l := changeLine{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay, Entries: tc.Entries, Rewritten: tc.Rewritten, SRKs: tc.SRKs}
+	for _, c := range tc.Collisions {
+		l.Collisions = append(l.Collisions, collisionLine{Field: c.Field, Value: c.Value, Message: c.Reason, Entries: texts(c.Entries)})
+	}
+	return l
+}
+
 func (l changeLine) text() string {
 	what := l.What
 	if what == "" {
@@ -188,24 +191,12 @@ func (l changeLine) text() string {
 	return text
 }
 
-func lineOf(tc maintain.TypeChange) changeLine {
-	l := changeLine{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay, Entries: tc.Entries, Rewritten: tc.Rewritten, SRKs: tc.SRKs}
-	for _, c := range tc.Collisions {
-		line := collisionLine{Field: c.Field, Value: c.Value, Message: c.Reason}
-		for _, k := range c.Entries {
-			line.Entries = append(line.Entries, k.String())
-		}
-		l.Collisions = append(l.Collisions, line)
-	}
-	return l
-}
-
-func (c *schemaApplyCmd) Run(ctx context.Context, s *session) error {
+func (s *session) applySchema(ctx context.Context, plan bool) error {
 	db, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	to, err := s.next(ctx)
+	to, err := s.nextSchema(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,7 +207,7 @@ func (c *schemaApplyCmd) Run(ctx context.Context, s *session) error {
 	collisions := 0
 	for _, tc := range ch.Types {
 		collisions += len(tc.Collisions)
-		l := lineOf(tc)
+		l := lineOfChange(tc)
 		if err := s.out.say(l, l.text()); err != nil {
 			return err
 		}
@@ -225,25 +216,23 @@ func (c *schemaApplyCmd) Run(ctx context.Context, s *session) error {
 	case len(ch.Types) == 0 && !s.JSON:
 		return s.out.say(nil, "nothing to do: the records are as the schema says")
 	case collisions > 0:
-		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them", maintain.ErrCollision, count(int64(collisions), "collision"))
-	case c.Plan || len(ch.Types) == 0:
+		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them",
+			maintain.ErrCollision, count(collisions, "collision"))
+	case plan || len(ch.Types) == 0:
 		return nil
 	}
-	m := s.meter("applying")
-	defer m.clear()
-	if err := ch.Apply(ctx, m.show); err != nil {
+	p := s.progress("applying", !s.JSON)
+	err = ch.Apply(ctx, p.bar)
+	p.clear()
+	if err != nil || s.JSON {
 		return err
-	}
-	m.clear()
-	if s.JSON {
-		return nil
 	}
 	return s.out.say(nil, "applied")
 }
 
-// next is the schema to bring the records to: that of --schema, else one that was begun with, else the
+// nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
 // stored one, where its records have another canonical form than this program gives.
-func (s *session) next(ctx context.Context) (schema.Schema, error) {
+func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if s.Schema != "" {
 		return s.schemaFile()
 	}
@@ -257,8 +246,5 @@ func (s *session) next(ctx context.Context) (schema.Schema, error) {
 			return stored, err
 		}
 	}
-	if err == nil {
-		err = usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over")
-	}
-	return stored, err
+	return stored, firstOf(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
 }

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/embedded"
@@ -17,71 +22,89 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A session is one run of one command: its flags, its output, and its store once it is open.
+// A session is one run of one command: its flags, what it is to do, its output, and its store once it is open.
 type session struct {
 	globals
-	std  stdio
-	out  *output
-	most time.Duration // that the command may take; 0: no end
-	log  *slog.Logger
-	db   *userdb.DB
-
 	guarded bool // words stood after --
+	std     stdio
+	out     *output
+	help    bytes.Buffer // what the library printed, where only help is asked for
+
+	do     func(context.Context) error // nil: print help
+	traits []trait
+	log    *slog.Logger
+	db     *userdb.DB
+}
+
+func newSession(std stdio) *session {
+	return &session{std: std, out: &output{w: bufio.NewWriterSize(std.out, 64<<10), live: isTerminal(std.out)}}
+}
+
+// A trait is what sets some commands apart.
+type trait int
+
+const (
+	// unlimited: there is no --timeout but the one that is given.
+	unlimited trait = iota
+	// asking: it asks a person, which takes any time, and must not keep the store open; somebody else may want it.
+	// It gives its work its time with s.timed.
+	asking
+	// public: visitors may see the output. It tells nothing that concerns the operator, or that tells entries apart.
+	public
+	// saving: when it is interrupted, it finishes what it has begun, and saves how far it came.
+	saving
+)
+
+func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
+
+// run makes f what a verb does with the words of its line. The library only reads the line: f runs when that is
+// done, until it ends or somebody interrupts it.
+func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, words []string) error {
+		s.traits = traits
+		if !s.is(public) && !s.JSON {
+			s.log = slog.New(warnings{s.std.err})
+		}
+		s.do = func(ctx context.Context) error { return f(ctx, words) }
+		if !s.is(asking) {
+			s.do = func(ctx context.Context) error {
+				return s.timed(ctx, func(ctx context.Context) error { return f(ctx, words) })
+			}
+		}
+		return nil
+	}
 }
 
 // firstLine reports whether a word stands for the first line of standard input: - does, but not after --, where
 // a script has what a visitor wrote.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
 
-// An asker wants something from a person before it runs. The time for that is not limited, and the
-// store must not be left open: somebody else may want it.
-type asker interface {
-	ask(ctx context.Context, s *session) error
+const defaultTimeout = 30 * time.Second
+
+// timeout is how long the command may take; 0 is without end.
+func (s *session) timeout() time.Duration {
+	switch {
+	case s.Timeout != nil:
+		return *s.Timeout
+	case s.is(unlimited):
+		return 0
+	}
+	return defaultTimeout
 }
 
-func (s *session) work(ctx context.Context, c command) error {
-	var err error
-	if s.most, err = s.limit(c); err != nil {
-		return err
-	}
-	s.log = s.logger(c)
-	if a, ok := c.(asker); ok {
-		if err := a.ask(ctx, s); err != nil {
-			return err
-		}
-	}
-	return s.timed(ctx, func(ctx context.Context) error { return c.Run(ctx, s) })
-}
-
-// timed gives f the time that a command may take, and closes the store behind it.
+// timed gives f the time that the command may take, and closes the store after it.
 func (s *session) timed(ctx context.Context, f func(context.Context) error) error {
-	if s.most > 0 {
+	most := s.timeout()
+	if most > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.most, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
 		defer cancel()
 	}
-	err := f(ctx)
-	if cerr := s.close(); err == nil {
-		err = cerr
-	}
+	err := firstOf(f(ctx), s.close())
 	if err != nil && ctx.Err() != nil {
-		return late(ctx, s.most, err)
+		return late(ctx, most, err)
 	}
 	return err
-}
-
-// limit is how long the command may take; 0 is without end.
-func (s *session) limit(c command) (time.Duration, error) {
-	_, isPatient := c.(patient)
-	switch {
-	case s.Timeout != nil && *s.Timeout < 0:
-		return 0, usagef("--timeout %v: want a time such as 30s, or 0 for none", *s.Timeout)
-	case s.Timeout != nil:
-		return *s.Timeout, nil
-	case isPatient:
-		return 0, nil
-	}
-	return defaultTimeout, nil
 }
 
 // open connects to the store, and chooses the schema: the one that was named, else the one in the
@@ -127,12 +150,11 @@ func (s *session) useStored(ctx context.Context) error {
 }
 
 func (s *session) close() error {
-	if s.db == nil {
+	db := s.db
+	if s.db = nil; db == nil {
 		return nil
 	}
-	err := s.db.Close()
-	s.db = nil
-	return err
+	return db.Close()
 }
 
 func (s *session) url() (string, error) {
@@ -183,29 +205,40 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	return t, nil
 }
 
-// A place is what an operator's text points at: a hint, and the view of its type.
-type place struct {
+// A subject is what an operator's text points at: a hint, and the view of its type.
+type subject struct {
 	text string
 	hint hints.Hint
 	typ  *userdb.Type
 }
 
-// at reads a hint and finds its type.
-func (s *session) at(ctx context.Context, text string) (place, error) {
+// subject reads a hint and finds its type.
+func (s *session) subject(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {
-		return place{}, err
+		return subject{}, err
 	}
 	db, err := s.open(ctx)
 	if err != nil {
-		return place{}, err
+		return subject{}, err
 	}
 	target, err := resolve(h, db.Schema(), s.Type)
 	if err != nil {
-		return place{}, err
+		return subject{}, err
 	}
 	t, err := s.typ(ctx, target.Type)
-	return place{text, h, t}, err
+	return subject{text, h, t}, err
+}
+
+// runOn makes f what a verb does with the subject that its first word names, and the other words.
+func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		p, err := s.subject(ctx, words[0])
+		if err != nil {
+			return err
+		}
+		return p.named(f(ctx, p, words[1:]))
+	}, traits...)
 }
 
 // resolve reads a hint as one of the type that it names, else as one of the type that is meant.
@@ -218,19 +251,19 @@ func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error)
 }
 
 // named says in an error about an entry which hint it was.
-func (p place) named(err error) error {
+func (p subject) named(err error) error {
 	if !aboutEntry(err) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", shown(p.text), err)
 }
 
-// aboutEntry says whether an error is about one entry, so that others may be well.
+// aboutEntry reports whether an error is about one entry, so that others may be well.
 func aboutEntry(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrCorrupt)
 }
 
-// failures gathers what is wrong with some of many, so that one line says it in the end.
+// failures gathers what is wrong with some of many, so that one line tells it at the end.
 type failures struct {
 	of    int // how many were asked for; 0: unknown
 	first error
@@ -257,7 +290,7 @@ func (f *failures) err() error {
 		if f.first == nil {
 			return nil
 		}
-		return place{text: f.texts[0]}.named(f.first)
+		return subject{text: f.texts[0]}.named(f.first)
 	}
 	var named []string
 	for _, text := range f.texts[:min(len(f.texts), maxNamed)] {
@@ -272,7 +305,7 @@ func (f *failures) err() error {
 // note takes an error about an entry of a listing, which names its key itself.
 func (f *failures) note(err error) bool { return f.add("", err) }
 
-// unread says in the end of a listing what was left out of it.
+// unread tells at the end of a listing what was left out of it.
 func (f *failures) unread() error {
 	if len(f.texts) < 2 {
 		return f.first

@@ -2,114 +2,83 @@ package main
 
 import (
 	"context"
-	"strconv"
+	"fmt"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/userdb"
 )
 
-type tagsCmd struct {
-	Add    tagsAddCmd    `cmd:"" help:"Add tags to an entry."`
-	Remove tagsRemoveCmd `cmd:"" help:"Remove tags from an entry."`
-	List   tagsListCmd   `cmd:"" help:"List the tags of an entry."`
-	Find   tagsFindCmd   `cmd:"" help:"Find the entries that have all of some tags."`
+func tagsVerb(s *session) *cobra.Command {
+	c := &cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
+  userdb tags find go`}
+	c.AddCommand(
+		changeTagsVerb(s, &cobra.Command{
+			Use:     "add HINT TAG…",
+			Short:   "Add tags to an entry",
+			Long:    `Add tags to an entry; those that are there stay. Prints how many are new.`,
+			Example: `  userdb tags add email=alice@example.com go python`,
+		}, userdb.Set.Add),
+		changeTagsVerb(s, &cobra.Command{
+			Use:     "remove HINT TAG…",
+			Short:   "Remove tags from an entry",
+			Long:    `Remove tags from an entry; those that are not there do no harm. Prints how many there were.`,
+			Example: `  userdb tags remove email=alice@example.com c++`,
+		}, userdb.Set.Remove),
+		listTagsVerb(s),
+		findTagsVerb(s),
+	)
+	return c
 }
 
-func (*tagsCmd) Help() string {
-	return `Examples:
-  userdb tags add email=alice@example.com go
-  userdb tags find go`
-}
-
-type tagsAddCmd struct {
-	Hint string   `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-	Tags []string `arg:"" name:"TAG" help:"Tags; those that are there stay."`
-}
-
-func (*tagsAddCmd) Help() string {
-	return `Prints how many are new.
-
-Examples:
-  userdb tags add email=alice@example.com go python`
-}
-
-func (c *tagsAddCmd) Run(ctx context.Context, s *session) error {
-	return s.changeTags(ctx, c.Hint, func(tags userdb.Set) (int64, error) { return tags.Add(ctx, c.Tags...) })
-}
-
-type tagsRemoveCmd struct {
-	Hint string   `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-	Tags []string `arg:"" name:"TAG" help:"Tags; those that are not there do no harm."`
-}
-
-func (*tagsRemoveCmd) Help() string {
-	return `Prints how many there were.
-
-Examples:
-  userdb tags remove email=alice@example.com c++`
-}
-
-func (c *tagsRemoveCmd) Run(ctx context.Context, s *session) error {
-	return s.changeTags(ctx, c.Hint, func(tags userdb.Set) (int64, error) { return tags.Remove(ctx, c.Tags...) })
-}
-
-func (s *session) changeTags(ctx context.Context, hint string, change func(userdb.Set) (int64, error)) error {
-	p, err := s.at(ctx, hint)
-	if err != nil {
-		return err
-	}
-	n, err := change(p.typ.Tags(p.hint))
-	if err != nil {
-		return p.named(err)
-	}
-	return s.out.say(n, strconv.FormatInt(n, 10))
-}
-
-type tagsListCmd struct {
-	Hint string `arg:"" name:"HINT" help:"The entry: see 'userdb hint --help'."`
-}
-
-func (*tagsListCmd) Help() string {
-	return `Examples:
-  userdb tags list email=alice@example.com
-  userdb tags list '*=Alice' --json`
-}
-
-func (c *tagsListCmd) Run(ctx context.Context, s *session) error {
-	p, err := s.at(ctx, c.Hint)
-	if err != nil {
-		return err
-	}
-	tags, err := p.typ.Tags(p.hint).Members(ctx)
-	if err != nil {
-		return p.named(err)
-	}
-	if s.JSON {
-		return s.out.say(append([]string{}, tags...), "")
-	}
-	for _, tag := range tags {
-		if err := s.out.say(nil, shown(tag)); err != nil {
+func changeTagsVerb(s *session, c *cobra.Command, change func(userdb.Set, context.Context, ...string) (int64, error)) *cobra.Command {
+	c.RunE = s.runOn(func(ctx context.Context, p subject, tags []string) error {
+		n, err := change(p.typ.Tags(p.hint), ctx, tags...)
+		if err != nil {
 			return err
 		}
+		return s.out.say(n, fmt.Sprint(n))
+	})
+	return c
+}
+
+func listTagsVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list HINT",
+		Short: "List the tags of an entry",
+		Example: `  userdb tags list email=alice@example.com
+  userdb tags list '*=Alice' --json`,
+		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			tags, err := p.typ.Tags(p.hint).Members(ctx)
+			if err != nil {
+				return err
+			}
+			if s.JSON {
+				return s.out.line(append([]string{}, tags...))
+			}
+			for _, tag := range tags {
+				if err := s.out.say(nil, shown(tag)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
 	}
-	return nil
 }
 
-type tagsFindCmd struct {
-	Tags []string `arg:"" name:"TAG" help:"All of them."`
-}
-
-func (*tagsFindCmd) Help() string {
-	return `The type is that of --type.
-
-Examples:
-  userdb tags find python
-  userdb tags find python c++ --json`
-}
-
-func (c *tagsFindCmd) Run(ctx context.Context, s *session) error {
-	t, err := s.typ(ctx, s.Type)
-	if err != nil {
-		return err
+func findTagsVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "find TAG…",
+		Short: "Find the entries that have all of some tags",
+		Long:  `Find the entries that have all of the tags. The type is that of --type.`,
+		Example: `  userdb tags find python
+  userdb tags find python c++ --json`,
+		RunE: s.run(func(ctx context.Context, tags []string) error {
+			t, err := s.typ(ctx, s.Type)
+			if err != nil {
+				return err
+			}
+			return s.list(t.All(ctx, userdb.Query{Has: tags}))
+		}),
 	}
-	return s.list(t.All(ctx, userdb.Query{Has: c.Tags}))
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -43,25 +44,14 @@ func (t *tty) ask(ctx context.Context, prompt string) (string, error) {
 	defer done()
 	fmt.Fprint(to, prompt)
 	defer fmt.Fprintln(to)
-	type result struct {
-		line []byte
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := term.ReadPassword(t.fd)
-		read <- result{line, err}
-	}()
-	select {
-	case <-ctx.Done():
+	line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(t.fd) })
+	switch {
+	case ctx.Err() != nil:
 		t.restore()
-		return "", context.Cause(ctx)
-	case got := <-read:
-		if errors.Is(got.err, io.EOF) {
-			return "", usagef("no password was typed")
-		}
-		return string(got.line), got.err
+	case errors.Is(err, io.EOF):
+		return "", usagef("no password was typed")
 	}
+	return string(line), err
 }
 
 // prompter is where a question is seen, wherever the outputs go.
@@ -73,52 +63,84 @@ func prompter() (io.Writer, func()) {
 	return f, func() { f.Close() }
 }
 
-// isTerminal says whether somebody looks at w.
+// isTerminal reports whether a person watches w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// maxSecret is how long a password may be on its way in, or what else is one line of standard input, in bytes. What is kept is shorter still.
-const maxSecret = 4 << 10
-
-// passwordFlags are those of a command that needs a password.
-type passwordFlags struct {
-	PasswordStdin bool `help:"Read the password as one line from standard input."`
-	typed         string
-	isNew         bool
+// unlessDone does what nothing can interrupt. When ctx ends, it is left alone.
+func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return *new(T), context.Cause(ctx)
+	case r := <-done:
+		return r.value, r.err
+	}
 }
 
-// askNew asks for a new password, twice. Before that, try may say that there is no point.
-func (p *passwordFlags) askNew(ctx context.Context, s *session, try func(context.Context) error) error {
+// until reads from r until ctx ends: a pipe whose writer is silent does not keep anybody from stopping.
+func until(ctx context.Context, r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
+	return out
+}
+
+// maxSecret is how long a password may be on its way in, or what else is one line of standard input, in bytes. What
+// is kept is shorter still.
+const maxSecret = 4 << 10
+
+// A passwordInput is the password that a command needs: typed, or a line of standard input.
+type passwordInput struct {
+	stdin bool
+	typed string
+	isNew bool
+}
+
+func (p *passwordInput) flag(c *cobra.Command) {
+	c.Flags().BoolVar(&p.stdin, "password-stdin", false, "read the password as one line from standard input")
+}
+
+// askNew asks for a new password, twice. Before that, try may find that there is no point.
+func (p *passwordInput) askNew(ctx context.Context, s *session, try func(context.Context) error) error {
 	p.isNew = true
-	if p.PasswordStdin {
+	if p.stdin {
 		return nil
 	}
-	if err := s.needTerminal(); err != nil {
-		return err
+	err := s.needTerminal()
+	if err == nil {
+		err = s.timed(ctx, try)
 	}
-	if err := s.timed(ctx, try); err != nil {
+	if err != nil {
 		return err
 	}
 	first, err := s.std.term.ask(ctx, "New password: ")
 	if err != nil {
 		return err
 	}
-	again, err := s.std.term.ask(ctx, "The same again: ")
-	if err != nil {
-		return err
-	}
-	if first != again {
+	p.typed, err = s.std.term.ask(ctx, "The same again: ")
+	if err == nil && p.typed != first {
 		return usagef("the two passwords differ: nothing was changed")
 	}
-	p.typed = first
-	return nil
+	return err
 }
 
 // askOnce asks for a password that somebody has.
-func (p *passwordFlags) askOnce(ctx context.Context, s *session) error {
-	if p.PasswordStdin {
+func (p *passwordInput) askOnce(ctx context.Context, s *session) error {
+	if p.stdin {
 		return nil
 	}
 	err := s.needTerminal()
@@ -136,9 +158,9 @@ func (s *session) needTerminal() error {
 }
 
 // password is what was typed, or the line on standard input.
-func (p *passwordFlags) password(ctx context.Context, s *session) (string, error) {
+func (p *passwordInput) password(ctx context.Context, s *session) (string, error) {
 	pw := p.typed
-	if p.PasswordStdin {
+	if p.stdin {
 		var err error
 		if pw, err = secretLine(ctx, s.std.in, "password"); err != nil {
 			return "", err
@@ -153,43 +175,32 @@ func (p *passwordFlags) password(ctx context.Context, s *session) (string, error
 	return pw, nil
 }
 
-// secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. what says
-// in an error what is in it.
+// secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. Errors call
+// it what.
 func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
-	type result struct {
-		line string
-		err  error
+	text, err := unlessDone(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", err
+	case errors.Is(err, io.EOF) && text == "":
+		return "", usagef("no %s on standard input", what)
+	case err != nil && !errors.Is(err, io.EOF):
+		return "", usagef("reading the %s: %v", what, err)
 	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := wholeLine(r)
-		read <- result{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	case got := <-read:
-		if errors.Is(got.err, io.EOF) && got.line == "" {
-			return "", usagef("no %s on standard input", what)
-		}
-		if got.err != nil && !errors.Is(got.err, io.EOF) {
-			return "", usagef("reading the %s: %v", what, got.err)
-		}
-		line, whole := strings.CutSuffix(got.line, "\n")
-		if whole {
-			line = strings.TrimSuffix(line, "\r")
-		}
-		if len(line) > maxSecret { // what is left of it would be the next line
-			return "", usagef("the %s is over %d bytes", what, maxSecret)
-		}
-		return line, nil
+	line, ended := strings.CutSuffix(text, "\n")
+	if ended {
+		line = strings.TrimSuffix(line, "\r")
 	}
+	if len(line) > maxSecret { // the rest would be the next line
+		return "", usagef("the %s is over %d bytes", what, maxSecret)
+	}
+	return line, nil
 }
 
-// wholeLine reads up to the end of a line and no further: another line may be meant for something else.
-func wholeLine(r io.Reader) (string, error) {
+// readLine reads up to the end of a line, or most bytes, and no further: another line may be meant for something else.
+func readLine(r io.Reader, most int) (string, error) {
 	var line []byte
-	for one := make([]byte, 1); len(line) < maxSecret+2; {
+	for one := make([]byte, 1); len(line) < most; {
 		if _, err := io.ReadFull(r, one); err != nil {
 			return string(line), err
 		}

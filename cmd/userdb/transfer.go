@@ -9,52 +9,47 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/ownfile"
 	"github.com/coffeenode/userdb/maintain"
 )
 
-type exportCmd struct {
-	Hint    string `arg:"" name:"HINT" optional:"" help:"One entry, with all that is held of it; without it, all entries."`
-	Secrets bool   `help:"Also password hashes: keep the output where nobody else can read it."`
-}
-
-func (*exportCmd) Help() string {
-	return `Prints one JSON line an entry: its type, its facets, its tertiary records, and since when it is
-disabled. 'userdb import' reads that. Entries come in no order, and no lock is held.
-
-Examples:
-  userdb export > users.jsonl
+func exportVerb(s *session) *cobra.Command {
+	var o maintain.ExportOptions
+	c := &cobra.Command{
+		Use:   "export [HINT]",
+		Short: "Write entries as JSON lines",
+		Long: `Write one entry, with all that is held of it, or all entries: one JSON line an entry with its type,
+its facets, its tertiary records, and since when it is disabled. 'userdb import' reads that. Entries
+come in no order, and no lock is held.`,
+		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
-  userdb export --secrets > backup.jsonl`
-}
-
-// patient: a large store takes its time.
-func (*exportCmd) patient() {}
-
-func (c *exportCmd) Run(ctx context.Context, s *session) error {
-	db, err := s.open(ctx)
-	if err != nil {
-		return err
+  userdb export --secrets > backup.jsonl`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			db, err := s.open(ctx)
+			if err != nil {
+				return err
+			}
+			if o.Type = s.Type; len(words) > 0 {
+				p, err := s.subject(ctx, words[0])
+				if err != nil {
+					return err
+				}
+				o.Only = p.hint.Of(p.typ.Name())
+			}
+			var unreadable failures
+			o.Unreadable = func(err error) { unreadable.note(err) }
+			p := s.progress("", true)
+			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
+			_, err = maintain.Export(ctx, db, s.out, o)
+			p.clear()
+			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
+		}, unlimited),
 	}
-	var unreadable failures
-	bar := newProgress(s.std.err, time.Now)
-	o := maintain.ExportOptions{
-		Secrets: c.Secrets, Type: s.Type,
-		Unreadable: func(err error) { unreadable.note(err) },
-		Progress:   func(done int64) { bar.show(fmt.Sprintf("%d entries, %s", done, bar.rate(done))) },
-	}
-	if c.Hint != "" {
-		p, err := s.at(ctx, c.Hint)
-		if err != nil {
-			return err
-		}
-		o.Only = p.hint.Of(p.typ.Name())
-	}
-	_, err = maintain.Export(ctx, db, io.Writer(s.out), o)
-	bar.end()
-	return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
+	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
+	return c
 }
 
 // notWhole makes an error also of a reader that went away: what it kept would pass for a backup.
@@ -65,98 +60,92 @@ func notWhole(err error) error {
 	return err
 }
 
-type importCmd struct {
-	File        string `arg:"" name:"FILE" help:"JSON lines as 'userdb export' prints them, or CSV with a header (.csv); - is standard input."`
-	CSV         bool   `help:"The input is CSV, whatever its name."`
-	OnDuplicate string `placeholder:"DO" enum:"fail,skip,update" default:"fail" help:"Where an entry is there, or has the identifier: fail (refuse the line), skip or update (bring it up to date)."`
-	Rejects     string `placeholder:"FILE" help:"Where refused lines go, in the form of the input (FILE.rejects beside the input)."`
-	DryRun      bool   `help:"Write nothing; say what would come of it."`
-	Resume      bool   `help:"Go on with an import that was interrupted."`
+func importVerb(s *session) *cobra.Command {
+	r := &importRun{s: s, o: maintain.ImportOptions{OnDuplicate: "fail"}}
+	c := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Bring entries in, from JSON lines or CSV",
+		Long: `Bring entries in from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv);
+- is standard input. Each entry is written whole or not at all.
+
+CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password, ~isa
+(the type). Refused lines go to a file, with the reasons, to be mended and imported again; then the
+exit code is 1. How far it came is kept in FILE.import meanwhile: after an interruption, the same
+with --resume goes on from there.`,
+		Example: `  userdb import users.jsonl
+  userdb import staff.csv --on-duplicate update --dry-run`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			r.file = words[0]
+			return r.run(ctx)
+		}, unlimited, saving),
+	}
+	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
+	choice(c, &r.o.OnDuplicate, "on-duplicate", "what to `DO` where an entry is there, or has the identifier: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
+	c.Flags().StringVar(&r.rejects.path, "rejects", "", "where refused lines go, in the form of the input (default: `FILE`.rejects)")
+	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
+	c.Flags().BoolVar(&r.resume, "resume", false, "go on with an import that was interrupted")
+	return c
 }
-
-func (*importCmd) Help() string {
-	return `Each entry is written whole or not at all. CSV columns are facets by name, sets as words or JSON,
-and password (a hash), clear_password, ~isa (the type). Refused lines go to a file, with the
-reasons, to be mended and imported again; then the exit code is 1. How far it came is kept in
-FILE.import meanwhile: after an interruption, the same with --resume goes on from there.
-
-Examples:
-  userdb import users.jsonl
-  userdb import staff.csv --on-duplicate update --dry-run`
-}
-
-// patient: a large input takes its time.
-func (*importCmd) patient() {}
-
-// tidy: what was begun is finished and noted before an interrupted import ends.
-func (*importCmd) tidy() {}
 
 // An importRun is one import: its input, and what it keeps beside it.
 type importRun struct {
-	c       *importCmd
 	s       *session
+	file    string
+	resume  bool
+	o       maintain.ImportOptions
 	in      io.Reader
-	file    *os.File // where in comes from; nil: standard input
+	opened  *os.File // where in comes from; nil: standard input
 	size    int64    // of the input; 0: not known
 	state   string   // the file of the state; "": none is kept
-	o       maintain.ImportOptions
 	bar     *progress
 	last    maintain.ImportState
-	rejects *rejectFile
+	rejects rejectFile
 }
 
-func (c *importCmd) Run(ctx context.Context, s *session) error {
-	r := &importRun{c: c, s: s, bar: newProgress(s.std.err, time.Now)}
+func (r *importRun) run(ctx context.Context) error {
+	r.bar = r.s.progress("", true)
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	db, err := s.open(ctx)
+	db, err := r.s.open(ctx)
 	if err != nil {
 		return err
 	}
 	report, err := maintain.Import(ctx, db, r.in, r.o)
-	r.bar.end()
-	if cerr := r.rejects.close(); err == nil {
-		err = cerr
-	}
-	return r.conclude(report, err)
+	r.bar.clear()
+	return r.conclude(report, firstOf(err, r.rejects.close()))
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
-	c := r.c
-	r.o = maintain.ImportOptions{
-		Type: r.s.Type, CSV: c.CSV || strings.EqualFold(filepath.Ext(c.File), ".csv"),
-		OnDuplicate: c.OnDuplicate, DryRun: c.DryRun, Save: r.save,
-	}
-	rejects := c.Rejects
-	if c.File == "-" {
-		if c.Resume {
+	r.o.Type, r.o.Save = r.s.Type, r.save
+	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
+	if r.file == "-" {
+		if r.resume {
 			return usagef("--resume needs a file: standard input cannot be read again")
 		}
 		r.in = until(ctx, r.s.std.in)
 	} else {
-		if err := r.openFile(ctx); err != nil {
+		if err := r.open(ctx); err != nil {
 			return err
 		}
-		if rejects == "" {
-			rejects = c.File + ".rejects"
+		if r.rejects.path == "" {
+			r.rejects.path = r.file + ".rejects"
 		}
 		if err := r.takeState(); err != nil {
 			return err
 		}
 	}
-	r.rejects = &rejectFile{path: rejects}
-	if rejects == "" || c.DryRun {
+	if r.rejects.path == "" || r.o.DryRun {
 		r.o.Refused = r.tell
 		return nil
 	}
-	if r.file != nil && sameFile(r.file, rejects) {
-		return usagef("%s is the input: name another file for the refused lines", shown(rejects))
+	if r.opened != nil && sameFile(r.opened, r.rejects.path) {
+		return usagef("%s is the input: name another file for the refused lines", shown(r.rejects.path))
 	}
-	r.o.Rejects = r.rejects
+	r.o.Rejects = &r.rejects
 	if r.o.Resume.Report.Refused > 0 {
-		return r.rejects.again()
+		return r.rejects.reopen()
 	}
 	return nil
 }
@@ -168,18 +157,18 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && terr == nil && os.SameFile(is, there)
 }
 
-func (r *importRun) openFile(ctx context.Context) error {
-	f, err := os.Open(r.c.File)
+func (r *importRun) open(ctx context.Context) error {
+	f, err := os.Open(r.file)
 	if err != nil {
 		return usagef("%v", err)
 	}
-	r.file = f
+	r.opened = f
 	info, err := f.Stat()
 	switch {
 	case err != nil:
 		return usagef("%v", err)
 	case info.IsDir():
-		return usagef("%s is a directory", shown(r.c.File))
+		return usagef("%s is a directory", shown(r.file))
 	case info.Mode().IsRegular():
 		r.in, r.size = f, info.Size()
 	default:
@@ -188,33 +177,22 @@ func (r *importRun) openFile(ctx context.Context) error {
 	return nil
 }
 
-// until reads from r until ctx ends: a pipe whose writer is silent does not hold up who wants to stop.
-func until(ctx context.Context, r io.Reader) io.Reader {
-	out, in := io.Pipe()
-	go func() {
-		_, err := io.Copy(in, r)
-		in.CloseWithError(err)
-	}()
-	context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
-	return out
-}
-
 // takeState reads how far an interrupted import of the file came.
 func (r *importRun) takeState() error {
-	if r.c.DryRun {
+	if r.o.DryRun {
 		return nil
 	}
-	r.state = r.c.File + ".import"
+	r.state = r.file + ".import"
 	_, err := os.Lstat(r.state)
 	switch {
-	case errors.Is(err, os.ErrNotExist) && r.c.Resume:
-		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.c.File))
+	case errors.Is(err, os.ErrNotExist) && r.resume:
+		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.file))
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return usagef("%v", err)
-	case !r.c.Resume:
-		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.c.File), shown(r.state))
+	case !r.resume:
+		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.file), shown(r.state))
 	}
 	if r.o.Resume, err = readState(r.state); err != nil {
 		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
@@ -245,8 +223,8 @@ func readState(path string) (state maintain.ImportState, err error) {
 // save keeps how far the import came, so that a crash at any moment leaves the old state or the new.
 func (r *importRun) save(state maintain.ImportState) error {
 	r.last = state
-	done := fmt.Sprintf("%d lines, %s%s", state.Lines, r.bar.rate(state.Lines-r.o.Resume.Lines), r.bar.left(state.Bytes-r.o.Resume.Bytes, r.size-r.o.Resume.Bytes))
-	r.bar.show(done)
+	from := r.o.Resume
+	r.bar.show("%d lines, %s%s", state.Lines, r.bar.rate(state.Lines-from.Lines), r.bar.left(state.Bytes-from.Bytes, r.size-from.Bytes))
 	if r.state == "" {
 		return nil
 	}
@@ -267,13 +245,13 @@ func (r *importRun) save(state maintain.ImportState) error {
 
 // tell names a refused line where no file takes it.
 func (r *importRun) tell(line int64, reason string) {
-	r.bar.end()
+	r.bar.clear()
 	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
 }
 
 func (r *importRun) close() {
-	if r.file != nil {
-		r.file.Close() // only ever read
+	if r.opened != nil {
+		r.opened.Close() // only ever read
 	}
 }
 
@@ -312,7 +290,7 @@ func (r *importRun) unread(err error) error {
 	if r.size == 0 || !errors.As(err, &unread) {
 		return err
 	}
-	return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.c.File))
+	return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.file))
 }
 
 var errRefused = errors.New("not all was imported")
@@ -323,8 +301,8 @@ type rejectFile struct {
 	f    *os.File
 }
 
-// again opens what an interrupted import has begun.
-func (r *rejectFile) again() (err error) {
+// reopen opens what an interrupted import has begun.
+func (r *rejectFile) reopen() (err error) {
 	r.f, err = ownfile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -354,7 +332,7 @@ func create(path string) (*os.File, error) {
 }
 
 func (r *rejectFile) close() error {
-	if r == nil || r.f == nil {
+	if r.f == nil {
 		return nil
 	}
 	return r.f.Close()

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+func hintVerb(s *session) *cobra.Command {
+	var as string
+	var batch bool
+	c := &cobra.Command{
+		Use:   "hint [HINT…]",
+		Short: "Show what a hint means",
+		Long: `A hint points at an entry. These are the forms:
+
+  17c07627d35e                       a UID
+  user/uid:17c07627d35e              a record key, of an entry or of an identifier
+  email=alice@example.com            a field and its value
+  *=Alice                            a value, in whatever secondary field
+  ["user","name","Alice"]            also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
+  {"name":"Alice","job":"author"}    an entry or a part of one
+
+The answer is ["prk" or "srk",KEY,TYPE,FIELD,VALUE], or for * ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
+No store is asked: whether there is such an entry, get says. The schema is that of --schema, else
+the built-in one.`,
+		Example: `  userdb hint email=Alice@Example.com
+  userdb hint '*=Alice' 17c07627d35e
+  userdb hint --as user '["name","Alice"]'
+  userdb hint --batch < hints.jsonl`,
+		RunE: s.run(func(ctx context.Context, texts []string) error {
+			sc, err := s.schemaAlone()
+			if err != nil {
+				return err
+			}
+			ofJSON := func(raw json.RawMessage) (any, error) { return resolveAs(as, sc, s.Type, raw) }
+			return s.answer(ctx, batch, texts, ofJSON, func(text string) (any, error) {
+				if as != "" {
+					return ofJSON(hintJSON(text))
+				}
+				h, err := hints.Parse(text)
+				if err != nil {
+					return nil, err
+				}
+				return resolve(h, sc, s.Type)
+			})
+		}, unlimited),
+	}
+	choice(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n`WHICH`, entry or user", "entry", "user")
+	batchFlag(c, &batch)
+	return c
+}
+
+// hintJSON is a hint of a command line as JSON.
+func hintJSON(text string) json.RawMessage {
+	if strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{") {
+		return json.RawMessage(text)
+	}
+	raw, _ := json.Marshal(text) // a text has no value that JSON lacks
+	return raw
+}
+
+// resolveAs reads a hint in JSON, with the refusals of the original where as names one of its functions.
+func resolveAs(as string, sc schema.Schema, meant string, raw json.RawMessage) (any, error) {
+	switch as {
+	case "entry":
+		return hints.AsEntry(sc, raw)
+	case "user":
+		return hints.AsUser(sc, meant, raw)
+	}
+	h, err := hints.ParseJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	return resolve(h, sc, meant)
+}
+
+func keyVerb(s *session) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "key",
+		Short: "Take record keys apart, escape and unescape",
+		Long:  `Take record keys apart, escape and unescape. No store is asked.`,
+		Example: `  userdb key analyze user/name:Alice/~prk
+  userdb key escape 'http://example.com/'`,
+	}
+	c.AddCommand(
+		splitVerb(s, &cobra.Command{
+			Use:   "split [TEXT…]",
+			Short: "Type, field and value of a key",
+			Example: `  userdb key split user/uid:17c07627d35e
+  userdb key split --only srk user/name:Alice+_Liddell/~prk`,
+		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Split(text, kind) }),
+		splitVerb(s, &cobra.Command{
+			Use:   "analyze [TEXT…]",
+			Short: "Kind, key, type, field and value of a key",
+			Example: `  userdb key analyze user/uid:17c07627d35e user/name:Alice/~prk
+  userdb key analyze --only prk --batch < keys.jsonl`,
+		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Analyze(text, kind) }),
+		textVerb(s, &cobra.Command{
+			Use:   "escape [TEXT…]",
+			Short: "Write a text as it stands in a key",
+			Example: `  userdb key escape 'Just A. User'
+  userdb key escape -- -x http://example.com/`,
+		}, func(text string) (any, error) { return keyText(recordkey.Escape(text)), nil }),
+		textVerb(s, &cobra.Command{
+			Use:     "unescape [TEXT…]",
+			Short:   "Read a text as it stands in a key",
+			Long:    `Read a text as it stands in a key. What is no escape stands for itself.`,
+			Example: `  userdb key unescape Just+_A.+_User --json`,
+		}, func(text string) (any, error) { return keyText(recordkey.UnescapeLoose(text)), nil }),
+	)
+	return c
+}
+
+// splitVerb has c print what f makes of keys, of entries or of identifiers alone where --only says so.
+func splitVerb(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
+	var only string
+	choice(c, &only, "only", "take keys of one `KIND` alone: of entries (prk) or of identifiers (srk)", "prk", "srk")
+	kinds := map[string]recordkey.Kind{"prk": recordkey.KindPRK, "srk": recordkey.KindSRK}
+	return textVerb(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
+}
+
+// textVerb has c print what f makes of texts.
+func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
+	var batch bool
+	c.RunE = s.run(func(ctx context.Context, texts []string) error {
+		return s.answer(ctx, batch, texts, func(raw json.RawMessage) (any, error) {
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil || raw[0] != '"' {
+				return nil, &lineError{"the line is no JSON text"}
+			}
+			return f(text)
+		}, f)
+	}, unlimited)
+	batchFlag(c, &batch)
+	return c
+}
+
+func batchFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "batch", false, "read them from standard input, one JSON value a line; answer each with one line")
+}
+
+// keyText is a text on its way into a key or out of one.
+type keyText string
+
+// answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line of standard
+// input.
+func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error)) error {
+	switch {
+	case batch && len(texts) > 0:
+		return usagef("--batch reads from standard input: leave the other words out")
+	case batch:
+		return s.batch(ctx, ofJSON)
+	case len(texts) == 0:
+		return usagef("missing: words to answer, or --batch")
+	}
+	results := make([]any, len(texts))
+	for i, text := range texts {
+		var err error
+		if results[i], err = ofText(text); err != nil {
+			return err
+		}
+	}
+	for _, r := range results {
+		if err := s.result(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// result prints a list as JSON, for people, too, and a text as it is.
+func (s *session) result(r any) error {
+	if text, ok := r.(keyText); ok {
+		return s.out.say(text, shown(string(text)))
+	}
+	return s.out.line(r)
+}
+
+// maxLine is how long a line of a batch may be, in bytes.
+const maxLine = 1 << 20
+
+// batch answers every line of standard input, in order, at once.
+func (s *session) batch(ctx context.Context, one func(json.RawMessage) (any, error)) error {
+	type answer struct {
+		Result any    `json:"result,omitempty"`
+		Error  string `json:"error,omitempty"`
+	}
+	in := bufio.NewReaderSize(s.std.in, maxLine)
+	for ctx.Err() == nil {
+		line, err := readJSON(in)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil && !errors.As(err, new(*lineError)) {
+			return err
+		}
+		var a answer
+		if err == nil {
+			a.Result, err = one(line)
+		}
+		if err != nil {
+			a = answer{Error: wrong(err)}
+		}
+		if err := s.out.line(a); err != nil {
+			return err
+		}
+		if err := s.out.flush(); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// A lineError is a line of a batch that is no input at all.
+type lineError struct{ reason string }
+
+func (e *lineError) Error() string { return e.reason }
+
+// readJSON reads one line of JSON. A line that is too long is read to its end, and refused.
+func readJSON(in *bufio.Reader) (json.RawMessage, error) {
+	line, err := in.ReadSlice('\n')
+	tooLong := errors.Is(err, bufio.ErrBufferFull)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		_, err = in.ReadSlice('\n')
+	}
+	line = bytes.TrimSpace(line)
+	switch {
+	case err != nil && err != io.EOF:
+		return nil, fmt.Errorf("reading standard input: %w", err)
+	case tooLong:
+		return nil, &lineError{fmt.Sprintf("the line is over %d bytes", maxLine)}
+	case err == io.EOF && len(line) == 0:
+		return nil, io.EOF
+	case !json.Valid(line):
+		return nil, &lineError{"the line is no JSON value"}
+	}
+	return bytes.Clone(line), nil
+}
+
+// build is what is known of how the program was made.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func readBuild() build {
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			b.Revision = setting.Value
+		case "vcs.time":
+			b.Time = setting.Value
+		case "vcs.modified":
+			b.Modified = setting.Value == "true"
+		}
+	}
+	return b
+}
+
+func versionVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: `  userdb version
+  userdb version --json`,
+		RunE: s.run(func(context.Context, []string) error {
+			b := readBuild()
+			words := []string{"userdb", b.Version}
+			if b.Revision != "" {
+				words = append(words, b.Revision, b.Time)
+			}
+			if b.Modified {
+				words = append(words, "modified")
+			}
+			return s.out.say(b, strings.Join(append(words, b.Go, b.Platform), " "))
+		}),
+	}
+}
