@@ -13,12 +13,12 @@ import (
 // Canonical returns the form of a secondary value that keys and rules see. Under
 // FoldExact that is the value itself. Under FoldCasefold white space around it is
 // cut and runs of it within become one space, then characters are mapped by
-// width, by NFKC and by case, and those that nobody sees (Unicode's default
+// width, by NFKC and by case, and invisible ones (Unicode's default
 // ignorable code points) are removed, again and again until nothing changes, so
 // that Canonical of the result is the result. Bytes that are not UTF-8 stay as
 // they are. A value longer than MaxFacet, too long for any key, is returned unchanged.
 //
-// A value in which a domain stands behind the last @, and one that begins with
+// A value in which a domain follows the last @, and one that begins with
 // http:// or https:// and a domain, has that domain as IDNA 2008 compares it: as
 // A-labels, made by the mapping of UTS 46 that is not transitional, without a dot
 // at its end. So ß and ss, ς and σ, and a joiner that a script needs, make
@@ -40,7 +40,7 @@ func (t Type) Canonical(value string) string {
 }
 
 // maxRounds is more than any text is known to need, which is three. It is odd, so
-// that a map that goes to and fro would be seen by the tests.
+// that the tests would notice a mapping that alternates between two texts.
 const maxRounds = 7
 
 // folded reports whether s is ASCII that fold would not change. Most values are,
@@ -86,14 +86,14 @@ func fold(s string) string {
 // foldRunes maps s, which is UTF-8, by width, by NFKC and by case.
 func foldRunes(s string) string { return foldCase(norm.NFKC.String(width.Fold.String(s))) }
 
-// foldCase maps s by case, and removes what nobody sees.
+// foldCase maps s by case, and removes invisible characters.
 func foldCase(s string) string {
 	return cases.Fold().String(strings.Map(seen, s))
 }
 
 // seen makes cases.Fold right for Cherokee, whose small letters fold to the
 // capital ones: it folds capital ones to small ones too (golang.org/issue/46101),
-// so that nothing would ever be folded. What nobody sees it drops.
+// so that nothing would ever be folded. It drops invisible characters.
 func seen(r rune) rune {
 	switch {
 	case '\u13a0' <= r && r <= '\u13f5':
@@ -119,8 +119,8 @@ func ignorable(r rune) bool {
 	return false
 }
 
-// Invisible reports whether text holds a character that nobody sees and that
-// Canonical removes, other than the two joiners, which words of some scripts need.
+// Invisible reports whether text holds an invisible character that Canonical
+// removes, other than the two joiners, which words of some scripts need.
 func Invisible(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return !isJoiner(r) && ignorable(r) })
 }

@@ -1,5 +1,5 @@
 // Package schema declares what an account store keeps, and how each value is
-// written. It is plain data and pure functions.
+// written. It consists of data and pure functions.
 //
 // A [Schema] has types, a [Type] fields. It comes from a file ([Load]), from the
 // program, or is the built-in one ([User]):
@@ -31,7 +31,7 @@
 //	bob@straße.de   "bob"@STRAẞE.de.   bob@xn--strae-oqa.de    bob@xn--strae-oqa.de
 //	bob@strasse.de  bo\u034fb@strasse.de                       bob@strasse.de
 //
-// The rules of the canonical form and the Unicode tables behind it have a version,
+// The rules of the canonical form and the Unicode tables that it uses have a version,
 // [FormVersion]. It is stored with a schema and part of its fingerprint, so that a
 // program of another version does not write.
 //

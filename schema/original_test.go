@@ -103,7 +103,7 @@ func unpacked(raw json.RawMessage) (s string) {
 	return s
 }
 
-// sameAsOriginal compares a value with what the original made of it.
+// sameAsOriginal compares a value with what the original read.
 func sameAsOriginal(v schema.Value, want json.RawMessage) bool {
 	var s special
 	_ = json.Unmarshal(want, &s) // most are none
@@ -132,8 +132,8 @@ func sameJSON(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// notOurs are values that the original takes and we do not: no Value can be made
-// of them for a field of that codec.
+// notOurs are values that the original takes and we do not: no Value exists
+// for them for a field of that codec.
 var notOurs = map[string]string{
 	`age: "42 years"`:       "a text is no number; the original does not look",
 	`age: true`:             "nor is a truth value",

@@ -1,7 +1,12 @@
 package schema
 
-// Schema is every type that a store keeps, by name. It is plain data: it is
-// checked by Validate, and nobody may change it afterwards.
+import (
+	"maps"
+	"slices"
+)
+
+// Schema declares every type that a store keeps, by name. Validate checks it;
+// afterwards it must not be changed.
 // The zero Schema has no types and is not valid.
 type Schema struct {
 	Types map[string]Type `json:"types"`
@@ -26,7 +31,7 @@ type Type struct {
 	Password *Password `json:"password,omitempty"`
 }
 
-// Field declares one field. The zero Field is a plain text facet without a rule.
+// Field declares one field. The zero Field is a text facet without a rule.
 type Field struct {
 	// Role is what the field is besides a facet; "" is nothing.
 	Role Role `json:"role,omitempty"`
@@ -119,3 +124,72 @@ func (t Type) Policy() Password {
 	}
 	return p
 }
+
+// User returns the built-in schema: the type user, whose entries are found by
+// uid, email and name. Each call returns a new value.
+func User() Schema {
+	password := DefaultPassword()
+	return Schema{Types: map[string]Type{"user": {
+		Primary: "uid",
+		Fold:    FoldCasefold,
+		Fields: map[string]Field{
+			"email": {Role: RoleSecondary, Kind: "email"},
+			"name":  {Role: RoleSecondary, Kind: "nickname"},
+			"added": {Codec: CodecDate},
+			"job":   {},
+		},
+		Tertiary: map[string]Tertiary{"tags": {Kind: "set", Indexed: true}},
+		Password: &password,
+	}}}
+}
+
+// Names returns the names of the types, sorted.
+func (s Schema) Names() []string { return sorted(s.Types) }
+
+// Secondary returns the names of the secondary fields, sorted. Like the other
+// lists of names it is built anew at each call: keep it where it is needed often.
+func (t Type) Secondary() []string { return t.withRole(RoleSecondary) }
+
+// Indexed returns the names of the indexed fields, sorted.
+func (t Type) Indexed() []string { return t.withRole(RoleIndexed) }
+
+// Ordered returns the names of the ordered fields, sorted.
+func (t Type) Ordered() []string { return t.withRole(RoleOrdered) }
+
+// TertiaryNames returns the names of the tertiary records, sorted.
+func (t Type) TertiaryNames() []string { return sorted(t.Tertiary) }
+
+// IndexedTertiary returns the names of the indexed tertiary records, sorted.
+func (t Type) IndexedTertiary() []string {
+	var names []string
+	for name, r := range t.Tertiary {
+		if r.Indexed {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Codec returns the codec of a field: CodecText where the schema names none, or
+// does not name the field.
+func (t Type) Codec(field string) Codec {
+	if c := t.Fields[field].Codec; c != "" {
+		return c
+	}
+	return CodecText
+}
+
+func (t Type) withRole(role Role) []string {
+	var names []string
+	for name, f := range t.Fields {
+		if f.Role == role {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// sorted returns the keys of m in order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -32,7 +32,7 @@ var (
 )
 
 // Validate returns the first thing that is wrong with s, in the order of names,
-// as an *Error, or nil. Whoever takes a schema from a program calls it once.
+// as an *Error, or nil. A function that takes a schema from a program calls it once.
 func (s Schema) Validate() error { return s.problem().err() }
 
 func (s Schema) problem() *problem {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Value is the value of one facet: a codec, and what it writes to Redis. Values
@@ -40,15 +42,15 @@ func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, written as JavaScript's
 // JSON.stringify does: compact, members in their order (names that are list
-// indices first). Two members of one name, and what would be longer than
-// MaxFacet, are refused. The error is a *ValueError.
+// indices first). Half a surrogate pair becomes U+FFFD. Two members of one name,
+// and what would be longer than MaxFacet, are refused. The error is a *ValueError.
 func JSON(raw json.RawMessage) (Value, error) {
-	out, err := stringify(CodecJSON, raw)
+	out, err := reprint(CodecJSON, raw)
+	if err == nil && len(out) > MaxFacet {
+		err = tooLong(CodecJSON, out)
+	}
 	if err != nil {
 		return Value{}, err
-	}
-	if len(out) > MaxFacet {
-		return Value{}, tooLong(CodecJSON, out)
 	}
 	return Value{CodecJSON, out}, nil
 }
@@ -123,26 +125,17 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	case CodecNumber:
 		f := readNumber(v.wire)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return quoteText(printNumber(f)), nil
+			return quote(nil, printNumber(f)), nil
 		}
 		return []byte(printNumber(f)), nil
 	case CodecDate:
 		t, _ := readDate(v.wire)
-		return quoteText(printDate(t)), nil
+		return quote(nil, printDate(t)), nil
 	case CodecJSON, CodecBoolean, CodecNull:
 		return []byte(strings.ToValidUTF8(v.wire, "\ufffd")), nil
 	default:
-		return quoteText(v.wire), nil
+		return quote(make([]byte, 0, len(v.wire)+2), v.wire), nil
 	}
-}
-
-// quoteText writes s as a JSON string.
-func quoteText(s string) []byte {
-	out := append(make([]byte, 0, len(s)+2), '"')
-	for _, r := range s {
-		out = quoteRune(out, r)
-	}
-	return append(out, '"')
 }
 
 // trimJSON cuts the white space that JSON allows around a value.
@@ -157,4 +150,185 @@ func Texts(pairs ...string) Facets {
 		f[pair[0]] = Text(strings.Join(pair[1:], ""))
 	}
 	return f
+}
+
+// MaxFacet is the greatest length of a facet as it is written, in bytes.
+const MaxFacet = 64 << 10
+
+// maxQuoted is what MaxFacet bytes take at most as a JSON string.
+const maxQuoted = 6*MaxFacet + 2
+
+// Decode returns the value that codec c wrote as wire; c "" is CodecText. It
+// reads what the original reads, and keeps it: Decode(c, wire) has that Wire.
+// Any text is a number to the original (see Value.Number). A date must be an ISO
+// date that names its zone or is only a day, a boolean true or false (null is
+// Null), and a null null; the original does not look so closely. CodecIdentity
+// gives a text. The error is a *ValueError.
+func Decode(c Codec, wire string) (Value, error) {
+	if reason := unreadable(c, wire); reason != "" {
+		return Value{}, refuse(c, wire, reason)
+	}
+	switch {
+	case c == CodecText || c == CodecIdentity:
+		return Text(wire), nil
+	case c == CodecBoolean && trimJSON(wire) == "null":
+		return Value{CodecNull, wire}, nil
+	default:
+		return Value{c, wire}, nil
+	}
+}
+
+// unreadable says why codec c cannot have written wire.
+func unreadable(c Codec, wire string) (reason string) {
+	switch c {
+	case "", CodecText, CodecIdentity, CodecNumber:
+		return ""
+	case CodecDate:
+		if !inDateForm(wire) {
+			_, reason = readDate(wire)
+		}
+		return reason
+	case CodecJSON:
+		return reasonUnless(json.Valid([]byte(wire)), "not one JSON value")
+	case CodecBoolean:
+		return reasonUnless(slices.Contains([]string{"true", "false", "null"}, trimJSON(wire)), "neither true nor false")
+	case CodecNull:
+		return reasonUnless(trimJSON(wire) == "null", "not null")
+	default:
+		return "unknown codec"
+	}
+}
+
+// ParseText returns what a person means who types text for a field of codec c: a
+// number like 42 or -1.5e3, true or false, an ISO date, any JSON, null. Unlike
+// Decode it takes nothing that only begins like a number. The error is a
+// *ValueError.
+func ParseText(c Codec, text string) (Value, error) {
+	if len(text) > MaxFacet {
+		return Value{}, tooLong(c, text)
+	}
+	switch c {
+	case CodecNumber:
+		return parseNumber(text)
+	case CodecBoolean:
+		if text == "true" || text == "false" {
+			return Bool(text == "true"), nil
+		}
+		return Value{}, refuse(c, text, "neither true nor false")
+	case CodecDate:
+		if inDateForm(text) {
+			return Value{c, text}, nil
+		}
+		t, reason := readDate(text)
+		if reason != "" {
+			return Value{}, refuse(c, text, reason)
+		}
+		return Date(t), nil
+	case CodecJSON:
+		return JSON(json.RawMessage(text))
+	default:
+		return Decode(c, text)
+	}
+}
+
+// parseNumber reads a number and nothing else.
+func parseNumber(text string) (Value, error) {
+	if text == "NaN" {
+		return Number(math.NaN()), nil
+	}
+	if text == "" || aNumeral.FindString(text) != text {
+		return Value{}, refuse(CodecNumber, text, "not a number")
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return Value{}, refuse(CodecNumber, text, "too large")
+	}
+	return Number(f), nil
+}
+
+// ParseJSON returns the value that stands as raw in the JSON of an entry, for a
+// field of codec c: what Value.MarshalJSON writes. A JSON null is Null, or, for
+// CodecJSON, the JSON null. The error is a *ValueError.
+func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
+	if c == CodecJSON {
+		return JSON(raw)
+	}
+	if s, ok := withoutEscapes(raw); ok && (c == "" || c == CodecText || c == CodecDate) {
+		return ParseText(c, s)
+	}
+	text, err := reprint(c, raw)
+	switch {
+	case err != nil:
+		return Value{}, err
+	case text == "null":
+		return Null(), nil
+	case text[0] == '"':
+		return fromString(c, text)
+	case !written(c, text):
+		return Value{}, refuse(c, text, "another type of JSON value")
+	}
+	return ParseText(c, text)
+}
+
+// withoutEscapes returns the text of a JSON string that has no escapes, and whether
+// raw is one. Most are.
+func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
+	n := len(raw) - 1
+	if n < 1 || raw[0] != '"' || raw[n] != '"' {
+		return "", false
+	}
+	for _, c := range raw[1:n] {
+		if c < ' ' || c == '"' || c == '\\' {
+			return "", false
+		}
+	}
+	return string(raw[1:n]), utf8.Valid(raw)
+}
+
+// reprint is stringify for a value of codec c, of a length that one may have.
+func reprint(c Codec, raw json.RawMessage) (string, error) {
+	if len(raw) > maxQuoted {
+		return "", tooLong(c, string(raw[:maxQuoted]))
+	}
+	out, reason := stringify(raw)
+	if reason != "" {
+		return "", refuse(c, string(raw), reason)
+	}
+	return string(out), nil
+}
+
+// written reports whether the JSON of codec c may begin as wire does, which is
+// no string and not null.
+func written(c Codec, wire string) bool {
+	switch c {
+	case CodecNumber:
+		return strings.IndexByte("-0123456789", wire[0]) >= 0
+	case CodecBoolean:
+		return wire[0] == 't' || wire[0] == 'f'
+	default:
+		return false
+	}
+}
+
+// fromString returns what a JSON string is for codec c.
+func fromString(c Codec, quoted string) (Value, error) {
+	var s string
+	if err := json.Unmarshal([]byte(quoted), &s); err != nil {
+		return Value{}, refuse(c, quoted, "not a string")
+	}
+	switch {
+	case c == CodecBoolean || c == CodecNull:
+		return Value{}, refuse(c, quoted, "a string")
+	case c == CodecNumber && !slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, s):
+		return Value{}, refuse(c, quoted, "a string")
+	default:
+		return ParseText(c, s)
+	}
+}
+
+func reasonUnless(ok bool, reason string) string {
+	if ok {
+		return ""
+	}
+	return reason
 }

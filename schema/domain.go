@@ -33,7 +33,7 @@ func foldHost(s string) (form string, ok bool) {
 	return unquote(foldCase(s[:at])) + "@" + host, ok
 }
 
-// urlHost is where in a URL the host stands; at is -1 in what is none.
+// urlHost returns where the host of a URL begins and ends; at is -1 if s is no URL.
 func urlHost(s string) (at, end int) {
 	scheme, _, ok := strings.Cut(s, "://")
 	if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {

@@ -189,8 +189,8 @@ func (r *reader) text(n node) string {
 	return n.text
 }
 
-// whole returns a whole number.
-func (r *reader) whole(n node) int {
+// integer returns a whole number.
+func (r *reader) integer(n node) int {
 	if !r.want(n, aNumber) {
 		return 0
 	}

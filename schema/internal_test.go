@@ -1,0 +1,49 @@
+package schema
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestFoldedIsRight compares the quick test that most values pass with fold itself.
+func TestFoldedIsRight(t *testing.T) {
+	text := rapid.OneOf(
+		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),
+		rapid.StringMatching(`(http://|ftp://|x)[a.:0@/\[\]-]{0,9}`), rapid.StringMatching(`a@(xn--[a-z0-9-]{0,6}|[a-c.]{0,3})\.?`), rapid.String(),
+	)
+	met := 0
+	rapid.Check(t, func(t *rapid.T) {
+		for range 20 {
+			s := text.Draw(t, "text")
+			if !folded(s) {
+				continue
+			}
+			met++
+			if got := fold(s); got != s {
+				t.Fatalf("%q becomes %q", s, got)
+			}
+		}
+	})
+	if met < 100 {
+		t.Errorf("only %d texts passed", met)
+	}
+}
+
+// What inDateForm takes, readDate reads; and it takes what Date writes, but for the ends of months.
+func TestInDateForm(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(
+			rapid.StringMatching(`\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d\.\d{3}Z`),
+			rapid.StringMatching(`\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}.\d{3}[Zz+]`),
+		).Draw(t, "text")
+		if _, reason := readDate(text); inDateForm(text) && reason != "" {
+			t.Fatalf("%q: readDate says %q", text, reason)
+		}
+		at := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC()
+		if wire := Date(at).Wire(); at.Day() <= 28 && !inDateForm(wire) {
+			t.Fatalf("%q is not taken", wire)
+		}
+	})
+}

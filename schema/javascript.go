@@ -1,0 +1,268 @@
+package schema
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The wire of numbers, dates and JSON is what JavaScript prints, so that the
+// original reads it.
+
+// printNumber prints f as Number.prototype.toString does.
+func printNumber(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	case f == 0:
+		return "0" // the negative zero too
+	}
+	if size := math.Abs(f); size >= 1e-6 && size < 1e21 {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'e', -1, 64)
+	return strings.Replace(s, "e-0", "e-", 1) // Go writes e-07, JavaScript e-7
+}
+
+// aNumeral is a decimal number at the beginning of a text.
+var aNumeral = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
+
+// readNumber reads text as parseFloat does: the longest beginning that is a number,
+// and NaN where there is none. It never fails.
+func readNumber(text string) float64 {
+	numeral := aNumeral.FindString(strings.TrimLeft(text, spaceOfJavaScript))
+	if numeral == "" {
+		return math.NaN()
+	}
+	f, _ := strconv.ParseFloat(numeral, 64) // out of range is an infinity, as there
+	return f
+}
+
+// spaceOfJavaScript is what parseFloat skips. It is not what Unicode, or Go,
+// calls white space.
+const spaceOfJavaScript = "\t\n\v\f\r \u00a0\u1680" +
+	"\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
+	"\u2028\u2029\u202f\u205f\u3000\ufeff"
+
+// The first and the last millisecond that a JavaScript date can be, counted
+// from 1970.
+const (
+	firstMilli = -8_640_000_000_000_000
+	lastMilli  = 8_640_000_000_000_000
+)
+
+// dateForm is how toISOString prints the years 0 to 9999.
+const dateForm = "2006-01-02T15:04:05.000Z"
+
+// printDate prints t as toISOString does. A time outside of what JavaScript can
+// tell becomes the nearest that it can.
+func printDate(t time.Time) string {
+	// UnixMilli overflows for times that are too far away.
+	seconds := min(max(t.Unix(), firstMilli/1000), lastMilli/1000)
+	millis := seconds * 1000
+	if seconds == t.Unix() {
+		millis = min(t.UnixMilli(), lastMilli)
+	}
+	t = time.UnixMilli(millis).UTC()
+	if year := t.Year(); year < 0 || year > 9999 {
+		return fmt.Sprintf("%+07d%s", year, t.Format(dateForm[len("2006"):]))
+	}
+	return t.Format(dateForm)
+}
+
+// inDateForm reports whether text is a date as printDate writes it. Nearly all
+// dates are, and reading an entry has to know only that they can be read.
+func inDateForm(text string) bool {
+	_, err := time.Parse(dateForm, text)
+	return err == nil && len(text) == len(dateForm) && text[len("2006-01-02T15:04:05")] == '.'
+}
+
+// isoDate is the date format of ECMAScript, but for local time: where no zone is
+// given only a day stands, which begins in UTC.
+var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
+	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d))?$`)
+
+// readDate reads an ISO date, to the millisecond, and returns why it cannot.
+func readDate(text string) (t time.Time, reason string) {
+	m := isoDate.FindStringSubmatch(text)
+	if m == nil || m[1] == "-000000" {
+		return t, "not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"
+	}
+	zone, ok := zoneOffset(m[8])
+	if !ok {
+		return t, "no such time zone"
+	}
+	year, month, day := number(m[1]), number(m[2]), number(m[3])
+	hour, minute, second := number(m[4]), number(m[5]), number(m[6])
+	if hour > 23 || minute > 59 || second > 59 {
+		return t, "no such time of day"
+	}
+	millis := number((m[7] + "000")[:3]) // JavaScript drops the digits after the third
+	t = time.Date(year, time.Month(month), day, hour, minute, second, millis*1e6, time.UTC)
+	if t.Year() != year || t.Day() != day {
+		return t, "no such day"
+	}
+	t = t.Add(-zone)
+	if ms := t.UnixMilli(); ms < firstMilli || ms > lastMilli {
+		return t, "beyond the years that JavaScript's dates have"
+	}
+	return t, ""
+}
+
+// zoneOffset reads Z, ±HH:MM, or nothing, which is UTC.
+func zoneOffset(s string) (time.Duration, bool) {
+	if len(s) < len("+00:00") {
+		return 0, true
+	}
+	hours, minutes := number(s[1:3]), number(s[4:])
+	d := time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+	if s[0] == '-' {
+		d = -d
+	}
+	return d, hours < 24 && minutes < 60
+}
+
+// number reads digits that a regular expression has let through; none are 0.
+func number(digits string) int {
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
+// maxNesting bounds the work: each object is copied into the one around it.
+const maxNesting = 500
+
+// stringify writes one JSON text as JSON.stringify(JSON.parse(text)) does:
+// compact, numbers in JavaScript's form, and names that are list indices before
+// the others. It refuses two members of one name, of which JavaScript takes the
+// later and other programs the earlier, and writes half a surrogate pair as U+FFFD,
+// as encoding/json reads it. It returns why it cannot.
+func stringify(text []byte) (out []byte, reason string) {
+	if !utf8.Valid(text) {
+		return nil, "not UTF-8"
+	}
+	if !json.Valid(text) {
+		return nil, "not one JSON value"
+	}
+	p := printer{dec: json.NewDecoder(bytes.NewReader(text))}
+	p.dec.UseNumber()
+	out = p.value(make([]byte, 0, len(text)))
+	if p.reason != "" {
+		return nil, p.reason
+	}
+	return out, ""
+}
+
+// A printer prints the tokens of JSON that is known to be valid.
+type printer struct {
+	dec    *json.Decoder
+	depth  int
+	reason string // why they cannot be printed
+}
+
+func (p *printer) value(out []byte) []byte {
+	token, _ := p.dec.Token()
+	switch token := token.(type) {
+	case json.Delim:
+		if p.depth++; p.depth > maxNesting {
+			p.reason = "nested too deeply"
+			return nil
+		}
+		if token == '{' {
+			out = p.object(out)
+		} else {
+			out = p.list(out)
+		}
+		p.depth--
+		_, _ = p.dec.Token() // the closing delimiter
+		return out
+	case string:
+		return quote(out, token)
+	case json.Number:
+		f, err := token.Float64()
+		if err != nil {
+			p.reason = "a number is too large"
+		}
+		return append(out, printNumber(f)...)
+	case bool:
+		return strconv.AppendBool(out, token)
+	default:
+		return append(out, "null"...)
+	}
+}
+
+// more reports whether an object or a list goes on, and may.
+func (p *printer) more() bool { return p.reason == "" && p.dec.More() }
+
+func (p *printer) list(out []byte) []byte {
+	out = append(out, '[')
+	for i := 0; p.more(); i++ {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = p.value(out)
+	}
+	return append(out, ']')
+}
+
+func (p *printer) object(out []byte) []byte {
+	members := map[string][]byte{}
+	var names []string
+	for p.more() {
+		token, _ := p.dec.Token()
+		name, _ := token.(string)
+		if _, known := members[name]; known {
+			p.reason = "a member stands there twice"
+			break
+		}
+		names = append(names, name)
+		members[name] = p.value(nil)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(listIndex(a), listIndex(b)) })
+	out = append(out, '{')
+	for i, name := range names {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(quote(out, name), ':'), members[name]...)
+	}
+	return append(out, '}')
+}
+
+// listIndex returns the number that a name is as an index of a list, or MaxUint32
+// for any other name. JavaScript puts such members first.
+func listIndex(name string) uint32 {
+	n, err := strconv.ParseUint(name, 10, 32)
+	if err != nil || strconv.FormatUint(n, 10) != name {
+		return math.MaxUint32
+	}
+	return uint32(n)
+}
+
+// quote appends s as JSON.stringify writes it. Bytes that are not UTF-8 become
+// U+FFFD.
+func quote(out []byte, s string) []byte {
+	const escaped, letters = "\b\t\n\f\r\"\\", `btnfr"\`
+	out = append(out, '"')
+	for _, r := range s {
+		if i := strings.IndexRune(escaped, r); i >= 0 {
+			out = append(out, '\\', letters[i])
+		} else if r < ' ' {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return append(out, '"')
+}
