@@ -147,7 +147,6 @@ func (t *Type) visitor(ctx context.Context, identifier string, a Attempt) (*gues
 		return g, nil // the text cannot be anybody's
 	}
 	g.lookup = s.Lookup
-	// The pool need not spare a processor for this.
 	found, err := t.db.view.Look(ctx, []store.Lookup{s.Lookup})
 	if err == nil {
 		g.r, err = found[0].Record, found[0].Err

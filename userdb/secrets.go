@@ -55,8 +55,6 @@ func (s hashing) Disabled(ctx context.Context, typ string, r store.Record) error
 	return err
 }
 
-func (s hashing) Spare() { s.db.hashers.pool.Spare() }
-
 func (s hashing) Work(typ string) (rounds, foreign uint64) {
 	return s.db.hashers.byCost[s.db.view.Schema.Types[typ].Policy().Cost].Work()
 }

@@ -86,7 +86,6 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 			lookups = append(lookups, s.Lookup)
 		}
 	}
-	t.db.view.Spare()
 	found, err := t.db.view.Look(ctx, lookups)
 	if err != nil {
 		yield(Entry{}, err)

@@ -68,9 +68,6 @@ func New(o Options) *Pool {
 	return p
 }
 
-// Spare does nothing: a processor stays free anyway.
-func (p *Pool) Spare() {}
-
 // Do runs job and returns nil when it is done. It waits for its turn until ctx
 // ends, and then returns ctx's error without having run job. A job that has begun
 // is waited for even when ctx ends: what it wrote is complete when Do returns.

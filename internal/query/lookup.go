@@ -17,9 +17,6 @@ import (
 type Reader struct {
 	*change.Types
 	Engine store.Engine
-	// Spare is called before round trips, so that hashing leaves a processor free for the answer; not
-	// before those of logins, which wait for hashing themselves.
-	Spare func()
 }
 
 // A Sought is a resolved hint: its type, and where the store shall look.
@@ -82,7 +79,6 @@ func (c *Reader) FindCached(ctx context.Context, h hints.Hint, typ string) (*cha
 		r, err := c.Read(ctx, s.Lookup)
 		return s.Type, r, err
 	}
-	c.Spare()
 	found, err := cacher.FindCached(ctx, s.Lookup.PRK)
 	return s.Type, found.Record, cmp.Or(err, found.Err)
 }
@@ -92,7 +88,6 @@ func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error)
 	if !l.PRK.IsValid() && len(l.SRKs) == 0 {
 		return store.Record{}, store.ErrNotFound
 	}
-	c.Spare()
 	found, err := c.Look(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Record{}, err

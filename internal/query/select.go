@@ -111,7 +111,6 @@ func (c *Reader) filter(ctx context.Context, s Selection, prks []recordkey.Key) 
 	for i, prk := range prks {
 		lookups[i] = store.Lookup{PRK: prk}
 	}
-	c.Spare()
 	found, err := c.Engine.Find(ctx, lookups)
 	if err != nil {
 		return nil, err

@@ -38,8 +38,6 @@ type Hashing interface {
 	Usable(typ, hash string) error
 	// Work counts what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
 	Work(typ string) (rounds, foreign uint64)
-	// Spare asks to leave a processor free for the answer of a round trip.
-	Spare()
 	// PasswordSet does what follows a change that change.SetPassword had a part in.
 	PasswordSet(ctx context.Context, typ string, r store.Record) error
 	// Disabled is PasswordSet for change.Disable.
@@ -61,7 +59,7 @@ func New(c Config) (*View, error) {
 		return nil, err
 	}
 	return &View{
-		Reader: query.Reader{Types: types, Engine: c.Engine, Spare: c.Hashing.Spare},
+		Reader: query.Reader{Types: types, Engine: c.Engine},
 		Log:    c.Log, Hashing: c.Hashing, config: c,
 	}, nil
 }
@@ -87,7 +85,6 @@ func (v *View) StoreTime() time.Time {
 
 // Apply lets the engine make a change, and explains what a schema mismatch consists of.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (store.Version, error) {
-	v.Spare()
 	c.Tokens.Now = v.StoreTime()
 	version, err := v.Engine.Apply(ctx, c)
 	if guard, may := t.GivesUp(c, err); may {
@@ -130,7 +127,6 @@ func (v *View) confirm(ctx context.Context, c store.Change, version store.Versio
 // Tertiary runs a command on a tertiary record.
 func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store.Reply, error) {
 	op.Schema = t.Guard()
-	v.Spare()
 	reply, err := v.Engine.Tertiary(ctx, op)
 	return reply, t.Explain(err)
 }
