@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/store"
 )
 
@@ -47,8 +49,22 @@ var (
 	// a cache, through which commands do not come back as they were sent, or that spreads the records of one
 	// server over several. Open and New say what to change.
 	ErrUnsuitable = store.ErrUnsuitable
+	// ErrURL: a store that no URL of ours names. The text says what is wrong with it.
+	ErrURL = connect.ErrURL
 	// ErrCache: Options.Cache is set, and of this store nothing can be copied; the text says why.
 	ErrCache = store.ErrCache
+)
+
+// Errors of a store in a file. They come from Open, but for ErrFileFull.
+var (
+	// ErrFileLocked: another store, mostly another process, has the file and did not let go of it in time.
+	ErrFileLocked = embedded.ErrLocked
+	// ErrFileFull: a change would take the file over its limit. Nothing is changed; a Redis server has no such limit.
+	ErrFileFull = embedded.ErrFull
+	// ErrFileDamaged: the file is not as it was written. It is left as it is.
+	ErrFileDamaged = embedded.ErrDamaged
+	// ErrFileExposed: others than this user and root may write the file. Nothing in it is believed, or changed.
+	ErrFileExposed = embedded.ErrExposed
 )
 
 // ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says. What

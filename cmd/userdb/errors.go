@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/connect"
-	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/password"
@@ -66,15 +64,15 @@ var refusals = []struct{ word, advice string }{
 var verdicts = []verdict{
 	{errInterrupted, "interrupted", 130, ""},
 	{errDamage, "corrupt", 7, ""},
-	{embedded.ErrDamaged, "corrupt", 1, ""},
+	{userdb.ErrFileDamaged, "corrupt", 1, ""},
 	{userdb.ErrOutcomeUnknown, "unavailable", 6, "the change was made whole or not at all: read the entry to see"},
-	{embedded.ErrFull, "unavailable", 6, ""},
-	{embedded.ErrExposed, "unavailable", 6, ""},
-	{embedded.ErrLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
+	{userdb.ErrFileFull, "unavailable", 6, ""},
+	{userdb.ErrFileExposed, "unavailable", 6, ""},
+	{userdb.ErrFileLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
 	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
 	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
 	{errUsage, "usage", 2, ""},
-	{connect.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
+	{userdb.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
 	{userdb.ErrUnsuitable, "usage", 2, ""},
 	{maintain.ErrInput, "usage", 2, ""},
 	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},
@@ -163,7 +161,7 @@ func late(ctx context.Context, limit time.Duration, err error) error {
 		return fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown)
 	case errors.Is(cause, errInterrupted):
 		return errInterrupted
-	case unknown, errors.Is(err, embedded.ErrLocked), !errors.Is(cause, errTimeout):
+	case unknown, errors.Is(err, userdb.ErrFileLocked), !errors.Is(cause, errTimeout):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: the store did not answer within %v", errTimeout, limit)

@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/connect"
-	"github.com/coffeenode/userdb/internal/embedded"
-	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -30,15 +27,15 @@ func TestVerdicts(t *testing.T) {
 		{errInterrupted, "interrupted", 130},
 		{fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown), "interrupted", 130},
 		{errDamage, "corrupt", 7},
-		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, embedded.ErrDamaged), "corrupt", 1},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, userdb.ErrFileDamaged), "corrupt", 1},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, context.DeadlineExceeded), "unavailable", 6},
-		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, embedded.ErrFull), "unavailable", 6},
-		{fmt.Errorf("%w: %w: %w", userdb.ErrUnavailable, embedded.ErrLocked, errTimeout), "unavailable", 6},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, userdb.ErrFileFull), "unavailable", 6},
+		{fmt.Errorf("%w: %w: %w", userdb.ErrUnavailable, userdb.ErrFileLocked, errTimeout), "unavailable", 6},
 		{errTimeout, "unavailable", 6},
 		{userdb.ErrUnavailable, "unavailable", 6},
 		{usagef("wrong"), "usage", 2},
-		{connect.ErrURL, "usage", 2},
-		{store.ErrUnsuitable, "usage", 2},
+		{userdb.ErrURL, "usage", 2},
+		{userdb.ErrUnsuitable, "usage", 2},
 		{userdb.ErrCursor, "usage", 2},
 		{&hints.Error{}, "hint", 2},
 		{&recordkey.SyntaxError{}, "hint", 2},
@@ -118,7 +115,7 @@ func TestLate(t *testing.T) {
 		{timeUp, slow, "not done in time: the store did not answer within 1s"},
 		{timeUp, refused, "store unavailable: connection refused"},
 		{timeUp, unknown, "outcome unknown: context deadline exceeded"},
-		{timeUp, fmt.Errorf("%w: %w", embedded.ErrLocked, errTimeout), "embedded: file is locked: not done in time"},
+		{timeUp, fmt.Errorf("%w: %w", userdb.ErrFileLocked, errTimeout), "embedded: file is locked: not done in time"},
 	} {
 		if got := late(tt.ctx, time.Second, tt.err).Error(); got != tt.want {
 			t.Errorf("late(%v) = %q, want %q", tt.err, got, tt.want)
