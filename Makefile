@@ -72,7 +72,7 @@ STATES ?= 5000000
 soak: redis
 	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PREEMPTIONS=3 USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
 		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
-		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) \
+		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) USERDB_CONTENTIONS=7 \
 		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Walks|Linearizable|MasterDies|Reshards|Failover|Contention' ./internal/store/cluster ./userdb_test
 
 # Processes that use a cluster while masters, replies, slots and they themselves are killed, stopped, lost and moved: see

@@ -99,13 +99,3 @@ func (h *hotSite) commands() (n int) {
 	}
 	return n
 }
-
-// soon waits until something is so.
-func soon(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for begin := time.Now(); !is(); time.Sleep(time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			t.Fatalf("%s: not in 20 seconds", what)
-		}
-	}
-}

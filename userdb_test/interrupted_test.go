@@ -117,15 +117,16 @@ func TestContextThatEnds(t *testing.T) {
 	})
 }
 
-// rest waits until nothing changes any more: what was given up may still be under way.
+// rest waits until nothing has changed for a second: what was given up may still be under way.
 func (s *site) rest() {
 	s.t.Helper()
 	ctx := context.Background()
-	for before := texts(s.dump(ctx), ""); ; {
+	before := texts(s.dump(ctx), "")
+	for unchanged := 0; unchanged < 20; unchanged++ {
 		time.Sleep(50 * time.Millisecond)
 		now := texts(s.dump(ctx), "")
-		if same(before, now) == "" {
-			return
+		if same(before, now) != "" {
+			unchanged = 0
 		}
 		before = now
 	}

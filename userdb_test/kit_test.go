@@ -14,12 +14,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain"
 	"github.com/coffeenode/userdb/recordkey"
@@ -313,6 +315,27 @@ func wantField(t judge, what string, err, kind error, field string) {
 	}
 }
 
+// patience is how long a test waits for what happens at some time; no machine is so busy that it takes longer.
+const patience = 2 * time.Minute
+
+// soon waits until something is so.
+func soon(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(begin) > patience {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// onlyInSoak skips what depends on how the machine divides its time: make soak runs it.
+func onlyInSoak(t *testing.T) {
+	t.Helper()
+	if os.Getenv("USERDB_SOAK") == "" {
+		t.Skip("make soak runs it")
+	}
+}
+
 // must stops a test at an error of what only prepares it.
 func must(t judge, err error) {
 	t.Helper()
@@ -400,6 +423,17 @@ func clusterSite(t *testing.T) *site {
 	})
 	s.empty()
 	return s
+}
+
+// clusterOfOne is an embedded store that is used as a cluster of one node.
+func clusterOfOne(t *testing.T, o userdb.Options) *userdb.DB {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), "memory:", o)
+	must(t, err)
+	client := clientOf(db)
+	db, err = view.With(db, func(c *view.Config) { c.Engine = cluster.New(client, cluster.Options{Close: c.Engine.Close}) })
+	must(t, err)
+	return db
 }
 
 // empty removes all records of a cluster.

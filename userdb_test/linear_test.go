@@ -332,9 +332,7 @@ func TestLinearizable(t *testing.T) {
 // TestLinearizableButForFailover kills masters meanwhile. Redis may lose what it acknowledged then, so
 // what is found is only reported.
 func TestLinearizableButForFailover(t *testing.T) {
-	if os.Getenv("USERDB_SOAK") == "" {
-		t.Skip("a report, not a test: Redis replicates asynchronously; make soak runs it")
-	}
+	onlyInSoak(t)
 	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{Schema: wideSchema(schema.FoldCasefold), Replicas: 1})
 	must(t, err)

@@ -2,7 +2,6 @@ package userdb_test
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +30,7 @@ func cachedScripts(t *testing.T, s *redistest.Server) int {
 // TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both have the scripts soon, and serve
 // where they lost them again.
 func TestClusterNewMastersHaveScripts(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
@@ -39,7 +39,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	add(t, users, "u", "name", "you")
 	write := func(what string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text(what)); return nil })
 		must(t, err)
@@ -47,11 +47,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	hasScripts := func(what string, s *redistest.Server) {
 		t.Helper()
 		const some = 5 // at least
-		for begin := time.Now(); cachedScripts(t, s) < some; time.Sleep(20 * time.Millisecond) {
-			if time.Since(begin) > 15*time.Second {
-				t.Fatalf("%s has %d scripts", what, cachedScripts(t, s))
-			}
-		}
+		soon(t, what+" has the scripts", func() bool { return cachedScripts(t, s) >= some })
 	}
 	shard := c.AddShard()
 	if n := cachedScripts(t, shard); n > 0 {
@@ -64,19 +60,15 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	write("on a new shard")
 	hasScripts("the new shard", shard)
 
-	add(t, users, "v", "name", "others")
-	time.Sleep(100 * time.Millisecond) // for the replica
+	addReplicated(t, c.URL(), "v", "name", "others")
 	before := c.Master("user/uid:v")
 	before.Kill()
-	for i := range 100 {
+	soon(t, "a replica takes over", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err = users.Update(ctx, hints.UID("v"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
-		cancel()
-		if err == nil {
-			break
-		}
-	}
-	must(t, err)
+		defer cancel()
+		_, err = users.Update(ctx, hints.UID("v"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+		return err == nil
+	})
 	after := c.Master("user/uid:v")
 	if after == before {
 		t.Error("no replica took over")
@@ -119,6 +111,7 @@ func (p *promoter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestDemotedMaster writes to a master that Sentinel has made a replica: READONLY is tried again until there is a
 // master, which here is the same server.
 func TestDemotedMaster(t *testing.T) {
+	t.Parallel()
 	server, other := redistest.Start(t), redistest.Start(t)
 	behind, client := server.Client(), server.Client()
 	host, port, _ := strings.Cut(other.Addr(), ":")

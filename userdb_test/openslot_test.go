@@ -21,6 +21,7 @@ import (
 // TestOpenSlotOfTags creates an entry whose tags cannot come into their place, for their slot is being migrated: the entry
 // is read, changed and listed as any other, and its tags are there when the slot is closed.
 func TestOpenSlotOfTags(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
@@ -138,6 +139,7 @@ func problems(t *testing.T, db *userdb.DB, repair bool) (found []maintain.Proble
 // TestClusterDeletesInOpenSlot deletes an entry whose slot is being migrated. It leaves a tombstone there, so
 // that the account that is made anew under its UID has nothing of the old one, nor anybody two accounts.
 func TestClusterDeletesInOpenSlot(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
@@ -177,6 +179,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 // TestTokensInOpenSlot spends tokens while the slot of their entry is being migrated: on the node where both lie or,
 // while they are apart, not at all, and then they are good behind that. Entries without tokens know nothing of it.
 func TestTokensInOpenSlot(t *testing.T) {
+	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
 	db, err := userdb.Open(ctx, c.URL(), userdb.Options{})
 	must(t, err)

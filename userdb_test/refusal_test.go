@@ -154,6 +154,7 @@ func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() err
 func TestRefusingServer(t *testing.T) {
 	for _, r := range refusals {
 		t.Run(r.prefix, func(t *testing.T) {
+			t.Parallel()
 			s := startServer(t, redistest.Config(r.config...))
 			s.url += "?max_retries=-1" // or reads are asked again, for longer than the test needs
 			users := lossyStore(t, s)

@@ -17,8 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/coffeenode/userdb/internal/store/cluster"
-	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -74,14 +72,16 @@ type stageOfLogins struct {
 }
 
 func newStageOfLogins(t *testing.T, engine, hash string, cast []string) (*stageOfLogins, *userdb.DB) {
-	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{HashWorkers: 8})
-	must(t, err)
-	s := &stageOfLogins{t: t, raw: clientOf(db), hash: hash, cast: cast, fits: map[string]bool{}}
-	if engine == "cluster" { // one server is a cluster of one
-		db, err = view.With(db, func(c *view.Config) { c.Engine = cluster.New(s.raw, cluster.Options{Close: c.Engine.Close}) })
+	var db *userdb.DB
+	var err error
+	switch o := (userdb.Options{HashWorkers: 8}); engine {
+	case "cluster":
+		db = clusterOfOne(t, o)
+	default:
+		db, err = userdb.Open(t.Context(), "memory:", o)
 		must(t, err)
 	}
-	s.users = typeOf(t, db, "user")
+	s := &stageOfLogins{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), hash: hash, cast: cast, fits: map[string]bool{}}
 	s.raw.AddHook(stagehand{})
 	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
 	must(t, err)
