@@ -85,7 +85,7 @@ chaos: redis
 
 # The same tests on Valkey, where it is installed.
 test-valkey:
-	USERDB_REDIS_SERVER=valkey-server $(PROGRESS) go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain
+	USERDB_REDIS_SERVER=valkey-server $(PROGRESS) go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain/...
 
 ci: redis compiler check vulnerabilities
 

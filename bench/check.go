@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
 )
 
 func checkRow() row {
@@ -58,7 +58,7 @@ func (b *bench) check(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	for p, err := range maintain.Check(ctx, db, maintain.CheckOptions{}) {
+	for p, err := range check.Run(ctx, db, check.Options{}) {
 		if err != nil {
 			return err
 		}

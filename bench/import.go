@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -82,7 +82,7 @@ func (b *bench) importRound(ctx context.Context, path string, n int) (r round, g
 	defer in.Close()
 	watch := watchMemory()
 	cpu, begin := b.server.cpu(ctx), time.Now()
-	report, err := maintain.Import(ctx, db, in, maintain.ImportOptions{Rejects: io.Discard})
+	report, err := transfer.Import(ctx, db, in, transfer.ImportOptions{Rejects: io.Discard})
 	if err == nil && report.Created != int64(n) {
 		err = fmt.Errorf("%d of %d entries were created", report.Created, n)
 	}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
 )
 
 // cycle is some epochs with faults, and a quiet moment in which all of it is judged.
@@ -231,7 +231,7 @@ func (r *run) finish(n *nemesis, minutes float64) {
 const mostRepairs = 4
 
 func (r *run) check(repair bool) (problems []string) {
-	for p, err := range maintain.Check(r.ctx, r.db, maintain.CheckOptions{Repair: repair}) {
+	for p, err := range check.Run(r.ctx, r.db, check.Options{Repair: repair}) {
 		r.must(err)
 		if !p.Warning {
 			problems = append(problems, "check says: "+p.String())

@@ -26,7 +26,7 @@
 //   - Raw records (raw_test.go), read with plain commands and parsed here, sharing no code with the project: I1, I2, I3, and
 //     tags again. Damage is only what stays when it is read once more.
 //   - Through the library, each entry's own identifiers find it.
-//   - In the end maintain.Check repairs and then finds nothing, and neither do the raw records, leftovers included.
+//   - In the end check.Run repairs and then finds nothing, and neither do the raw records, leftovers included.
 //
 // # What the nemesis must not do
 //

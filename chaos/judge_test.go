@@ -43,7 +43,7 @@ func judge(ops []op) (v verdict) {
 
 func (v *verdict) history(of string, m model, ops []op) {
 	v.histories++
-	switch check(m(false), ops) {
+	switch linear(m(false), ops) {
 	case porcupine.Unknown:
 		v.undecided++
 	case porcupine.Illegal:
@@ -57,7 +57,7 @@ func (v *verdict) history(of string, m model, ops []op) {
 	}
 }
 
-func check(m porcupine.Model, ops []op) porcupine.CheckResult {
+func linear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	all := make([]porcupine.Operation, len(ops))
 	for i, o := range ops {
 		all[i] = porcupine.Operation{Input: o, Call: o.Begin, Return: o.End}
@@ -75,14 +75,14 @@ func shortest(m model, ops []op) []op {
 	}
 	slices.Sort(moments)
 	anything := false
-	last := latest(moments, func(moment int64) bool { return check(m(false), until(ops, moment)) != porcupine.Illegal })
+	last := latest(moments, func(moment int64) bool { return linear(m(false), until(ops, moment)) != porcupine.Illegal })
 	short := until(ops, moments[min(last+1, len(moments)-1)])
-	if first := latest(moments, func(moment int64) bool { return check(m(true), since(short, moment)) == porcupine.Illegal }); first >= 0 {
+	if first := latest(moments, func(moment int64) bool { return linear(m(true), since(short, moment)) == porcupine.Illegal }); first >= 0 {
 		short, anything = since(short, moments[first]), true
 	}
 	for i := 0; i < len(short); {
 		without := slices.Delete(slices.Clone(short), i, i+1)
-		if changesNothing(short[i]) && check(m(anything), without) == porcupine.Illegal {
+		if changesNothing(short[i]) && linear(m(anything), without) == porcupine.Illegal {
 			short = without
 		} else {
 			i++

@@ -24,8 +24,8 @@
 //   - I2: no canonical secondary value belongs to two live entries of a type, whatever the fields.
 //   - I3: an entry's ~isa, ~prk and primary facet agree with its key.
 //   - I4: a record whose entry is not live (SRK, index member, tertiary record) is never shown to a
-//     reader, and maintain.Check finds it.
-//   - I5: an indexed facet of a live entry is in its index set, or maintain.Check says so.
+//     reader, and check.Run finds it.
+//   - I5: an indexed facet of a live entry is in its index set, or check.Run says so.
 //   - I6: a write made from a stale ~rev changes nothing and says so.
 //   - I7: a write is all or nothing whatever dies; a lost reply, sent again, is not done twice and
 //     not reported as a duplicate of itself.
@@ -41,5 +41,5 @@
 //
 // Text from visitors goes through hints.Any and hints.Field, which never parse keys; hints.Parse is
 // for operators. A server that evicts keys (maxmemory-policy other than noeviction) or loses
-// acknowledged writes breaks the promise; maintain.Check finds what is left of it.
+// acknowledged writes breaks the promise; check.Run finds what is left of it.
 package userdb

@@ -17,7 +17,7 @@ var (
 	ErrNotFound = store.ErrNotFound
 	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet
 	// that its codec cannot read, a value that belongs to two entries. Listings go on behind it;
-	// maintain.Check says more.
+	// check.Run says more.
 	ErrCorrupt = store.ErrCorrupt
 	// ErrCursor: a text that no listing gave as its continuation.
 	ErrCursor = store.ErrCursor

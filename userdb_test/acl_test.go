@@ -18,7 +18,10 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -104,12 +107,12 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 			_, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Ann", "job", "cook"), Tags: []string{"t"}})
 			return err
 		},
-		func() error { return drain(maintain.Check(ctx, db, maintain.CheckOptions{})) },
-		func() error { _, err := maintain.Export(ctx, db, &lines, maintain.ExportOptions{}); return err },
+		func() error { return drain(check.Run(ctx, db, check.Options{})) },
+		func() error { _, err := transfer.Export(ctx, db, &lines, transfer.ExportOptions{}); return err },
 		func() error {
-			return maintain.Dump(ctx, db, &lines, maintain.DumpOptions{Pattern: "user*", Format: "long"})
+			return inspect.Dump(ctx, db, &lines, inspect.Options{Pattern: "user*", Format: "long"})
 		},
-		func() error { return drain(maintain.Namespaces(ctx, db)) },
+		func() error { return drain(migrate.Namespaces(ctx, db)) },
 		func() error {
 			in, err := db.In(one)
 			if err != nil {
@@ -121,11 +124,11 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 			}
 			return err
 		},
-		func() error { _, err := maintain.CopyNamespace(ctx, db, one, drop); return err },
-		func() error { _, err := maintain.DropNamespace(ctx, db, drop); return err },
+		func() error { _, err := migrate.CopyNamespace(ctx, db, one, drop); return err },
+		func() error { _, err := migrate.DropNamespace(ctx, db, drop); return err },
 		func() error { return raw.Set(ctx, "user/name:ghost/~prk", "user/uid:ghost", 0).Err() },
 		func() error { return raw.SAdd(ctx, "user/job:x/~prks", "user/uid:ghost").Err() },
-		func() error { return drain(maintain.Check(ctx, db, maintain.CheckOptions{Repair: true})) },
+		func() error { return drain(check.Run(ctx, db, check.Options{Repair: true})) },
 		func() error { _, err := db.RemoveKeys(ctx, "user/uid:*"); return err },
 	} {
 		if err := verb(); err != nil {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -139,7 +141,7 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 	},
 	"repair": func(t *testing.T, h *hotSite) error {
 		must(t, h.raw.HSet(t.Context(), "user/uid:u", "uid", "v").Err())
-		for _, err := range maintain.Check(t.Context(), h.db, maintain.CheckOptions{Repair: true}) {
+		for _, err := range check.Run(t.Context(), h.db, check.Options{Repair: true}) {
 			must(t, err)
 		}
 		return nil
@@ -149,7 +151,7 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 // bringIn imports the entry u with another name.
 func bringIn(t *testing.T, h *hotSite) error {
 	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
-	r, err := maintain.Import(t.Context(), h.db, lines, maintain.ImportOptions{OnDuplicate: maintain.DuplicateUpdate})
+	r, err := transfer.Import(t.Context(), h.db, lines, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate})
 	if r.Refused > 0 {
 		t.Errorf("refused: %+v", r)
 	}
@@ -194,17 +196,17 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 	if got := find(a) + find(b); got != "AnnBen" {
 		t.Errorf("found %s", got)
 	}
-	_, err := maintain.DropNamespace(t.Context(), h.othersDB, b)
+	_, err := migrate.DropNamespace(t.Context(), h.othersDB, b)
 	must(t, err)
 	if got := find(b); got != "Ben" {
 		t.Errorf("found %q: there was no old copy", got)
 	}
-	_, err = maintain.CopyNamespace(t.Context(), h.db, a, b)
+	_, err = migrate.CopyNamespace(t.Context(), h.db, a, b)
 	must(t, err)
 	if got := find(b); got != "Ann" {
 		t.Errorf("found %q in the namespace that was copied", got)
 	}
-	_, err = maintain.DropNamespace(t.Context(), h.db, b)
+	_, err = migrate.DropNamespace(t.Context(), h.db, b)
 	must(t, err)
 	if got := find(b); got != "" {
 		t.Errorf("found %q in a namespace that is gone", got)

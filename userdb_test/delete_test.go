@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -175,7 +176,7 @@ func TestNothingIsInherited(t *testing.T) {
 		}
 
 		// What the stored schema declares goes, too, though nobody has written it through a program.
-		plan, err := maintain.Plan(ctx, newDB, withRecords("notes", "a b/c", "later"))
+		plan, err := migrate.Plan(ctx, newDB, withRecords("notes", "a b/c", "later"))
 		must(t, err)
 		must(t, plan.Apply(ctx, nil))
 		must(t, s.raw.RPush(ctx, "user/uid:u/later", "old").Err())
@@ -204,14 +205,14 @@ func TestClusterDeadDeleter(t *testing.T) {
 		))
 		wantNothingOf(t, users, "u", "n")
 		db := s.first
-		found := checked(t, db, maintain.CheckOptions{})
+		found := checked(t, db, check.Options{})
 		for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
 			if !told(found, key) {
 				t.Errorf("check does not list %s", key)
 			}
 		}
 		if repair {
-			checked(t, db, maintain.CheckOptions{Repair: true})
+			checked(t, db, check.Options{Repair: true})
 			mended(t, db, never)
 		}
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n"), Tags: []string{"new"}})
@@ -227,7 +228,7 @@ func TestClusterDeadDeleter(t *testing.T) {
 	}
 }
 
-func told(ps []maintain.Problem, key string) bool {
+func told(ps []check.Problem, key string) bool {
 	for _, p := range ps {
 		if p.Key == key && p.Invariant == 4 {
 			return true

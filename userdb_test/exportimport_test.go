@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -21,7 +21,7 @@ import (
 func exported(t *testing.T, db *userdb.DB) string {
 	t.Helper()
 	var b bytes.Buffer
-	_, err := maintain.Export(t.Context(), db, &b, maintain.ExportOptions{
+	_, err := transfer.Export(t.Context(), db, &b, transfer.ExportOptions{
 		Secrets: true, Unreadable: func(err error) { t.Errorf("export: %v", err) },
 	})
 	must(t, err)
@@ -53,18 +53,18 @@ func TestExportImport(t *testing.T) {
 		}
 		want := exported(t, from)
 		to := s.open(userdb.Options{Schema: sc, Namespace: space(t, "copy")})
-		in := func(what, text string, on string, want maintain.Report) {
+		in := func(what, text string, on string, want transfer.Report) {
 			t.Helper()
-			got, err := maintain.Import(t.Context(), to, strings.NewReader(text), maintain.ImportOptions{OnDuplicate: on})
+			got, err := transfer.Import(t.Context(), to, strings.NewReader(text), transfer.ImportOptions{OnDuplicate: on})
 			if err != nil || got != want {
 				t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
 			}
 		}
-		in("new", want, "", maintain.Report{Read: 8, Created: 8})
+		in("new", want, "", transfer.Report{Read: 8, Created: 8})
 		if got := exported(t, to); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
-		in("again", want, "", maintain.Report{Read: 8, Refused: 8})
+		in("again", want, "", transfer.Report{Read: 8, Refused: 8})
 		copied := typeOf(t, to, "user")
 		h := hints.UID("u3")
 		_, err := copied.Tags(h).Add(t.Context(), "gone")
@@ -73,7 +73,7 @@ func TestExportImport(t *testing.T) {
 		must(t, err)
 		_, err = copied.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text("gone")); return nil })
 		must(t, err)
-		in("up to date", want, maintain.DuplicateUpdate, maintain.Report{Read: 8, Updated: 8})
+		in("up to date", want, transfer.DuplicateUpdate, transfer.Report{Read: 8, Updated: 8})
 		if got := exported(t, to); got != want {
 			t.Errorf("brought up to date:\n%s\nwant\n%s", got, want)
 		}
@@ -97,8 +97,8 @@ func TestImportCollisions(t *testing.T) {
 		for i := range 60 {
 			fmt.Fprintf(&in, `{"facets":{"uid":"u%d","%s":"Value %d"}}`+"\n", i, []string{"name", "email", "nick"}[i%3], i%20)
 		}
-		got, err := maintain.Import(t.Context(), db, strings.NewReader(in.String()), maintain.ImportOptions{})
-		if want := (maintain.Report{Read: 60, Created: 20, Refused: 40}); err != nil || got != want {
+		got, err := transfer.Import(t.Context(), db, strings.NewReader(in.String()), transfer.ImportOptions{})
+		if want := (transfer.Report{Read: 60, Created: 20, Refused: 40}); err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
 	})
@@ -110,7 +110,7 @@ func TestImportMismatch(t *testing.T) {
 		add(t, s.wide(), "u1", "name", "ann")
 		other, err := s.first.With(schema.User())
 		must(t, err)
-		_, err = maintain.Import(t.Context(), other, strings.NewReader(`{"facets":{"name":"ben"}}`), maintain.ImportOptions{})
+		_, err = transfer.Import(t.Context(), other, strings.NewReader(`{"facets":{"name":"ben"}}`), transfer.ImportOptions{})
 		wantErr(t, "import", err, userdb.ErrSchemaMismatch)
 		if errors.Is(err, userdb.ErrDuplicate) {
 			t.Error(err)

@@ -1,6 +1,6 @@
 // Package userdb_test is the black-box suite of the store. Every test runs on every store of one
 // table, knows none of them by name, and ends with a check of all invariants over all records, made
-// twice: by maintain.Check, and by audit, which shares nothing with it but the grammar of keys.
+// twice: by check.Run, and by audit, which shares nothing with it but the grammar of keys.
 package userdb_test
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/view"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -250,15 +250,15 @@ func (s *site) inspect(j judge) {
 		}
 	}
 	compare(j, "audit", found, s.expected)
-	compare(j, "maintain.Check", s.maintained(store.Alone(ctx), j), s.expected)
+	compare(j, "check.Run", s.maintained(store.Alone(ctx), j), s.expected)
 }
 
-// maintained is what maintain.Check reports, warnings left out: they are no damage.
+// maintained is what check.Run reports, warnings left out: they are no damage.
 func (s *site) maintained(ctx context.Context, j judge) map[string]bool {
 	j.Helper()
 	found := map[string]bool{}
 	for _, db := range s.views {
-		for p, err := range maintain.Check(ctx, db, maintain.CheckOptions{}) {
+		for p, err := range check.Run(ctx, db, check.Options{}) {
 			if err != nil {
 				j.Errorf("checking: %v", err)
 				continue

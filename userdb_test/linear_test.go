@@ -19,7 +19,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -321,7 +321,7 @@ func TestLinearizable(t *testing.T) {
 			ended.Wait()
 			end()
 			t.Logf("calls that were refused, or whose outcome is unknown, by rounds: %v", refused)
-			mended(t, db, func(p maintain.Problem) bool {
+			mended(t, db, func(p check.Problem) bool {
 				of := linearValue.FindStringSubmatch(p.Key)
 				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && refused[of[1]] > 0
 			})
@@ -347,5 +347,5 @@ func TestLinearizableButForFailover(t *testing.T) {
 		ended.Go(func() { h.caller(t.Context(), id, 40, rand.New(rand.NewPCG(1, uint64(id)))) })
 	}
 	ended.Wait()
-	t.Logf("kill -9 of a master: %v; check found %v", porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute), checked(t, db, maintain.CheckOptions{}))
+	t.Logf("kill -9 of a master: %v; check found %v", porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute), checked(t, db, check.Options{}))
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -144,7 +144,7 @@ func TestTokensLieBeside(t *testing.T) {
 				}
 			}
 		}
-		_, err := maintain.CopyNamespace(ctx, db, space(t, "acme"), space(t, "copy"))
+		_, err := migrate.CopyNamespace(ctx, db, space(t, "acme"), space(t, "copy"))
 		must(t, err)
 		for _, k := range s.keys(ctx) {
 			if strings.HasPrefix(k, "~copy/") && strings.Contains(k, "/token/") {
@@ -161,7 +161,7 @@ func TestTokensLieBeside(t *testing.T) {
 		must(t, err)
 		_, _, err = users.Redeem(ctx, "p", secret)
 		must(t, err)
-		_, err = maintain.DropNamespace(ctx, db, space(t, "acme"))
+		_, err = migrate.DropNamespace(ctx, db, space(t, "acme"))
 		must(t, err)
 		for _, path := range []string{"acme", "acme/eu+_1"} {
 			delete(s.views, space(t, path))

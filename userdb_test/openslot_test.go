@@ -12,7 +12,8 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -86,7 +87,7 @@ func TestTagsThatWait(t *testing.T) {
 		users := typeOf(t, db, "user")
 		waiting(t, users, s.raw, from, "a")
 		waiting(t, users, s.raw, from, "b")
-		_, err = maintain.CopyNamespace(ctx, s.first, from, to)
+		_, err = migrate.CopyNamespace(ctx, s.first, from, to)
 		must(t, err)
 		copied, err := s.first.In(to)
 		must(t, err)
@@ -116,15 +117,15 @@ func TestTagsThatWait(t *testing.T) {
 			t.Errorf("%d entries have both tags, want 2", tagged)
 		}
 		for _, ns := range []recordkey.Namespace{from, to} {
-			_, err := maintain.DropNamespace(ctx, s.first, ns)
+			_, err := migrate.DropNamespace(ctx, s.first, ns)
 			must(t, err)
 		}
 	})
 }
 
-func problems(t *testing.T, db *userdb.DB, repair bool) (found []maintain.Problem) {
+func problems(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) {
 	t.Helper()
-	for p, err := range maintain.Check(store.Alone(t.Context()), db, maintain.CheckOptions{Repair: repair}) {
+	for p, err := range check.Run(store.Alone(t.Context()), db, check.Options{Repair: repair}) {
 		must(t, err)
 		if !p.Warning {
 			found = append(found, p)

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 func checkVerb(s *session) *cobra.Command {
-	var o maintain.CheckOptions
+	var o check.Options
 	var keep []string
 	c := &cobra.Command{
 		Use:   "check [HINT]",
@@ -91,10 +91,10 @@ func (c *checkSum) text() string {
 }
 
 // check checks one entry, if a word names it, or all records.
-func (c *checkSum) check(ctx context.Context, s *session, words []string, o maintain.CheckOptions) error {
+func (c *checkSum) check(ctx context.Context, s *session, words []string, o check.Options) error {
 	db, err := s.open(ctx)
 	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
-		if err = c.print(s, maintain.CheckOwn(ctx, s.db, o), func() {}); err == nil && c.Errors == 0 {
+		if err = c.print(s, check.Own(ctx, s.db, o), func() {}); err == nil && c.Errors == 0 {
 			err = s.useStored(ctx)
 			db = s.db
 		}
@@ -113,11 +113,11 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o main
 	p := s.progress("checking", !s.JSON)
 	defer p.clear()
 	o.Progress = p.bar
-	return c.print(s, maintain.Check(ctx, db, o), p.clear)
+	return c.print(s, check.Run(ctx, db, o), p.clear)
 }
 
 // print counts and prints problems, each after what before does.
-func (c *checkSum) print(s *session, problems iter.Seq2[maintain.Problem, error], before func()) error {
+func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], before func()) error {
 	for p, err := range problems {
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ type problemLine struct {
 	Field   string   `json:"field,omitempty"`   // of entry_not_compact
 }
 
-func lineOf(p maintain.Problem) problemLine {
+func lineOf(p check.Problem) problemLine {
 	line := problemLine{
 		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired,
 		Choices: texts(p.Choices), Field: p.Field,
@@ -172,7 +172,7 @@ func texts(keys []recordkey.Key) (all []string) {
 }
 
 // checkOnly has one entry checked, and counts it if it is there.
-func (s *session) checkOnly(ctx context.Context, text string, o *maintain.CheckOptions) (int64, error) {
+func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) (int64, error) {
 	p, err := s.subject(ctx, text)
 	if err != nil {
 		return 0, err

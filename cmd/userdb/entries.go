@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
@@ -183,7 +183,7 @@ func (s *session) get(ctx context.Context, of []subject, exhaustive, reveal bool
 		}
 		hash := ""
 		if reveal {
-			if hash, err = maintain.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
+			if hash, err = transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
 				return p.named(err)
 			}
 		}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/jsonline"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -74,7 +76,7 @@ var verdicts = []verdict{
 	{errUsage, "usage", 2, ""},
 	{userdb.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
 	{userdb.ErrUnsuitable, "usage", 2, ""},
-	{maintain.ErrInput, "usage", 2, ""},
+	{transfer.ErrInput, "usage", 2, ""},
 	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},
 	{hints.ErrHint, "hint", 2, "see 'userdb hint --help'"},
 	{recordkey.ErrSyntax, "hint", 2, ""},
@@ -83,10 +85,10 @@ var verdicts = []verdict{
 	{userdb.ErrInvalid, "invalid", 2, ""},
 	{password.ErrPolicy, "invalid", 2, ""},
 	{userdb.ErrNotFound, "not_found", 3, ""},
-	{maintain.ErrCollision, "duplicate", 4, ""},
-	{maintain.ErrNotEmpty, "duplicate", 4, ""},
-	{maintain.ErrKeep, "usage", 2, ""},
-	{maintain.ErrNamespace, "usage", 2, ""},
+	{migrate.ErrCollision, "duplicate", 4, ""},
+	{migrate.ErrNotEmpty, "duplicate", 4, ""},
+	{check.ErrKeep, "usage", 2, ""},
+	{migrate.ErrNamespace, "usage", 2, ""},
 	{userdb.ErrDuplicate, "duplicate", 4, "another entry has it: choose another value"},
 	{userdb.ErrConflict, "conflict", 4, "get the entry as it is now, and try again"},
 	{userdb.ErrLogin, "login", 5, ""},

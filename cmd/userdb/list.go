@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -290,7 +290,7 @@ match. Prints how many were removed.`,
 }
 
 func dumpVerb(s *session) *cobra.Command {
-	o := maintain.DumpOptions{Pattern: "*", Format: "long"}
+	o := inspect.Options{Pattern: "*", Format: "long"}
 	c := &cobra.Command{
 		Use:   "dump [PATTERN]",
 		Short: "Show records with what is in them",
@@ -310,7 +310,7 @@ It is for people: scripts take get, list and keys. Password hashes are only show
 				return err
 			}
 			o.Color = s.out.live && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-			return maintain.Dump(ctx, db, s.out, o)
+			return inspect.Dump(ctx, db, s.out, o)
 		}),
 	}
 	choice(c, &o.Format, "format", "how much `F` to show: long, short (a line each) or keys (default long)", "long", "short", "keys")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -58,7 +58,7 @@ inside it not counted.`,
 				return err
 			}
 			none := true
-			for n, err := range maintain.Namespaces(ctx, db) {
+			for n, err := range migrate.Namespaces(ctx, db) {
 				if err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ there are.`,
 			if err != nil {
 				return err
 			}
-			n, err := maintain.CopyNamespace(ctx, db, from, to)
+			n, err := migrate.CopyNamespace(ctx, db, from, to)
 			if err != nil {
 				return err
 			}
@@ -130,10 +130,10 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 				return err
 			}
 			if !yes {
-				n, err := maintain.CountNamespace(ctx, db, ns)
+				n, err := migrate.CountNamespace(ctx, db, ns)
 				return firstOf(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
 			}
-			n, err := maintain.DropNamespace(ctx, db, ns)
+			n, err := migrate.DropNamespace(ctx, db, ns)
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
@@ -94,7 +95,7 @@ if the schema alone tells that: too many fields, names or a type name that are t
 			if err := s.pairs(sc); err != nil {
 				return err
 			}
-			for _, p := range maintain.NotCompact(sc) {
+			for _, p := range check.NotCompact(sc) {
 				if err := s.out.say(lineOf(p), oneLine(p.String())); err != nil {
 					return err
 				}
@@ -167,7 +168,7 @@ type collisionLine struct {
 	Entries []string `json:"entries"`
 }
 
-func lineOfChange(tc maintain.TypeChange) changeLine {
+func lineOfChange(tc migrate.TypeChange) changeLine {
 	l := changeLine{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay, Entries: tc.Entries, Rewritten: tc.Rewritten, SRKs: tc.SRKs}
 	for _, c := range tc.Collisions {
 		l.Collisions = append(l.Collisions, collisionLine{Field: c.Field, Value: c.Value, Message: c.Reason, Entries: texts(c.Entries)})
@@ -200,7 +201,7 @@ func (s *session) applySchema(ctx context.Context, plan bool) error {
 	if err != nil {
 		return err
 	}
-	ch, err := maintain.Plan(ctx, db, to)
+	ch, err := migrate.Plan(ctx, db, to)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (s *session) applySchema(ctx context.Context, plan bool) error {
 		return s.out.say(nil, "nothing to do: the records are as the schema says")
 	case collisions > 0:
 		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them",
-			maintain.ErrCollision, count(collisions, "collision"))
+			migrate.ErrCollision, count(collisions, "collision"))
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
@@ -236,11 +237,11 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if s.Schema != "" {
 		return s.schemaFile()
 	}
-	begun, err := maintain.BegunSchema(ctx, s.db)
+	begun, err := migrate.BegunSchema(ctx, s.db)
 	if err != nil || len(begun.Types) > 0 {
 		return begun, err
 	}
-	stored, err := maintain.StoredSchema(ctx, s.db)
+	stored, err := migrate.StoredSchema(ctx, s.db)
 	for _, t := range stored.Types {
 		if t.InForm().OtherForm(t) {
 			return stored, err

@@ -16,7 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/embedded"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -138,7 +138,7 @@ func (s *session) open(ctx context.Context) (*userdb.DB, error) {
 
 // useStored reads and writes by the schema in the database, if there is one.
 func (s *session) useStored(ctx context.Context) error {
-	stored, err := maintain.StoredSchema(ctx, s.db)
+	stored, err := migrate.StoredSchema(ctx, s.db)
 	if err != nil || len(stored.Types) == 0 {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/ownfile"
-	"github.com/coffeenode/userdb/maintain"
+	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
 func exportVerb(s *session) *cobra.Command {
-	var o maintain.ExportOptions
+	var o transfer.ExportOptions
 	c := &cobra.Command{
 		Use:   "export [HINT]",
 		Short: "Write entries as JSON lines",
@@ -43,7 +43,7 @@ come in no order, and no lock is held.`,
 			o.Unreadable = func(err error) { unreadable.note(err) }
 			p := s.progress("", true)
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
-			_, err = maintain.Export(ctx, db, s.out, o)
+			_, err = transfer.Export(ctx, db, s.out, o)
 			p.clear()
 			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
 		}, unlimited),
@@ -61,7 +61,7 @@ func notWhole(err error) error {
 }
 
 func importVerb(s *session) *cobra.Command {
-	r := &importRun{s: s, o: maintain.ImportOptions{OnDuplicate: "fail"}}
+	r := &importRun{s: s, o: transfer.ImportOptions{OnDuplicate: "fail"}}
 	c := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Bring entries in, from JSON lines or CSV",
@@ -92,13 +92,13 @@ type importRun struct {
 	s       *session
 	file    string
 	resume  bool
-	o       maintain.ImportOptions
+	o       transfer.ImportOptions
 	in      io.Reader
 	opened  *os.File // where in comes from; nil: standard input
 	size    int64    // of the input; 0: not known
 	state   string   // the file of the state; "": none is kept
 	bar     *progress
-	last    maintain.ImportState
+	last    transfer.ImportState
 	rejects rejectFile
 }
 
@@ -112,7 +112,7 @@ func (r *importRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := maintain.Import(ctx, db, r.in, r.o)
+	report, err := transfer.Import(ctx, db, r.in, r.o)
 	r.bar.clear()
 	return r.conclude(report, firstOf(err, r.rejects.close()))
 }
@@ -204,7 +204,7 @@ func (r *importRun) takeState() error {
 // maxState is how long a state may be, in bytes: several times what any is.
 const maxState = 4 << 10
 
-func readState(path string) (state maintain.ImportState, err error) {
+func readState(path string) (state transfer.ImportState, err error) {
 	f, err := ownfile.Reopen(path, os.O_RDONLY)
 	if err != nil {
 		return state, err
@@ -221,7 +221,7 @@ func readState(path string) (state maintain.ImportState, err error) {
 }
 
 // save keeps how far the import came, so that a crash at any moment leaves the old state or the new.
-func (r *importRun) save(state maintain.ImportState) error {
+func (r *importRun) save(state transfer.ImportState) error {
 	r.last = state
 	from := r.o.Resume
 	r.bar.show("%d lines, %s%s", state.Lines, r.bar.rate(state.Lines-from.Lines), r.bar.left(state.Bytes-from.Bytes, r.size-from.Bytes))
@@ -256,7 +256,7 @@ func (r *importRun) close() {
 }
 
 // conclude says what the import did.
-func (r *importRun) conclude(report maintain.Report, err error) error {
+func (r *importRun) conclude(report transfer.Report, err error) error {
 	if err != nil {
 		if r.last.Lines > 0 && r.state != "" {
 			fmt.Fprintf(r.s.std.err, "%s done with; --resume goes on from there\n", count(r.last.Lines, "line"))
@@ -286,7 +286,7 @@ func (r *importRun) conclude(report maintain.Report, err error) error {
 
 // unread says how much of a file was not read.
 func (r *importRun) unread(err error) error {
-	var unread *maintain.ReadError
+	var unread *transfer.ReadError
 	if r.size == 0 || !errors.As(err, &unread) {
 		return err
 	}

@@ -1,0 +1,74 @@
+package testdb
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// EachEngine is EachStore, and the engine of clusters over one server, which is a cluster of one.
+func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
+	t.Helper()
+	EachStore(t, test)
+	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, House())) })
+}
+
+func AsCluster(t *testing.T, sch schema.Schema) *Site {
+	t.Helper()
+	s := Open(t, ServerClient(t), recordkey.Namespace{}, sch)
+	s.Edit(t, func(c *view.Config) { c.Engine = Hurried(s.Raw) })
+	return s
+}
+
+// Edit makes the site's DB anew, of another configuration.
+func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
+	t.Helper()
+	var err error
+	if s.DB, err = view.With(s.DB, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Under is the same store with another schema.
+func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
+	t.Helper()
+	if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
+		return AsCluster(t, sch)
+	}
+	return Open(t, s.Raw, s.NS, sch)
+}
+
+// skipped is how far the clocks of cluster engines have been put on: they go on for some seconds by what
+// they know of a schema.
+var skipped atomic.Int64
+
+func Skip(d time.Duration) { skipped.Add(int64(d)) }
+
+// Hurried is an engine of clusters that waits for writers of other processes by putting its clock on.
+func Hurried(client redis.UniversalClient) *cluster.Engine {
+	return cluster.New(client, cluster.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			if d > time.Second {
+				Skip(d)
+			}
+			time.Sleep(min(d, 5*time.Millisecond))
+			return ctx.Err()
+		},
+	})
+}
+
+// TwoEngines is for tests that stop an engine at any command: one server, and as a cluster.
+func TwoEngines(t *testing.T, test func(t *testing.T, s *Site)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) { test(t, Open(t, ServerClient(t), Space(t, "acme/[*]"), House())) })
+	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, House())) })
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package testdb
+
+// Raced reports whether the race detector is on.
+const Raced = false

@@ -1,0 +1,249 @@
+// Package testdb opens stores for tests of what works on a userdb.DB: each kind of store, with entries and damage.
+package testdb
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Main runs tests with cheap hashes. It leaves to the race detector, under which all takes ten times as long, what it can
+// judge: a tenth of the random combinations has all the goroutines.
+func Main(m *testing.M) int {
+	if Raced {
+		if err := flag.Set("rapid.checks", "12"); err != nil {
+			panic(err)
+		}
+	}
+	return hashcost.Cheap(m)
+}
+
+// testing.TB, or rapid's.
+type Tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// A Site is a store, and a client that reaches behind its back.
+type Site struct {
+	Ctx context.Context
+	Raw *redis.Client
+	NS  recordkey.Namespace
+	DB  *userdb.DB
+}
+
+// EachStore runs a test on every kind of store, in the whole store and in a namespace.
+func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
+	t.Helper()
+	for _, st := range []struct {
+		name, path string
+		client     func(t *testing.T) *redis.Client
+	}{
+		{"embedded", "", EmbeddedClient},
+		{"embedded", "acme/eu", EmbeddedClient}, // over its bare client it has no patterns with [ in them
+		{"redis", "", ServerClient},
+		{"redis", "acme/[*]", ServerClient},
+	} {
+		t.Run(st.name+" "+st.path, func(t *testing.T) {
+			ns, err := recordkey.ParseNamespace(st.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, Open(t, st.client(t), ns, House()))
+		})
+	}
+}
+
+func ServerClient(t *testing.T) *redis.Client { return redistest.Shared(t).Client() }
+
+func EmbeddedClient(t *testing.T) *redis.Client {
+	store, err := embedded.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store.Client()
+}
+
+func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
+	t.Helper()
+	db, err := userdb.New(t.Context(), raw, userdb.Options{Schema: sch, Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db}
+}
+
+// House is a schema with one of everything.
+func House() schema.Schema {
+	s := schema.User()
+	user := s.Types["user"]
+	user.Fields["age"] = schema.Field{Codec: schema.CodecNumber}
+	user.Fields["rating"] = schema.Field{Codec: schema.CodecJSON}
+	user.Fields["active"] = schema.Field{Codec: schema.CodecBoolean}
+	user.Fields["job"] = schema.Field{Role: schema.RoleIndexed}
+	user.Tertiary["notes"] = schema.Tertiary{Kind: "list"}
+	s.Types["firm"] = schema.Type{
+		Primary: "id", Fold: schema.FoldExact,
+		Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}},
+	}
+	return s
+}
+
+func (s *Site) Type(t Tester, name string) *userdb.Type {
+	t.Helper()
+	typ, err := s.DB.Type(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typ
+}
+
+// User makes the entry user/uid:u7 with everything that an entry can have.
+func (s *Site) User(t Tester, n int) {
+	t.Helper()
+	typ := s.Type(t, "user")
+	uid := fmt.Sprintf("u%d", n)
+	e, err := typ.Create(s.Ctx, userdb.NewEntry{
+		UID: uid, Tags: []string{"go", "tag" + uid}, Password: "correct horse " + uid,
+		Facets: schema.Facets{
+			"email": schema.Text(uid + "@x.org"), "name": schema.Text("Name of " + uid), "job": schema.Text("Cook"),
+			"age": schema.Number(41), "rating": Must(schema.JSON([]byte(`{"a":1}`))), "active": schema.Bool(true),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := typ.List(HintOf(e), "notes").Append(s.Ctx, "one", "two"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Key is a raw key of the view.
+func (s *Site) Key(relative string) string { return s.NS.String() + relative }
+
+// Do sends a command whose second word is a key of the view.
+func (s *Site) Do(t Tester, words ...string) {
+	t.Helper()
+	args := make([]any, len(words))
+	for i, w := range words {
+		args[i] = w
+	}
+	args[1] = s.Key(words[1])
+	if err := s.Raw.Do(s.Ctx, args...).Err(); err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+}
+
+// Check returns all problems as "code key", sorted.
+func (s *Site) Check(t Tester, o check.Options) []string {
+	t.Helper()
+	var found []string
+	for p, err := range check.Run(s.Ctx, s.DB, o) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, p.Code+" "+p.Key)
+	}
+	slices.Sort(found)
+	return found
+}
+
+func Same(t Tester, what string, got, want []string) {
+	t.Helper()
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %s\nwant %s", what, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+func HintOf(e userdb.Entry) hints.Hint { return hints.Key(e.Key()) }
+
+func Space(t Tester, path string) recordkey.Namespace {
+	t.Helper()
+	ns, err := recordkey.ParseNamespace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// clean removes all records of the view, so that a store serves many tests.
+func (s *Site) Clean(t Tester) {
+	t.Helper()
+	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) > 0 {
+		s.Raw.Del(s.Ctx, keys...)
+	}
+	s.User(t, 0)
+	friend := userdb.NewEntry{UID: "friend", Facets: schema.Texts("email", "friend@x.org", "name", "friend")}
+	if _, err := s.Type(t, "user").Create(s.Ctx, friend); err != nil {
+		t.Fatal(err)
+	}
+	firm := userdb.NewEntry{UID: "1", Facets: schema.Texts("name", "Acme & Sons")}
+	if _, err := s.Type(t, "firm").Create(s.Ctx, firm); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var update = flag.Bool("update", false, "renew Golden files")
+
+func Golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (renew it with -update); got\n%s", path, got)
+	}
+}
+
+// Repaired runs a repair and returns what it says it mended, and what not.
+func (s *Site) Repaired(t Tester, o check.Options) (done, left []string) {
+	t.Helper()
+	o.Repair = true
+	for p, err := range check.Run(s.Ctx, s.DB, o) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case p.Repaired:
+			done = append(done, p.Code+" "+p.Key)
+		default:
+			left = append(left, p.Code+" "+p.Key)
+		}
+	}
+	return done, left
+}

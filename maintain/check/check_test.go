@@ -1,0 +1,242 @@
+package check_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// damage does a damage to entry n and returns what must be reported.
+func (s *site) damage(t testdb.Tester, d damage, n int) []string {
+	t.Helper()
+	for _, c := range d.do {
+		words := make([]string, len(c))
+		for i, w := range c {
+			if words[i] = of(w, n); i == 0 {
+				words[i] = w
+			}
+		}
+		s.Do(t, words...)
+	}
+	want := make([]string, len(d.want))
+	for i, w := range d.want {
+		want[i] = of(w, n)
+	}
+	return want
+}
+
+func TestCheckEachDamage(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, d := range damages {
+			t.Run(d.name, func(t *testing.T) {
+				s.Clean(t)
+				s.User(t, 1)
+				want := s.damage(t, d, 1)
+				testdb.Same(t, "reported", s.Check(t, check.Options{}), want)
+			})
+		}
+	})
+}
+
+func TestCheckManyDamages(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		rapid.Check(t, func(r *rapid.T) {
+			s.Clean(r)
+			var want []string
+			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damages), 1, 6, func(d damage) string { return d.name })
+			for n, d := range distinct.Draw(r, "damages") {
+				s.User(r, n+1)
+				want = append(want, s.damage(r, d, n+1)...)
+			}
+			testdb.Same(r, "reported", s.Check(r, check.Options{}), want)
+		})
+	})
+}
+
+func TestCheckHealthy(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		testdb.Same(t, "empty store", s.Check(t, check.Options{}), nil)
+		s.Clean(t)
+		user := s.Type(t, "user")
+		for n := range 30 {
+			s.User(t, n+1)
+		}
+		for n := range 10 {
+			h := hints.UID(fmt.Sprintf("u%d", 3*n+1))
+			if err := user.Delete(s.Ctx, h); err != nil {
+				t.Fatal(err)
+			}
+			h = hints.UID(fmt.Sprintf("u%d", 3*n+2))
+			_, err := user.Update(s.Ctx, h, func(e *userdb.Entry) error {
+				e.Put("name", schema.Text(fmt.Sprintf("ＲＥＮＡＭＥＤ  %d {+/:}", n)))
+				e.Put("job", schema.Text("a/b:\t{}"))
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := user.Tags(h).Remove(s.Ctx, "go"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testdb.Same(t, "after verbs", s.Check(t, check.Options{}), nil)
+	})
+}
+
+func TestCheckProblem(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	s.Do(t, "HDEL", "user/uid:friend", "email")
+	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
+	s.Do(t, "HSET", "user/uid:u0", "~prk", "\x1b[31m\u202e")
+	s.Do(t, "SET", "user/name:\x1b[2J:\xff/~prk", "x")
+	var got []string
+	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("I%d %v", p.Invariant, p))
+	}
+	want := []string{
+		`I4 error key_unparsable "user/name:\x1b[2J:\xff/~prk": not a key that this store can have written, and not found by it: "\x1b" must be written +x1b`,
+		`I0 problem field_missing user/uid:friend: no "email"`,
+		`I3 error prk_wrong user/uid:u0: ~prk is "\x1b[31m\u202e"`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestCheckChoices(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
+	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
+	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
+		if err != nil || p.Code != "value_shared" {
+			t.Fatalf("%v, %v", p, err)
+		}
+		if got := fmt.Sprint(p.Choices); got != "[user/uid:friend user/uid:u0]" {
+			t.Errorf("choices %s", got)
+		}
+		want := `user/uid:friend has this value in "email", and user/uid:u0 in "email"`
+		if p.Text != want || p.Key != "user/email:u0@x.org/~prk" || p.Invariant != 2 || p.Warning {
+			t.Errorf("%+v, want text %s", p, want)
+		}
+	}
+}
+
+// TestCheckLarge goes beyond one batch of everything: keys, members of a set, entries of an index.
+func TestCheckLarge(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.Clean(t)
+		pipe := s.Raw.Pipeline()
+		for i := range 3000 {
+			member, uid := fmt.Sprintf("m%d", i), fmt.Sprintf("x%d", i)
+			pipe.SAdd(s.Ctx, s.Key("user/uid:u0/tags"), member)
+			pipe.SAdd(s.Ctx, s.Key("user/tags:"+member+"/~prks"), "user/uid:u0")
+			pipe.SAdd(s.Ctx, s.Key("user/job:Cook/~prks"), "user/uid:"+uid)
+			pipe.HSet(s.Ctx, s.Key("user/uid:"+uid), "~isa", "user", "~prk", "user/uid:"+uid, "uid", uid, "name", uid, "email", uid+"@y.org", "job", "Cook")
+			pipe.Set(s.Ctx, s.Key("user/name:"+uid+"/~prk"), "user/uid:"+uid, 0)
+			pipe.Set(s.Ctx, s.Key("user/email:"+uid+"@y.org/~prk"), "user/uid:"+uid, 0)
+		}
+		if _, err := pipe.Exec(s.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		var calls, last, about int64
+		progress := func(d, a int64) {
+			if d < last || d > a {
+				t.Errorf("progress from %d to %d of %d", last, d, a)
+			}
+			calls, last, about = calls+1, d, a
+		}
+		testdb.Same(t, "healthy", s.Check(t, check.Options{Progress: progress}), nil)
+		if calls == 0 || last != about || about < 12000 {
+			t.Errorf("progress: %d calls, %d of %d", calls, last, about)
+		}
+		s.Do(t, "SREM", "user/tags:m2900/~prks", "user/uid:u0")
+		s.Do(t, "HSET", "user/uid:x2901", "job", "Boss")
+		s.Do(t, "DEL", "user/name:x7/~prk")
+		want := []string{"index_missing user/tags:m2900/~prks", "index_missing user/job:Boss/~prks", "index_stale user/job:Cook/~prks", "srk_missing user/name:x7/~prk"}
+		last = 0
+		testdb.Same(t, "broken", s.Check(t, check.Options{Progress: progress}), want)
+	})
+}
+
+func TestCheckStops(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	for n := range 20 {
+		s.User(t, n+1)
+		s.damage(t, damages[0], n+1)
+	}
+	seen := 0
+	for range check.Run(s.Ctx, s.DB, check.Options{}) {
+		if seen++; seen == 3 {
+			break
+		}
+	}
+	if seen != 3 {
+		t.Errorf("yielded %d", seen)
+	}
+	ctx, cancel := context.WithCancel(s.Ctx)
+	defer cancel()
+	var last error
+	for _, err := range check.Run(ctx, s.DB, check.Options{}) {
+		cancel()
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("cancelled: %v", last)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	other := testdb.House()
+	firm := other.Types["firm"]
+	firm.Fold = schema.FoldCasefold
+	other.Types["firm"] = firm
+	with, err := s.DB.With(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		db   *userdb.DB
+		o    check.Options
+		is   error
+		text string
+	}{
+		{with, check.Options{}, userdb.ErrSchemaMismatch, `schema differs from the one in the database: type "firm": fold: stored exact; here casefold; check with the stored schema ('userdb schema show')`},
+		{s.DB, check.Options{Only: hints.UID("u0")}, hints.ErrHint, "hints: UID: names no type"},
+		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"`},
+	} {
+		n := 0
+		for p, err := range check.Run(s.Ctx, tt.db, tt.o) {
+			if n++; !errors.Is(err, tt.is) || err.Error() != tt.text {
+				t.Errorf("%v, %v, want %s", p, err, tt.text)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d yields, want the error alone", n)
+		}
+	}
+	s.Raw.Close()
+	for _, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
+		if !errors.Is(err, userdb.ErrUnavailable) {
+			t.Errorf("closed: %v", err)
+		}
+	}
+}

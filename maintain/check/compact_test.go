@@ -1,0 +1,102 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func inOrder(t testdb.Tester, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %s\nwant %s", what, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+// fields are as many fields as that, declared alike.
+func fields(n int, f schema.Field) map[string]schema.Field {
+	all := map[string]schema.Field{}
+	for i := range n {
+		all[fmt.Sprintf("f%d", i)] = f
+	}
+	return all
+}
+
+// longName is too long where ~skv: stands before it.
+var longName = strings.Repeat("n", 60)
+
+// Besides its fields every entry can have 8, and a folded secondary field is kept twice.
+var told = []struct {
+	what, typ string
+	t         schema.Type
+	want      []string
+}{
+	{"the built-in one", "user", schema.User().Types["user"], nil},
+	{"many fields", "user", schema.Type{Primary: "id", Fields: fields(505, schema.Field{})}, []string{`: an entry of type "user" with all its fields has 513, more than 512`}},
+	{"not quite as many", "user", schema.Type{Primary: "id", Fields: fields(504, schema.Field{})}, nil},
+	{"many secondary fields", "user", schema.Type{Primary: "id", Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, []string{`: an entry of type "user" with all its fields has 514, more than 512`}},
+	{"many secondary fields that are kept as they are", "user", schema.Type{Primary: "id", Fold: schema.FoldExact, Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, nil},
+	{
+		"long names", "user",
+		schema.Type{Primary: "id", Fields: map[string]schema.Field{longName: {Role: schema.RoleSecondary}, longName + "12345": {}, longName + "1234": {}}},
+		[]string{
+			longName + "12345: the name of the field \"" + longName + "12345\" has 65 bytes, more than 64",
+			"~skv:" + longName + ": the name of the field \"~skv:" + longName + "\" has 65 bytes, more than 64",
+		},
+	},
+	{"a type with room for the usual UID", strings.Repeat("t", 48), schema.Type{Primary: "id"}, nil},
+	{
+		"a type without", strings.Repeat("t", 47) + " ",
+		schema.Type{Primary: "id"},
+		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 47) + ` " has more than 64 bytes with a UID of more than 11; those that are made here have 12`},
+	},
+	{
+		"a type that is too long itself", strings.Repeat("t", 80),
+		schema.Type{Primary: "id"},
+		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 80) + `" has more than 64 bytes with a UID of more than 0; those that are made here have 12`},
+	},
+}
+
+func TestNotCompact(t *testing.T) {
+	const tail = "; such entries are not kept compact, and take more memory (by the usual limits of Redis)"
+	for _, tt := range told {
+		t.Run(tt.what, func(t *testing.T) {
+			var got []string
+			for _, p := range check.NotCompact(schema.Schema{Types: map[string]schema.Type{tt.typ: tt.t}}) {
+				text, known := strings.CutSuffix(p.Text, tail)
+				got = append(got, p.Field+": "+text)
+				key := "~/schema/" + recordkey.Escape(tt.typ)
+				if !known || !p.Warning || p.Code != "entry_not_compact" || p.Key != key {
+					t.Errorf("%+v", p)
+				}
+			}
+			inOrder(t, "told", got, tt.want)
+		})
+	}
+}
+
+// TestNotCompactTrue: of a type just short enough, an entry with the usual UID is compact, and of the next it is not.
+func TestNotCompactTrue(t *testing.T) {
+	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
+		typ := strings.Repeat("t", n)
+		sch := schema.Schema{Types: map[string]schema.Type{typ: {Primary: "id"}}}
+		s := open(t, testdb.ServerClient(t), recordkey.Namespace{}, sch)
+		e, err := s.Type(t, typ).Create(s.Ctx, userdb.NewEntry{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Raw.ObjectEncoding(s.Ctx, e.Key().String()).Val(); got != want {
+			t.Errorf("a type of %d bytes: %s, want %s", n, got, want)
+		}
+		if told := len(check.NotCompact(sch)) > 0; told != (want != "listpack") {
+			t.Errorf("a type of %d bytes: told %v", n, told)
+		}
+	}
+}

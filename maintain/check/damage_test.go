@@ -1,0 +1,160 @@
+package check_test
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A damage is one way to break an entry behind the back of the store, and the codes and keys that
+// Check must then report, no more and no less. In all texts U stands for the UID of the entry, and
+// F for another one that it has for itself. Keys are relative.
+type damage struct {
+	name string
+	do   [][]string // commands
+	want []string   // "code key"
+}
+
+const (
+	prk   = "user/uid:U"
+	name  = "user/name:name+_of+_U/~prk"
+	email = "user/email:U@x.org/~prk"
+	cook  = "user/job:Cook/~prks"
+	goTag = "user/tags:go/~prks"
+	uTag  = "user/tags:tagU/~prks"
+)
+
+// orphaned is what is left where there is no entry.
+var orphaned = []string{
+	"srk_orphan " + name, "srk_orphan " + email, "index_orphan " + cook, "index_orphan " + goTag, "index_orphan " + uTag,
+	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
+}
+
+func and(first []string, more ...string) []string {
+	return append(append([]string{}, first...), more...)
+}
+
+func cmd(words ...string) []string { return words }
+
+func cmds(c ...[]string) [][]string { return c }
+
+// twin makes another entry, whole but for its name, which has no SRK.
+func twin(name string) [][]string {
+	return cmds(
+		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
+		cmd("SET", "user/email:F@x.org/~prk", "user/uid:F"),
+	)
+}
+
+var damages = []damage{
+	// I3: the entry itself
+	{"entry lost", cmds(cmd("DEL", prk)), orphaned},
+	{"entry a tombstone, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x", "~fence", "2")), orphaned},
+	{"entry of another Redis type", cmds(cmd("DEL", prk), cmd("SET", prk, "x")), and(orphaned, "prk_kind "+prk)},
+	{"no ~isa", cmds(cmd("HDEL", prk, "~isa")), []string{"isa_missing " + prk}},
+	{"empty ~isa", cmds(cmd("HSET", prk, "~isa", "")), []string{"isa_missing " + prk}},
+	{"another ~isa", cmds(cmd("HSET", prk, "~isa", "firm")), []string{"type_mismatch " + prk}},
+	{"no ~prk", cmds(cmd("HDEL", prk, "~prk")), []string{"prk_wrong " + prk}},
+	{"another ~prk", cmds(cmd("HSET", prk, "~prk", "user/uid:other")), []string{"prk_wrong " + prk}},
+	{"no primary facet", cmds(cmd("HDEL", prk, "uid")), []string{"primary_wrong " + prk}},
+	{"another primary facet", cmds(cmd("HSET", prk, "uid", "other")), []string{"primary_wrong " + prk}},
+	{"all that an entry says of itself", cmds(cmd("HDEL", prk, "~isa", "~prk", "uid")), []string{"isa_missing " + prk, "prk_wrong " + prk, "primary_wrong " + prk}},
+	{"under a field that is not primary", cmds(cmd("HSET", "user/nick:F", "~isa", "user")), []string{"key_field user/nick:F"}},
+	{"a string under such a field", cmds(cmd("SET", "user/nick:F", "x")), []string{"key_field user/nick:F"}},
+
+	// I1: SRKs of values
+	{"SRK lost", cmds(cmd("DEL", name)), []string{"srk_missing " + name}},
+	{"both SRKs lost", cmds(cmd("DEL", name), cmd("DEL", email)), []string{"srk_missing " + name, "srk_missing " + email}},
+	{"SRK to nobody", cmds(cmd("SET", name, "user/uid:F")), []string{"srk_wrong " + name, "srk_orphan " + name}},
+	{"SRK to another", cmds(cmd("SET", name, "user/uid:friend")), []string{"srk_wrong " + name, "srk_stale " + name}},
+	{"SRK with a token", cmds(cmd("SET", name, "user/uid:U 0123456789ab")), nil},
+	{"SRK with a token, to another", cmds(cmd("SET", name, "user/uid:friend 0123456789ab")), []string{"srk_wrong " + name, "srk_stale " + name}},
+	{"SRV of another type", cmds(cmd("SET", name, "firm/id:1")), []string{"srk_wrong " + name, "srv_type " + name}},
+	{"SRV under another field", cmds(cmd("SET", name, "user/nick:U")), []string{"srk_wrong " + name, "srv_type " + name}},
+	{"SRV that is an SRK", cmds(cmd("SET", name, email)), []string{"srk_wrong " + name, "srv_unparsable " + name}},
+	{"SRV of a namespace", cmds(cmd("SET", name, "~other/user/uid:U")), []string{"srk_wrong " + name, "srv_unparsable " + name}},
+	{"SRV rubbish", cmds(cmd("SET", name, "\x1b[2J\n"+strings.Repeat("x", 999))), []string{"srk_wrong " + name, "srv_unparsable " + name}},
+	{"SRV empty", cmds(cmd("SET", name, "")), []string{"srk_wrong " + name, "srv_unparsable " + name}},
+	{"SRK of another Redis type", cmds(cmd("DEL", name), cmd("RPUSH", name, "user/uid:U")), []string{"srk_wrong " + name, "srk_kind " + name}},
+	{"~skv lost", cmds(cmd("HDEL", prk, "~skv:name")), []string{"skv_wrong " + prk}},
+	{"~skv wrong", cmds(cmd("HSET", prk, "~skv:name", "other")), []string{"skv_wrong " + prk}},
+	{"~skv where none is due", cmds(cmd("HSET", prk, "~skv:email", "other")), []string{"skv_wrong " + prk}},
+	{"~skv that says what the facet says", cmds(cmd("HSET", prk, "~skv:email", "U@x.org")), nil},
+	{"facet lost", cmds(cmd("HDEL", prk, "name")), []string{"field_missing " + prk, "skv_wrong " + prk, "srk_stale " + name}},
+	{"facet and ~skv lost", cmds(cmd("HDEL", prk, "name", "~skv:name")), []string{"field_missing " + prk, "srk_stale " + name}},
+	{"facet changed by another program", cmds(cmd("HSET", prk, "email", "F@y.org"), cmd("HSET", prk, "email", "f@y.org")), []string{"srk_missing user/email:f@y.org/~prk", "srk_stale " + email}},
+	{"facet moved to another field", cmds(cmd("HDEL", prk, "name", "~skv:name"), cmd("HSET", prk, "email", "name of U")), []string{"field_missing " + prk, "srk_missing user/email:name+_of+_U/~prk", "srk_stale " + name, "srk_stale " + email}},
+	{"facet empty", cmds(cmd("HSET", prk, "email", "")), []string{"value_unkeyable " + prk, "srk_stale " + email}},
+	{"facet too long", cmds(cmd("HSET", prk, "email", strings.Repeat("x", 1025))), []string{"value_unkeyable " + prk, "srk_stale " + email}},
+	{"facet as long as may be", cmds(cmd("HSET", prk, "email", strings.Repeat("x", 1022)+"U")), []string{"srk_missing user/email:" + strings.Repeat("x", 1022) + "U/~prk", "srk_stale " + email}},
+
+	// I2: one value, two entries
+	{"shared in one field", twin("Name of U"), []string{"value_shared " + name, "skv_wrong user/uid:F"}},
+	{"shared in one field, SRK taken over", append(twin("name of U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name}},
+	{"shared in two fields", append(twin("U@x.org"), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email}},
+	{"shared in two fields, one SRK lost", append(twin("U@x.org"), cmd("DEL", email), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email, "srk_missing " + email}},
+	{"shared, no SRK", append(twin("name of U"), cmd("DEL", name)), []string{"srk_missing " + name, "srk_missing " + name}},
+	{"shared with a damaged entry", append(twin("name of U"), cmd("HDEL", "user/uid:F", "~isa")), []string{"value_shared " + name, "isa_missing user/uid:F"}},
+	{"one value in two fields of one entry", cmds(cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U")), []string{"srk_stale " + email}},
+	{"shared in one field, SRKs in two taken over", append(twin("name of U"), cmd("SET", name, "user/uid:F"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:F")), []string{"value_shared " + name, "srk_stale user/email:name+_of+_U/~prk"}},
+	{"one value in two fields of one entry, one SRK taken over", append(twin("name of U"), cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name, "srk_stale " + email}},
+
+	// I4: records without an entry
+	{"SRK of nobody", cmds(cmd("SET", "user/name:F/~prk", "user/uid:F")), []string{"srk_orphan user/name:F/~prk"}},
+	{"SRK of a value that the entry does not have", cmds(cmd("SET", "user/name:F/~prk", "user/uid:U")), []string{"srk_stale user/name:F/~prk"}},
+	{"SRK of a value in its form as written", cmds(cmd("SET", "user/name:Name+_of+_U/~prk", "user/uid:U")), []string{"srk_stale user/name:Name+_of+_U/~prk"}},
+	{"SRK of an undeclared field", cmds(cmd("HSET", prk, "phone", "F"), cmd("SET", "user/phone:F/~prk", "user/uid:U")), []string{"srk_undeclared user/phone:F/~prk"}},
+	{"SRK of an undeclared field, stale", cmds(cmd("SET", "user/phone:F/~prk", "user/uid:U")), []string{"srk_stale user/phone:F/~prk"}},
+	{"tertiary record of nobody", cmds(cmd("SADD", "user/uid:F/tags", "go")), []string{"tertiary_orphan user/uid:F/tags"}},
+	{"tertiary record of what is no entry", cmds(cmd("SADD", "user/nick:F/tags", "go")), []string{"tertiary_orphan user/nick:F/tags"}},
+	{"tertiary record of a name that is not declared", cmds(cmd("SET", prk+"/photo", "x")), []string{"tertiary_undeclared " + prk + "/photo"}},
+	{"index member of nobody", cmds(cmd("SADD", cook, "user/uid:F"), cmd("SADD", goTag, "user/uid:F")), []string{"index_orphan " + cook, "index_orphan " + goTag}},
+	{"index members that are rubbish", cmds(cmd("SADD", cook, "rubbish F", "firm/id:F", "~x/user/uid:F", "")), []string{"index_orphan " + cook, "index_orphan " + cook, "index_orphan " + cook, "index_orphan " + cook}},
+	{"key with a raw tab", cmds(cmd("SET", "user/name:tab\tF/~prk", "user/uid:U")), []string{"key_unparsable user/name:tab\tF/~prk"}},
+	{"key with raw braces", cmds(cmd("HSET", "user/uid:{F}", "~isa", "user")), []string{"key_unparsable user/uid:{F}"}},
+	{"key with an unescaped slash", cmds(cmd("HSET", "user/uid:F/a/b", "~isa", "user")), []string{"key_unparsable user/uid:F/a/b"}},
+	{"key with a value of over 1 KiB", cmds(cmd("SET", "user/name:F"+strings.Repeat("x", 1024)+"/~prk", "user/uid:U")), []string{"key_unparsable user/name:F" + strings.Repeat("x", 1024) + "/~prk"}},
+	{"key with an empty value", cmds(cmd("SET", "user/F:/~prk", "user/uid:U")), []string{"key_unparsable user/F:/~prk"}},
+	{"key of bytes that are no text", cmds(cmd("SET", "user/name:\xff\x00F/~prk", "user/uid:U")), []string{"key_unparsable user/name:\xff\x00F/~prk"}},
+
+	// I5: indexes
+	{"not in the index of its facet", cmds(cmd("SREM", cook, "user/uid:U")), []string{"index_missing " + cook}},
+	{"in the index of another facet", cmds(cmd("SADD", "user/job:F/~prks", "user/uid:U")), []string{"index_stale user/job:F/~prks"}},
+	{"indexed facet changed by another program", cmds(cmd("HSET", prk, "job", "F")), []string{"index_missing user/job:F/~prks", "index_stale " + cook}},
+	{"indexed facet lost", cmds(cmd("HDEL", prk, "job")), []string{"index_stale " + cook}},
+	{"indexed facet empty", cmds(cmd("HSET", prk, "job", "")), []string{"index_unkeyable " + prk, "index_stale " + cook}},
+	{"not in the index of a member", cmds(cmd("SREM", uTag, "user/uid:U")), []string{"index_missing " + uTag}},
+	{"member added by another program", cmds(cmd("SADD", prk+"/tags", "F")), []string{"index_missing user/tags:F/~prks"}},
+	{"member taken by another program", cmds(cmd("SREM", prk+"/tags", "go")), []string{"index_stale " + goTag}},
+	{"member that no key can name", cmds(cmd("SADD", prk+"/tags", "")), []string{"index_unkeyable " + prk + "/tags"}},
+	{"members lost", cmds(cmd("DEL", prk+"/tags")), []string{"index_stale " + goTag, "index_stale " + uTag}},
+	{"index of another Redis type", cmds(cmd("SET", "user/job:F/~prks", "x")), []string{"index_kind user/job:F/~prks"}},
+	{"index that the schema does not declare", cmds(cmd("SADD", "user/color:F/~prks", "user/uid:U")), []string{"index_undeclared user/color:F/~prks"}},
+	{"index that the schema does not declare, of nobody", cmds(cmd("SADD", "user/color:F/~prks", "user/uid:F")), []string{"index_undeclared user/color:F/~prks", "index_orphan user/color:F/~prks"}},
+
+	// none of the invariants
+	{"a date that is none", cmds(cmd("HSET", prk, "added", "yesterday")), []string{"facet_undecodable " + prk}},
+	{"JSON and boolean that are none", cmds(cmd("HSET", prk, "rating", "{", "active", "perhaps", "age", "many")), []string{"facet_undecodable " + prk, "facet_undecodable " + prk}},
+	{"tertiary set of another Redis type", cmds(cmd("DEL", prk+"/tags"), cmd("RPUSH", prk+"/tags", "go")), []string{"tertiary_kind " + prk + "/tags", "index_stale " + goTag, "index_stale " + uTag}},
+	{"tertiary list of another Redis type", cmds(cmd("DEL", prk+"/notes"), cmd("SET", prk+"/notes", "x")), []string{"tertiary_kind " + prk + "/notes"}},
+	{"an entry of a type that is not declared", cmds(cmd("HSET", "robot/id:F", "~isa", "robot", "name", "x"), cmd("SET", "robot/name:x/~prk", "robot/id:nobody")), []string{"schema_missing robot/id:F"}},
+
+	// no damage
+	{"no damage", nil, nil},
+	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
+	{"a password hash that is none", cmds(cmd("HSET", prk, "password", "secret")), nil},
+	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x")), nil},
+	{"keys of other programs", cmds(
+		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),
+		cmd("HSET", "cache/x:F", "name", "x"), cmd("SET", "users/name:F\t", "x"), cmd("SET", "F", "x"), cmd("SET", " /:F", "x"),
+	), nil},
+	{"namespaces inside, whatever is in them", cmds(
+		cmd("SET", "~F/user/name:x/~prk", "rubbish"), cmd("HSET", "~F/user/uid:1", "a", "b"), cmd("SET", "~F/~G/user/uid:1", "x"),
+		cmd("SET", "~F", "x"), cmd("SET", "~F/user/name:tab\t/~prk", "x"),
+	), nil},
+	{"records of the store", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
+}
+
+// of is a text with U and F put in; f1 sorts before u1.
+func of(text string, n int) string {
+	return strings.NewReplacer("U", fmt.Sprintf("u%d", n), "F", fmt.Sprintf("f%d", n)).Replace(text)
+}

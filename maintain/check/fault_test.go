@@ -1,0 +1,115 @@
+package check_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A fault loses the connection at one round trip, and at all that follow.
+type fault struct {
+	left atomic.Int64 // round trips until then
+	met  atomic.Bool
+}
+
+var errLost = errors.New("connection lost")
+
+func (f *fault) set(n int) {
+	f.left.Store(int64(n))
+	f.met.Store(false)
+}
+
+func (f *fault) lose() bool {
+	lost := f.left.Add(-1) < 0
+	if lost {
+		f.met.Store(true)
+	}
+	return lost
+}
+
+func (f *fault) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *fault) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f.lose() {
+			cmd.SetErr(errLost)
+			return errLost
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if f.lose() {
+			return errLost
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestFaults loses the connection at every round trip in turn: each verb must say so, and never end
+// as if all were well.
+func TestFaults(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	for n, d := range damages {
+		s.User(t, n+1)
+		s.damage(t, d, n+1)
+	}
+	for i := range 2000 {
+		s.Do(t, "SADD", "user/uid:u0/tags", string(rune('à'+i)))
+	}
+	f := &fault{}
+	s.Raw.AddHook(f)
+	step := 1
+	if testdb.Raced {
+		step = 7
+	}
+	problems := func(o check.Options) func() error {
+		return func() (last error) {
+			for _, err := range check.Run(s.Ctx, s.DB, o) {
+				if last != nil {
+					t.Error("Check goes on behind an error")
+				}
+				last = err
+			}
+			return last
+		}
+	}
+	for name, verb := range map[string]func() error{
+		"check":         problems(check.Options{}),
+		"check by UID":  problems(check.Options{Only: hints.UID("u4").Of("user")}),
+		"check by any":  problems(check.Options{Only: hints.Any("name of u30").Of("user")}),
+		"dump":          func() error { return inspect.Dump(s.Ctx, s.DB, &bytes.Buffer{}, inspect.Options{}) },
+		"stored schema": func() error { _, err := migrate.StoredSchema(s.Ctx, s.DB); return err },
+		"password hash": func() error { _, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u0")); return err },
+	} {
+		for n := 0; ; n += step {
+			f.set(n)
+			err := verb()
+			if !f.met.Load() {
+				if err != nil {
+					t.Errorf("%s, undisturbed: %v", name, err)
+				}
+				break
+			}
+			if !errors.Is(err, errLost) {
+				t.Errorf("%s, lost at round trip %d: %v", name, n, err)
+			}
+		}
+		f.set(1 << 30)
+	}
+}

@@ -1,0 +1,117 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestCodes holds the documentation to the codes that there are.
+func TestCodes(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for line := range strings.Lines(string(doc)) {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			continue
+		}
+		fact, is := facts[words[1]]
+		if !is {
+			continue
+		}
+		documented = append(documented, words[1])
+		if words[2] != string(rune('0'+fact.invariant)) || (words[3] == "w") != fact.warning {
+			t.Errorf("doc.go says %q, the code is %+v", line, fact)
+		}
+	}
+	if !slices.Equal(documented, slices.Sorted(maps.Keys(facts))) {
+		t.Errorf("documented %q, there are %q", documented, slices.Sorted(maps.Keys(facts)))
+	}
+}
+
+func TestSure(t *testing.T) {
+	problem := func(at int, key, seen string) finding {
+		return finding{Problem: Problem{Key: key, Code: "x"}, at: at, seen: seen}
+	}
+	for _, tt := range []struct {
+		name  string
+		looks []findings // what each look finds; the last one again and again
+		want  string
+		count int
+	}{
+		{"nothing", []findings{nil}, "", 1},
+		{"twice the same", []findings{{problem(1, "b", "1")}, {problem(0, "b", "1")}}, "b", 2},
+		{"gone", []findings{{problem(1, "b", "1")}, nil}, "", 2},
+		{"another version", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, nil}, "", 3},
+		{"another version, and then the same", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, {problem(0, "b", "2")}}, "b", 3},
+		{"one of two gone", []findings{{problem(0, "a", ""), problem(2, "c", "")}, {problem(1, "c", "")}}, "c", 2},
+		{"one of two changing", []findings{{problem(0, "a", "1"), problem(2, "c", "")}, {problem(0, "a", "2"), problem(1, "c", "")}, {problem(0, "a", "3"), problem(1, "c", "")}, {problem(0, "a", "4"), problem(1, "c", "")}, {problem(0, "a", "5"), problem(1, "c", "")}}, "c", 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			count, items := 0, []string{"a", "b", "c"}
+			got, err := sure(t.Context(), items, func(_ context.Context, items []string) (findings, error) {
+				found := tt.looks[min(count, len(tt.looks)-1)]
+				for _, f := range found {
+					if items[f.at] != f.Key {
+						t.Errorf("look %d is at %q, want %s at %d", count, items, f.Key, f.at)
+					}
+				}
+				count++
+				return found, nil
+			})
+			var keys []string
+			for _, p := range got {
+				keys = append(keys, p.Key)
+			}
+			if err != nil || strings.Join(keys, " ") != tt.want || count != tt.count {
+				t.Errorf("got %q, %v after %d looks, want %q after %d", keys, err, count, tt.want, tt.count)
+			}
+		})
+	}
+}
+
+func TestSureFails(t *testing.T) {
+	lost := errors.New("lost")
+	for fails := range 3 {
+		count := 0
+		got, err := sure(t.Context(), []string{"a"}, func(context.Context, []string) (findings, error) {
+			if count++; count > fails {
+				return nil, lost
+			}
+			return findings{{seen: string(rune(count))}}, nil
+		})
+		if err != lost || got != nil {
+			t.Errorf("failing at look %d: %v, %v", fails, got, err)
+		}
+	}
+}
+
+func TestLikeOurs(t *testing.T) {
+	s := schema.Schema{Types: map[string]schema.Type{"user": {}, "odd type{}": {}}}
+	for key, want := range map[string]bool{
+		"user/uid:\t":           true,
+		"user/:":                true,
+		"odd type{}/id:1":       true, // raw
+		"odd+_type{}/id:1":      true, // as the original escapes it
+		"odd+_type+(+)/id:1/~x": true, // as we do
+		"odd+_type+(}/id:1":     false,
+		"users/uid:\t":          false,
+		"user/uid":              false,
+		"user:uid/\t":           false,
+		"x/user/uid:1/\t":       false,
+		"":                      false,
+	} {
+		if got := likeOurs(key, s); got != want {
+			t.Errorf("%q: %v, want %v", key, got, want)
+		}
+	}
+}

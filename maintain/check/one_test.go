@@ -1,0 +1,83 @@
+package check_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// elsewhere are the damages that leave the entry itself as it should be: Check of the entry alone
+// says nothing of them.
+var elsewhere = []string{
+	"under a field that is not primary", "a string under such a field", "shared in one field", "shared with a damaged entry",
+	"SRK of nobody", "tertiary record of nobody", "tertiary record of what is no entry", "index member of nobody",
+	"index members that are rubbish", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
+	"index that the schema does not declare, of nobody", "an entry of a type that is not declared",
+}
+
+// ofOne is what Check of the damaged entry alone must report.
+func ofOne(d damage) []string {
+	switch {
+	case slices.Contains(elsewhere, d.name):
+		return nil
+	case d.name == "shared, no SRK":
+		return d.want[:1] // the other has to say the same of itself
+	case slices.Contains(d.want, orphaned[5]):
+		return and(d.want, "entry_missing "+prk)
+	}
+	return d.want
+}
+
+func TestCheckOne(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, d := range damages {
+			t.Run(d.name, func(t *testing.T) {
+				s.Clean(t)
+				s.User(t, 1)
+				d.want = ofOne(d)
+				want := s.damage(t, d, 1)
+				got := s.Check(t, check.Options{Only: hints.UID("u1").Of("user")})
+				testdb.Same(t, "of the entry", got, want)
+				testdb.Same(t, "of another", s.Check(t, check.Options{Only: hints.UID("u0").Of("user")}), nil)
+			})
+		}
+	})
+}
+
+func TestCheckOneByHints(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	s.User(t, 1)
+	s.Do(t, "HSET", "user/uid:u0", "uid", "x")
+	s.Do(t, "SET", "user/name:gone/~prk", "user/uid:gone")
+	s.Do(t, "SET", "user/email:name+_of+_u0/~prk", "user/uid:u1")
+	s.Do(t, "SET", "user/name:rubbish/~prk", "rubbish")
+	key := func(text string) hints.Hint { return hints.Key(testdb.Must(recordkey.Parse(text))) }
+	own, stale := "primary_wrong user/uid:u0", "srk_stale user/email:name+_of+_u0/~prk"
+	for _, tt := range []struct {
+		what string
+		h    hints.Hint
+		want []string
+	}{
+		{"UID", hints.UID("u0").Of("user"), []string{own, stale}},
+		{"PRK", key("user/uid:u0"), []string{own, stale}},
+		{"SRK", key("user/email:u0@x.org/~prk"), []string{own, stale}},
+		{"field", hints.Field("name", "NAME of  u0").Of("user"), []string{own, stale}},
+		{"any field, two entries", hints.Any("name of u0").Of("user"), []string{own, stale}},
+		{"a UID of nobody", hints.UID("nobody").Of("user"), []string{"entry_missing user/uid:nobody"}},
+		{"a value of nobody", hints.Field("name", "nobody").Of("user"), []string{"entry_missing user/name:nobody/~prk"}},
+		{"a value of nobody, any field", hints.Any("nobody").Of("user"), []string{"entry_missing user/email:nobody/~prk"}},
+		{"a value that no field takes", hints.Any("http://x").Of("user"), []string{"entry_missing user/email:http+.+,+,x/~prk"}},
+		{"an SRK of nobody", hints.Field("name", "gone").Of("user"), []string{"entry_missing user/name:gone/~prk", "srk_orphan user/name:gone/~prk"}},
+		{"an SRK that is rubbish", hints.Field("name", "rubbish").Of("user"), []string{"entry_missing user/name:rubbish/~prk", "srv_unparsable user/name:rubbish/~prk"}},
+		{"another type", hints.UID("1").Of("firm"), nil},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			testdb.Same(t, "reported", s.Check(t, check.Options{Only: tt.h}), tt.want)
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package check_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// ordered is a schema with an order of ages.
+func ordered() schema.Schema {
+	return schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fields: map[string]schema.Field{
+			"name": {Role: schema.RoleSecondary}, "age": {Role: schema.RoleOrdered, Codec: schema.CodecNumber},
+			"last": {Role: schema.RoleOrdered},
+		},
+	}}}
+}
+
+func TestCheckOrders(t *testing.T) {
+	const ages, lasts, prk = "~/order/user/age", "~/order/user/last", "user/uid:u1"
+	at := func(last, uid string) string { return last + "\x00\x01user/uid:" + uid }
+	for _, tt := range []struct {
+		name string
+		do   [][]string
+		want []string
+		one  []string // of the entry u1 alone; nil: as want
+	}{
+		{"no damage", nil, nil, nil},
+		{"a place lost", cmds(cmd("ZREM", lasts, at("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
+		{"an order lost", cmds(cmd("DEL", lasts)), []string{"order_missing " + lasts, "order_missing " + lasts}, []string{"order_missing " + lasts}},
+		{"a place too many", cmds(cmd("ZADD", lasts, "0", at("Zorn", "u1"))), []string{"order_stale " + lasts}, nil},
+		{"a place of nobody", cmds(cmd("ZADD", lasts, "0", at("Zorn", "u9"))), []string{"order_orphan " + lasts}, []string{}},
+		{
+			"places that are none", cmds(cmd("ZADD", lasts, "0", "rubbish", "0", "", "0", "x\x00\x01user/name:x", "0", "x\x00\x01firm/id:x")),
+			[]string{"order_orphan " + lasts, "order_orphan " + lasts, "order_orphan " + lasts, "order_orphan " + lasts},
+			[]string{},
+		},
+		{"another Redis type", cmds(cmd("DEL", lasts), cmd("SET", lasts, "x")), []string{"order_kind " + lasts, "order_missing " + lasts, "order_missing " + lasts}, []string{"order_kind " + lasts, "order_missing " + lasts}},
+		{
+			"an order that is not declared", cmds(cmd("ZADD", "~/order/user/name", "0", "x"), cmd("ZADD", "~/order/robot/x", "0", "x")),
+			[]string{"order_undeclared ~/order/user/name", "order_undeclared ~/order/robot/x"},
+			[]string{},
+		},
+		{"a facet changed by another program", cmds(cmd("HSET", prk, "last", "Zorn")), []string{"order_missing " + lasts, "order_stale " + lasts}, nil},
+		{"a facet lost", cmds(cmd("HDEL", prk, "age")), []string{"order_stale " + ages}, nil},
+		{"a facet without a place", cmds(cmd("HSET", prk, "last", fmt.Sprintf("%01025d", 1))), []string{"order_unplaced " + prk, "order_stale " + lasts}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, ordered())
+				for i, last := range []string{"Adams", "Brown"} {
+					uid := fmt.Sprintf("u%d", i+1)
+					_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: uid, Facets: schema.Facets{
+						"name": schema.Text(uid), "last": schema.Text(last), "age": schema.Number(float64(i)),
+					}})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, c := range tt.do {
+					s.Do(t, c...)
+				}
+				testdb.Same(t, "all", s.Check(t, check.Options{}), tt.want)
+				one := tt.one
+				if one == nil {
+					one = tt.want
+				}
+				testdb.Same(t, "one entry", s.Check(t, check.Options{Only: testdb.Must(hintsKey(prk))}), one)
+				for p, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true}) {
+					if mended := strings.HasPrefix(p.Code, "order_") && p.Code != "order_undeclared" && p.Code != "order_unplaced"; err != nil || p.Repaired != mended {
+						t.Errorf("repair: %v, %v", p, err)
+					}
+				}
+				if !strings.Contains(tt.name, "declared") && !strings.Contains(tt.name, "without a place") {
+					testdb.Same(t, "after the repair", s.Check(t, check.Options{}), nil)
+				}
+			})
+		})
+	}
+}
+
+func hintsKey(prk string) (hints.Hint, error) {
+	k, err := recordkey.Parse(prk)
+	return hints.Key(k), err
+}

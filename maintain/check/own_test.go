@@ -1,0 +1,105 @@
+package check_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestOwnRecords breaks each of the store's own records: a check says so, a repair mends it, and verbs and logins
+// go on.
+func TestOwnRecords(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		harm  [][]string
+		want  []string
+		clean bool // nothing is left of what was there before
+	}{
+		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
+		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
+		{"a type that none can have", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
+		{"a type that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
+		{"secret of another type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
+		{"a short secret", [][]string{{"set", "~/secret", "abc"}}, []string{"own_secret ~/secret"}, true},
+		{"an empty secret", [][]string{{"set", "~/secret", ""}}, []string{"own_secret ~/secret"}, true},
+		{"counters of another type", [][]string{{"del", "~/throttle/user/uid/u1"}, {"set", "~/throttle/user/uid/u1", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"counters that are no numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"calls that are none", [][]string{{"hset", "~/throttle/user/uid/u1", "k", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"half a failure", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "1.5"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a counter that is no number but its word", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a schema that is no JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
+		{"another schema behind the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
+		{"no schema behind the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
+		{"a schema without a fingerprint", [][]string{{"hdel", "~/schema/user", "fingerprint"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a schema of another type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a schema that is lost", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, s *site) { s.brokenOwn(t, tt.harm, tt.want, tt.clean) })
+		})
+	}
+}
+
+func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself bool) {
+	s.User(t, 1)
+	firm := s.Type(t, "firm")
+	if _, err := firm.Create(s.Ctx, userdb.NewEntry{UID: "f", Facets: schema.Texts("name", "F")}); err != nil {
+		t.Fatal(err)
+	}
+	login := func() error {
+		_, err := s.Type(t, "user").Login(s.Ctx, "u1@x.org", "wrong", userdb.Attempt{Origin: "192.0.2.1"})
+		return err
+	}
+	if err := login(); !errors.Is(err, userdb.ErrLogin) {
+		t.Fatal(err)
+	}
+	for _, words := range how {
+		s.Do(t, words...)
+	}
+	testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
+	testdb.Same(t, "check once more: nothing was written", s.Check(t, check.Options{}), slices.Clone(want))
+	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
+	if !byItself {
+		testdb.Same(t, "a repair without the schema", s.Check(t, check.Options{}), slices.Clone(want))
+		s.refusesOther(t, want)
+		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
+	}
+	testdb.Same(t, "mended", s.Check(t, check.Options{}), nil)
+	fresh, err := userdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.House(), Namespace: s.NS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.DB = fresh
+	if err := login(); !errors.Is(err, userdb.ErrLogin) {
+		t.Errorf("a login: %v", err)
+	}
+	s.User(t, 2)
+	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
+	if err != nil || stored.Types["user"].Fingerprint() != testdb.House().Types["user"].Fingerprint() || len(stored.Types) != 2 {
+		t.Errorf("stored: %v, %v", stored.Names(), err)
+	}
+}
+
+// refusesOther: a schema that the records do not fit is not stored, also where it is named.
+func (s *site) refusesOther(t *testing.T, want []string) {
+	t.Helper()
+	other := testdb.House()
+	user := other.Types["user"]
+	user.Fields["job"] = schema.Field{Role: schema.RoleSecondary}
+	db, err := s.DB.With(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := *s
+	with.DB = db
+	testdb.Same(t, "restate with another schema", with.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
+	if n, err := s.Raw.HExists(s.Ctx, s.Key("~/schema/user"), "fingerprint").Result(); n && err == nil {
+		t.Error("a schema that the records do not fit was stored")
+	}
+}

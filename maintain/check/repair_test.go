@@ -1,0 +1,226 @@
+package check_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// stands is what is left of a damage after a repair: what a person must decide about, and warnings. Of
+// all others nothing is left.
+var stands = map[string][]string{
+	"entry of another Redis type":       {"prk_kind " + prk},
+	"under a field that is not primary": {"key_field user/nick:F"},
+	"a string under such a field":       {"key_field user/nick:F"},
+
+	"facet lost":                   {"field_missing " + prk},
+	"facet and ~skv lost":          {"field_missing " + prk},
+	"facet moved to another field": {"field_missing " + prk},
+	"facet empty":                  {"value_unkeyable " + prk},
+	"facet too long":               {"value_unkeyable " + prk},
+
+	"shared in one field":                                      {"value_shared " + name},
+	"shared in one field, SRK taken over":                      {"value_shared " + name},
+	"shared in two fields":                                     {"value_shared " + email},
+	"shared in two fields, one SRK lost":                       {"value_shared " + email, "srk_missing " + email},
+	"shared, no SRK":                                           {"srk_missing " + name, "srk_missing " + name},
+	"shared with a damaged entry":                              {"value_shared " + name, "isa_missing user/uid:F"},
+	"shared in one field, SRKs in two taken over":              {"value_shared " + name},
+	"one value in two fields of one entry, one SRK taken over": {"value_shared " + name},
+
+	"SRK of an undeclared field":                     {"srk_undeclared user/phone:F/~prk"},
+	"tertiary record of a name that is not declared": {"tertiary_undeclared " + prk + "/photo"},
+	"key with raw braces":                            {"key_unparsable user/uid:{F}"},
+	"key with an unescaped slash":                    {"key_unparsable user/uid:F/a/b"},
+	"key with an empty value":                        {"key_unparsable user/F:/~prk"},
+
+	"indexed facet empty":                    {"index_unkeyable " + prk},
+	"member that no key can name":            {"index_unkeyable " + prk + "/tags"},
+	"index that the schema does not declare": {"index_undeclared user/color:F/~prks"},
+
+	"a date that is none":                               {"facet_undecodable " + prk},
+	"JSON and boolean that are none":                    {"facet_undecodable " + prk, "facet_undecodable " + prk},
+	"tertiary set of another Redis type":                {"tertiary_kind " + prk + "/tags"},
+	"tertiary list of another Redis type":               {"tertiary_kind " + prk + "/notes"},
+	"an entry of a type that is not declared":           {"schema_missing robot/id:F"},
+	"index that the schema does not declare, of nobody": nil,
+}
+
+func standing(d damage, n int) []string {
+	var want []string
+	for _, w := range stands[d.name] {
+		want = append(want, of(w, n))
+	}
+	return want
+}
+
+// facets are what all facets say, by key of the entry. With own, those that the store keeps for itself
+// count, too.
+func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		fields, err := s.Raw.HGetAll(s.Ctx, k).Result()
+		if err != nil {
+			continue
+		}
+		for field, wire := range fields {
+			if own || !strings.HasPrefix(field, "~") {
+				all[k+" "+wire] = true
+			}
+		}
+	}
+	return all
+}
+
+func TestRepairEachDamage(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, d := range damages {
+			t.Run(d.name, func(t *testing.T) {
+				s.Clean(t)
+				s.User(t, 1)
+				s.damage(t, d, 1)
+				before := s.facets(t, false)
+				done, left := s.Repaired(t, check.Options{})
+				if (len(done) > 0) == (len(d.want) == 0 || len(left) >= len(d.want)) {
+					t.Logf("mended %q, left %q", done, left)
+				}
+				testdb.Same(t, "left", s.Check(t, check.Options{}), standing(d, 1))
+				s.kept(t, before)
+				done, _ = s.Repaired(t, check.Options{})
+				testdb.Same(t, "mended once more", done, nil)
+			})
+		}
+	})
+}
+
+// kept wants all facets to be there still, if in another field.
+func (s *site) kept(t testdb.Tester, before map[string]bool) {
+	t.Helper()
+	after := s.facets(t, true)
+	for f := range before {
+		if !after[f] {
+			t.Errorf("facet %q is gone", f)
+		}
+	}
+}
+
+func TestRepairManyDamages(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		rapid.Check(t, func(r *rapid.T) {
+			s.Clean(r)
+			var want []string
+			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damages), 1, 6, func(d damage) string { return d.name })
+			for n, d := range distinct.Draw(r, "damages") {
+				s.User(r, n+1)
+				s.damage(r, d, n+1)
+				want = append(want, standing(d, n+1)...)
+			}
+			before := s.facets(r, false)
+			s.Repaired(r, check.Options{})
+			s.kept(r, before)
+			testdb.Same(r, "left", s.Check(r, check.Options{}), want)
+		})
+	})
+}
+
+// TestRepairOne repairs by a hint: the damaged entry and what belongs to it.
+func TestRepairOne(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, d := range damages {
+			if slices.Contains(elsewhere, d.name) {
+				continue
+			}
+			s.Clean(t)
+			s.User(t, 1)
+			s.damage(t, d, 1)
+			s.Repaired(t, check.Options{Only: hints.UID("u1").Of("user")})
+			testdb.Same(t, d.name, s.Check(t, check.Options{}), standing(d, 1))
+		}
+	})
+}
+
+// TestRepairKeeps decides every contest, for either of the two.
+func TestRepairKeeps(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, d := range damages {
+			if !strings.HasPrefix(d.name, "shared") {
+				continue
+			}
+			for _, keeper := range []string{"u1", "f1"} {
+				s.Clean(t)
+				s.User(t, 1)
+				s.damage(t, d, 1)
+				before := s.facets(t, false)
+				key := testdb.Must(recordkey.PRK("user", "uid", keeper))
+				_, left := s.Repaired(t, check.Options{Keep: []recordkey.Key{key}})
+				testdb.Same(t, d.name+": left", left, nil)
+				s.kept(t, before)
+				loser := map[string]string{"u1": "f1", "f1": "u1"}[keeper]
+				got := s.Check(t, check.Options{})
+				if len(got) != 1 || got[0] != "field_missing user/uid:"+loser {
+					t.Errorf("%s, %s keeps: check says %q", d.name, keeper, got)
+				}
+				what := strings.TrimSuffix(strings.TrimPrefix(d.want[0][strings.Index(d.want[0], " "):], " user/"), "/~prk")
+				_, value, _ := strings.Cut(of(what, 1), ":")
+				value = testdb.Must(recordkey.Unescape(value))
+				found := ""
+				for _, field := range []string{"name", "email"} {
+					e, err := s.Type(t, "user").Find(s.Ctx, hints.Field(field, value).Of("user"))
+					if err == nil {
+						found += e.UID()
+					}
+				}
+				if found != keeper {
+					t.Errorf("%s, %s keeps: %q leads to %q", d.name, keeper, value, found)
+				}
+			}
+		}
+	})
+}
+
+func TestRepairTells(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
+	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
+	key := testdb.Must(recordkey.PRK("user", "uid", "u0"))
+	for _, tt := range []struct {
+		keep []recordkey.Key
+		want string
+	}{
+		{nil, "error value_shared user/email:u0@x.org/~prk: user/uid:friend and user/uid:u0 have this value; to keep one of them keeps it " +
+			"findable by this value, and moves what the others wrote into their field ~lost:…, by which nobody finds them"},
+		{[]recordkey.Key{key}, "error value_shared user/email:u0@x.org/~prk: user/uid:friend and user/uid:u0 have this value; " +
+			"user/uid:u0 keeps it, and what the others wrote stands in their field ~lost:…"},
+	} {
+		for p, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true, Keep: tt.keep}) {
+			if err != nil || p.String() != tt.want || p.Repaired != (tt.keep != nil) || len(p.Choices) != 2 {
+				t.Errorf("got %v, %v\nwant %s", p, err, tt.want)
+			}
+		}
+	}
+	if lost := s.Raw.HGet(s.Ctx, "user/uid:friend", "~lost:email").Val(); lost != "u0@x.org" {
+		t.Errorf("~lost:email is %q", lost)
+	}
+	srk := testdb.Must(recordkey.SRK("user", "name", "x"))
+	for _, k := range []recordkey.Key{srk, testdb.Must(recordkey.PRK("robot", "id", "1")), {}} {
+		for _, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true, Keep: []recordkey.Key{k}}) {
+			if !errors.Is(err, check.ErrKeep) {
+				t.Errorf("keep %v: %v", k, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package records
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+const (
+	ScanBatch = 1000 // how many keys SCAN is asked for at a time
+	LookBatch = 250  // how many records are judged at a time
+)
+
+// Gone says whether there is no entry, or only its tombstone.
+func Gone(fields map[string]string) bool { return len(fields) == 0 || store.Tombstone(fields) }
+
+var seed = maphash.MakeSeed()
+
+// Digest stands for a canonical value of a type.
+func Digest(typ, value string) uint64 { return maphash.String(seed, typ+"\x00"+value) }
+
+// A Contest is a secondary value that several entries have.
+type Contest struct {
+	Type    *change.Type
+	Value   string
+	Field   string          // under which the first of them has it
+	Holders []recordkey.Key // relative PRKs, sorted
+}
+
+func SortedContests(found map[uint64]*Contest) []uint64 {
+	ds := make([]uint64, 0, len(found))
+	for d := range found {
+		ds = append(ds, d)
+	}
+	slices.SortFunc(ds, func(a, b uint64) int {
+		return strings.Compare(found[a].Type.Name+"/"+found[a].Value, found[b].Type.Name+"/"+found[b].Value)
+	})
+	return ds
+}
+
+// Contests goes over all entries and finds out who has the values with the digests wanted. as
+// says by which facets an entry is judged.
+func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint64]bool, as func(*change.Type, store.Record) map[string]string, progress func(done, about int64)) (map[uint64]*Contest, error) {
+	found := map[uint64]*Contest{}
+	if len(wanted) == 0 {
+		return found, nil
+	}
+	err := EachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) error {
+		prk := r.Key.In(recordkey.Namespace{})
+		for _, srk := range t.Secondaries(as(t, r)) {
+			d := Digest(t.Name, srk.Value())
+			if !wanted[d] {
+				continue
+			}
+			if found[d] == nil {
+				found[d] = &Contest{Type: t, Value: srk.Value(), Field: srk.Field()}
+			}
+			if k := found[d]; k.Value == srk.Value() && !slices.Contains(k.Holders, prk) {
+				k.Holders = append(k.Holders, prk)
+			}
+		}
+		return nil
+	})
+	for d, k := range found {
+		if slices.SortFunc(k.Holders, recordkey.Key.Compare); len(k.Holders) < 2 {
+			delete(found, d)
+		}
+	}
+	return found, err
+}
+
+// EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
+// an entry twice.
+func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
+	about, err := c.Engine.Size(ctx)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		t, err := c.Type(name)
+		if err != nil {
+			return err
+		}
+		for done, cursor := int64(0), ""; ; {
+			keys, next, err := c.Engine.Scan(ctx, t.Guard().Entries, cursor, ScanBatch)
+			if err != nil {
+				return err
+			}
+			if err := entriesAt(ctx, c, t, keys, f); err != nil {
+				return err
+			}
+			if done = min(done+ScanBatch, about); progress != nil {
+				progress((int64(i)*about+done)/int64(len(names)), about)
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string, f func(*change.Type, store.Record) error) error {
+	var keys []recordkey.Key
+	slices.Sort(raws)
+	for _, raw := range slices.Compact(raws) {
+		k, err := recordkey.Parse(raw)
+		if err == nil && k.Kind() == recordkey.KindPRK && k.Type() == t.Name && k.Field() == t.Schema.Primary && k.Namespace() == c.NS {
+			keys = append(keys, k)
+		}
+	}
+	for some := range slices.Chunk(keys, LookBatch) {
+		hashes, err := store.Hashes(ctx, c.Engine, Texts(some))
+		if err != nil {
+			return err
+		}
+		for i, h := range hashes {
+			if h.Other || Gone(h.Fields) {
+				continue
+			}
+			if err := f(t, store.Record{Key: some[i], Fields: h.Fields}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

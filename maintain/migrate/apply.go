@@ -1,0 +1,226 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// rewriters is how many entries are rewritten at once.
+const (
+	rewriters = 16
+	rewrites  = 20
+)
+
+// Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
+// stopped at any moment; the same Plan and Apply go on where it was. progress is told how many records
+// were gone through of how many about, anew for each pass; nil: nobody is.
+//
+// From its first to its last step nobody else can write entries of a type that changes; whoever tries is told
+// ErrSchemaMismatch. Those who look for entries find them as by the old schema until all were brought
+// over, then as by the new one; by the new one they find each as soon as it was brought over. The stored
+// fingerprint changes last.
+func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
+	for _, tc := range ch.Types {
+		if err := tc.refused(); err != nil {
+			return err
+		}
+	}
+	c := view.Of(ch.db)
+	for i := range ch.Types {
+		p, err := stepOf(ctx, c, ch.Types[i].Type)
+		if err != nil {
+			return err
+		}
+		if err := p.apply(ctx, c, progress); err != nil {
+			return fmt.Errorf("changing the schema of type %s: %w", records.Quoted(ch.Types[i].Type), err)
+		}
+	}
+	return nil
+}
+
+func (tc TypeChange) refused() error {
+	if n := len(tc.Collisions); n > 0 {
+		return fmt.Errorf("%w: type %s: %s", ErrCollision, records.Quoted(tc.Type), tc.Collisions[0].Reason)
+	}
+	return nil
+}
+
+func (p *step) apply(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	last := []store.Facet{
+		{Field: records.FieldFingerprint, Wire: p.t.Schema.Fingerprint()},
+		{Field: records.FieldSchema, Wire: storedForm(p.t.Schema)},
+	}
+	if !p.moves() {
+		return p.restate(ctx, c, p.fields[records.FieldFingerprint], last)
+	}
+	if err := p.begin(ctx, c, progress); err != nil {
+		return err
+	}
+	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.undo} {
+		bulk, end := c.Engine.Bulk(ctx)
+		if err := firstError(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
+			return err
+		}
+	}
+	return p.restate(ctx, c, p.under().Fingerprint, last)
+}
+
+func (p *step) restate(ctx context.Context, c *view.View, seen string, to []store.Facet) error {
+	is, err := c.Engine.Mend(ctx, store.Restate{Guard: p.t.Guard(), Seen: seen, State: to})
+	if err == nil && !is {
+		err = store.ErrConflict
+	}
+	return err
+}
+
+// begin stops all other writers, and then makes sure that nothing collides. If something does, and
+// nothing was changed, they may go on.
+func (p *step) begin(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	under := p.under().Fingerprint
+	if !p.changing {
+		from := p.fields[records.FieldSchema]
+		if !p.stored {
+			from = storedForm(p.from)
+		}
+		err := p.restate(ctx, c, p.fields[records.FieldFingerprint], []store.Facet{
+			{Field: records.FieldFingerprint, Wire: under}, {Field: records.FieldSchema, Wire: from}, {Field: records.FieldNext, Wire: storedForm(p.t.Schema)},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.Engine.Settle(ctx); err != nil {
+		return err
+	}
+	var tc TypeChange
+	if err := p.survey(ctx, c, &tc, progress); err != nil {
+		return err
+	}
+	tc.Type = p.t.Name
+	collision := tc.refused()
+	if collision == nil || p.changing {
+		return collision
+	}
+	var before []store.Facet
+	if p.stored {
+		before = []store.Facet{
+			{Field: records.FieldFingerprint, Wire: p.fields[records.FieldFingerprint]}, {Field: records.FieldSchema, Wire: p.fields[records.FieldSchema]},
+		}
+	}
+	return errors.Join(collision, p.restate(ctx, c, under, before))
+}
+
+// build brings all entries over; what they were found by before stays.
+func (p *step) build(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	for _, field := range p.ordered {
+		if err := discardOrder(ctx, c, p.t, field); err != nil {
+			return err
+		}
+	}
+	var late lateEntries
+	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
+		return late.unless(prk, p.reshape(ctx, c, t, prk))
+	})
+	if err != nil {
+		return err
+	}
+	return late.again(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
+}
+
+func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key) error {
+	facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+		held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
+		if err != nil {
+			return store.Change{}, false, err
+		}
+		change, due := t.Reshape(r, p.renames, held)
+		return change, due, nil
+	})
+	if err != nil || facets == nil {
+		return err
+	}
+	return p.index(ctx, c, t, store.Record{Key: prk, Fields: facets})
+}
+
+// tidy removes from the entries what they were found by before.
+func (p *step) tidy(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
+		_, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+			change, due := t.Tidy(r)
+			return change, due, nil
+		})
+		return err
+	})
+}
+
+// eachLive calls f for each live entry, several at once, with the type under the guard of the change.
+func (p *step) eachLive(ctx context.Context, c *view.View, progress func(done, about int64), f func(context.Context, *change.Type, recordkey.Key) error) error {
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(rewriters)
+	t := p.t.Under(p.under())
+	err := records.EachEntry(gctx, c, []string{t.Name}, progress, func(_ *change.Type, r store.Record) error {
+		if r.Live() {
+			group.Go(func() error { return f(gctx, t, r.Key) })
+		}
+		return gctx.Err()
+	})
+	return firstError(group.Wait(), err)
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite makes a change of an entry from what it is now, and returns the facets behind it: nil where
+// the entry is not live.
+func rewrite(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
+	for range rewrites {
+		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
+		if err != nil {
+			return nil, err
+		}
+		r := store.Record{Key: prk, Fields: hashes[0].Fields}
+		if hashes[0].Other || !r.Live() {
+			return nil, nil
+		}
+		planned, due, err := how(r)
+		if err != nil || !due {
+			return r.Fields, err
+		}
+		v, err := c.Apply(ctx, t, planned)
+		if err == nil {
+			return change.After(planned, v, r.Fields).Fields, nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+	}
+	return nil, store.ErrConflict
+}
+
+// heldBy says which SRKs name a record.
+func heldBy(ctx context.Context, c *view.View, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
+	srvs, err := store.Texts(ctx, c.Engine, records.Texts(srks))
+	if err != nil {
+		return nil, err
+	}
+	held := map[recordkey.Key]bool{}
+	for i, srk := range srks {
+		held[srk] = srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key)
+	}
+	return func(k recordkey.Key) bool { return held[k] }, nil
+}

@@ -1,0 +1,439 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// typed is a schema of one type "user", which fields and sets are added to.
+func typed(fold schema.Fold, change ...func(*schema.Type)) schema.Schema {
+	t := schema.Type{
+		Primary: "uid", Fold: fold, Password: &schema.Password{},
+		Fields: map[string]schema.Field{
+			"email": {Role: schema.RoleSecondary}, "name": {Role: schema.RoleSecondary},
+			"job": {Role: schema.RoleIndexed}, "age": {Codec: schema.CodecNumber},
+		},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "likes": {Kind: "set"}},
+	}
+	for _, c := range change {
+		c(&t)
+	}
+	return schema.Schema{Types: map[string]schema.Type{"user": t}}
+}
+
+func field(name string, f schema.Field) func(*schema.Type) {
+	return func(t *schema.Type) { t.Fields[name] = f }
+}
+
+func drop(name string) func(*schema.Type) {
+	return func(t *schema.Type) { delete(t.Fields, name) }
+}
+
+func indexed(name string, is bool) func(*schema.Type) {
+	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: is} }
+}
+
+var (
+	secondary = schema.Field{Role: schema.RoleSecondary}
+	index     = schema.Field{Role: schema.RoleIndexed}
+)
+
+// changes are from one schema to another, of which each pair must be brought over both ways.
+var changes = []struct {
+	name     string
+	from, to schema.Schema
+	srks     int64 // to be made for the people
+}{
+	{"another fold", typed(schema.FoldExact), typed(schema.FoldCasefold), 6},
+	{"back to exact", typed(schema.FoldCasefold), typed(schema.FoldExact), 6},
+	{"a new secondary field", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("nick", secondary)), 5},
+	{"a dropped one", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("name", schema.Field{})), 0},
+	{"a dropped one, not even declared", typed(schema.FoldExact), typed(schema.FoldExact, drop("name")), 0},
+	{"a renamed one", typed(schema.FoldCasefold), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 5},
+	{"renamed, and another fold", typed(schema.FoldExact), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
+	{"a plain field renamed", typed(schema.FoldExact), typed(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
+	{"an undeclared facet renamed to a key", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
+	{"a new index", typed(schema.FoldExact), typed(schema.FoldExact, field("city", index)), 0},
+	{"a dropped index", typed(schema.FoldExact), typed(schema.FoldExact, field("job", schema.Field{})), 0},
+	{"a renamed index", typed(schema.FoldExact), typed(schema.FoldExact, drop("job"), field("work", schema.Field{Role: schema.RoleIndexed, Was: "job"})), 0},
+	{"an index of members", typed(schema.FoldExact), typed(schema.FoldExact, indexed("likes", true)), 0},
+	{"no index of members", typed(schema.FoldExact), typed(schema.FoldExact, indexed("tags", false)), 0},
+	{"a new order", typed(schema.FoldExact), typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), 0},
+	{"no order", typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})), typed(schema.FoldExact), 0},
+	{
+		"an order of other values",
+		typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})),
+		typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered})), 0,
+	},
+	{
+		"a renamed order",
+		typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
+		typed(schema.FoldExact, field("town", schema.Field{Role: schema.RoleOrdered, Was: "city"})), 0,
+	},
+	{"only a rule", typed(schema.FoldExact), typed(schema.FoldExact, field("age", schema.Field{})), 0},
+	{"all at once", typed(schema.FoldExact), typed(
+		schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}), field("nick", secondary),
+		field("email", schema.Field{}), drop("job"), field("city", index), indexed("likes", true), indexed("tags", false),
+	), 10},
+}
+
+// people makes five entries, of whom two have names that no fold changes.
+func (s *site) people(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
+	t.Helper()
+	db := s.by(t, sch)
+	user := testdb.Must(db.Type("user"))
+	want := map[string]map[string]string{}
+	for n, name := range []string{"Bob", "ＦＵＬＬ", "x  y ", "plain", "ÄÖ"} {
+		uid := fmt.Sprintf("u%d", n)
+		facets := map[string]string{
+			"email": []string{"%d@x.org", "%d@X.org"}[n%2], "name": name, "nick": "n" + uid, "job": "Cook", "city": "Ulm", "age": "41",
+		}
+		facets["email"] = fmt.Sprintf(facets["email"], n)
+		f := schema.Facets{}
+		for field, wire := range facets {
+			f[field] = testdb.Must(schema.Decode(sch.Types["user"].Codec(field), wire))
+		}
+		e, err := user.Create(s.Ctx, userdb.NewEntry{UID: uid, Facets: f, Tags: []string{"go"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := user.Set(testdb.HintOf(e), "likes").Add(s.Ctx, "tea"); err != nil {
+			t.Fatal(err)
+		}
+		want[uid] = facets
+	}
+	return want
+}
+
+func (s *site) by(t testdb.Tester, sch schema.Schema) *userdb.DB {
+	t.Helper()
+	db, err := s.DB.With(sch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func (s *site) empty(t testdb.Tester) {
+	t.Helper()
+	testdb.Skip(time.Minute)
+	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) > 0 {
+		s.Raw.Del(s.Ctx, keys...)
+	}
+}
+
+func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, error) {
+	ch, err := migrate.Plan(ctx, s.DB, to)
+	if err != nil {
+		return ch, err
+	}
+	return ch, ch.Apply(ctx, nil)
+}
+
+// after wants that all is as if the people had been made by the schema: no damage, no record too much,
+// and everybody to be found by every value.
+func (s *site) after(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
+	t.Helper()
+	s.DB = s.by(t, sch)
+	testdb.Same(t, what+": check", s.Check(t, check.Options{}), nil)
+	if lost := s.unfound(t, s.DB, people); len(lost) > 0 {
+		t.Errorf("%s: not found: %q", what, lost)
+	}
+	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
+	if err != nil || stored.Types["user"].Fingerprint() != sch.Types["user"].Fingerprint() {
+		t.Errorf("%s: stored %+v, %v", what, stored, err)
+	}
+	for uid, facets := range people {
+		e, err := s.Type(t, "user").Find(s.Ctx, hints.UID(uid).Of("user"))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		for field, wire := range facets {
+			if got, _ := e.Get(renamed(sch, field)); got.Wire() != wire {
+				t.Errorf("%s: %s %s is %q, want %q", what, uid, field, got.Wire(), wire)
+			}
+		}
+		for f := range s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+uid)).Val() {
+			if strings.HasPrefix(f, "~was") {
+				t.Errorf("%s: %s is left", what, f)
+			}
+		}
+	}
+}
+
+func renamed(sch schema.Schema, field string) string {
+	for name, f := range sch.Types["user"].Fields {
+		if f.Was == field {
+			return name
+		}
+	}
+	return field
+}
+
+// unfound are the values by which somebody is not found, as "field uid".
+func (s *site) unfound(t testdb.Tester, db *userdb.DB, people map[string]map[string]string) []string {
+	t.Helper()
+	user := testdb.Must(db.Type("user"))
+	var lost []string
+	for _, uid := range slices.Sorted(maps.Keys(people)) {
+		for field, wire := range people[uid] {
+			if field = renamed(db.Schema(), field); !slices.Contains(db.Schema().Types["user"].Secondary(), field) {
+				continue
+			}
+			e, err := user.Find(s.Ctx, hints.Field(field, wire).Of("user"))
+			if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				t.Fatalf("finding: %v", err)
+			}
+			if e.UID() != uid {
+				lost = append(lost, field+" "+uid)
+			}
+		}
+	}
+	return lost
+}
+
+func TestApply(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, ch := range changes {
+			t.Run(ch.name, func(t *testing.T) {
+				s.empty(t)
+				people := s.people(t, ch.from)
+				old := s.by(t, ch.from)
+				before := s.records(t)
+				plan, err := migrate.Plan(s.Ctx, old, ch.to)
+				if err != nil || len(plan.Types) != 1 || plan.Types[0].Entries != 5 || plan.Types[0].SRKs != ch.srks {
+					t.Fatalf("plan %+v, %v; want %d SRKs", plan.Types, err, ch.srks)
+				}
+				if got := s.records(t); !maps.Equal(before, got) {
+					t.Error("the plan wrote something")
+				}
+				if err := plan.Apply(s.Ctx, nil); err != nil {
+					t.Fatal(err)
+				}
+				s.after(t, "applied", ch.to, people)
+				if again, err := s.apply(s.Ctx, ch.to); err != nil || len(again.Types) != 0 {
+					t.Errorf("once more: %+v, %v", again.Types, err)
+				}
+				if same := ch.from.Types["user"].Fingerprint() == ch.to.Types["user"].Fingerprint(); same {
+					return
+				}
+				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
+					e.Put("age", schema.Number(5))
+					return nil
+				})
+				if !errors.Is(err, userdb.ErrSchemaMismatch) {
+					t.Errorf("a writer by the old schema: %v", err)
+				}
+			})
+		}
+	})
+}
+
+// records are all records, as text.
+func (s *site) records(t testdb.Tester) map[string]string {
+	t.Helper()
+	var keys []string
+	for k := range s.all(t) {
+		keys = append(keys, k)
+	}
+	raws, err := store.Inspect(s.Ctx, view.Of(s.DB).Engine, keys, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, r := range raws {
+		slices.Sort(r.Items)
+		slices.SortFunc(r.Pairs, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) })
+		all[r.Key] = fmt.Sprint(r.Type, r.Text, r.Pairs, r.Items)
+	}
+	return all
+}
+
+func (s *site) all(t testdb.Tester) map[string]bool {
+	t.Helper()
+	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, k := range keys {
+		all[k] = true
+	}
+	return all
+}
+
+func TestApplyCollisions(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		from, to := typed(schema.FoldExact), typed(schema.FoldCasefold, field("nick", secondary))
+		for _, tt := range []struct {
+			name   string
+			change func(*userdb.Entry)
+			to     schema.Schema
+			want   string
+		}{
+			{"by the fold", func(e *userdb.Entry) { e.Put("name", schema.Text("bob")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
+			{"in two fields", func(e *userdb.Entry) { e.Put("email", schema.Text(" BOB")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
+			{"in the new field", func(e *userdb.Entry) { e.Put("nick", schema.Text("nu1")) }, to, `user/uid:u1 and user/uid:u4 would both have the value "nu1"`},
+			{"no key", func(e *userdb.Entry) { e.Put("nick", schema.Text(" ")) }, to, `user/uid:u4: "nick": no key can name it: it is empty`},
+			{"no index", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, typed(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can name it: it is empty`},
+			{
+				"no place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
+				typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
+				`user/uid:u4: "city": it has no place in an order: over 1 KiB, or not readable`,
+			},
+			{
+				"two facets of one name",
+				func(e *userdb.Entry) { e.Put("years", schema.Text("x")) },
+				typed(schema.FoldExact, drop("age"), field("years", schema.Field{Was: "age"})), `user/uid:u4: "years": it has a facet "age", too: one of the two would be lost`,
+			},
+		} {
+			s.empty(t)
+			s.people(t, from)
+			s.DB = s.by(t, from)
+			_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("u4").Of("user"), func(e *userdb.Entry) error {
+				tt.change(e)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := s.records(t)
+			plan, err := migrate.Plan(s.Ctx, s.DB, tt.to)
+			if err != nil || len(plan.Types) != 1 || len(plan.Types[0].Collisions) != 1 || plan.Types[0].Collisions[0].Reason != tt.want {
+				t.Errorf("%s: plan %+v, %v\nwant %s", tt.name, plan.Types, err, tt.want)
+			}
+			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
+				t.Errorf("%s: apply: %v", tt.name, err)
+			}
+			// What collides only behind the plan is found when nobody writes any more.
+			plan.Types[0].Collisions = nil
+			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
+				t.Errorf("%s: apply of an old plan: %v", tt.name, err)
+			}
+			if after := s.records(t); !maps.Equal(before, after) {
+				t.Errorf("%s: records changed", tt.name)
+			}
+			testdb.Same(t, tt.name, s.Check(t, check.Options{}), nil)
+		}
+	})
+}
+
+func TestApplyRefuses(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, typed(schema.FoldExact))
+	s.people(t, typed(schema.FoldExact))
+	other := typed(schema.FoldExact, func(t *schema.Type) { t.Primary = "id" })
+	if _, err := migrate.Plan(s.Ctx, s.DB, other); !errors.Is(err, schema.ErrSchema) || !strings.HasSuffix(err.Error(), "a primary field cannot change; it was uid") {
+		t.Errorf("another primary field: %v", err)
+	}
+	if _, err := migrate.Plan(s.Ctx, s.DB, schema.Schema{Types: map[string]schema.Type{"x": {}}}); !errors.Is(err, schema.ErrSchema) {
+		t.Errorf("no schema: %v", err)
+	}
+	s.Do(t, "HSET", "~/schema/user", "next", "{}")
+	if _, err := migrate.Plan(s.Ctx, s.DB, typed(schema.FoldCasefold)); !errors.Is(err, userdb.ErrSchemaMismatch) {
+		t.Errorf("another change under way: %v", err)
+	}
+}
+
+// TestApplyInterrupted ends changes at any command. At every moment all are found by the old schema or
+// all by the new one, no entry is damaged, nobody writes, and the next run goes on.
+func TestApplyInterrupted(t *testing.T) {
+	twoEngines(t, func(t *testing.T, s *site) {
+		c := &testdb.Cut{}
+		s.Raw.AddHook(c)
+		const free = 1 << 40
+		rapid.Check(t, func(r *rapid.T) {
+			c.Left.Store(free)
+			ch := rapid.SampledFrom(changes).Draw(r, "change")
+			s.empty(r)
+			people := s.people(r, ch.from)
+			old, to := s.by(r, ch.from), s.by(r, ch.to)
+			s.DB = old
+			for range 3 {
+				ctx, cancel := context.WithCancel(s.Ctx)
+				c.Left.Store(int64(rapid.IntRange(1, 70).Draw(r, "commands")))
+				_, err := s.apply(ctx, ch.to)
+				cancel()
+				c.Left.Store(free)
+				if err == nil {
+					break
+				}
+				if a, b := s.unfound(r, old, people), s.unfound(r, to, people); len(a) > 0 && len(b) > 0 {
+					r.Errorf("by the old schema not found %q; by the new one %q", a, b)
+				}
+			}
+			if _, err := s.apply(s.Ctx, ch.to); err != nil {
+				r.Fatal(err)
+			}
+			s.after(r, ch.name, ch.to, people)
+		})
+	})
+}
+
+// TestApplyWhileWriting has writers by the old schema and by the new one at work.
+func TestApplyWhileWriting(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, ch := range changes {
+			s.empty(t)
+			s.people(t, ch.from)
+			old, to := s.by(t, ch.from), s.by(t, ch.to)
+			s.DB = old
+			ctx, cancel := context.WithCancel(s.Ctx)
+			var writers sync.WaitGroup
+			for n, db := range []*userdb.DB{old, old, to, to} {
+				writers.Go(func() {
+					for i := 0; ctx.Err() == nil; i++ {
+						uid := fmt.Sprintf("w%d-%d", n, i%3)
+						facets := schema.Texts("name", fmt.Sprintf("Writer %d %d", n, i%5), "email", uid+"@X.org", "job", "Boss", "nick", "K"+uid, "city", "Bonn")
+						if _, has := db.Schema().Types["user"].Fields["alias"]; has {
+							facets["alias"] = facets["name"]
+							delete(facets, "name")
+						}
+						user := testdb.Must(db.Type("user"))
+						_, err := user.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}})
+						if err == nil && i%2 == 0 {
+							err = user.Delete(ctx, hints.UID(uid).Of("user"))
+						}
+						if err != nil && ctx.Err() == nil && !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
+							t.Errorf("writer %d: %v", n, err)
+							return
+						}
+					}
+				})
+			}
+			_, err := s.apply(s.Ctx, ch.to)
+			cancel()
+			writers.Wait()
+			if err != nil {
+				t.Fatalf("%s: %v", ch.name, err)
+			}
+			s.DB = to
+			got := s.Check(t, check.Options{})
+			got = slices.DeleteFunc(got, func(p string) bool { return strings.HasPrefix(p, "field_missing ") })
+			testdb.Same(t, ch.name, got, nil)
+		}
+	})
+}

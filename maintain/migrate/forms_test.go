@@ -1,0 +1,375 @@
+package migrate_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// firstForm stores a schema as a program of the first canonical form has stored it: without a version.
+func (s *site) firstForm(t testdb.Tester, sch schema.Schema) {
+	t.Helper()
+	for name, typ := range sch.Types {
+		text := testdb.Must(json.Marshal(typ))
+		if strings.Contains(string(text), "canonical") {
+			t.Fatalf("%s is of another form", text)
+		}
+		typ.Form = "1"
+		s.Do(t, "SADD", "~/types", name)
+		s.Do(t, "HSET", "~/schema/"+name, "fingerprint", typ.Fingerprint(), "schema", string(text))
+	}
+}
+
+// asWritten makes an entry with canonical values as another program made them, by their fields.
+func (s *site) asWritten(t testdb.Tester, uid string, facets, canonical map[string]string) {
+	t.Helper()
+	prk := "user/uid:" + uid
+	words := []string{"HSET", prk, "~isa", "user", "~prk", prk, "~rev", "rev-of-" + (uid + "-----")[:5], "uid", uid}
+	for field, facet := range facets {
+		words = append(words, field, facet)
+		if canonical[field] != facet {
+			words = append(words, "~skv:"+field, canonical[field])
+		}
+		s.Do(t, "SET", testdb.Must(recordkey.SRK("user", field, canonical[field])).String(), prk)
+	}
+	s.Do(t, words...)
+}
+
+// first are entries of the first form. Pairs: of each, one takes the value that the other one leaves.
+func (s *site) first(t testdb.Tester, pairs int) map[string]map[string]string {
+	t.Helper()
+	s.firstForm(t, typed(schema.FoldCasefold))
+	people := map[string]map[string]string{}
+	add := func(uid string, facets, canonical map[string]string) {
+		people[uid] = facets
+		s.asWritten(t, uid, facets, canonical)
+	}
+	for n := range pairs {
+		a, b := fmt.Sprintf("a%d", n), fmt.Sprintf("b%d", n)
+		text := func(name, format string) map[string]string {
+			return map[string]string{"name": name, "email": fmt.Sprintf(format, n)}
+		}
+		add(a, text(a, "Bob%d@Straße.de"), text(a, "bob%d@strasse.de"))
+		add(b, text(b, `"bob%d"@strasse.de`), text(b, `"bob%d"@strasse.de`))
+	}
+	add("u", map[string]string{"email": "a@bücher.example", "name": "Bo\u034fb"}, map[string]string{"email": "a@bücher.example", "name": "bo\u034fb"})
+	add("p", map[string]string{"email": "P@x.org", "name": "plain"}, map[string]string{"email": "p@x.org", "name": "plain"})
+	return people
+}
+
+func TestApplyOtherForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		people := s.first(t, 20)
+		s.DB = s.by(t, sch)
+		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
+		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
+			t.Errorf("a writer of this form: %v", err)
+		}
+		s.neverSomebodyElse(t)
+		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
+		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
+			t.Fatalf("plan %+v, %v", plan.Types, err)
+		}
+		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
+			t.Errorf("planned %s", plan.Types[0].What)
+		}
+		if err := plan.Apply(s.Ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.after(t, "applied", sch, people)
+		if again, err := s.apply(s.Ctx, sch); err != nil || len(again.Types) != 0 {
+			t.Errorf("once more: %+v, %v", again.Types, err)
+		}
+		for value, want := range map[string]string{"bob3@xn--strae-oqa.de": "a3", "bob3@STRASSE.de.": "b3", "bob": "u", "bo\u200db": "u"} {
+			if e, err := s.Type(t, "user").Find(s.Ctx, hints.Any(value).Of("user")); err != nil || e.UID() != want {
+				t.Errorf("%+q is %s, want %s: %v", value, e.UID(), want, err)
+			}
+		}
+		if v := s.Raw.HGet(s.Ctx, s.Key("user/uid:a3"), "~skv:email").Val(); v != "bob3@xn--strae-oqa.de" {
+			t.Errorf("~skv:email is %q", v)
+		}
+		if s.Raw.Exists(s.Ctx, s.Key("user/email:a@bücher.example/~prk")).Val() != 0 {
+			t.Error("an SRK of the first form is left")
+		}
+		if text := s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Val(); !strings.Contains(text, `"canonical":"`+schema.FormVersion()+`"`) {
+			t.Errorf("stored %s", text)
+		}
+	})
+}
+
+// neverSomebodyElse looks for who is another one by the form that the records have, in every way.
+func (s *site) neverSomebodyElse(t *testing.T) {
+	t.Helper()
+	user := s.Type(t, "user")
+	others := []hints.Hint{
+		hints.Any("bob0@strasse.de").Of("user"), hints.Field("email", "bob0@strasse.de").Of("user"),
+		hints.Facets(schema.Texts("email", "bob0@strasse.de", "name", "a0")).Of("user"),
+	}
+	for _, h := range others {
+		if e, err := user.Find(s.Ctx, h); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("%v is %s, %v", h, e.UID(), err)
+		}
+	}
+	for e, err := range user.FindAll(s.Ctx, others...) {
+		if !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("of many, %s, %v", e.UID(), err)
+		}
+	}
+	if _, err := user.Issue(s.Ctx, others[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("a token: %v", err)
+	}
+	if e, err := user.Find(s.Ctx, hints.Any("p@X.org").Of("user")); err != nil || e.UID() != "p" {
+		t.Errorf("who is the same by both: %s, %v", e.UID(), err)
+	}
+}
+
+// TestApplyOtherFormCollides never merges two entries that have one value by this form.
+func TestApplyOtherFormCollides(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		sch := typed(schema.FoldCasefold)
+		for _, c := range []struct{ one, two, want string }{
+			{"bob@bücher.de", "bob@xn--bcher-kva.de", `user/uid:x and user/uid:y would both have the value "bob@xn--bcher-kva.de"`},
+			{`"bob"@x.de`, "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"bo\u3164b@x.de", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"bob@x.de.", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
+			{"\u034f", "bob@x.de", `user/uid:x: "email": no key can name it: it is empty`},
+		} {
+			s.empty(t)
+			s.first(t, 1)
+			fold := map[string]string{"bo\u3164b@x.de": "bo\u1160b@x.de"}
+			for uid, email := range map[string]string{"x": c.one, "y": c.two} {
+				canonical := email
+				if folded, is := fold[email]; is {
+					canonical = folded
+				}
+				s.asWritten(t, uid, map[string]string{"email": email}, map[string]string{"email": canonical})
+			}
+			s.DB = s.by(t, sch)
+			before := s.records(t)
+			plan, err := migrate.Plan(s.Ctx, s.DB, sch)
+			if err != nil || len(plan.Types) != 1 || len(plan.Types[0].Collisions) != 1 || plan.Types[0].Collisions[0].Reason != c.want {
+				t.Errorf("%q, %q: plan %+v, %v\nwant %s", c.one, c.two, plan.Types, err, c.want)
+			}
+			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
+				t.Errorf("%q, %q: apply: %v", c.one, c.two, err)
+			}
+			if got := s.records(t); !maps.Equal(before, got) {
+				t.Errorf("%q, %q: something was written", c.one, c.two)
+			}
+		}
+	})
+}
+
+// TestOtherFormGivesUp takes values away from entries of another form, which is the way out of a collision,
+// and writes nothing else to them.
+func TestOtherFormGivesUp(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		s.firstForm(t, sch)
+		for uid, email := range map[string]string{"v": `"bob"@x.de`, "x": "bob@x.de", "y": `"\b\ob"@x.de`, "z": "a@straße.de"} {
+			canonical := email
+			if uid == "z" {
+				canonical = "a@strasse.de"
+			}
+			s.asWritten(t, uid, map[string]string{"email": email, "name": uid}, map[string]string{"email": canonical, "name": uid})
+		}
+		s.DB = s.by(t, sch)
+		user := s.Type(t, "user")
+		before := s.records(t)
+		refused := map[string]func(e *userdb.Entry) error{
+			"another value": func(e *userdb.Entry) error { e.Put("email", schema.Text("v@x.de")); return nil },
+			"a plain facet": func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil },
+			"both":          func(e *userdb.Entry) error { e.Drop("email"); e.Put("job", schema.Text("cook")); return nil },
+			"the name of one whose address is kept in another form": func(e *userdb.Entry) error { e.Drop("name"); return nil },
+		}
+		for what, edit := range refused {
+			if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), edit); !errors.Is(err, userdb.ErrSchemaMismatch) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := user.SetPassword(s.Ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
+			t.Errorf("a password: %v", err)
+		}
+		if got := s.records(t); !maps.Equal(before, got) {
+			t.Error("something was written")
+		}
+		if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), func(e *userdb.Entry) error { e.Drop("email"); return nil }); err != nil {
+			t.Errorf("an address that goes: %v", err)
+		}
+		for _, uid := range []string{"y", "z"} {
+			if err := user.Delete(s.Ctx, hints.UID(uid).Of("user")); err != nil {
+				t.Errorf("deleting %s: %v", uid, err)
+			}
+		}
+		if n := s.Raw.Exists(s.Ctx, s.Key(`user/email:"bob"@x.de/~prk`), s.Key("user/email:a@strasse.de/~prk")).Val(); n != 0 {
+			t.Errorf("%d SRKs of what went are left", n)
+		}
+		if _, err := s.apply(s.Ctx, sch); err != nil {
+			t.Error(err)
+		}
+		if e, err := user.Find(s.Ctx, hints.Any(`"bob"@x.de`).Of("user")); err != nil || e.UID() != "x" {
+			t.Errorf("who kept it: %s, %v", e.UID(), err)
+		}
+	})
+}
+
+// TestCheckOtherForm finds the entries that this program does not find by their values.
+func TestCheckOtherForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		s.first(t, 1)
+		s.DB = s.by(t, typed(schema.FoldCasefold))
+		before := s.records(t)
+		for _, o := range []check.Options{{}, {Repair: true}, {Only: hints.UID("u").Of("user")}} {
+			var found []string
+			var failed error
+			for p, err := range check.Run(s.Ctx, s.DB, o) {
+				if err != nil {
+					failed = err
+					continue
+				}
+				found = append(found, p.Code+" "+p.Key)
+				if p.Invariant != 1 || p.Warning || !strings.Contains(p.Text, "'userdb schema apply' brings it over") {
+					t.Errorf("%+v", p)
+				}
+			}
+			if !errors.Is(failed, userdb.ErrSchemaMismatch) || !strings.Contains(failed.Error(), "'userdb schema apply' while no other program writes") {
+				t.Errorf("%+v: %v", o, failed)
+			}
+			if o.Repair || !o.Only.IsZero() {
+				testdb.Same(t, "told", found, nil)
+				continue
+			}
+			slices.Sort(found)
+			testdb.Same(t, "told", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
+		}
+		if got := s.records(t); !maps.Equal(before, got) {
+			t.Error("something was written")
+		}
+	})
+}
+
+// TestOtherFormOnCluster brings records over that lie on a cluster of several servers.
+func TestOtherFormOnCluster(t *testing.T) {
+	client := redistest.StartCluster(t).Client()
+	old := open(t, testdb.ServerClient(t), recordkey.Namespace{}, typed(schema.FoldCasefold))
+	old.empty(t)
+	people := old.first(t, 10)
+	old.copy(t, client)
+	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: typed(schema.FoldCasefold)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{&testdb.Site{Ctx: t.Context(), DB: db}}
+	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
+	found := 0
+	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
+		if err == nil && p.Code == "form_other" {
+			found++
+		}
+	}
+	if found != 22 {
+		t.Errorf("%d values of the first form are found", found)
+	}
+	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"}); !errors.Is(err, userdb.ErrSchemaMismatch) {
+		t.Errorf("a writer of this form: %v", err)
+	}
+	if _, err := s.apply(s.Ctx, typed(schema.FoldCasefold)); err != nil {
+		t.Fatal(err)
+	}
+	testdb.Skip(time.Minute)
+	testdb.Same(t, "applied: check", s.Check(t, check.Options{}), nil)
+	if lost := s.unfound(t, s.DB, people); len(lost) > 0 {
+		t.Errorf("not found: %q", lost)
+	}
+	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {
+		t.Errorf("a value that another one has: %v", err)
+	}
+}
+
+// copy copies all records.
+func (s *site) copy(t *testing.T, to redis.UniversalClient) {
+	t.Helper()
+	for key := range s.all(t) {
+		dump, err := s.Raw.Dump(s.Ctx, key).Result()
+		if err == nil {
+			err = to.Restore(s.Ctx, key, 0, dump).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOtherFormInterrupted ends the change behind every number of commands: nobody writes meanwhile, and
+// the next one goes on.
+func TestOtherFormInterrupted(t *testing.T) {
+	twoEngines(t, func(t *testing.T, s *site) {
+		c := &testdb.Cut{}
+		s.Raw.AddHook(c)
+		const free = 1 << 40
+		sch := typed(schema.FoldCasefold)
+		whole := false
+		for commands := int64(1); !whole; commands += 2 {
+			c.Left.Store(free)
+			s.empty(t)
+			people := s.first(t, 1)
+			s.DB = s.by(t, sch)
+			c.Left.Store(commands)
+			_, err := s.apply(s.Ctx, sch)
+			c.Left.Store(free)
+			if whole = err == nil; !whole {
+				_, err = s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob0@strasse.de")})
+				if !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) {
+					t.Errorf("behind %d commands, a writer: %v", commands, err)
+				}
+				if _, err := s.apply(s.Ctx, sch); err != nil {
+					t.Fatalf("behind %d commands: %v", commands, err)
+				}
+			}
+			s.after(t, fmt.Sprintf("behind %d commands", commands), sch, people)
+		}
+	})
+}
+
+// TestNewerForm stops a running program at its next write when another one has brought the records to a
+// newer form.
+func TestNewerForm(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		s.people(t, sch)
+		s.DB = s.by(t, sch)
+		newer := sch.Types["user"]
+		newer.Form = "3/17.0.0"
+		s.Do(t, "HSET", "~/schema/user", "fingerprint", newer.Fingerprint(), "schema", string(testdb.Must(json.Marshal(newer))))
+		testdb.Skip(time.Minute)
+		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
+		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored "3/17.0.0"; here "`+schema.FormVersion()) {
+			t.Errorf("a writer of this form: %v", err)
+		}
+		if e, err := s.Type(t, "user").Find(s.Ctx, hints.Any("bob").Of("user")); err != nil || e.UID() != "u0" {
+			t.Errorf("a reader: %s, %v", e.UID(), err)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package migrate_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const originalFixture = "../../testdata/original/original_fixture.jsonl"
+
+// An original is an entry as the original wrote it.
+type original struct {
+	key    string
+	fields map[string]string
+	clear  string // the password; "" where it is no text
+}
+
+func originals(t *testing.T) []original {
+	t.Helper()
+	file, err := os.Open(originalFixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var all []original
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct {
+			Key, Type string
+			Value     json.RawMessage
+			Clear     json.RawMessage `json:"password_clear"`
+		}
+		testdb.Must(0, json.Unmarshal(lines.Bytes(), &line))
+		if line.Type != "hash" {
+			continue
+		}
+		o := original{key: line.Key}
+		testdb.Must(0, json.Unmarshal(line.Value, &o.fields))
+		_ = json.Unmarshal(line.Clear, &o.clear)
+		all = append(all, o)
+	}
+	if len(all) == 0 || lines.Err() != nil {
+		t.Fatal("no entries", lines.Err())
+	}
+	return all
+}
+
+// errorsOf are the codes of what a check says are errors, and how often.
+func (s *site) errorsOf(t *testing.T, o check.Options) map[string]int {
+	t.Helper()
+	codes := map[string]int{}
+	for p, err := range check.Run(s.Ctx, s.DB, o) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Warning && !p.Repaired {
+			codes[p.Code]++
+		}
+	}
+	return codes
+}
+
+// TestMoving goes the way of docs/moving.md.
+func TestMoving(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, testdb.OriginalSchema(t))
+		s.Load(t, originalFixture)
+		all := originals(t)
+
+		// Check, repair, decide who is alice@hotmail.com.
+		want := map[string]int{"facet_undecodable": 1, "key_unparsable": 3, "value_shared": 1, "value_unkeyable": 3}
+		if left := s.errorsOf(t, check.Options{Repair: true}); !maps.Equal(left, want) {
+			t.Errorf("left by the repair: %v, want %v", left, want)
+		}
+		alice := testdb.Must(recordkey.PRK("user", "uid", "17c07627d35e"))
+		delete(want, "value_shared")
+		if left := s.errorsOf(t, check.Options{Repair: true, Keep: []recordkey.Key{alice}}); !maps.Equal(left, want) {
+			t.Errorf("left by the decision: %v, want %v", left, want)
+		}
+		s.asBefore(t, all)
+		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
+			e.Put("rating", schema.Null()) // it was undefined, which is no JSON
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(want, "facet_undecodable")
+		s.loginAll(t, all, map[bool]int{true: 1, false: 20}[t.Name() == "TestMoving/redis_" && !testdb.Raced])
+
+		// Change to casefold: one more address differs by its case alone.
+		to := testdb.OriginalSchema(t)
+		user := to.Types["user"]
+		user.Fold = schema.FoldCasefold
+		to.Types["user"] = user
+		if _, err := s.apply(s.Ctx, to); !errors.Is(err, migrate.ErrCollision) {
+			t.Fatalf("applying casefold: %v, want a collision", err)
+		}
+		_, err = s.Type(t, "user").Update(s.Ctx, hints.UID("46f9de89c9c5").Of("user"), func(e *userdb.Entry) error {
+			e.Put("email", schema.Text("other@hotmail.com"))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.apply(s.Ctx, to); err != nil {
+			t.Fatal(err)
+		}
+		s.DB = s.by(t, to)
+		if left := s.errorsOf(t, check.Options{}); !maps.Equal(left, want) {
+			t.Errorf("by casefold: %v, want %v", left, want)
+		}
+		s.asBefore(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
+		for _, name := range []string{"BOB", "just a. user", "JUST  A. USER"} {
+			if _, err := s.Type(t, "user").Find(s.Ctx, hints.Field("name", name).Of("user")); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// loginAll logs in everybody who has a password that is a text of at most 72 bytes, by the address or
+// the name, whichever leads to the entry. Hashes as the original made them take their time: on all stores but
+// one it is one in so many.
+func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
+	t.Helper()
+	user, n := s.Type(t, "user"), 0
+	for _, o := range all {
+		identifier := o.fields["email"]
+		if lost := s.Raw.HExists(s.Ctx, s.Key(o.key), "~lost:email").Val(); identifier == "" || lost {
+			identifier = o.fields["name"]
+		}
+		if o.clear == "" || len(o.clear) > 72 || !utf8.ValidString(o.clear) || strings.ContainsRune(o.clear, utf8.RuneError) {
+			continue
+		}
+		if n++; n%oneIn != 0 {
+			continue
+		}
+		if e, err := user.Login(s.Ctx, identifier, o.clear, userdb.Attempt{}); err != nil || s.Key(e.Key().In(recordkey.Namespace{}).String()) != s.Key(o.key) {
+			t.Errorf("%s: logging in as %q: %v, %v", o.key, identifier, e.Key(), err)
+		}
+		if n%20 != 0 || len(o.clear) == 72 {
+			continue // a refusal takes as long as a login
+		}
+		if _, err := user.Login(s.Ctx, identifier, o.clear+"x", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Errorf("%s: another password logs in", o.key)
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d logins", n)
+	}
+}
+
+// asBefore wants what the original wrote to be there as it wrote it, but for fields that it ignores,
+// and for the facet that was decided about. but are entries that were changed since, when logins may have
+// made new hashes, too.
+func (s *site) asBefore(t *testing.T, all []original, but ...string) {
+	t.Helper()
+	for _, o := range all {
+		if slices.Contains(but, o.key) {
+			continue
+		}
+		fields := s.Raw.HGetAll(s.Ctx, s.Key(o.key)).Val()
+		for field, wire := range o.fields {
+			rehashed := field == "password" && len(but) > 0
+			if got, is := fields[field]; (!is || got != wire) && fields["~lost:"+field] != wire && !rehashed {
+				t.Errorf("%s %s is %q, was %q", o.key, field, got, wire)
+			}
+		}
+		for field := range fields {
+			if _, was := o.fields[field]; !was && !strings.HasPrefix(field, "~") {
+				t.Errorf("%s has a new facet %q", o.key, field)
+			}
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A NamespaceCount says what is in a namespace itself, without those inside it.
+type NamespaceCount struct {
+	Namespace recordkey.Namespace // absolute
+	Entries   int64               // live ones
+	Records   int64               // of any kind, the store's own included
+}
+
+// Namespaces yields the namespaces inside the view's, at any depth, that hold records, in the order of
+// their paths; the view's own is not one of them. It goes over all records of the view, and keeps the
+// counts of all namespaces in memory. An error ends it. What is written meanwhile may be missed, and
+// as SCAN may find a record twice while the server's tables grow or shrink, so may be counted twice.
+func Namespaces(ctx context.Context, db *userdb.DB) iter.Seq2[NamespaceCount, error] {
+	return func(yield func(NamespaceCount, error) bool) {
+		counts, err := countNamespaces(ctx, view.Of(db))
+		if err != nil {
+			yield(NamespaceCount{}, err)
+			return
+		}
+		byPath := func(a, b recordkey.Namespace) int { return cmp.Compare(a.Path(), b.Path()) }
+		for _, ns := range slices.SortedFunc(maps.Keys(counts), byPath) {
+			if !yield(*counts[ns], nil) {
+				return
+			}
+		}
+	}
+}
+
+func countNamespaces(ctx context.Context, c *view.View) (map[recordkey.Namespace]*NamespaceCount, error) {
+	counts := map[recordkey.Namespace]*NamespaceCount{}
+	err := eachKey(ctx, c, c.NS.String()+"~", func(keys []string) error {
+		var reads []store.FacetRead
+		var of []*NamespaceCount
+		for _, raw := range keys {
+			ns, key := spaceOf(raw)
+			if ns == c.NS || !strings.HasPrefix(raw, c.NS.String()) {
+				continue // the view's own ~/…
+			}
+			n := counts[ns]
+			if n == nil {
+				n = &NamespaceCount{Namespace: ns}
+				counts[ns] = n
+			}
+			n.Records++
+			if key.Kind() == recordkey.KindPRK {
+				reads, of = append(reads, store.FacetRead{Key: raw, Field: store.FieldType}), append(of, n)
+			}
+		}
+		isas, err := store.Facets(ctx, c.Engine, reads)
+		for i, isa := range isas {
+			if isa.Wire != "" {
+				of[i].Entries++
+			}
+		}
+		return err
+	})
+	return counts, err
+}
+
+// spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
+func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
+	key, err := recordkey.Parse(raw)
+	if err == nil {
+		return key.Namespace(), key
+	}
+	ns := recordkey.Namespace{}
+	for rest := raw; strings.HasPrefix(rest, "~") && !strings.HasPrefix(rest, "~/"); {
+		crumb, after, found := strings.Cut(rest[1:], "/")
+		name, err := recordkey.Unescape(crumb)
+		if !found || err != nil {
+			break
+		}
+		sub, err := ns.Sub(name)
+		if err != nil {
+			break
+		}
+		ns, rest = sub, after
+	}
+	return ns, recordkey.Key{}
+}
+
+// eachKey calls f for batches of the raw keys that begin with prefix, each of a batch once.
+func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) error) error {
+	for cursor := ""; ; {
+		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(prefix)+"*", cursor, records.ScanBatch)
+		if err != nil {
+			return err
+		}
+		slices.Sort(keys)
+		keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return !strings.HasPrefix(k, prefix) })
+		if err := f(keys); err != nil {
+			return err
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// copyMark is the store's own record in a namespace that is being copied to, ~/copying: where from.
+const copyMark = "copying"
+
+// CopyNamespace copies all records of one namespace, and of those inside it, to another that holds
+// none, and says how many there were. Values inside records are relative, so they are copied as they
+// are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was stopped if it is called again. Records that are written
+// meanwhile may be copied or not: let nobody write to the source, or check the copy. To move a
+// namespace, copy and then drop it.
+//
+// ErrNotEmpty: the target holds records; they are left alone. ErrNamespace: the source is the whole
+// store, or one lies inside the other. ErrNotFound: the source holds nothing.
+func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
+	if err := disjoint(from, to); err != nil {
+		return 0, err
+	}
+	c := view.Of(db)
+	mark, err := recordkey.Own(copyMark)
+	if err != nil {
+		return 0, err
+	}
+	if err := beginCopy(ctx, c, mark.In(to).String(), from, to); err != nil {
+		return 0, err
+	}
+	var n int64
+	err = eachKey(ctx, c, from.String(), func(keys []string) error {
+		copied, err := copyKeys(ctx, c, keys, from, to)
+		n += copied
+		return err
+	})
+	if err != nil {
+		return n, err
+	}
+	_, err = c.Engine.Mend(ctx, store.Remove{Key: mark.In(to).String()})
+	return n, err
+}
+
+func disjoint(a, b recordkey.Namespace) error {
+	zero := recordkey.Namespace{}
+	if a == zero || b == zero || strings.HasPrefix(a.String(), b.String()) || strings.HasPrefix(b.String(), a.String()) {
+		return fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, a.Path(), b.Path())
+	}
+	return nil
+}
+
+// beginCopy marks the target, unless it holds anything but the beginning of the same copy.
+func beginCopy(ctx context.Context, c *view.View, mark string, from, to recordkey.Namespace) error {
+	holds, err := anyKey(ctx, c, from)
+	if err != nil {
+		return err
+	}
+	if !holds {
+		return fmt.Errorf("namespace %q: %w", from.Path(), store.ErrNotFound)
+	}
+	marks, err := store.Texts(ctx, c.Engine, []string{mark})
+	if err != nil {
+		return err
+	}
+	if marks[0].Is && marks[0].Wire == from.Path() {
+		return nil
+	}
+	if holds, err = anyKey(ctx, c, to); err != nil {
+		return err
+	}
+	if holds {
+		return fmt.Errorf("%w: %q", ErrNotEmpty, to.Path())
+	}
+	key, err := recordkey.Parse(mark)
+	if err != nil {
+		return err
+	}
+	_, err = c.Engine.Secret(ctx, key, from.Path())
+	return err
+}
+
+// anyKey says whether a namespace, or one inside it, holds a record.
+func anyKey(ctx context.Context, c *view.View, ns recordkey.Namespace) (bool, error) {
+	for cursor := ""; ; {
+		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(ns.String())+"*", cursor, records.ScanBatch)
+		if err != nil || len(keys) > 0 {
+			return len(keys) > 0, err
+		}
+		if cursor = next; cursor == "" {
+			return false, nil
+		}
+	}
+}
+
+// copyKeys copies records, several at once, but for the store's own records of an entry, such as its tokens.
+func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordkey.Namespace) (n int64, err error) {
+	done := make([]bool, len(keys))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(rewriters)
+	for i, key := range keys {
+		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
+			continue
+		}
+		group.Go(func() (err error) {
+			done[i], err = c.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
+			return err
+		})
+	}
+	err = group.Wait()
+	for _, is := range done {
+		if is {
+			n++
+		}
+	}
+	return n, err
+}
+
+// copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
+func copyOf(key string, from, to recordkey.Namespace) string {
+	if set, token, ok := store.ParseStage(key); ok {
+		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
+			return store.StageKey(copied, token)
+		}
+	}
+	return to.String() + strings.TrimPrefix(key, from.String())
+}
+
+// DropNamespace removes all records of a namespace and of those inside it, and says how many. Nothing
+// outside is touched. It may be stopped and called again. Whoever writes to it meanwhile may find
+// that half of what was written is gone: let nobody. ErrNamespace: it is the whole store.
+func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
+	if ns == (recordkey.Namespace{}) {
+		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
+	}
+	c := view.Of(db)
+	var n int64
+	for {
+		var some int64
+		err := eachKey(ctx, c, ns.String(), func(keys []string) error {
+			gone, err := discardAll(ctx, c, keys)
+			some += gone
+			return err
+		})
+		n += some
+		if err != nil || some == 0 {
+			return n, err
+		}
+	}
+}
+
+func discardAll(ctx context.Context, c *view.View, keys []string) (n int64, err error) {
+	gone := make([]bool, len(keys))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(rewriters)
+	for i, key := range keys {
+		group.Go(func() (err error) {
+			gone[i], err = c.Engine.Mend(ctx, store.Remove{Key: key})
+			return err
+		})
+	}
+	err = group.Wait()
+	for _, is := range gone {
+		if is {
+			n++
+		}
+	}
+	return n, err
+}
+
+// CountNamespace counts all records of a namespace and of those inside it.
+func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
+	var n int64
+	err := eachKey(ctx, view.Of(db), ns.String(), func(keys []string) error {
+		n += int64(len(keys))
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,205 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// paths are namespaces with names that begin alike, lie in each other, or look like something else.
+var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
+
+// towns puts an entry with all that belongs to it into each of the paths.
+func (s *site) towns(t testdb.Tester) {
+	t.Helper()
+	s.empty(t)
+	for _, path := range append(paths, "") {
+		in, err := s.DB.In(testdb.Space(t, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		view := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: testdb.Space(t, path), DB: in}}
+		view.User(t, 1)
+		view.User(t, 2)
+		if err := view.Type(t, "user").Delete(s.Ctx, testdb.HintOf(testdb.Must(view.Type(t, "user").Find(s.Ctx, hints.UID("u2").Of("user"))))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *site) listed(t testdb.Tester) []string {
+	t.Helper()
+	var got []string
+	for n, err := range migrate.Namespaces(s.Ctx, s.DB) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s %d", n.Namespace.Path(), n.Entries))
+	}
+	return got
+}
+
+// inside are the records whose keys begin with a prefix, by the rest of the key.
+func inside(all map[string]string, prefix string) map[string]string {
+	some := map[string]string{}
+	for k, v := range all {
+		if rest, is := strings.CutPrefix(k, prefix); is {
+			some[rest] = v
+		}
+	}
+	return some
+}
+
+func onEach(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Run("embedded", func(t *testing.T) { test(t, openBy(t, "memory:")) })
+	t.Run("redis", func(t *testing.T) { test(t, open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())) })
+}
+
+func TestNamespaces(t *testing.T) {
+	onEach(t, func(t *testing.T, s *site) {
+		s.towns(t)
+		var want []string
+		for _, path := range paths {
+			want = append(want, path+" 1")
+		}
+		testdb.Same(t, "listed", slices.Sorted(slices.Values(s.listed(t))), want)
+		a := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))}}
+		testdb.Same(t, "listed inside a", a.listed(t), []string{"a/b 1", "a/~+, 1"})
+		for n := range migrate.Namespaces(s.Ctx, s.DB) {
+			all := inside(s.records(t), n.Namespace.String())
+			maps.DeleteFunc(all, func(k, _ string) bool { return strings.HasPrefix(k, "~") && !strings.HasPrefix(k, "~/") })
+			if n.Records != int64(len(all)) {
+				t.Errorf("%s: %d records, want %d", n.Namespace.Path(), n.Records, len(all))
+			}
+		}
+		s.Do(t, "SET", "~broken/user/name:\t/~prk", "x")
+		s.Do(t, "SET", "~no slash", "x")
+		if got := s.listed(t); !slices.Contains(got, "broken 0") || len(got) != len(want)+1 {
+			t.Errorf("with keys that do not parse: %q", got)
+		}
+	})
+}
+
+func TestCopyAndDropNamespace(t *testing.T) {
+	onEach(t, func(t *testing.T, s *site) {
+		for _, path := range paths {
+			s.towns(t)
+			from, to := testdb.Space(t, path), testdb.Space(t, "x/y")
+			s.Do(t, "SET", from.String()+"~/session", "short", "EX", "1000")
+			before := s.records(t)
+			source := inside(before, from.String())
+			n, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to)
+			if err != nil || n != int64(len(source)) {
+				t.Errorf("%s: copied %d, %v; want %d", path, n, err, len(source))
+			}
+			after := s.records(t)
+			if copied := inside(after, to.String()); !maps.Equal(copied, source) {
+				t.Errorf("%s: the copy is\n%q\nwant\n%q", path, copied, source)
+			}
+			if ttl := s.Raw.TTL(s.Ctx, to.String()+"~/session").Val(); ttl <= 0 {
+				t.Errorf("%s: the copy's time to live is %v", path, ttl)
+			}
+			copied := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))}}
+			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
+			if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); !errors.Is(err, migrate.ErrNotEmpty) {
+				t.Errorf("%s: once more: %v", path, err)
+			}
+
+			n, err = migrate.DropNamespace(s.Ctx, s.DB, to)
+			if err != nil || n != int64(len(source)) || !maps.Equal(s.records(t), before) {
+				t.Errorf("%s: dropping the copy: %d, %v", path, n, err)
+			}
+			outside := maps.Clone(before)
+			maps.DeleteFunc(outside, func(k, _ string) bool { return strings.HasPrefix(k, from.String()) })
+			if n, err = migrate.DropNamespace(s.Ctx, s.DB, from); err != nil || n != int64(len(source)) || !maps.Equal(s.records(t), outside) {
+				t.Errorf("%s: dropping: %d, %v; left %q", path, n, err, s.records(t))
+			}
+		}
+	})
+}
+
+// TestCopyGoesOn stops copies at any command.
+func TestCopyGoesOn(t *testing.T) {
+	onEach(t, func(t *testing.T, s *site) {
+		c := &testdb.Cut{}
+		s.Raw.AddHook(c)
+		c.Left.Store(1 << 40)
+		s.towns(t)
+		from, to := testdb.Space(t, "a"), testdb.Space(t, "copy")
+		source := inside(s.records(t), from.String())
+		for n := range 30 {
+			c.Left.Store(int64(n))
+			_, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to)
+			c.Left.Store(1 << 40)
+			if err == nil {
+				break
+			}
+		}
+		if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); err != nil && !errors.Is(err, migrate.ErrNotEmpty) {
+			t.Fatal(err)
+		}
+		if copied := inside(s.records(t), to.String()); !maps.Equal(copied, source) {
+			t.Errorf("the copy is\n%q\nwant\n%q", copied, source)
+		}
+	})
+}
+
+func TestNamespacesRefuse(t *testing.T) {
+	s := openBy(t, "memory:")
+	s.towns(t)
+	before := s.records(t)
+	for _, tt := range []struct {
+		from, to string
+		want     error
+	}{
+		{"", "x", migrate.ErrNamespace},
+		{"a", "", migrate.ErrNamespace},
+		{"a", "a", migrate.ErrNamespace},
+		{"a", "a/c", migrate.ErrNamespace},
+		{"a/b", "a", migrate.ErrNamespace},
+		{"a", "ab", migrate.ErrNotEmpty},
+		{"nobody", "x", userdb.ErrNotFound},
+	} {
+		if n, err := migrate.CopyNamespace(s.Ctx, s.DB, testdb.Space(t, tt.from), testdb.Space(t, tt.to)); n != 0 || !errors.Is(err, tt.want) {
+			t.Errorf("copy %q to %q: %d, %v; want %v", tt.from, tt.to, n, err, tt.want)
+		}
+	}
+	if _, err := migrate.DropNamespace(s.Ctx, s.DB, recordkey.Namespace{}); !errors.Is(err, migrate.ErrNamespace) {
+		t.Errorf("drop of the whole store: %v", err)
+	}
+	if n, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "nobody")); n != 0 || err != nil {
+		t.Errorf("drop of nothing: %d, %v", n, err)
+	}
+	if n, err := migrate.CountNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || n != int64(len(inside(before, "~a/"))) {
+		t.Errorf("count: %d, %v", n, err)
+	}
+	if !maps.Equal(before, s.records(t)) {
+		t.Error("something was written")
+	}
+}
+
+// openBy opens a store by its URL, and reaches for its client.
+func openBy(t *testing.T, url string) *site {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.House()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	raw := view.Of(db).Engine.(*single.Engine).Client().(*redis.Client)
+	return &site{&testdb.Site{Ctx: t.Context(), Raw: raw, DB: db}}
+}

@@ -1,0 +1,93 @@
+package migrate_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestStoredSchema(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		got, err := migrate.StoredSchema(s.Ctx, s.DB)
+		if err != nil || len(got.Types) != 0 {
+			t.Fatalf("nothing written yet: %v, %v", got, err)
+		}
+		s.User(t, 1)
+		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got.Names(), []string{"user"}) {
+			t.Fatalf("one type written: %v, %v", got, err)
+		}
+		s.Clean(t)
+		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got, testdb.House()) {
+			t.Fatalf("all types written: %+v, %v", got, err)
+		}
+		s.Do(t, "DEL", "~/schema/firm")
+		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got.Names(), []string{"user"}) {
+			t.Fatalf("one with nothing stored but its name: %v, %v", got, err)
+		}
+	})
+}
+
+func TestStoredSchemaDamaged(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		do         []string
+	}{
+		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
+		{"of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`}},
+		{"not the one of the fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
+		{"without a fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HDEL", "~/schema/firm", "fingerprint"}},
+		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"SET", "~/schema/firm", "x"}},
+		{"types of another Redis type", "damaged record: ~/types: not a set", []string{"SET", "~/types", "x"}},
+		{"no name", "damaged record: ~/types: it names a type that no key can name", []string{"SADD", "~/types", ""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+			s.Clean(t)
+			s.Do(t, tt.do...)
+			_, err := migrate.StoredSchema(s.Ctx, s.DB)
+			if !errors.Is(err, userdb.ErrCorrupt) || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestPasswordHash(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.Clean(t)
+		for _, h := range []hints.Hint{hints.UID("u0"), hints.Any("U0@X.ORG"), hints.Field("name", "name of u0").Of("user")} {
+			got, err := transfer.PasswordHash(s.Ctx, s.DB, "user", h)
+			want := s.Raw.HGet(s.Ctx, s.Key("user/uid:u0"), "password").Val()
+			if err != nil || got != want || !strings.HasPrefix(got, "$2a$") {
+				t.Errorf("%v: got %q, %v, want %q", h, got, err, want)
+			}
+		}
+		if got, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("friend")); got != "" || err != nil {
+			t.Errorf("none: %q, %v", got, err)
+		}
+		if _, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("nobody: %v", err)
+		}
+		if _, err := transfer.PasswordHash(s.Ctx, s.DB, "", hints.UID("u0")); !errors.Is(err, hints.ErrHint) {
+			t.Errorf("no type: %v", err)
+		}
+	})
+}
+
+// TestCheckStoredUnreadable: a schema in the database that differs and cannot be read is no reason to
+// take all records for damaged.
+func TestCheckStoredUnreadable(t *testing.T) {
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.Clean(t)
+	s.Do(t, "HSET", "~/schema/firm", "fingerprint", "other", "schema", "{")
+	testdb.Same(t, "of all", s.Check(t, check.Options{}), []string{"own_schema ~/schema/firm"})
+}

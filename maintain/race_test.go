@@ -1,5 +1,0 @@
-//go:build race
-
-package maintain_test
-
-const raced = true

@@ -1,0 +1,80 @@
+package transfer_test
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// replacements begins to watch a directory. What it returns says how often a file there was replaced since. Events
+// that follow each other would be one if they were alike; between two of them the temporary file is created.
+func replacements(t *testing.T, dir, file string) func() int {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Skip("watching a directory: ", err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO); err != nil {
+		t.Fatal(err)
+	}
+	return func() (count int) {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := unix.Read(fd, buf)
+			if err != nil || n <= 0 {
+				return count
+			}
+			for events := buf[:n]; len(events) > 0; {
+				name := events[unix.SizeofInotifyEvent:]
+				size := (*unix.InotifyEvent)(unsafe.Pointer(&events[0])).Len
+				if string(bytes.TrimRight(name[:size], "\x00")) == file {
+					count++
+				}
+				events = name[size:]
+			}
+		}
+	}
+}
+
+// TestImportSyncs: an embedded file is replaced once a batch, by imports of new entries and of old ones.
+func TestImportSyncs(t *testing.T) {
+	dir := t.TempDir()
+	db, err := userdb.Open(t.Context(), "file:"+filepath.Join(dir, "store"), userdb.Options{Schema: full()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	lines := func(job string) string {
+		var in strings.Builder
+		for i := range 2150 {
+			fmt.Fprintf(&in, `{"facets":{"uid":"u%d","name":"user%d","job":"%s%d"}}`+"\n", i, i, job, i)
+		}
+		return in.String()
+	}
+	for _, tt := range []struct {
+		job, on string
+		want    int // batches that write
+	}{
+		{"a", transfer.DuplicateFail, 4},
+		{"b", transfer.DuplicateUpdate, 4},
+		{"b", transfer.DuplicateSkip, 0},
+	} {
+		count, batches := replacements(t, dir, "store"), 0
+		save := func(transfer.ImportState) error { batches++; return nil }
+		if _, err := transfer.Import(t.Context(), db, strings.NewReader(lines(tt.job)), transfer.ImportOptions{OnDuplicate: tt.on, Save: save}); err != nil {
+			t.Fatal(err)
+		}
+		if got := count(); got != tt.want || batches != 4 {
+			t.Errorf("%s: the file was replaced %d times in %d batches, want %d", tt.on, got, batches, tt.want)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// An exchange is one line of an export: an entry. What JSON cannot say exactly stands in base64: facets
+// in Wire, the values of a tertiary record in its value64.
+type exchange struct {
+	Type     string                     `json:"type,omitempty"`
+	Facets   map[string]json.RawMessage `json:"facets"`
+	Wire     map[string][]byte          `json:"wire,omitempty"`
+	Tertiary map[string]exchangeRecord  `json:"tertiary,omitempty"`
+	Password string                     `json:"password,omitempty"`
+	Changed  string                     `json:"password_changed,omitempty"`
+	Disabled string                     `json:"disabled,omitempty"`
+}
+
+type exchangeRecord struct {
+	Kind    string          `json:"kind"`
+	Value   json.RawMessage `json:"value,omitempty"`
+	Value64 []string        `json:"value64,omitempty"`
+}
+
+// exchangeOf makes a line of an entry.
+func exchangeOf(t *change.Type, w store.Whole, names []string, secret bool) (exchange, error) {
+	x := exchange{Type: t.Name, Facets: map[string]json.RawMessage{}}
+	for field, wire := range w.Record.Fields {
+		switch {
+		case field == store.FieldPassword:
+			if secret {
+				x.Password = wire
+			}
+		case store.OwnField(field):
+		case !utf8.ValidString(field):
+			return x, fmt.Errorf("a facet's name is not UTF-8: %s", records.Quoted(field))
+		default:
+			x.facet(t.Schema.Codec(field), field, wire)
+		}
+	}
+	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
+	for i, part := range w.Parts {
+		if part.Kind == store.KindNone {
+			continue
+		}
+		if x.Tertiary == nil {
+			x.Tertiary = map[string]exchangeRecord{}
+		}
+		x.Tertiary[names[i]] = recordOf(part)
+	}
+	return x, nil
+}
+
+// facet says a facet in JSON if it comes back from there as it is.
+func (x *exchange) facet(c schema.Codec, field, wire string) {
+	v, err := schema.Decode(c, wire)
+	if err == nil && utf8.ValidString(wire) {
+		raw, err := v.MarshalJSON()
+		if err == nil && (c == schema.CodecText || c == schema.CodecIdentity || comesBack(c, raw, wire)) {
+			x.Facets[field] = raw
+			return
+		}
+	}
+	if x.Wire == nil {
+		x.Wire = map[string][]byte{}
+	}
+	x.Wire[field] = []byte(wire)
+}
+
+func comesBack(c schema.Codec, raw []byte, wire string) bool {
+	back, err := schema.ParseJSON(c, raw)
+	return err == nil && back.Wire() == wire
+}
+
+func recordOf(part store.Part) exchangeRecord {
+	values := part.Values
+	if part.Kind == "set" {
+		values = slices.Sorted(slices.Values(values))
+	}
+	x := exchangeRecord{Kind: part.Kind}
+	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
+		for _, v := range values {
+			x.Value64 = append(x.Value64, base64.StdEncoding.EncodeToString([]byte(v)))
+		}
+		return x
+	}
+	var v jsonValue
+	switch part.Kind {
+	case "zset":
+		v = scoredValue(values)
+	case "hash":
+		v = hashValue(values)
+	case "string":
+		v = jsonText(values[0])
+	default:
+		v = listValue(values)
+	}
+	x.Value = json.RawMessage(v)
+	return x
+}
+
+// A jsonValue is JSON.
+type jsonValue []byte
+
+func jsonText(s string) jsonValue {
+	raw, _ := schema.Text(s).MarshalJSON()
+	return raw
+}
+
+func listValue(values []string) jsonValue {
+	out := jsonValue{'['}
+	for i, v := range values {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, jsonText(v)...)
+	}
+	return append(out, ']')
+}
+
+func scoredValue(values []string) jsonValue {
+	out := jsonValue{'['}
+	for i := 0; i+1 < len(values); i += 2 {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, '['), jsonText(values[i+1])...), ',')
+		out = append(append(out, scoreJSON(values[i])...), ']')
+	}
+	return append(out, ']')
+}
+
+// scoreJSON is a score: a number, or the text inf or -inf.
+func scoreJSON(score string) []byte {
+	f, err := strconv.ParseFloat(score, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return jsonText(score)
+	}
+	return strconv.AppendFloat(nil, f, 'g', -1, 64)
+}
+
+func hashValue(values []string) jsonValue {
+	all := schema.Facets{}
+	for i := 0; i+1 < len(values); i += 2 {
+		all[values[i]] = schema.Text(values[i+1])
+	}
+	text, _ := jsonline.Marshal(all) // of texts: it cannot fail
+	return bytes.TrimSpace(text)
+}
+
+// content reads a tertiary record of a line.
+func (x exchangeRecord) content(name string) (change.Content, error) {
+	c := change.Content{Name: name, Kind: x.Kind}
+	if x.Value64 != nil && x.Value != nil {
+		return c, errors.New("both value and value64")
+	}
+	if x.Value64 != nil {
+		for _, v := range x.Value64 {
+			raw, err := base64.StdEncoding.DecodeString(v)
+			if err != nil {
+				return c, errBase64
+			}
+			c.Values = append(c.Values, string(raw))
+		}
+		return c, x.wellFormed(c.Values)
+	}
+	var err error
+	switch x.Kind {
+	case "set", "list":
+		c.Values, err = textsOf(x.Value)
+	case "string":
+		c.Values = []string{""}
+		err = textOf(x.Value, &c.Values[0])
+	case "hash":
+		err = members(x.Value, func(name string, value json.RawMessage) error {
+			text := ""
+			err := textOf(value, &text)
+			c.Values = append(c.Values, name, text)
+			return err
+		})
+	case "zset":
+		c.Values, err = scoredContent(x.Value)
+	default:
+		err = errors.New("unknown")
+	}
+	if err != nil {
+		return c, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
+	}
+	return c, nil
+}
+
+var errNoText = errors.New("no text")
+
+// textOf reads a text; encoding/json takes null for the empty one.
+func textOf(raw json.RawMessage, to *string) error {
+	if len(raw) == 0 || raw[0] != '"' {
+		return errNoText
+	}
+	return json.Unmarshal(raw, to)
+}
+
+func textsOf(raw json.RawMessage) (texts []string, err error) {
+	var raws []json.RawMessage
+	if err := json.Unmarshal(raw, &raws); err != nil {
+		return nil, err
+	}
+	texts = make([]string, len(raws))
+	for i := range raws {
+		if err := textOf(raws[i], &texts[i]); err != nil {
+			return nil, err
+		}
+	}
+	return texts, nil
+}
+
+var errBase64 = errors.New("not base64")
+
+// wellFormed looks at values that came as a flat list.
+func (x exchangeRecord) wellFormed(values []string) error {
+	switch {
+	case x.Kind == "string" && len(values) != 1, (x.Kind == "zset" || x.Kind == "hash") && len(values)%2 != 0:
+		return fmt.Errorf("its value64 is none of kind %s", records.Quoted(x.Kind))
+	case x.Kind == "zset":
+		for i := 0; i < len(values); i += 2 {
+			if _, err := strconv.ParseFloat(values[i], 64); err != nil {
+				return errScore
+			}
+		}
+	}
+	return nil
+}
+
+var errScore = errors.New("a score is no number")
+
+func scoredContent(raw json.RawMessage) (values []string, err error) {
+	var pairs [][]json.RawMessage
+	if err := json.Unmarshal(raw, &pairs); err != nil {
+		return nil, err
+	}
+	for _, p := range pairs {
+		if len(p) != 2 {
+			return nil, errors.New("no pair")
+		}
+		var member, score string
+		if err := textOf(p[0], &member); err != nil {
+			return nil, err
+		}
+		if json.Unmarshal(p[1], &score) != nil {
+			score = string(p[1])
+		}
+		if f, err := strconv.ParseFloat(score, 64); err != nil || math.IsNaN(f) {
+			return nil, errScore
+		}
+		values = append(values, score, member)
+	}
+	return values, nil
+}

@@ -1,0 +1,342 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// full is a schema with one of everything.
+func full() schema.Schema {
+	s := testdb.House()
+	user := s.Types["user"]
+	user.Fields["score"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
+	for name, kind := range map[string]string{"ranks": "zset", "settings": "hash", "bio": "string", "friends": "set"} {
+		user.Tertiary[name] = schema.Tertiary{Kind: kind}
+	}
+	user.Password = &schema.Password{}
+	return s
+}
+
+// export returns the lines of an export, sorted.
+func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
+	t.Helper()
+	var b bytes.Buffer
+	o.Unreadable = func(err error) { t.Errorf("export: %v", err) }
+	if _, err := transfer.Export(s.Ctx, s.DB, &b, o); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(b.String(), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// bring imports an input, and wants a report.
+func (s *site) bring(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
+	t.Helper()
+	if o.Refused == nil && want.Refused == 0 {
+		o.Refused = func(line int64, reason string) { t.Errorf("line %d: %s", line, reason) }
+	}
+	got, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
+	if err != nil || got != want {
+		t.Errorf("import: %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func created(n int64) transfer.Report { return transfer.Report{Read: n, Created: n} }
+
+// other is another namespace of the same store.
+func (s *site) other(t *testing.T, name string) *site {
+	t.Helper()
+	ns := testdb.Must(s.NS.Sub(name))
+	db, err := s.DB.In(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db}}
+}
+
+// crowd makes entries with one of everything.
+func (s *site) crowd(t *testing.T, n int) {
+	t.Helper()
+	typ := s.Type(t, "user")
+	for i := range n {
+		s.User(t, i)
+		h := hints.UID(fmt.Sprintf("u%d", i))
+		_, err := typ.Update(s.Ctx, h, func(e *userdb.Entry) error {
+			e.Put("score", schema.Number(float64(i)))
+			e.Put("motto", schema.Text("a \"line\"\n<&>\x00 \u2028"))
+			return nil
+		})
+		for _, step := range []error{
+			err, typ.SortedSet(h, "ranks").Put(s.Ctx, 1.5, "x"), typ.Hash(h, "settings").Put(s.Ctx, "color", "red"),
+			typ.String(h, "bio").Put(s.Ctx, "b\xffyte"),
+		} {
+			if step != nil {
+				t.Fatal(step)
+			}
+		}
+	}
+	if n > 1 {
+		if err := typ.Disable(s.Ctx, hints.UID("u1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What was exported and imported is exported as it was, and login works there.
+func TestRoundTrip(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.crowd(t, 25)
+		for _, secrets := range []bool{false, true} {
+			want := s.export(t, transfer.ExportOptions{Secrets: secrets})
+			if got := strings.Contains(want, "$2a$"); got != secrets {
+				t.Errorf("hashes in the export: %v, want %v", got, secrets)
+			}
+			to := s.other(t, fmt.Sprint("secrets ", secrets))
+			to.bring(t, want, transfer.ImportOptions{}, created(25))
+			to.bring(t, want, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 25, Updated: 25})
+			if got := to.export(t, transfer.ExportOptions{Secrets: secrets}); got != want {
+				t.Errorf("after the import:\n%s\nwant\n%s", got, want)
+			}
+			testdb.Same(t, "check", to.Check(t, check.Options{}), nil)
+		}
+		to := s.other(t, "secrets true")
+		if _, err := to.Type(t, "user").Login(s.Ctx, "u3@x.org", "correct horse u3", userdb.Attempt{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := to.Type(t, "user").Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Errorf("login of a disabled entry: %v", err)
+		}
+		only := s.export(t, transfer.ExportOptions{Only: hints.Any("u7@x.org"), Type: "user"})
+		if strings.Count(only, "\n") != 1 || !strings.Contains(only, `"uid":"u7"`) || !strings.Contains(only, `"tertiary":{`) {
+			t.Errorf("one entry: %s", only)
+		}
+	})
+}
+
+func TestImportDuplicates(t *testing.T) {
+	const in = `{"type":"user","facets":{"uid":"a","name":"Ann","email":"ann@x.org"},"tertiary":{"tags":{"kind":"set","value":["new"]}}}
+{"facets":{"uid":"b","name":"ANN"}}
+{"facets":{"name":"cid","email":"cid@x.org","job":"Cook"}}
+{"facets":{"uid":"d","name":"dan"}}
+`
+	for _, tt := range []struct {
+		on            string
+		first, second transfer.Report
+		ann           string
+		reasons       string
+	}{
+		{transfer.DuplicateFail, transfer.Report{Read: 4, Created: 3, Refused: 1}, transfer.Report{Read: 4, Refused: 4}, "old@x.org", "2 taken: name|1 taken: uid|2 taken: name|3 taken: email|4 taken: uid"},
+		{transfer.DuplicateSkip, transfer.Report{Read: 4, Created: 3, Skipped: 1}, transfer.Report{Read: 4, Skipped: 4}, "old@x.org", ""},
+		{transfer.DuplicateUpdate, transfer.Report{Read: 4, Created: 3, Refused: 1}, transfer.Report{Read: 4, Updated: 1, Skipped: 2, Refused: 1}, "ann@x.org", "2 taken: name|2 taken: name"},
+	} {
+		t.Run(tt.on, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, full())
+				var reasons []string
+				o := transfer.ImportOptions{OnDuplicate: tt.on, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
+				s.bring(t, in, o, tt.first)
+				typ := s.Type(t, "user")
+				if _, err := typ.Update(s.Ctx, hints.UID("a"), func(e *userdb.Entry) error { e.Put("email", schema.Text("old@x.org")); return nil }); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := typ.Tags(hints.UID("a")).Add(s.Ctx, "old"); err != nil {
+					t.Fatal(err)
+				}
+				s.bring(t, in, o, tt.second)
+				e, err := typ.Find(s.Ctx, hints.UID("a"))
+				if err != nil || e.Text("email") != tt.ann {
+					t.Errorf("ann has %s, %v; want %s", e.Text("email"), err, tt.ann)
+				}
+				tags, _ := typ.Tags(hints.UID("a")).Members(s.Ctx)
+				if want := map[bool]string{true: "new", false: "new old"}[tt.on == transfer.DuplicateUpdate]; strings.Join(tags, " ") != want {
+					t.Errorf("tags %q, want %q", tags, want)
+				}
+				if got := strings.Join(reasons, "|"); got != tt.reasons {
+					t.Errorf("reasons %q, want %q", got, tt.reasons)
+				}
+				testdb.Same(t, "check", s.Check(t, check.Options{}), []string{"field_missing user/uid:d"})
+			})
+		})
+	}
+}
+
+// Lines that say nothing, or what may not be, are refused with the reason, the others go in; the rejects
+// can be imported when they are mended.
+func TestImportRejects(t *testing.T) {
+	const in = `{"facets":{"name":"good","email":"g@x.org"},"clear_password":"correct horse"}
+
+not json
+{"facets":{"name":"bad@name"}}
+{"facets":{"name":"x"},"password":"plain"}
+{"facets":{"name":"y"},"unknown":1}
+{"type":"robot","facets":{}}
+{"facets":{"name":"z","age":"old"}}
+{"facets":{"name":"w"},"tertiary":{"tags":{"kind":"list","value":["a"]}}}
+{"facets":{"name":"v"},"tertiary":{"tags":{"kind":"set","value":{}}}}
+{"facets":{"uid":""}}
+{"facets":{"name":"u"}} {}
+{"facets":{"name":"t"},"disabled":"yes"}`
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		var rejects bytes.Buffer
+		s.bring(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 12, Created: 1, Refused: 11})
+		testdb.Golden(t, "testdata/rejects.golden", rejects.String())
+		if _, err := s.Type(t, "user").Login(s.Ctx, "good", "correct horse", userdb.Attempt{}); err != nil {
+			t.Error(err)
+		}
+		mended := strings.ReplaceAll(rejects.String(), `"bad@name"`, `"better name"`)
+		var again bytes.Buffer
+		s.bring(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 11, Created: 1, Refused: 10})
+		if n := strings.Count(again.String(), "~rejected"); n != 10 {
+			t.Errorf("%d reasons in\n%s", n, again.String())
+		}
+	})
+}
+
+func TestImportCSV(t *testing.T) {
+	const in = "\ufeffuid,name,email,age,tags,clear_password,~isa,settings\r\n" +
+		"1,\"Ann, \"\"the\"\" first\",ann@x.org,41,go c++,correct horse,,\"{\"\"a\"\":\"\"b\"\"}\"\r\n" +
+		",Ben,,,\"[\"\"two words\"\"]\",,user,\r\n" +
+		"3,Cid,,old,,,,\n" +
+		"4,Dan\n" +
+		"5,\"x\"y,,,,,,\n" +
+		"6,Eve,,,,,,\n"
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		var rejects bytes.Buffer
+		s.bring(t, in, transfer.ImportOptions{CSV: true, Rejects: &rejects}, transfer.Report{Read: 6, Created: 3, Refused: 3})
+		testdb.Golden(t, "testdata/rejects_csv.golden", rejects.String())
+		typ := s.Type(t, "user")
+		if _, err := typ.Login(s.Ctx, `Ann, "the" first`, "correct horse", userdb.Attempt{}); err != nil {
+			t.Error(err)
+		}
+		tags, err := typ.Tags(hints.Any("ben")).Members(s.Ctx)
+		if err != nil || !slices.Equal(tags, []string{"two words"}) {
+			t.Errorf("tags %q, %v", tags, err)
+		}
+		mended := strings.ReplaceAll(rejects.String(), "old", "44")
+		s.bring(t, mended, transfer.ImportOptions{CSV: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
+	})
+}
+
+func TestImportDryRun(t *testing.T) {
+	endless := strings.Repeat("endless ", 10)
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.User(t, 1)
+		before := s.export(t, transfer.ExportOptions{Secrets: true})
+		const in = `{"facets":{"uid":"u1"}}
+{"facets":{"name":"NAME OF U1"}}
+{"facets":{"uid":"x","name":"new"}}
+{"facets":{"uid":"y","email":"new@x.org","name":"New"}}
+`
+		clear := `{"facets":{"name":"open"},"clear_password":"correct horse"}
+{"facets":{"name":"brief"},"clear_password":"brief"}
+{"facets":{"name":"endless"},"clear_password":"` + endless + `"}
+`
+		s.bring(t, clear, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		s.bring(t, in, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 4, Created: 1, Refused: 3})
+		s.bring(t, in, transfer.ImportOptions{DryRun: true, OnDuplicate: "skip"}, transfer.Report{Read: 4, Created: 1, Skipped: 3})
+		if got := s.export(t, transfer.ExportOptions{Secrets: true}); got != before {
+			t.Errorf("a dry run wrote: %s", got)
+		}
+	})
+}
+
+// An import that is cut off anywhere goes on where it was, and imports nothing twice: also without UIDs
+// and identifiers, and when what was done last was not noted.
+func TestImportResume(t *testing.T) {
+	var in strings.Builder
+	const n = 2500
+	for i := range n {
+		fmt.Fprintf(&in, `{"facets":{"motto":"number %d"}}`+"\n", i)
+	}
+	errCut := errors.New("cut off")
+	for _, forget := range []bool{false, true} {
+		eachEngine(t, func(t *testing.T, s *site) {
+			s = s.Under(t, full())
+			var state, noted transfer.ImportState
+			cut := transfer.ImportOptions{Save: func(st transfer.ImportState) error {
+				noted = state
+				if state = st; st.Lines >= 2000 {
+					return errCut
+				}
+				return nil
+			}}
+			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in.String()), cut); !errors.Is(err, errCut) {
+				t.Fatal(err)
+			}
+			if forget {
+				state = noted
+			}
+			other := transfer.ImportOptions{Resume: state}
+			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(strings.Replace(in.String(), "number 7", "number 8", 1)), other); !errors.Is(err, transfer.ErrInput) {
+				t.Errorf("another input: %v", err)
+			}
+			s.bring(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
+			if got, err := s.Type(t, "user").Count(s.Ctx); got != n || err != nil {
+				t.Errorf("%d entries, %v; want %d", got, err, n)
+			}
+		})
+	}
+}
+
+// An import that somebody interrupts finishes what it has begun, and says how far it came.
+func TestImportInterrupted(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		ctx, cancel := context.WithCancel(s.Ctx)
+		in := strings.Repeat(`{"facets":{"motto":"x"}}`+"\n", 5000)
+		report, err := transfer.Import(ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{Save: func(transfer.ImportState) error { cancel(); return nil }})
+		got, cerr := s.Type(t, "user").Count(s.Ctx)
+		if !errors.Is(err, context.Canceled) || cerr != nil || got != report.Created || got == 0 || got == 5000 {
+			t.Errorf("%d entries, %+v, %v, %v", got, report, err, cerr)
+		}
+	})
+}
+
+// What is left of an entry that is no more does not come into one that is imported.
+func TestImportOverLeftovers(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.Do(t, "RPUSH", "user/uid:x/notes", "left")
+		s.bring(t, `{"facets":{"uid":"x"},"tertiary":{"notes":{"kind":"list","value":["new"]}}}`, transfer.ImportOptions{}, created(1))
+		notes, err := s.Type(t, "user").List(hints.UID("x"), "notes").Items(s.Ctx, 0, -1)
+		if err != nil || !slices.Equal(notes, []string{"new"}) {
+			t.Errorf("notes %q, %v", notes, err)
+		}
+	})
+}
+
+// What somebody else stored and no input may say, a JSON value with a member twice, goes through an export as it is.
+func TestRoundTripOfRepeatedMembers(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.User(t, 1)
+		s.Do(t, "HSET", "user/uid:u1", "rating", `{"a":1,"a":2}`)
+		want := s.export(t, transfer.ExportOptions{})
+		if !strings.Contains(want, `"wire":{"rating":"eyJhIjoxLCJhIjoyfQ=="}`) {
+			t.Errorf("export: %s", want)
+		}
+		to := s.other(t, "copy")
+		to.bring(t, want, transfer.ImportOptions{}, created(1))
+		if got := to.export(t, transfer.ExportOptions{}); got != want {
+			t.Errorf("after the import:\n%s\nwant\n%s", got, want)
+		}
+		to.bring(t, `{"facets":{"uid":"u2","rating":{"a":1,"a":2}}}`, transfer.ImportOptions{Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
+	})
+}

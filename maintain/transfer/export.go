@@ -1,0 +1,209 @@
+package transfer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// ExportOptions say what Export writes. The zero ExportOptions are for all entries, without secrets.
+type ExportOptions struct {
+	// Only is one entry, with all that is held of it: also tertiary records that the schema does not
+	// declare. Zero: all entries of all types that the schema declares.
+	Only hints.Hint
+	// Type is the type that Only means where it names none.
+	Type string
+	// Secrets has hashes of passwords written, too.
+	Secrets bool
+	// Progress is told, now and then, how many entries have been written. Nil: nobody is.
+	Progress func(done int64)
+	// Unreadable is told of entries that cannot be read. Nil: they are only counted.
+	Unreadable func(error)
+}
+
+// Export writes entries as JSON lines, one each, in no order, for Import:
+//
+//	{"type":"user","facets":{"name":"Bob","uid":"…"},"tertiary":{"tags":{"kind":"set","value":["a"]}}}
+//
+// Facets stand there as in Entry.MarshalJSON. Besides, where there are such: "password" (with Secrets, a
+// hash), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in base64, that JSON cannot
+// say exactly. Characters that are not printed are escaped. An entry and its tertiary records are read at one moment; entries that come or go meanwhile
+// may be left out, and one may be written twice while the server's tables grow or shrink, which Import
+// notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and counters, which are void
+// elsewhere.
+//
+// Report counts the entries written (Read) and those that cannot be read (Refused).
+func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
+	x := exporter{View: view.Of(db), o: o, w: bufio.NewWriterSize(w, 64<<10)}
+	err := x.export(ctx)
+	if ferr := x.w.Flush(); err == nil {
+		err = ferr
+	}
+	return x.report, err
+}
+
+type exporter struct {
+	*view.View
+	o      ExportOptions
+	w      *bufio.Writer
+	report Report
+}
+
+// exportBatch is how many entries are held at a time.
+const exportBatch = 100
+
+func (x *exporter) export(ctx context.Context) error {
+	if !x.o.Only.IsZero() {
+		return x.one(ctx)
+	}
+	for _, name := range x.Schema.Names() {
+		t, err := x.Type(name)
+		if err != nil {
+			return err
+		}
+		if err := x.all(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one writes the entry that a hint points at.
+func (x *exporter) one(ctx context.Context) error {
+	t, r, err := x.Find(ctx, x.o.Only, x.o.Type)
+	if err != nil {
+		return err
+	}
+	read := store.WholeRead{PRK: r.Key}
+	var names []string
+	for cursor := ""; ; {
+		keys, next, err := x.Engine.Scan(ctx, recordkey.Glob(r.Key.String())+"/*", cursor, records.ScanBatch)
+		if err != nil {
+			return err
+		}
+		kinds, err := store.Kinds(ctx, x.Engine, keys)
+		if err != nil {
+			return err
+		}
+		for i, raw := range keys {
+			key, err := recordkey.Parse(raw)
+			if err == nil && key.Kind() == recordkey.KindTertiary && !slices.Contains(names, key.Name()) {
+				names = append(names, key.Name())
+				read.Keys, read.Kind = append(read.Keys, key), append(read.Kind, kinds[i])
+			}
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	return x.write(ctx, t, names, []store.WholeRead{read})
+}
+
+// all writes all entries of a type.
+func (x *exporter) all(ctx context.Context, t *change.Type) error {
+	names := t.Schema.TertiaryNames()
+	for cursor := ""; ; {
+		keys, next, err := x.Engine.Scan(ctx, t.Guard().Entries, cursor, records.ScanBatch)
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(x.PRKs(t, keys), exportBatch) {
+			reads, err := wholeReads(t, names, some)
+			if err != nil {
+				return err
+			}
+			if err := x.write(ctx, t, names, reads); err != nil {
+				return err
+			}
+		}
+		if x.o.Progress != nil {
+			x.o.Progress(x.report.Read)
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.WholeRead, error) {
+	reads := make([]store.WholeRead, len(prks))
+	for i, prk := range prks {
+		reads[i].PRK = prk
+		for _, name := range names {
+			key, err := prk.Tertiary(name)
+			if err != nil {
+				return nil, err
+			}
+			reads[i].Keys = append(reads[i].Keys, key)
+			reads[i].Kind = append(reads[i].Kind, t.Schema.Tertiary[name].Kind)
+		}
+	}
+	return reads, nil
+}
+
+// write writes some entries, each as it is at one moment.
+func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.WholeRead) error {
+	wholes, err := x.Engine.Wholes(ctx, reads)
+	if err != nil {
+		return err
+	}
+	for i, whole := range wholes {
+		if whole.Err == store.ErrNotFound {
+			continue
+		}
+		if err := x.line(t, names, reads[i], whole); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exporter) line(t *change.Type, names []string, read store.WholeRead, whole store.Whole) error {
+	err := whole.Err
+	for i, part := range whole.Parts {
+		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
+			err = &store.CorruptError{Key: read.Keys[i].String(), Reason: "of another Redis type than the schema says: " + records.Quoted(part.Kind)}
+		}
+	}
+	var line exchange
+	if err == nil {
+		if line, err = exchangeOf(t, whole, names, x.o.Secrets); err != nil {
+			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
+		}
+	}
+	if err != nil {
+		x.report.Refused++
+		if x.o.Unreadable != nil {
+			x.o.Unreadable(err)
+		}
+		return nil
+	}
+	x.report.Read++
+	text, err := jsonline.Marshal(line)
+	if err == nil {
+		_, err = x.w.Write(text)
+	}
+	return err
+}
+
+// PasswordHash is the stored hash of the password of the entry that a hint points at, "" where it has
+// none. It is for an operator who moves entries elsewhere; nothing else gives hashes away. typ is the
+// type that is meant where the hint names none. Errors are those of userdb.Type.Find.
+func PasswordHash(ctx context.Context, db *userdb.DB, typ string, h hints.Hint) (string, error) {
+	_, r, err := view.Of(db).Find(ctx, h, typ)
+	if err != nil {
+		return "", err
+	}
+	return r.Fields[store.FieldPassword], nil
+}

@@ -1,0 +1,98 @@
+package transfer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/transfer"
+)
+
+// An input that cannot be read to its end is an error, which says where that was. What stands before it is in, and
+// noted, so that Resume goes on behind it when the input can be read.
+func TestImportReadError(t *testing.T) {
+	errBroken := errors.New("the cable is out")
+	jsonLine, row := `{"facets":{"uid":"%d","name":"N%d"}}`+"\n", "%d,N%d\n"
+	lines := func(form string, n int) (text string) {
+		for i := range n {
+			text += fmt.Sprintf(form, i, i)
+		}
+		return text
+	}
+	for _, tt := range []struct {
+		name   string
+		csv    bool
+		good   string // what can be read
+		rest   string // what follows when it is mended
+		broken bool   // the reader fails behind good
+		bad    string // stands in place of rest
+		lines  int64  // before the error
+		line   int64  // of the error
+		all    int64  // entries, when it is mended
+	}{
+		{"nothing", false, "", lines(jsonLine, 3), true, "", 0, 1, 0},
+		{"behind a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
+		{"within a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, `{"facets":{"u`, 2, 3, 3},
+		{"behind many", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
+		{"CSV header", true, "", "uid,name\n" + lines(row, 3), true, "uid,na", 0, 1, 0},
+		{"CSV behind a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
+		{"CSV within a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "x", 3, 5, 4},
+		{"CSV within a row that is wrong", true, "uid,name\n" + lines(row, 3), `x,"X ""the"" "` + "\n", true, `x,"X "the" `, 3, 5, 4},
+		{"CSV within quotes", true, "uid,name\n" + lines(row, 3), "x,\"X\n X\"\n", true, "x,\"X\n", 3, 5, 4},
+		{"quote that does not end", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X\ny,Y\n", 3, 5, 5},
+		{"quote that does not end, of other systems", true, "uid,name\r\n" + lines(row, 3), "x,X\r\ny,Y\r\n", false, "x,\"X\r\ny,Y\r\n", 3, 5, 5},
+		{"quote that does not end in the last line", true, "uid,name\n" + lines(row, 3), "x,X", false, "x,\"X", 3, 5, 4},
+		{"endless row", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X" + strings.Repeat("0123456,N\n", 1_700_000), 3, 5, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, full())
+				in := io.Reader(strings.NewReader(tt.good + tt.bad))
+				if tt.broken {
+					in = io.MultiReader(in, iotest.ErrReader(errBroken))
+				}
+				var state transfer.ImportState
+				o := transfer.ImportOptions{
+					CSV: tt.csv, Save: func(st transfer.ImportState) error { state = st; return nil },
+					Refused: func(line int64, reason string) { t.Errorf("line %d: %s", line, reason) },
+				}
+				report, err := transfer.Import(s.Ctx, s.DB, in, o)
+				var unread *transfer.ReadError
+				if !errors.As(err, &unread) || unread.Line != tt.line || unread.Offset != int64(len(tt.good)) || report != created(tt.lines) {
+					t.Fatalf("%+v, %v; want line %d, byte %d of a ReadError, and %d lines", report, err, tt.line, len(tt.good), tt.lines)
+				}
+				if errors.Is(err, errBroken) != tt.broken || errors.Is(err, transfer.ErrInput) == tt.broken {
+					t.Errorf("the reason is %v", err)
+				}
+				if tt.lines == 0 {
+					return
+				}
+				if state.Lines != tt.lines || state.Report != report {
+					t.Errorf("noted: %+v", state)
+				}
+				o.Resume = state
+				s.bring(t, tt.good+tt.rest, o, created(tt.all))
+			})
+		})
+	}
+}
+
+// A quote in the wrong place that swallows whole rows says so.
+func TestImportSwallowedRows(t *testing.T) {
+	const in = "uid,name\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		var reasons []string
+		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
+		s.bring(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})
+		want := []string{
+			`2 extraneous or missing " in quoted-field, in a row that goes on to line 4: is there a quote that does not end?`,
+			`8 3 cells, and the header has 2, in a row that goes on to line 9: is there a quote that does not end?`,
+		}
+		testdb.Same(t, "reasons", reasons, want)
+	})
+}

@@ -1,0 +1,92 @@
+package transfer
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// importIn imports text in batches of some lines, the first one of another size, into an empty store.
+func importIn(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
+	var refused []string
+	o := ImportOptions{OnDuplicate: on, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
+	im, err := newImporter(view.Of(db), strings.NewReader(text), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	im.first, im.most = first, most
+	if err := im.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return im.state.Report, refused
+}
+
+// entriesOf are all entries with their facets, but for what every write makes anew.
+func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
+	typ, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for e, err := range typ.All(t.Context(), userdb.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.UID()] = fmt.Sprint(e.Text("name"), "|", e.Text("email"), "|", e.Text("city"))
+	}
+	for p, err := range check.Run(t.Context(), db, check.Options{}) {
+		if err != nil || !p.Warning {
+			t.Fatal(p, err)
+		}
+	}
+	return all
+}
+
+// lineGen draws lines that share UIDs and identifiers all the time.
+func lineGen() *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		facets := []string{fmt.Sprintf(`"uid":"u%d"`, rapid.IntRange(0, 12).Draw(t, "uid"))}
+		if rapid.Bool().Draw(t, "named") {
+			facets = append(facets, fmt.Sprintf(`"name":"n%d"`, rapid.IntRange(0, 12).Draw(t, "name")))
+		}
+		if rapid.Bool().Draw(t, "mailed") {
+			facets = append(facets, fmt.Sprintf(`"email":"m%d@x.org"`, rapid.IntRange(0, 12).Draw(t, "mail")))
+		}
+		facets = append(facets, fmt.Sprintf(`"city":"c%d"`, rapid.IntRange(0, 99).Draw(t, "city")))
+		return `{"facets":{` + strings.Join(facets, ",") + "}}\n"
+	})
+}
+
+// TestImportOrder: however many lines are under way at once, all becomes of them that becomes of them one by one.
+func TestImportOrder(t *testing.T) {
+	shared := redistest.Shared(t).Client()
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(lineGen(), 0, 60).Draw(t, "lines"), "")
+		on := rapid.SampledFrom([]string{DuplicateFail, DuplicateSkip, DuplicateUpdate}).Draw(t, "on")
+		var entries [2]map[string]string
+		var reports [2]Report
+		var refused [2][]string
+		for i, most := range []int{1, rapid.IntRange(2, 9).Draw(t, "batch")} {
+			if err := shared.FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			db, err := userdb.New(t.Context(), shared, userdb.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reports[i], refused[i] = importIn(t, db, text, on, 1, most)
+			entries[i] = entriesOf(t, db)
+		}
+		if !maps.Equal(entries[0], entries[1]) || reports[0] != reports[1] || strings.Join(refused[0], "\n") != strings.Join(refused[1], "\n") {
+			t.Fatalf("%s one by one\n%v\n%+v\n%q\nbut many at once\n%v\n%+v\n%q", text, entries[0], reports[0], refused[0], entries[1], reports[1], refused[1])
+		}
+	})
+}

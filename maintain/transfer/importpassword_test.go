@@ -1,0 +1,267 @@
+package transfer_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// noon is when it is while the clock of a site stands, so that no wait comes to its end.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func (s *site) stop(t *testing.T) {
+	t.Helper()
+	s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return noon } })
+}
+
+// guessed is a site with one account, a token of it, and as many failures that nobody may log in.
+func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
+	t.Helper()
+	s.stop(t)
+	s.User(t, 1)
+	typ = s.Type(t, "user")
+	secret, err := typ.Issue(s.Ctx, hints.UID("u1"), userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := typ.Login(s.Ctx, "u1@x.org", "wrong", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := typ.Login(s.Ctx, "u1@x.org", "wrong", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
+		t.Fatal(err)
+	}
+	log = &bytes.Buffer{}
+	s.Edit(t, func(c *view.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	return s.Type(t, "user"), secret, log
+}
+
+// changed is when the password of u1 was set.
+func (s *site) changed(t *testing.T) time.Time {
+	t.Helper()
+	e, err := s.Type(t, "user").Find(s.Ctx, hints.UID("u1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.PasswordChanged()
+}
+
+// A new password that an import brings does what SetPassword does: it is new since now, whatever the line says,
+// tokens are void, failures are forgotten, and it is told.
+func TestImportSetsPasswords(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.stop(t)
+		s.User(t, 2)
+		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct{ password, line string }{
+			{"correct horse u2", `{"facets":{"uid":"u1"},"password":"` + hash + `"}`},
+			{"correct horse u2", `{"facets":{"email":"u1@x.org"},"password":"` + hash + `","password_changed":"2001-02-03"}`},
+			{"correct horse u2", `{"facets":{"uid":"u1"},"password":"` + hash + `","password_changed":"2999-02-03"}`},
+			{"other horse", `{"facets":{"uid":"u1"},"clear_password":"other horse","password_changed":"2001-02-03"}`},
+		} {
+			typ, secret, log := guessed(t, s)
+			before := s.changed(t)
+			s.bring(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
+			if at := s.changed(t); !at.After(before) || at.After(noon.Add(time.Second)) {
+				t.Errorf("%s: the password is of %v, and was of %v", tt.line, at, before)
+			}
+			if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("%s: a token: %v", tt.line, err)
+			}
+			if _, err := typ.Login(s.Ctx, "u1@x.org", tt.password, userdb.Attempt{}); err != nil {
+				t.Errorf("%s: login: %v", tt.line, err)
+			}
+			if n := strings.Count(log.String(), `msg="userdb password" prk=user/uid:u1`); n != 1 {
+				t.Errorf("%s: told %d times:\n%s", tt.line, n, log)
+			}
+			if err := typ.Delete(s.Ctx, hints.UID("u1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// The same hash, and a line without one, leave all that as it is.
+func TestImportKeepsPasswords(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		typ, secret, log := guessed(t, s)
+		before := s.changed(t)
+		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := `{"facets":{"uid":"u1","job":"Smith"},"password":"` + hash + `","password_changed":"2001-02-03"}
+{"facets":{"uid":"u1","job":"Baker"},"password_changed":"2001-02-03"}
+`
+		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 2, Updated: 2})
+		if at := s.changed(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
+			t.Errorf("the password is of %v, and was of %v; told: %s", at, before, log)
+		}
+		if _, err := typ.Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
+			t.Errorf("login: %v", err)
+		}
+		if _, _, err := typ.Redeem(s.Ctx, "reset", secret); err != nil {
+			t.Errorf("a token: %v", err)
+		}
+	})
+}
+
+// disabled does what Disable does, once.
+func TestImportDisables(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		typ, secret, log := guessed(t, s)
+		in := `{"facets":{"uid":"u1"},"disabled":"2001-02-03"}`
+		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
+		first := s.export(t, transfer.ExportOptions{})
+		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
+		if again := s.export(t, transfer.ExportOptions{}); again != first || !strings.Contains(first, `"disabled":"2026-11-20T12:00:00.000Z"`) {
+			t.Errorf("%s\nthen\n%s", first, again)
+		}
+		if n := strings.Count(log.String(), `msg="userdb disable" prk=user/uid:u1`); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log)
+		}
+		if err := typ.Enable(s.Ctx, hints.UID("u1")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a token: %v", err)
+		}
+	})
+}
+
+// What is to come is now: else every session would be older than the password, for good.
+func TestImportDatesToCome(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.stop(t)
+		const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse","password_changed":"+275760-09-13","disabled":"2999-01-01"}
+{"facets":{"uid":"u2"},"disabled":"2001-02-03","password_changed":"2001-02-03T04:05:06+01:00"}
+`
+		s.bring(t, in, transfer.ImportOptions{}, created(2))
+		if at := s.changed(t); !at.Equal(noon) {
+			t.Errorf("the password is of %v", at)
+		}
+		got := s.export(t, transfer.ExportOptions{})
+		if !strings.Contains(got, `"disabled":"2026-11-20T12:00:00.000Z"}`) || !strings.Contains(got, `"password_changed":"2001-02-03T03:05:06.000Z","disabled":"2001-02-03T00:00:00.000Z"}`) {
+			t.Error(got)
+		}
+	})
+}
+
+// A clear password is held to the identifiers that the entry has, also where the line does not name them.
+func TestImportJudgesByTheEntry(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.User(t, 1)
+		const in = `{"facets":{"uid":"u1"},"clear_password":"Name of u1"}
+{"facets":{"uid":"u1","name":"some other name"},"clear_password":"u1@x.org"}
+{"facets":{"uid":"u1","name":"some other name"},"clear_password":"Name of u1"}
+`
+		for _, dry := range []bool{true, false} {
+			var reasons []string
+			o := transfer.ImportOptions{
+				OnDuplicate: transfer.DuplicateUpdate, DryRun: dry,
+				Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) },
+			}
+			s.bring(t, in, o, transfer.Report{Read: 3, Updated: 1, Refused: 2})
+			for i, reason := range reasons {
+				if !strings.HasPrefix(reason, fmt.Sprint(i+1)+" ") || !strings.Contains(reason, "password") {
+					t.Errorf("dry %v: %s", dry, reason)
+				}
+			}
+		}
+	})
+}
+
+// No facet that Update and Save take is one of the store's own, or the hash.
+func TestOwnFieldsAreNoFacets(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.User(t, 1)
+		typ := s.Type(t, "user")
+		before := s.export(t, transfer.ExportOptions{Secrets: true})
+		for _, field := range []string{"password", "~disabled", "~changed", "~key", "~rev", "~isa", "~fence"} {
+			for name, change := range map[string]func(*userdb.Entry){
+				"put":  func(e *userdb.Entry) { e.Put(field, schema.Text("2001-02-03")) },
+				"drop": func(e *userdb.Entry) { e.Drop(field) },
+			} {
+				_, err := typ.Update(s.Ctx, hints.UID("u1"), func(e *userdb.Entry) error { change(e); return nil })
+				if (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
+					t.Errorf("%s %s: %v", name, field, err)
+				}
+				e, err := typ.Find(s.Ctx, hints.UID("u1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				change(&e)
+				if _, err = typ.Save(s.Ctx, e); (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
+					t.Errorf("save after %s %s: %v", name, field, err)
+				}
+			}
+			line := `{"facets":{"uid":"u1","` + field + `":"2001-02-03"}}`
+			s.bring(t, line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
+		}
+		if after := s.export(t, transfer.ExportOptions{Secrets: true}); after != before {
+			t.Errorf("%s\nwas\n%s", after, before)
+		}
+	})
+}
+
+// A table of entries as they are shown says of each whether it is disabled; no column is passed over that may say more.
+func TestImportDisabledColumn(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.stop(t)
+		const in = `uid,name,~disabled,disabled,~isa,~prk,~rev
+1,Ann,true,,user,user/uid:1,abc
+2,Ben,false,,user,,
+3,Cid,,,,,
+4,Dan,true,2001-02-03,,,
+5,Eve,yes,,,,
+6,Fay,false,2001-02-03,,,
+`
+		var reasons []string
+		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
+		s.bring(t, in, o, transfer.Report{Read: 6, Created: 4, Refused: 2})
+		testdb.Same(t, "reasons", reasons, []string{"6 ~disabled is neither true nor false", "7 both disabled and not"})
+		got := s.export(t, transfer.ExportOptions{})
+		want := `{"type":"user","facets":{"name":"Ann","uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}
+{"type":"user","facets":{"name":"Ben","uid":"2"}}
+{"type":"user","facets":{"name":"Cid","uid":"3"}}
+{"type":"user","facets":{"name":"Dan","uid":"4"},"disabled":"2001-02-03T00:00:00.000Z"}
+`
+		if got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("uid,~changed\n9,2001-02-03\n"), transfer.ImportOptions{CSV: true})
+		if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), `"~changed"`) {
+			t.Errorf("a column that is no facet: %v", err)
+		}
+		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
+			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
+			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "separated by commas") {
+				t.Errorf("%q: %v", in, err)
+			}
+		}
+		refused := transfer.ImportOptions{Refused: func(int64, string) {}}
+		s.bring(t, `{"facets":{"uid":"9","~disabled":true}}`+"\n"+`{"facets":{"uid":"9"},"~disabled":true}`, refused, transfer.Report{Read: 2, Refused: 2})
+	})
+}

@@ -1,0 +1,22 @@
+package transfer_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A site is a store, with what the tests here do to it.
+type site struct{ *testdb.Site }
+
+func eachEngine(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Helper()
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) { test(t, &site{s}) })
+}
+
+// Under is the same store with another schema.
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return &site{s.Site.Under(t, sch)} }
