@@ -117,3 +117,11 @@ func FoundAt(key recordkey.Key, fields map[string]string) Found {
 func IsEntryError(err error) bool {
 	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
 }
+
+// NotOfEntry returns an error that concerns the store and not one entry alone; nil for others.
+func NotOfEntry(err error) error {
+	if IsEntryError(err) {
+		return nil
+	}
+	return err
+}

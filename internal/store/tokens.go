@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	_ "embed"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -10,16 +9,6 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
-)
-
-// Scripts that both engines use: TokensLua is what any other that has to do with tokens begins with.
-var (
-	//go:embed scripts/tokens.lua
-	TokensLua string
-	//go:embed scripts/issue.lua
-	IssueLua string
-	//go:embed scripts/peek.lua
-	PeekLua string
 )
 
 // MostTokens is how many tokens of an entry are good at a time: the newest.

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // A stage lets the commands of several actors at a store through, one at a time, in the order that
@@ -261,7 +262,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 
 // do runs a command and notes what was committed (I7).
 func (s *stage) do(a *actor, args []string) any {
-	if a == nil || len(args) < 5 || args[1] != commitScript.sha {
+	if a == nil || len(args) < 5 || args[1] != commitScript.SHA {
 		return s.world.do(args)
 	}
 	rev := func() string {
@@ -285,7 +286,7 @@ func setAnswer(cmd redis.Cmder, reply any) error {
 		return err
 	}
 	switch c := cmd.(type) {
-	case once:
+	case redisx.Once:
 		return setAnswer(c.Cmd, reply)
 	case *redis.Cmd:
 		if reply == nil {
@@ -391,7 +392,7 @@ func (s *stage) step(r *request, f fault) {
 }
 
 func answerOf(cmd redis.Cmder) string {
-	o, ok := cmd.(once)
+	o, ok := cmd.(redisx.Once)
 	if !ok {
 		return cmd.String()
 	}

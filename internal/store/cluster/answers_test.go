@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // TestRefusedForAWhile has a server refuse one of the protocol's commands for a while: while a slot moves, when it
@@ -20,9 +21,9 @@ func TestRefusedForAWhile(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory",
 		"NOREPLICAS Not enough good replicas to write.",
 	} {
-		for _, s := range []script{claimScript, readyScript, commitScript, promoteScript, filledScript} {
+		for _, s := range []redisx.Script{claimScript, readyScript, commitScript, promoteScript, filledScript} {
 			for _, times := range []int{1, 4, 1 << 20} {
-				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.source[3:], times)
+				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.Source[3:], times)
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { refuse(t, answer, s, times) })
 				})
@@ -31,11 +32,11 @@ func TestRefusedForAWhile(t *testing.T) {
 	}
 }
 
-func refuse(t *testing.T, answer wrong, refused script, times int) {
+func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
 	t.Helper()
 	count := 0
 	s := newStage(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
-		if args[0] == "evalsha" && args[1] == refused.sha && count < times {
+		if args[0] == "evalsha" && args[1] == refused.SHA && count < times {
 			count++
 			return nil, answer
 		}
@@ -51,7 +52,7 @@ func refuse(t *testing.T, answer wrong, refused script, times int) {
 		s.step(a.waiting()[0], none)
 	}
 	err := a.results[0]
-	committed := refused.sha != claimScript.sha && refused.sha != readyScript.sha && refused.sha != commitScript.sha
+	committed := refused.SHA != claimScript.SHA && refused.SHA != readyScript.SHA && refused.SHA != commitScript.SHA
 	switch ended := times < attempts; {
 	case ended && (err != nil || count != times || s.leftover() != ""):
 		t.Errorf("refused %d times: %v, %s", count, err, s.leftover())
@@ -74,7 +75,7 @@ func TestNoScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := map[string]string{}
 		for _, s := range allScripts {
-			sources[s.source] = s.sha
+			sources[s.Source] = s.SHA
 		}
 		sent := map[string]int{}
 		s := newStage(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
@@ -99,9 +100,9 @@ func TestNoScript(t *testing.T) {
 		if err := errors.Join(a.results...); err != nil || s.leftover() != "" || s.violated() != "" {
 			t.Errorf("%v, %s, %s", err, s.leftover(), s.violated())
 		}
-		for _, script := range []script{claimScript, swapScript, commitScript, buryScript, readyScript, promoteScript, filledScript} {
-			if sent[script.sha] == 0 {
-				t.Errorf("never sent: %.30s", script.source)
+		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, buryScript, readyScript, promoteScript, filledScript} {
+			if sent[script.SHA] == 0 {
+				t.Errorf("never sent: %.30s", script.Source)
 			}
 		}
 	})

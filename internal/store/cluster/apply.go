@@ -95,7 +95,7 @@ func (a *attempt) name(err error) error {
 func (a *attempt) run(ctx context.Context) error {
 	err := a.beforeCommit(ctx)
 	if err != nil {
-		err = a.entryFirst(ctx, harmless(err))
+		err = a.entryFirst(ctx, redisx.Harmless(err))
 	} else {
 		err = a.commit(ctx)
 	}
@@ -120,7 +120,7 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 		return err
 	}
 	head, _ := r.value.([]any)
-	live, rev := item(head, 0) != "", store.Rev(item(head, 1))
+	live, rev := redisx.Text(head, 0) != "", store.Rev(redisx.Text(head, 1))
 	switch {
 	case a.c.Create && live:
 		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
@@ -268,7 +268,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		return err
 	}
 	reply, _ := r.value.([]any)
-	what, past := item(reply, 0), item(reply, 1)
+	what, past := redisx.Text(reply, 0), redisx.Text(reply, 1)
 	switch {
 	case what == "ok":
 		return nil
@@ -293,7 +293,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict", what == "dying", what == "filling":
 		return errAgain // it was only fenced, or is not ready yet
 	}
-	return &unknownError{redisx.Unknown(what)}
+	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
 }
 
 // commitStep declares the record of the entry's tokens only where there is one: in a slot that is being migrated,
@@ -402,12 +402,4 @@ func (a *attempt) settle(ctx context.Context) error {
 		_, err := a.e.alignMembers(ctx, a.gone[i].set, a.gone[i].members, false)
 		return err
 	})
-}
-
-func item(reply []any, i int) string {
-	if i >= len(reply) {
-		return ""
-	}
-	s, _ := reply[i].(string)
-	return s
 }

@@ -23,6 +23,11 @@ func (e *Engine) CreateAll(_ context.Context, cs []store.Change) []store.Tried {
 // Overlaps implements [store.Engine].
 func (e *Engine) Overlaps() bool { return false }
 
+// Bulk implements [store.Engine]: every change is kept at once.
+func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
+	return ctx, func(context.Context) error { return nil }
+}
+
 // ApplyAll implements [store.Engine]: many changes at a time.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change, _ []store.Tried) ([]store.Version, []error) {
 	versions, errs := make([]store.Version, len(cs)), make([]error, len(cs))
@@ -102,7 +107,7 @@ func (e *Engine) judged(ctx context.Context, n int, queue func(p redis.Pipeliner
 		}
 		return nil, nil
 	})
-	return harmless(err)
+	return redisx.Harmless(err)
 }
 
 // A wholeLook is the answers about one entry.

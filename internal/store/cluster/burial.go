@@ -33,7 +33,7 @@ func isOver(age string) bool {
 // that the entry is live.
 func (e *Engine) bury(ctx context.Context, entry recordkey.Key, token, what, others string) (bool, error) {
 	r, err := e.run(ctx, on(buryScript, entry.String(), token, what, tombstoneLife, others))
-	return r.yes(), harmless(err)
+	return r.yes(), redisx.Harmless(err)
 }
 
 // ifDead does something that must not meet a live entry. False says that the entry is live.
@@ -89,7 +89,7 @@ func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
 		return nil, err
 	})
 	if err != nil {
-		return harmless(err)
+		return redisx.Harmless(err)
 	}
 	more := store.StoredIn(fields).Drops(c)
 	return together(len(more), func(i int) error { return e.drop(ctx, more[i]) })
@@ -145,5 +145,5 @@ func (e *Engine) elements(ctx context.Context, set string) (members []string, is
 		}
 		return nil, err
 	})
-	return members, isSet, harmless(err)
+	return members, isSet, redisx.Harmless(err)
 }

@@ -38,7 +38,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Options of an engine.
@@ -55,8 +56,9 @@ type Options struct {
 // An Engine keeps records on the cluster behind a client. What needs but one key at a time, it does
 // as on a single server.
 type Engine struct {
-	*single.Engine
-	client  redis.UniversalClient
+	*onekey.Keys
+	client  *redisx.Client
+	close   func() error
 	node    func(*redis.Client)
 	trips   trips
 	mu      sync.Mutex
@@ -84,14 +86,25 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = redisx.Sleep
 	}
-	return &Engine{
-		Engine: single.New(client, single.Options{Close: o.Close}), client: client, node: o.Node,
+	if o.Close == nil {
+		o.Close = func() error { return nil }
+	}
+	e := &Engine{
+		close: sync.OnceValue(o.Close), node: o.Node,
 		checked: map[string]checkedSchema{}, now: o.Now, sleep: o.Sleep, token: store.NewToken, aside: aside,
 		reloading: reloading{turn: make(chan struct{}, 1)},
 	}
+	e.client = redisx.NewClient(client, redisx.Retry{
+		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
+	}, false)
+	e.Keys = onekey.New(e.client, onekey.Options{})
+	return e
 }
+
+// Close implements [store.Engine]; further calls return the same.
+func (e *Engine) Close() error { return e.close() }
 
 // Verbs end within the hour that a tombstone's day is long enough for.
 const (

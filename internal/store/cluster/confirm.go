@@ -28,7 +28,7 @@ func (e *Engine) Confirm(ctx context.Context, c store.Change, v store.Version, n
 
 // confirm asks the master that serves a key, and another one where the slot has just moved.
 func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node redis.Cmdable, key string) error) (err error) {
-	cc, ok := e.client.(*redis.ClusterClient)
+	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		return ask(e.client, k.String())
 	}
@@ -41,7 +41,7 @@ func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node red
 			return err
 		}
 		cc.ReloadState(ctx)
-		if e.pause(ctx, firstWait<<(attempt+1)) != nil {
+		if e.pause(ctx, 20*time.Millisecond<<attempt) != nil {
 			break
 		}
 	}

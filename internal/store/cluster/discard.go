@@ -11,7 +11,7 @@ import (
 // remove takes an SRK away as in step 2: after its entry is fenced, and only if it is still exactly what was seen.
 func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
 	if l.Owner == "" && (l.Kind != "" || l.Seen.Is) {
-		return e.Engine.Mend(ctx, l) // one script on one key
+		return e.Keys.Mend(ctx, l) // one script on one key
 	}
 	owner, err := recordkey.Parse(l.Owner)
 	owned := err == nil && owner.Kind() == recordkey.KindPRK
@@ -36,14 +36,14 @@ func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
 func (e *Engine) discard(ctx context.Context, l store.Remove) (bool, error) {
 	if l.Seen.Is {
 		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen.Wire, ""))
-		return r.yes(), harmless(err)
+		return r.yes(), redisx.Harmless(err)
 	}
 	command := []string{"unlink", l.Key}
 	if l.Member != "" {
 		command = []string{"srem", l.Key, l.Member}
 	}
 	n, err := e.plain(ctx, redisx.IsNumber, command...)
-	return n != int64(0) && err == nil, harmless(err)
+	return n != int64(0) && err == nil, redisx.Harmless(err)
 }
 
 // holds fences an entry unless it holds the value of what is to be removed.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // A choice is one step of a run: which actor, which of its requests, and what befalls it.
@@ -444,7 +445,7 @@ func (x *explorer) story(t *trace) string {
 		}
 		text := w.text
 		for _, s := range scriptNames {
-			text = strings.Replace(text, "evalsha "+s.script.sha, s.name, 1)
+			text = strings.Replace(text, "evalsha "+s.script.SHA, s.name, 1)
 		}
 		fmt.Fprintf(&out, "\n  %d %s %s%s", c.actor, c.fault, text, answer)
 		m = x.take(m, c)
@@ -457,7 +458,7 @@ func (x *explorer) story(t *trace) string {
 
 var scriptNames = []struct {
 	name   string
-	script script
+	script redisx.Script
 }{
 	{"claim", claimScript},
 	{"swap", swapScript},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -42,7 +43,7 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string)
 		}
 	}
 	_, err := e.run(ctx, on(filledScript, entry.String(), fill))
-	return harmless(err)
+	return redisx.Harmless(err)
 }
 
 // promote reads the members first: an answer that is lost would take them with it.
@@ -62,7 +63,7 @@ func (e *Engine) promote(ctx context.Context, p store.FillPart, token string) er
 	if err == nil && len(members) > 0 {
 		_, err = e.alignMembers(ctx, p.Set, members, true)
 	}
-	return harmless(err)
+	return redisx.Harmless(err)
 }
 
 // completions are those that readers have begun.

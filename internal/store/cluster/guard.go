@@ -71,20 +71,20 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		args := append([]string{g.Fingerprint, g.JSON, may}, g.Named()...)
 		r, err := e.run(ctx, on(schemaScript, g.Key.String(), args...))
 		if err != nil {
-			return 0, harmless(err)
+			return 0, redisx.Harmless(err)
 		}
 		reply, _ := r.value.([]any)
-		switch item(reply, 0) {
+		switch redisx.Text(reply, 0) {
 		case "ok":
 			if at, is := wholeNumber(reply, 1); is {
 				return at, nil
 			}
 			return 0, redisx.Fail(redisx.Unknown("ok"))
 		case "schema":
-			return 0, &store.MismatchError{Stored: item(reply, 1)}
+			return 0, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
 		default:
-			return 0, redisx.Fail(redisx.Unknown(item(reply, 0)))
+			return 0, redisx.Fail(redisx.Unknown(redisx.Text(reply, 0)))
 		}
 		if foreign != nil {
 			return 0, foreign

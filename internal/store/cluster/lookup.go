@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
@@ -15,7 +15,7 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 		return nil, err
 	})
 	if err != nil {
-		return nil, harmless(err)
+		return nil, redisx.Harmless(err)
 	}
 	for _, f := range found {
 		e.read(ctx, f.Record.Key, f.Record.Fields)
@@ -26,8 +26,8 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 // Look implements [store.Engine]: strings of one command would have to lie in one slot.
 func (e *Engine) Look(ctx context.Context, at []store.LookAt) (raws []store.Raw, err error) {
 	_, err = e.again(ctx, func() (_ any, err error) {
-		raws, err = single.Look(ctx, e.client, at, false)
+		raws, err = e.Keys.Look(ctx, at)
 		return nil, err
 	})
-	return raws, harmless(err)
+	return raws, redisx.Harmless(err)
 }

@@ -26,7 +26,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Copy:
 		return e.copy(ctx, s)
 	}
-	return e.Engine.Mend(ctx, s)
+	return e.Keys.Mend(ctx, s)
 }
 
 // alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what the entry

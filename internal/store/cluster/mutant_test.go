@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // A mutant is the engine without one of its safeguards. Scripts are rewritten before they run, and
@@ -25,7 +27,7 @@ func replaced(old, new string) func(string) string {
 
 // isFence says whether a command is a fence, and of whom.
 func isFence(args []string) (entry string, is bool) {
-	if args[0] != "evalsha" || args[1] != fenceScript.sha || args[7] != "fence" {
+	if args[0] != "evalsha" || args[1] != fenceScript.SHA || args[7] != "fence" {
 		return "", false
 	}
 	return args[3], true
@@ -54,7 +56,7 @@ var mutants = []mutant{
 	{name: "bluntrelease", finds: "I1", in: []string{"update a->x->a | create", "update a->x | update a->x->a", "update a->x | the same"}, rewrite: replaced(
 		"if seen == ARGV[1] then", "local function who(s) return s and string.match(s, '^([^ ]*)') end\n"+
 			"if seen == ARGV[1] or (ARGV[3] and who(seen) == who(ARGV[1])) then"), tamper: func(a *actor, args []string) ([]string, any) {
-		if args[1] == swapScript.sha && args[5] == "" && a.sent {
+		if args[1] == swapScript.SHA && args[5] == "" && a.sent {
 			return append(slices.Clone(args), "blunt"), nil
 		}
 		return args, nil
@@ -90,7 +92,7 @@ var mutants = []mutant{
 	}},
 	{name: "nodying", finds: "I", in: []string{"tags: tag | delete", "index: delete, create", "tags: create | delete"}, rewrite: replaced(
 		"if ARGV[6] ~= '' then burial", "if false then burial"), tamper: func(_ *actor, args []string) ([]string, any) {
-		if args[1] == buryScript.sha {
+		if args[1] == buryScript.SHA {
 			return nil, int64(1)
 		}
 		return args, nil
@@ -110,7 +112,7 @@ var mutants = []mutant{
 	{name: "anyrev", finds: "tokens", in: []string{"tokens: issue | disable"}, rewrite: replaced("return {'conflict'}", "")},
 	{name: "unbound", finds: "tokens", in: []string{"tokens: issue | update email"}, rewrite: replaced("goes = goes or touched[field]", "goes = goes")},
 	{name: "nofill", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
-		if args[1] == readyScript.sha { // into the set itself
+		if args[1] == readyScript.SHA { // into the set itself
 			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]
 			return []string{"sadd", set, args[6]}, nil
 		}
@@ -138,7 +140,7 @@ func TestMutants(t *testing.T) {
 				rewrite := m.rewrite
 				if rewrite == nil {
 					rewrite = unchanged
-				} else if !slices.ContainsFunc(allScripts, func(s script) bool { return rewrite(s.source) != s.source }) {
+				} else if !slices.ContainsFunc(allScripts, func(s redisx.Script) bool { return rewrite(s.Source) != s.Source }) {
 					t.Fatal("it changes no script")
 				}
 				tried := 0

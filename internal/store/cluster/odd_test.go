@@ -21,11 +21,11 @@ func TestOddReplies(t *testing.T) {
 	}{
 		{"exists", "exists", "", numbers},
 		{"sadd", "sadd", "user/uid:P/tags", numbers},
-		{"claim", "evalsha", claimScript.sha, []any{nil, []any{}}},
-		{"ready", "evalsha", readyScript.sha, numbers},
-		{"fence", "evalsha", fenceScript.sha, numbers},
-		{"swap", "evalsha", swapScript.sha, numbers},
-		{"commit", "evalsha", commitScript.sha, verdicts},
+		{"claim", "evalsha", claimScript.SHA, []any{nil, []any{}}},
+		{"ready", "evalsha", readyScript.SHA, numbers},
+		{"fence", "evalsha", fenceScript.SHA, numbers},
+		{"swap", "evalsha", swapScript.SHA, numbers},
+		{"commit", "evalsha", commitScript.SHA, verdicts},
 	} {
 		for _, odd := range tt.odd {
 			t.Run(fmt.Sprintf("%s %T %v", tt.name, odd, odd), func(t *testing.T) {

@@ -53,11 +53,11 @@ func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Face
 			return nil, nil
 		}
 		wire, has := "", false
-		if err == nil && item(head, 0) != "" {
+		if err == nil && redisx.Text(head, 0) != "" {
 			wire, has = head[1].(string)
 		}
 		other = has && wire != f.Wire
 		return nil, err
 	})
-	return other, harmless(err)
+	return other, redisx.Harmless(err)
 }

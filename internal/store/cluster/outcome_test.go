@@ -39,7 +39,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				lose := tt.lost
 				for a := s.actors[0]; len(a.waiting()) > 0; {
 					r, f := a.waiting()[0], none
-					if r.cmd != nil && lose > 0 && r.args[1] == commitScript.sha {
+					if r.cmd != nil && lose > 0 && r.args[1] == commitScript.SHA {
 						lose, f = lose-1, lost
 					}
 					s.step(r, f)

@@ -26,20 +26,20 @@ func (e *Engine) get(ctx context.Context, key string) (string, error) {
 // exists reports whether there is a record.
 func (e *Engine) exists(ctx context.Context, key string) (bool, error) {
 	value, err := e.plain(ctx, redisx.IsNumber, "exists", key)
-	return value == int64(1), harmless(err)
+	return value == int64(1), redisx.Harmless(err)
 }
 
 // there reads a string that may be empty, and reports whether there is one.
 func (e *Engine) there(ctx context.Context, key string) (string, bool, error) {
 	value, err := e.plain(ctx, redisx.IsText|redisx.IsNil, "get", key)
 	text, is := value.(string)
-	return text, is, harmless(err)
+	return text, is, redisx.Harmless(err)
 }
 
 // write sends a command that may arrive twice.
 func (e *Engine) write(ctx context.Context, args ...string) error {
 	_, err := e.plain(ctx, redisx.IsNumber, args...)
-	return harmless(err)
+	return redisx.Harmless(err)
 }
 
 // fence says whether an entry holds a value, and if not, keeps what was prepared on it from being
@@ -50,7 +50,7 @@ func (e *Engine) fence(ctx context.Context, entry, srk recordkey.Key, look bool)
 		mode = "look"
 	}
 	r, err := e.run(ctx, on(fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife))
-	return r.yes(), harmless(err)
+	return r.yes(), redisx.Harmless(err)
 }
 
 // prepare reads an entry anew after an attempt that came to nothing: a create needs a dead one whose
@@ -59,17 +59,17 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 	for looks := 0; ; looks++ {
 		r, err := e.run(ctx, on(prepareScript, c.Key.String(), tombstoneLife))
 		if err != nil {
-			return store.Version{}, harmless(err)
+			return store.Version{}, redisx.Harmless(err)
 		}
 		head, _ := r.value.([]any)
-		live, rev, dying, fill := item(head, 0) != "", store.Rev(item(head, 1)), item(head, 3), item(head, 4)
-		v := store.Version{Rev: rev, Fence: item(head, 2)}
+		live, rev, dying, fill := redisx.Text(head, 0) != "", store.Rev(redisx.Text(head, 1)), redisx.Text(head, 3), redisx.Text(head, 4)
+		v := store.Version{Rev: rev, Fence: redisx.Text(head, 2)}
 		switch {
 		case c.Create && live:
 			return v, &store.DuplicateError{Field: c.Key.Field(), Primary: true}
 		case c.Create && dying == "":
 			return v, nil
-		case c.Create && isOver(item(head, 5)):
+		case c.Create && isOver(redisx.Text(head, 5)):
 			err = e.takeOver(ctx, c, dying)
 		case c.Create:
 			err = e.pause(ctx, min(e.trips.several(4, 12)<<min(looks, 10), longestPause))
@@ -83,7 +83,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 			err = e.complete(ctx, c.Key, fill)
 		}
 		if err != nil {
-			return store.Version{}, failed(err)
+			return store.Version{}, redisx.Fail(err)
 		}
 	}
 }
@@ -101,13 +101,13 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 	})
 	switch {
 	case err != nil:
-		return false, harmless(err)
-	case item(head, 0) == "":
+		return false, redisx.Harmless(err)
+	case redisx.Text(head, 0) == "":
 		return false, store.ErrNotFound
-	case item(head, 1) == "":
+	case redisx.Text(head, 1) == "":
 		return false, nil
 	}
-	return true, e.complete(ctx, prk, item(head, 1))
+	return true, e.complete(ctx, prk, redisx.Text(head, 1))
 }
 
 // pipeline sends commands that may arrive twice, all at once.
@@ -123,7 +123,7 @@ func (e *Engine) pipeline(ctx context.Context, n int, queue func(p redis.Pipelin
 			return nil, err
 		})
 		if err != nil {
-			return harmless(err)
+			return redisx.Harmless(err)
 		}
 	}
 	return nil

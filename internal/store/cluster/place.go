@@ -98,7 +98,7 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ps []plac
 		return func(p place) bool {
 			wire, has := r.Fields[p.facet.Field]
 			return r.Live() && has && wire == p.facet.Wire
-		}, harmless(err)
+		}, redisx.Harmless(err)
 	})
 }
 
@@ -157,7 +157,7 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 		}
 		return nil, nil
 	})
-	return has, harmless(err)
+	return has, redisx.Harmless(err)
 }
 
 func (e *Engine) live(ctx context.Context, entry recordkey.Key) (live bool, err error) {
@@ -169,5 +169,5 @@ func (e *Engine) live(ctx context.Context, entry recordkey.Key) (live bool, err 
 		}
 		return nil, err
 	})
-	return live, harmless(err)
+	return live, redisx.Harmless(err)
 }

@@ -25,7 +25,7 @@ type reloading struct {
 // reload has the client read anew who serves which slots, before a command is sent again: a dead master does not tell. Where
 // a node answered, it does so by itself, and nobody waits.
 func (e *Engine) reload(ctx context.Context, err error) {
-	cc, ok := e.client.(*redis.ClusterClient)
+	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		return
 	}

@@ -74,7 +74,7 @@ const mostMarks = 1 << 18
 // addresses the replica of one that was still to come would be passed over.
 func (e *Engine) inOrder(ctx context.Context) ([]master, error) {
 	all, err := e.masters(ctx)
-	cc, ok := e.client.(*redis.ClusterClient)
+	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if err != nil || !ok {
 		return all, err
 	}
@@ -98,7 +98,7 @@ func (e *Engine) inOrder(ctx context.Context) ([]master, error) {
 
 // masters lists the masters, by address.
 func (e *Engine) masters(ctx context.Context) ([]master, error) {
-	cc, ok := e.client.(*redis.ClusterClient)
+	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		return []master{{addr: "one", client: e.client}}, nil
 	}

@@ -166,7 +166,7 @@ func (st *stock) find(w want, d deed) effect {
 		reply := st.world.do(w.args)
 		st.world.refuse, e.refused = 0, d.refuse > 0 && st.world.refused
 		e.reply = st.reply(reply)
-		if w.args[0] == "evalsha" && w.args[1] == commitScript.sha {
+		if w.args[0] == "evalsha" && w.args[1] == commitScript.SHA {
 			list, _ := reply.([]any)
 			e.ok, e.committed = len(list) > 0 && list[0] == "ok", st.rev(w) != before
 		}

@@ -21,7 +21,7 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := together(len(masters), func(i int) error { return load(ctx, masters[i].client) }); err != nil {
+	if err := together(len(masters), func(i int) error { return redisx.Load(ctx, masters[i].client, allScripts) }); err != nil {
 		return nil, redisx.Fail(err)
 	}
 	var warnings []string
@@ -33,7 +33,7 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 
 // eachNode tells of the nodes that the client knew before it was handed over.
 func (e *Engine) eachNode(ctx context.Context) error {
-	cc, ok := e.client.(*redis.ClusterClient)
+	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if !ok || e.node == nil {
 		return nil
 	}
@@ -43,26 +43,13 @@ func (e *Engine) eachNode(ctx context.Context) error {
 	}))
 }
 
-// load gives a node the scripts, in one round. What a node does not have, it is sent in full later.
-func load(ctx context.Context, node redis.UniversalClient) error {
-	pipe := node.Pipeline()
-	for _, s := range allScripts {
-		pipe.ScriptLoad(ctx, s.source)
-	}
-	_, err := pipe.Exec(ctx)
-	if redisx.IsAnswer(err) {
-		return nil // it forbids that, but may run them
-	}
-	return err
-}
-
 // loadNew gives the scripts to nodes that join the cluster later, or are promoted.
 func loadNew(cc *redis.ClusterClient) {
 	cc.OnNewNode(func(node *redis.Client) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			_ = load(ctx, node)
+			_ = redisx.Load(ctx, node, allScripts)
 		}()
 	})
 }

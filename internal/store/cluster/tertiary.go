@@ -117,8 +117,8 @@ func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, e
 		all = append(all, a)
 	}
 	send := func() (any, error) {
-		cmd := once{redis.NewCmd(ctx, all...)}
-		err := e.client.Process(ctx, cmd)
+		cmd := redisx.NewOnce(ctx, all)
+		err := e.client.UniversalClient.Process(ctx, cmd)
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return nil, err
 		}
@@ -127,9 +127,9 @@ func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, e
 	}
 	if op.Once {
 		if _, err = send(); err != nil && redisx.Sent(err) {
-			return store.Reply{}, &unknownError{err}
+			return store.Reply{}, &redisx.UnknownError{Cause: err}
 		}
-		err = failed(err)
+		err = redisx.Fail(err)
 	} else {
 		_, err = e.again(ctx, send)
 	}
@@ -139,7 +139,7 @@ func (e *Engine) command(ctx context.Context, op store.Op) (reply store.Reply, e
 	case err != nil && op.Write:
 		return store.Reply{}, err
 	case err != nil:
-		return store.Reply{}, harmless(err)
+		return store.Reply{}, redisx.Harmless(err)
 	}
 	return reply, nil
 }

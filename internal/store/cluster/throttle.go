@@ -12,11 +12,11 @@ import (
 func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
 	account, origin := a.Parts()
 	if !origin.Origin.IsValid() {
-		return e.Engine.Admit(ctx, a)
+		return e.Keys.Admit(ctx, a)
 	}
 	var as [2]store.Admission
 	err := together(2, func(i int) (err error) {
-		as[i], err = e.Engine.Admit(ctx, [2]store.Attempt{account, origin}[i])
+		as[i], err = e.Keys.Admit(ctx, [2]store.Attempt{account, origin}[i])
 		return err
 	})
 	if err != nil {
@@ -24,10 +24,10 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 	}
 	switch of, at := as[0], as[1]; {
 	case of.Wait > 0 && at.Wait == 0:
-		_ = e.Engine.Withdraw(ctx, origin, at)
+		_ = e.Keys.Withdraw(ctx, origin, at)
 		return of, nil
 	case of.Wait == 0 && at.Wait > 0 && !of.Own:
-		_ = e.Engine.Withdraw(ctx, account, of)
+		_ = e.Keys.Withdraw(ctx, account, of)
 		return store.Admission{Wait: at.Wait}, nil
 	case of.Wait > 0:
 		return store.Admission{Wait: max(of.Wait, at.Wait)}, nil
@@ -38,12 +38,12 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 
 // Forgive implements [store.Throttler].
 func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
-	return e.each(a, as, func(part store.Attempt) error { return e.Engine.Forgive(ctx, part, as) })
+	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Forgive(ctx, part, as) })
 }
 
 // Withdraw implements [store.Throttler].
 func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
-	return e.each(a, as, func(part store.Attempt) error { return e.Engine.Withdraw(ctx, part, as) })
+	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Withdraw(ctx, part, as) })
 }
 
 // each does something for both counters of an admitted attempt, at the same time.

@@ -58,17 +58,6 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	return e.sleep(ctx, d/2+rand.N(d))
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
 // afterwards does what is left to do when it is decided how a verb ends. It goes on for a while when
 // the caller's time is over, but the caller does not wait for it then.
 func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Context)) {

@@ -65,7 +65,7 @@ func newWorld(rewrite func(source string) string) *world {
 	}))
 	w.vm.SetGlobal("redis", r)
 	for _, s := range allScripts {
-		w.scripts[s.sha] = compile(w.vm, rewrite(s.source))
+		w.scripts[s.SHA] = compile(w.vm, rewrite(s.Source))
 	}
 	return w
 }

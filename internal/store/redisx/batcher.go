@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -146,54 +144,4 @@ func (b *Batcher[T]) send(batch []*call[T]) {
 	}
 	b.flush(ctx, all)
 	ended = true
-}
-
-// A Sender sends single commands: each by itself while few are under way, and in one pipeline with
-// others when many are. That is decided by what is under way and not by a setting.
-type Sender struct {
-	client  redis.UniversalClient
-	callers Counter
-	alone   bool
-	// The client repeats a pipeline only if it may repeat all of it.
-	repeated, once *Batcher[redis.Cmder]
-}
-
-// NewSender returns a sender over a client; alone: every command is sent by itself.
-func NewSender(c redis.UniversalClient, alone bool) *Sender {
-	s := &Sender{client: c, alone: alone}
-	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = s.All(ctx, cmds) }
-	s.repeated, s.once = NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)
-	return s
-}
-
-// Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
-func (s *Sender) Process(ctx context.Context, cmd redis.Cmder) error {
-	defer s.callers.Leave()
-	if busy := s.callers.Enter(); !busy || s.alone {
-		return s.client.Process(ctx, cmd)
-	}
-	batcher := s.repeated
-	if cmd.NoRetry() {
-		batcher = s.once
-	}
-	if err := batcher.Do(ctx, cmd); err != nil {
-		return err
-	}
-	return cmd.Err()
-}
-
-// All sends commands in one round trip. The error of each stands in it, and the first is returned.
-func (s *Sender) All(ctx context.Context, cmds []redis.Cmder) error {
-	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
-		return s.client.Process(ctx, cmds[0])
-	}
-	if len(cmds) == 0 {
-		return nil
-	}
-	pipe := s.client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
-	}
-	_, err := pipe.Exec(ctx)
-	return err
 }

@@ -195,3 +195,41 @@ func flat(v any) any {
 	}
 	return v
 }
+
+// Items are those of a reply that is a list.
+func Items(reply any) []any {
+	list, _ := reply.([]any)
+	return list
+}
+
+// Text is item i of a list, "" where it is no text.
+func Text(list []any, i int) string {
+	if i >= len(list) {
+		return ""
+	}
+	s, _ := list[i].(string)
+	return s
+}
+
+// Texts are those of a reply that is a list of texts.
+func Texts(reply any) []string {
+	list := Items(reply)
+	all := make([]string, len(list))
+	for i := range list {
+		all[i] = Text(list, i)
+	}
+	return all
+}
+
+// Numbers are those of a reply that is a list of numbers.
+func Numbers(reply any) ([]int64, error) {
+	list := Items(reply)
+	all := make([]int64, len(list))
+	for i, item := range list {
+		if err := IsNumber.Check(item); err != nil {
+			return nil, err
+		}
+		all[i] = item.(int64)
+	}
+	return all, nil
+}

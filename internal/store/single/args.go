@@ -58,12 +58,3 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 	}
 	return keys
 }
-
-// text is item i of a reply, "" where it is none.
-func text(reply []any, i int) string {
-	if i >= len(reply) {
-		return ""
-	}
-	s, _ := reply[i].(string)
-	return s
-}

@@ -110,7 +110,7 @@ func (e *Engine) create(ctx context.Context, gs []*createGroup) {
 // take marks the entries of a group by what the script answered.
 func (g *createGroup) take(cmd *redis.Cmd, sent func(error) bool) {
 	reply, err := cmd.Slice()
-	what := text(reply, 0)
+	what := redisx.Text(reply, 0)
 	if err == nil && what != "ok" && what != "other" {
 		err = redisx.Unknown(what)
 	}

@@ -68,7 +68,7 @@ func (c *Cached) FindCached(ctx context.Context, prk recordkey.Key) (store.Found
 	cmd := redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
 	err := c.reader.Process(ctx, cmd)
 	found := redisx.FoundAt(prk, cmd.Val(), err)
-	return found, unreadable(found.Err)
+	return found, store.NotOfEntry(found.Err)
 }
 
 // The writing verbs below forget the copy of what they wrote before they return: whether it was

@@ -84,9 +84,9 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, token string, uns
 		if err != nil {
 			return store.Version{}, fmt.Errorf("changing %s: %w", c.Key, err)
 		}
-		reply := items(answer)
+		reply := redisx.Items(answer)
 		unsure = unsure || doubt
-		switch text(reply, 0) {
+		switch redisx.Text(reply, 0) {
 		case "ok":
 			return store.Version{Rev: token}, nil
 		case "occupied":
@@ -125,13 +125,13 @@ func (e *Engine) withNamed(c store.Change) store.Change {
 
 // learn keeps what a delete was told of the stored schema, and adds it.
 func (e *Engine) learn(c store.Change, reply []any) store.Change {
-	e.stored.Store(c.Schema.Key, store.Stored{JSON: text(reply, 1), Named: listed(reply[min(2, len(reply)):])})
+	e.stored.Store(c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})
 	return e.withNamed(c)
 }
 
 // refusal makes an error of an answer that nothing was written.
 func refusal(c store.Change, reply []any, unsure bool) error {
-	what, detail := text(reply, 0), text(reply, 1)
+	what, detail := redisx.Text(reply, 0), redisx.Text(reply, 1)
 	reply = append(reply, nil) // a short one has no number either
 	if unsure && what != "duplicate" && !store.Accounts(detail, c.Version.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)

@@ -41,21 +41,13 @@ func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 			found[i], err = e.behind(ctx, l, cmd)
 		}
 		if err == nil {
-			err = unreadable(found[i].Err)
+			err = store.NotOfEntry(found[i].Err)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
-}
-
-// unreadable passes on what concerns the store and not one entry.
-func unreadable(err error) error {
-	if err == nil || store.IsEntryError(err) {
-		return nil
-	}
-	return err
 }
 
 // pipeline sends every lookup at once. An error of one command stands in that command.
@@ -99,7 +91,7 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, er
 	crowded := e.lookups.Enter()
 	defer e.lookups.Leave()
 	if crowded && !l.All && e.options.Bulk == nil {
-		found, sure, err := e.findInCrowd(ctx, l)
+		found, sure, err := e.FindBatched(ctx, l)
 		if err != nil {
 			return nil, redisx.Fail(err)
 		}
@@ -117,11 +109,11 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 	switch {
 	case l.PRK.IsValid():
 		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
-		if err = e.sender.Process(ctx, cmd); err == nil {
+		if err = e.client.Process(ctx, cmd); err == nil {
 			return []store.Found{redisx.FoundAt(l.PRK, cmd.Val(), nil)}, nil
 		}
 		found = redisx.FoundAt(l.PRK, nil, err)
-		err = unreadable(found.Err)
+		err = store.NotOfEntry(found.Err)
 	case len(l.SRKs) == 1:
 		found, err = e.behindOne(ctx, l)
 	default:
@@ -141,10 +133,10 @@ const ownerField = "~srv"
 func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, error) {
 	srk, prefix := l.SRKs[0].String(), l.SRKs[0].Namespace().String()
 	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.SHA, 1, srk, prefix)
-	err := e.sender.Process(ctx, cmd)
+	err := e.client.Process(ctx, cmd)
 	if redisx.NoScript(err) {
 		cmd = redis.NewMapStringStringCmd(ctx, "eval", followScript.Source, 1, srk, prefix)
-		err = e.sender.Process(ctx, cmd)
+		err = e.client.Process(ctx, cmd)
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -164,11 +156,11 @@ func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, er
 }
 
 func (e *Engine) behindSeveral(ctx context.Context, l store.Lookup) (store.Found, error) {
-	reply, err := lookupScript.Read(ctx, e.sender.Process, keysOf(l.SRKs), prefixOf(l))
+	reply, err := lookupScript.Read(ctx, e.client.Process, keysOf(l.SRKs), prefixOf(l))
 	if err != nil {
 		return store.Found{}, redisx.Fail(err)
 	}
-	return believed(l, items(reply))
+	return believed(l, redisx.Items(reply))
 }
 
 // believed is what the lookup script's reply says, if it is one.
@@ -208,9 +200,9 @@ func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
 			return nil, err
 		}
 		flat, _ := item.([]any)
-		c := store.Candidate{SRK: l.SRKs[i], Owner: text(flat, 0)}
+		c := store.Candidate{SRK: l.SRKs[i], Owner: redisx.Text(flat, 0)}
 		if c.Owner == "" {
-			c.Problem = text(flat, 1)
+			c.Problem = redisx.Text(flat, 1)
 		} else {
 			c.Fields = fieldsOf(flat[1:])
 		}
@@ -222,7 +214,7 @@ func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
 func fieldsOf(flat []any) map[string]string {
 	fields := make(map[string]string, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
-		fields[text(flat, i)] = text(flat, i+1)
+		fields[redisx.Text(flat, i)] = redisx.Text(flat, i+1)
 	}
 	return fields
 }

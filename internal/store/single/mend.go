@@ -6,25 +6,20 @@ import (
 	"fmt"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
 	//go:embed scripts/align.lua
 	alignLua string
-	//go:embed scripts/remove.lua
-	removeLua string
-	//go:embed scripts/restate.lua
-	restateLua string
 	//go:embed scripts/order.lua
 	orderLua string
 )
 
 var (
-	alignScript   = redisx.NewScript(alignLua, redisx.IsNumber)
-	removeScript  = redisx.NewScript(removeLua, redisx.IsNumber)
-	restateScript = redisx.NewScript(restateLua, redisx.IsNumber)
-	orderScript   = redisx.NewScript(orderLua, redisx.IsVerdict)
+	alignScript = redisx.NewScript(alignLua, redisx.IsNumber)
+	orderScript = redisx.NewScript(orderLua, redisx.IsVerdict)
 )
 
 // Mend implements [store.Engine].
@@ -32,10 +27,6 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Align:
 		return e.alignIndex(ctx, s)
-	case store.Remove:
-		return e.remove(ctx, s)
-	case store.Restate:
-		return e.restate(ctx, s)
 	case store.Rank:
 		return true, e.rank(ctx, s)
 	case store.Complete:
@@ -43,7 +34,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Copy:
 		return e.copy(ctx, s)
 	}
-	return false, fmt.Errorf("no step that mends: %T", s)
+	return e.Keys.Mend(ctx, s)
 }
 
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
@@ -55,28 +46,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 	if a.Set.IsValid() {
 		keys, value = append(keys, a.Set.String()), a.Value
 	}
-	return e.yes(ctx, alignScript, keys, a.Member, a.Facet.Field, value)
-}
-
-func (e *Engine) remove(ctx context.Context, r store.Remove) (bool, error) {
-	keys := []string{r.Key}
-	if r.Owner != "" {
-		keys = append(keys, r.Owner)
-	}
-	return e.yes(ctx, removeScript, keys, r.Kind, flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
-}
-
-// restate has every later change of another writer compare with the new state.
-func (e *Engine) restate(ctx context.Context, r store.Restate) (bool, error) {
-	g := r.Guard
-	if err := e.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
-		return false, redisx.Fail(err)
-	}
-	args := []string{r.Seen}
-	for _, f := range r.State {
-		args = append(args, f.Field, f.Wire)
-	}
-	return e.yes(ctx, restateScript, []string{g.Key.String()}, args...)
+	return e.Yes(ctx, alignScript, keys, a.Member, a.Facet.Field, value)
 }
 
 func (e *Engine) rank(ctx context.Context, r store.Rank) error {
@@ -89,7 +59,7 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 	}
 	_, _, err := e.write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
 	if redisx.WrongType(err) {
-		return notOrdered(r.At.Key)
+		return onekey.NotOrdered(r.At.Key)
 	}
 	if err != nil {
 		return fmt.Errorf("settling a place in %s: %w", r.At.Key, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -41,7 +42,7 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
   end}
 `
 
-var everyScript = []redisx.Script{changeScript, createScript, updateScript, createsScript, tertiaryScript, restateScript}
+var everyScript = []redisx.Script{changeScript, createScript, updateScript, createsScript, tertiaryScript, onekey.RestateScript}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()

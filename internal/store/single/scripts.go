@@ -3,7 +3,7 @@ package single
 import (
 	_ "embed"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -22,19 +22,13 @@ var (
 	lookupLua string
 	//go:embed scripts/follow.lua
 	followLua string
-	//go:embed scripts/members.lua
-	membersLua string
-	//go:embed scripts/throttle.lua
-	throttleLua string
 )
 
 var (
-	changeScript   = redisx.NewScript(store.TokensLua+guardLua+changeLua, redisx.IsVerdict)
+	changeScript   = redisx.NewScript(onekey.TokensLua+guardLua+changeLua, redisx.IsVerdict)
 	createScript   = redisx.NewScript(createLua, redisx.IsNumber)
 	updateScript   = redisx.NewScript(updateLua, redisx.IsNumber)
 	tertiaryScript = redisx.NewScript(guardLua+tertiaryLua, redisx.IsVerdict)
 	lookupScript   = redisx.NewScript(lookupLua, redisx.IsList)
 	followScript   = redisx.NewScript(followLua, 0) // it is read into a map
-	membersScript  = redisx.NewScript(membersLua, redisx.IsList)
-	throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
 )

@@ -21,22 +21,10 @@ func (e *Engine) write(ctx context.Context, s redisx.Script, keys, args []string
 // writeMarked is write for a script that must know when it may have run before: then the argument at
 // mark becomes resent.
 func (e *Engine) writeMarked(ctx context.Context, s redisx.Script, keys, args []string, mark int) (reply any, unsure bool, err error) {
-	return e.retry.Do(ctx, func(unsure bool) (any, error) {
+	return e.client.Retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure && mark >= 0 {
 			args[mark] = resent
 		}
-		return s.Write(ctx, e.sender.Process, keys, args)
+		return s.Write(ctx, e.client.Process, keys, args)
 	})
-}
-
-// yes runs a script that may arrive twice, and reports whether it answered 1.
-func (e *Engine) yes(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
-	reply, _, err := e.write(ctx, s, keys, args)
-	return reply == int64(1), redisx.Harmless(err)
-}
-
-// items are those of a reply that is a list.
-func items(reply any) []any {
-	list, _ := reply.([]any)
-	return list
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -32,13 +33,11 @@ type Options struct {
 
 // An Engine keeps records on the one server behind a client.
 type Engine struct {
-	client  redis.UniversalClient
-	sender  *redisx.Sender
-	retry   redisx.Retry
+	*onekey.Keys
+	client  *redisx.Client
 	joint   *joint // creates of many callers
 	lookups redisx.Counter
-	finds   *redisx.Batcher[*sought] // lookups of many callers
-	stored  sync.Map                 // store.Stored by the key of ~/schema/TYPE, as the last delete was told
+	stored  sync.Map // store.Stored by the key of ~/schema/TYPE, as the last delete was told
 	options Options
 	close   func() error
 	plain   atomic.Bool // the server forbids scripts the keys that they do not declare
@@ -51,19 +50,13 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
 	}
+	e := &Engine{options: o, close: sync.OnceValue(o.Close)}
 	// A batch has no caller's context, and so belongs to no bulk.
-	e := &Engine{client: client, sender: redisx.NewSender(client, o.Bulk != nil), options: o, close: sync.OnceValue(o.Close)}
-	e.retry = redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}
+	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match})
 	e.joint = newJoint(e.create)
-	e.finds = redisx.NewBatcher(redisx.BatchMost, e.findTogether)
 	return e
 }
-
-// Client is what the engine speaks through, for tests that look at the records themselves.
-func (e *Engine) Client() redis.UniversalClient { return e.client }
-
-// Ping implements [store.Engine].
-func (e *Engine) Ping(ctx context.Context) error { return redisx.Fail(e.client.Ping(ctx).Err()) }
 
 // Close implements [store.Engine]; further calls return the same.
 func (e *Engine) Close() error { return e.close() }

@@ -20,12 +20,6 @@ func (e *Engine) Survey(ctx context.Context) ([]string, error) {
 	return redisx.Evicts(ctx, e.client, "the server"), nil
 }
 
-// Size implements [store.Engine].
-func (e *Engine) Size(ctx context.Context) (int64, error) {
-	n, err := e.client.DBSize(ctx).Result()
-	return n, redisx.Fail(err)
-}
-
 // InSteps implements [store.Engine]: every change is one script.
 func (e *Engine) InSteps() bool { return false }
 

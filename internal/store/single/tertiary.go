@@ -17,7 +17,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 		if err != nil {
 			return store.Reply{}, fmt.Errorf("%s %s: %w", op.Command, op.Key, err)
 		}
-		switch text(reply, 0) {
+		switch redisx.Text(reply, 0) {
 		case "ok":
 			if len(reply) == 1 {
 				return store.Reply{Nil: true}, nil
@@ -34,14 +34,14 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 		case "absent":
 			return store.Reply{}, store.ErrNotFound
 		case "schema":
-			return store.Reply{}, &store.MismatchError{Stored: text(reply, 1)}
+			return store.Reply{}, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
 			if err := store.NoEntries(ctx, e, op.Schema.Entries); err != nil {
 				return store.Reply{}, err
 			}
 			may = true
 		default:
-			return store.Reply{}, redisx.Fail(redisx.Unknown(text(reply, 0)))
+			return store.Reply{}, redisx.Fail(redisx.Unknown(redisx.Text(reply, 0)))
 		}
 	}
 	return store.Reply{}, store.ErrConflict
@@ -53,20 +53,20 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 	keys, args := tertiaryArgs(op, may)
 	if op.Write && !op.Once {
 		reply, _, err := e.write(ctx, tertiaryScript, keys, args)
-		return items(reply), wrongType(op, err)
+		return redisx.Items(reply), wrongType(op, err)
 	}
 	send := tertiaryScript.Read
 	if op.Write {
 		send = tertiaryScript.Write
 	}
-	reply, err := send(ctx, e.sender.Process, keys, args)
+	reply, err := send(ctx, e.client.Process, keys, args)
 	switch {
 	case err != nil && op.Write && e.sent(err):
 		return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 	case err != nil:
 		return nil, wrongType(op, redisx.Fail(err))
 	}
-	return items(reply), nil
+	return redisx.Items(reply), nil
 }
 
 func wrongType(op store.Op, err error) error {

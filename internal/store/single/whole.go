@@ -22,7 +22,7 @@ func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.W
 	for i, r := range reads {
 		cmds[i] = pipe.Do(ctx, wholeScript.Call(wholeKeys(r), r.Kind)...)
 	}
-	if err := run(ctx, pipe); err != nil {
+	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
 	wholes := make([]store.Whole, len(reads))
@@ -37,7 +37,7 @@ func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.W
 			}
 			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...))
 		}
-		if err := unreadable(wholes[i].Err); err != nil {
+		if err := store.NotOfEntry(wholes[i].Err); err != nil {
 			return nil, err
 		}
 	}
@@ -58,7 +58,7 @@ func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 		return store.Whole{Found: redisx.FoundAt(r.PRK, nil, err)}
 	}
 	fields := map[string]string{}
-	flat := listed(reply[0])
+	flat := redisx.Texts(reply[0])
 	for i := 0; i+1 < len(flat); i += 2 {
 		fields[flat[i]] = flat[i+1]
 	}
@@ -68,22 +68,12 @@ func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
 			return store.Whole{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
-		w.Parts[i] = store.Part{Kind: text(pair, 0), Values: listed(pair[1])}
+		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: redisx.Texts(pair[1])}
 		if w.Parts[i].Kind == "zset" {
 			swap(w.Parts[i].Values)
 		}
 	}
 	return w
-}
-
-// listed are the texts of a list in a reply.
-func listed(reply any) []string {
-	list, _ := reply.([]any)
-	all := make([]string, len(list))
-	for i := range list {
-		all[i] = text(list, i)
-	}
-	return all
 }
 
 // swap puts each score before its member.

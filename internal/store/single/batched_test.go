@@ -92,11 +92,9 @@ func TestFindTogether(t *testing.T) {
 			if got := found[0].Record.Key.Value(); got != tt.want || tt.want == "" && !errors.Is(found[0].Err, store.ErrNotFound) {
 				t.Errorf("got %q, %v; want %q", got, found[0].Err, tt.want)
 			}
-			s := &sought{way: plainLookup{Lookup: tt.lookup}}
 			if m.behind = func(int) {}; tt.behind == nil {
-				e.findTogether(t.Context(), []*sought{s})
-				if s.sure == tt.alone {
-					t.Errorf("sure: %v", s.sure)
+				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.alone || err != nil {
+					t.Errorf("sure: %v, %v", sure, err)
 				}
 			}
 			if m.trips == 0 {

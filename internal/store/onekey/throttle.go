@@ -1,7 +1,8 @@
-package single
+package onekey
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,9 +13,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+//go:embed scripts/throttle.lua
+var throttleLua string
+
+var throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
+
 // Admit implements [store.Throttler]: one script for both counters.
-func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
-	reply, err := e.throttle(ctx, "admit", a, store.Admission{})
+func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
+	reply, err := ks.throttle(ctx, "admit", a, store.Admission{})
 	if err != nil {
 		return store.Admission{}, err
 	}
@@ -24,20 +30,20 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 }
 
 // Forgive implements [store.Throttler].
-func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
-	_, err := e.throttle(ctx, "forgive", a, as)
+func (ks *Keys) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
+	_, err := ks.throttle(ctx, "forgive", a, as)
 	return err
 }
 
 // Withdraw implements [store.Throttler].
-func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
-	_, err := e.throttle(ctx, "withdraw", a, as)
+func (ks *Keys) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
+	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err
 }
 
 // Reset implements [store.Throttler].
-func (e *Engine) Reset(ctx context.Context, a store.Attempt) error {
-	_, err := e.throttle(ctx, "reset", store.Attempt{Account: a.Account, Now: a.Now}, store.Admission{})
+func (ks *Keys) Reset(ctx context.Context, a store.Attempt) error {
+	_, err := ks.throttle(ctx, "reset", store.Attempt{Account: a.Account, Now: a.Now}, store.Admission{})
 	return err
 }
 
@@ -45,7 +51,7 @@ func (e *Engine) Reset(ctx context.Context, a store.Attempt) error {
 const resendTime = 30 * time.Second
 
 // throttle sends the script until it is answered. It knows a call that it has carried out (I7).
-func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as store.Admission) ([]int64, error) {
+func (ks *Keys) throttle(ctx context.Context, verb string, a store.Attempt, as store.Admission) ([]int64, error) {
 	if verb != "admit" && !as.At {
 		a.Origin = recordkey.Key{}
 	}
@@ -53,25 +59,25 @@ func (e *Engine) throttle(ctx context.Context, verb string, a store.Attempt, as 
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	begin, retry := time.Now(), e.retry
-	retry.Passing = func(err error) bool { return e.passing(err) && time.Since(begin) <= resendTime }
+	begin, retry := time.Now(), ks.client.Retry
+	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && time.Since(begin) <= resendTime }
 	reply, _, err := retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
 		}
-		return throttleScript.Write(ctx, e.sender.Process, keys, args)
+		return throttleScript.Write(ctx, ks.client.Process, keys, args)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", redisx.Harmless(err))
 	}
-	return counted(items(reply), keys)
+	return counted(reply, keys)
 }
 
 // errCounted: so many others were counted meanwhile that the counters have forgotten this one.
 var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
 
-func counted(list []any, keys []string) ([]int64, error) {
-	reply, err := numbers(list)
+func counted(list any, keys []string) ([]int64, error) {
+	reply, err := redisx.Numbers(list)
 	switch {
 	case err != nil:
 	case len(reply) == 2 && reply[0] == -2 && 1 <= reply[1] && int(reply[1]) <= len(keys):
@@ -87,26 +93,15 @@ func counted(list []any, keys []string) ([]int64, error) {
 	return reply, nil
 }
 
-func numbers(list []any) ([]int64, error) {
-	all := make([]int64, len(list))
-	for i, item := range list {
-		if err := redisx.IsNumber.Check(item); err != nil {
-			return nil, err
-		}
-		all[i] = item.(int64)
-	}
-	return all, nil
-}
-
 // sinceArg is where throttle.lua reads since when the call is being sent.
 const sinceArg = 14
 
 func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args []string) {
-	now := ""
-	if !a.Now.IsZero() {
-		now = strconv.FormatInt(a.Now.UnixMilli(), 10)
+	own := "0"
+	if as.Own {
+		own = "1"
 	}
-	args = []string{verb, now, a.Name, flag(as.Own)}
+	args = []string{verb, store.Millis(a.Now), a.Name, own}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
 		store.FamiliarMost, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),
@@ -125,11 +120,11 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 }
 
 // Secret implements [store.Throttler].
-func (e *Engine) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
-	if err := e.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
+func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
+	if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
 		return "", redisx.Fail(err)
 	}
-	secret, err := e.client.Get(ctx, key.String()).Result()
+	secret, err := ks.client.Get(ctx, key.String()).Result()
 	if redisx.WrongType(err) {
 		return "", &store.CorruptError{Key: key.String(), Reason: "not a string (WRONGTYPE)"}
 	}

@@ -1,4 +1,4 @@
-package single
+package onekey
 
 import (
 	"context"
@@ -11,20 +11,14 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// Look implements [store.Engine].
-func (e *Engine) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
-	return Look(ctx, e.client, at, true)
-}
-
 // A taker keeps what one record's command was answered.
 type taker func(*store.Raw) error
 
-// Look looks at raw records in one round trip, or two for store.LookAll: what they are, then what they hold. oneSlot says
-// that one command may read many strings.
-func Look(ctx context.Context, c redis.UniversalClient, at []store.LookAt, oneSlot bool) ([]store.Raw, error) {
+// Look implements [store.Engine] in one round trip, or two for store.LookAll: what they are, then what they hold.
+func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
 	raws, takers := make([]store.Raw, len(at)), make([]taker, len(at))
-	pipe := c.Pipeline()
-	if oneSlot {
+	pipe := ks.client.Pipeline()
+	if ks.options.OneSlot {
 		queueTexts(ctx, pipe, at, takers)
 	}
 	for i, a := range at {
@@ -33,7 +27,7 @@ func Look(ctx context.Context, c redis.UniversalClient, at []store.LookAt, oneSl
 			takers[i] = queueLook(ctx, pipe, a)
 		}
 	}
-	if err := run(ctx, pipe); err != nil {
+	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
 	all := false
@@ -46,7 +40,7 @@ func Look(ctx context.Context, c redis.UniversalClient, at []store.LookAt, oneSl
 	if !all {
 		return raws, nil
 	}
-	return raws, lookInside(ctx, c.Pipeline(), at, raws)
+	return raws, lookInside(ctx, ks.client.Pipeline(), at, raws)
 }
 
 // mgetKeys is how many strings one command reads: every other client waits for it.
@@ -152,7 +146,7 @@ func lookInside(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ra
 			takers[i] = queueElements(ctx, pipe, a.Key, raws[i].Type, int64(a.Count))
 		}
 	}
-	if err := run(ctx, pipe); err != nil {
+	if err := redisx.Exec(ctx, pipe); err != nil {
 		return err
 	}
 	for i, take := range takers {
@@ -266,7 +260,7 @@ func queueMessages(ctx context.Context, pipe redis.Pipeliner, key string, limit 
 			if redisx.IsVerdict.Check(item) != nil || len(parts) != 2 || (redisx.IsTexts|redisx.IsNil).Check(parts[1]) != nil {
 				return redisx.IsTexts.Check(item)
 			}
-			r.Messages = append(r.Messages, store.Message{ID: text(parts, 0), Pairs: pairs(listed(parts[1]))})
+			r.Messages = append(r.Messages, store.Message{ID: redisx.Text(parts, 0), Pairs: pairs(redisx.Texts(parts[1]))})
 		}
 		return nil
 	}

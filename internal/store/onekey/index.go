@@ -1,0 +1,150 @@
+package onekey
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+//go:embed scripts/members.lua
+var membersLua string
+
+var membersScript = redisx.NewScript(membersLua, redisx.IsList)
+
+// ScanIndex implements [store.Engine].
+func (ks *Keys) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
+	at, err := redisx.ParseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	if ks.options.WholeSets {
+		prks, err := ks.client.SMembers(ctx, index.String()).Result()
+		return prks, "", indexError(index, err)
+	}
+	prks, at, err := ks.members(ctx, index, at, count)
+	return prks, at.String(), indexError(index, err)
+}
+
+// members takes one step over an index.
+func (ks *Keys) members(ctx context.Context, index recordkey.Key, at redisx.Cursor, count int) ([]string, redisx.Cursor, error) {
+	value, err := membersScript.Read(ctx, ks.client.Process, []string{index.String()}, []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(count)})
+	if err != nil {
+		return nil, at, err
+	}
+	reply := redisx.Items(value)
+	if err := redisx.AsMany(len(reply), 3); err != nil {
+		return nil, at, err
+	}
+	next, err := redisx.ParseCursor(redisx.Text(reply, 1) + "_" + redisx.Text(reply, 0))
+	if err != nil {
+		return nil, at, redisx.IsText.Check(nil)
+	}
+	members := redisx.Items(reply[2])
+	prks := make([]string, len(members))
+	for i := range members {
+		prks[i] = redisx.Text(members, i)
+	}
+	return prks, next, nil
+}
+
+func indexError(index recordkey.Key, err error) error {
+	if redisx.WrongType(err) {
+		return &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
+	}
+	return redisx.Fail(err)
+}
+
+// Sizes implements [store.Engine].
+func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
+	pipe := ks.client.Pipeline()
+	cmds := make([]*redis.IntCmd, len(indexes))
+	for i, k := range indexes {
+		cmds[i] = pipe.SCard(ctx, k.String())
+	}
+	if err := redisx.Exec(ctx, pipe); err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, len(cmds))
+	for i, cmd := range cmds {
+		if cmd.Err() != nil {
+			if !redisx.WrongType(cmd.Err()) {
+				return nil, redisx.Fail(cmd.Err())
+			}
+			return nil, &store.CorruptError{Key: indexes[i].String(), Reason: cmd.Err().Error()}
+		}
+		sizes[i] = cmd.Val()
+	}
+	return sizes, nil
+}
+
+// Holds implements [store.Engine].
+func (ks *Keys) Holds(ctx context.Context, members []store.Member) ([]bool, error) {
+	return holds(ctx, ks.client.Pipeline(), members)
+}
+
+// HoldsAtOnce implements [store.Engine] by a transaction.
+func (ks *Keys) HoldsAtOnce(ctx context.Context, members []store.Member) ([]bool, error) {
+	return holds(ctx, ks.client.TxPipeline(), members)
+}
+
+func holds(ctx context.Context, pipe redis.Pipeliner, members []store.Member) ([]bool, error) {
+	cmds := make([]*redis.BoolCmd, len(members))
+	for i, m := range members {
+		cmds[i] = pipe.SIsMember(ctx, m.Set.String(), m.Value)
+	}
+	if err := redisx.Exec(ctx, pipe); err != nil {
+		return nil, err
+	}
+	has := make([]bool, len(cmds))
+	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !redisx.WrongType(err) {
+			return nil, redisx.Fail(err)
+		}
+		has[i] = cmd.Val() // false for a record of another type
+	}
+	return has, nil
+}
+
+// Order implements [store.Engine].
+func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
+	command, from, to := "zrangebylex", o.Min.Lex("-"), o.Max.Lex("+")
+	if o.Reverse {
+		command, from, to = "zrevrangebylex", to, from
+	}
+	members, err := ks.client.Do(ctx, command, o.Key.String(), from, to, "limit", 0, o.Count).StringSlice()
+	if redisx.WrongType(err) {
+		return nil, NotOrdered(o.Key)
+	}
+	return members, redisx.Fail(err)
+}
+
+func NotOrdered(key recordkey.Key) error {
+	return &store.CorruptError{Key: key.String(), Reason: "an ordered index that is not a sorted set (WRONGTYPE)"}
+}
+
+// Placed implements [store.Engine].
+func (ks *Keys) Placed(ctx context.Context, places []store.Ranked) ([]bool, error) {
+	pipe := ks.client.Pipeline()
+	cmds := make([]*redis.FloatCmd, len(places))
+	for i, p := range places {
+		cmds[i] = pipe.ZScore(ctx, p.Key.String(), p.Member)
+	}
+	if err := redisx.Exec(ctx, pipe); err != nil {
+		return nil, err
+	}
+	placed := make([]bool, len(cmds))
+	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
+			return nil, redisx.Fail(err)
+		}
+		placed[i] = cmd.Err() == nil
+	}
+	return placed, nil
+}

@@ -1,0 +1,44 @@
+// Package onekey is what both engines do alike: single commands, pipelines of them, and scripts on records of one slot.
+package onekey
+
+import (
+	"context"
+
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/redis/go-redis/v9"
+)
+
+// Keys are those methods of an engine that need one slot at a time.
+type Keys struct {
+	client  *redisx.Client
+	finds   *redisx.Batcher[*batchedFind]
+	options Options
+}
+
+// Options say what the server behind a client can do.
+type Options struct {
+	// OneSlot: one command may read many strings.
+	OneSlot bool
+	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
+	// would make another be missed.
+	WholeSets bool
+}
+
+// New returns them for what is behind a client.
+func New(client *redisx.Client, o Options) *Keys {
+	ks := &Keys{client: client, options: o}
+	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)
+	return ks
+}
+
+// Client is what the engine speaks through, for tests that look at the records themselves.
+func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
+
+// Ping implements [store.Engine].
+func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
+
+// Size implements [store.Engine].
+func (ks *Keys) Size(ctx context.Context) (int64, error) {
+	n, err := ks.client.DBSize(ctx).Result()
+	return n, redisx.Fail(err)
+}
