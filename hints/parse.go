@@ -122,24 +122,22 @@ func checkJSON(b []byte) (reason string) {
 	return ""
 }
 
-// nesting is how deep lists and objects lie in b, or more if it is no JSON.
+// nesting returns how deep lists and objects lie in b, as far as it is JSON.
 func nesting(b []byte) (deepest int) {
-	depth, inText := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == '"':
-			inText = !inText
-		case c == '\\':
-			i++
-		case inText:
-		case c == '[' || c == '{':
+	dec, depth := json.NewDecoder(bytes.NewReader(b)), 0
+	for {
+		token, err := dec.Token()
+		switch token {
+		case json.Delim('['), json.Delim('{'):
 			depth++
 			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
+		case json.Delim(']'), json.Delim('}'):
 			depth--
 		}
+		if err != nil {
+			return deepest
+		}
 	}
-	return deepest
 }
 
 // parseList reads a list of texts.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
@@ -45,22 +46,8 @@ func (h *Hasher) parse(stored string) (digest, error) {
 // bcryptShape: mark of a pepper, variant, cost, salt and hash.
 var bcryptShape = regexp.MustCompile(`^(p[A-Za-z0-9_-]{3})?\$2([aby])\$([0-9]{2})\$([./A-Za-z0-9]{53})$`)
 
-// usualBcrypt says of most bcrypt strings, without much work, that parse takes them. 15 is maxCost.
-func usualBcrypt(stored string) bool {
-	const form = "$2a$10$"
-	if len(stored) != len(form)+53 || stored[:2] != form[:2] || stored[3] != '$' || stored[6] != '$' {
-		return false
-	}
-	if v, cost := stored[2], stored[4:6]; v != 'a' && v != 'b' && v != 'y' || cost < "04" || cost > "15" || cost[1] < '0' || cost[1] > '9' {
-		return false
-	}
-	for i := len(form); i < len(stored); i++ {
-		if c := stored[i]; !('.' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') {
-			return false
-		}
-	}
-	return true
-}
+// acceptable matches most bcrypt strings that parse takes, with less work. 15 is maxCost.
+var acceptable = regexp.MustCompile(`^\$2[aby]\$(?:0[4-9]|1[0-5])\$[./A-Za-z0-9]{53}$`)
 
 func (h *Hasher) parseBcrypt(mark, variant, cost, rest string) (digest, error) {
 	n, _ := strconv.Atoi(cost)
@@ -195,4 +182,48 @@ func hasPeriod(secret []byte, n int) bool {
 // typed reports whether bytes are text that somebody may have typed: plain ASCII, or UTF-8.
 func typed(b []byte) bool {
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl)
+}
+
+// legacyBytes is text as the original gave it to bcrypt: of every UTF-16 unit the
+// low byte, and before it the high byte where that is not zero. It is not unique:
+// "日" and "eå" are the same. Text that is not UTF-8 has no such form.
+//
+// A lone surrogate, which JavaScript can hold, is taken in the three bytes that
+// WTF-8 has for it.
+func legacyBytes(text string) (b []byte, ok bool) {
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && size == 1 {
+			if r, size = loneSurrogate(text), 3; r == 0 {
+				return nil, false
+			}
+		}
+		text = text[size:]
+		if hi, lo := utf16.EncodeRune(r); r > 0xffff {
+			b = appendUnit(appendUnit(b, hi), lo)
+		} else {
+			b = appendUnit(b, r)
+		}
+	}
+	return b, true
+}
+
+// loneSurrogate reads one in the form of three UTF-8 bytes from the start of text,
+// which UTF-8 itself forbids; 0: there is none.
+func loneSurrogate(text string) rune {
+	if len(text) < 3 || text[0] != 0xed || text[1]&0xe0 != 0xa0 || text[2]&0xc0 != 0x80 {
+		return 0
+	}
+	return 0xd000 | rune(text[1]&0x3f)<<6 | rune(text[2]&0x3f)
+}
+
+func appendUnit(b []byte, unit rune) []byte {
+	if unit > 0xff {
+		b = append(b, byte(unit>>8))
+	}
+	return append(b, byte(unit))
+}
+
+func isASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf })
 }

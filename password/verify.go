@@ -60,7 +60,7 @@ func (h *Hasher) Usable(stored string) error {
 	if stored == "" {
 		return &HashError{Reason: "empty"}
 	}
-	if usualBcrypt(stored) {
+	if acceptable.MatchString(stored) {
 		return nil
 	}
 	_, err := h.parse(stored)

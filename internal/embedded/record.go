@@ -36,31 +36,6 @@ func (r *record) values() int {
 	return n
 }
 
-// texts yields every text of r, scores left out.
-func (r *record) texts(yield func(string) bool) {
-	scalar := []string{r.Key}
-	if r.String != nil {
-		scalar = append(scalar, *r.String)
-	}
-	for _, list := range [][]string{scalar, r.List, r.Set} {
-		for _, s := range list {
-			if !yield(s) {
-				return
-			}
-		}
-	}
-	for field, value := range r.Hash {
-		if !yield(field) || !yield(value) {
-			return
-		}
-	}
-	for _, pair := range r.ZSet {
-		if !yield(pair[0]) {
-			return
-		}
-	}
-}
-
 // each returns r with f applied to every text.
 func (r record) each(f func(string) (string, error)) (record, error) {
 	var failed error
@@ -98,17 +73,29 @@ func (r record) each(f func(string) (string, error)) (record, error) {
 
 // wire returns r as the file has it: in base64 where JSON could not keep it.
 func (r record) wire() (record, error) {
-	for s := range r.texts {
-		if !utf8.ValidString(s) {
-			r.Base64 = true
-			return r.each(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
-		}
+	if r.isText() {
+		return r, nil
 	}
-	return r, nil
+	r.Base64 = true
+	return r.each(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
 }
 
-// plain undoes wire.
-func (r record) plain() (record, error) {
+// isText reports whether r is UTF-8.
+func (r *record) isText() bool {
+	bad := func(s string) bool { return !utf8.ValidString(s) }
+	if bad(r.Key) || r.String != nil && bad(*r.String) || slices.ContainsFunc(r.List, bad) || slices.ContainsFunc(r.Set, bad) {
+		return false
+	}
+	for field, value := range r.Hash {
+		if bad(field) || bad(value) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.ZSet, func(pair [2]string) bool { return bad(pair[0]) })
+}
+
+// decoded undoes wire.
+func (r record) decoded() (record, error) {
 	if !r.Base64 {
 		return r, nil
 	}

@@ -26,40 +26,15 @@ type class struct {
 
 type runeRange struct{ lo, hi rune }
 
-// runeSets numbers the different sets of runes that instructions read. A
-// repetition makes many instructions that share one slice: its content is looked
-// at once.
+// runeSets numbers the different sets of runes that instructions read.
 type runeSets struct {
-	ids    map[string]int
-	shared map[slice]int
-	insts  []*syntax.Inst
+	ids   map[string]int
+	insts []*syntax.Inst
 }
 
-// slice identifies the runes of an instruction by where they lie.
-type slice struct {
-	first *rune
-	size  int
-	flags uint32
-}
-
-func newRuneSets() *runeSets {
-	return &runeSets{ids: make(map[string]int), shared: make(map[slice]int)}
-}
+func newRuneSets() *runeSets { return &runeSets{ids: make(map[string]int)} }
 
 func (s *runeSets) id(inst *syntax.Inst) int {
-	if len(inst.Rune) == 0 {
-		return s.idOf(inst)
-	}
-	at := slice{&inst.Rune[0], len(inst.Rune), inst.Arg}
-	id, known := s.shared[at]
-	if !known {
-		id = s.idOf(inst)
-		s.shared[at] = id
-	}
-	return id
-}
-
-func (s *runeSets) idOf(inst *syntax.Inst) int {
 	key := binary.BigEndian.AppendUint32(nil, inst.Arg) // whether case is folded
 	for _, r := range inst.Rune {
 		key = binary.BigEndian.AppendUint32(key, uint32(r))

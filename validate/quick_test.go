@@ -9,22 +9,22 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// glances are the kinds with a glance.
-var glances = []string{"email", "username", "nickname"}
+// quickKinds are the kinds with a quick rule.
+var quickKinds = []string{"email", "username", "nickname"}
 
-// What a glance takes, its kind takes, by code and by expressions.
-func TestGlanceTakesNothingElse(t *testing.T) {
+// What a quick rule takes, its kind takes, by code and by expressions.
+func TestQuickRuleTakesNothingElse(t *testing.T) {
 	values := rapid.OneOf(
 		rapid.StringMatching(`[a-z0-9@. _-]{0,12}`),
 		rapid.StringMatching(`[a-z0-9]{1,5}([-._ ][a-z0-9]{0,4}){0,3}(@[a-z0-9]{1,5}([-.][a-z0-9]{0,4}){0,3})?`),
 		rapid.StringN(0, 8, -1),
 	)
-	for _, name := range glances {
+	for _, name := range quickKinds {
 		for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
 			typ := fields(fold, map[string]schema.Field{"f": ofKind(name)})
 			r := mustCompile(t, typ).fields["f"]
 			check := func(t rapid.TB, value string) (taken bool) {
-				if !r.kind.usual(value) {
+				if !r.kind.takesQuickly(value) {
 					return false
 				}
 				if typ.Canonical(value) != value {
@@ -54,8 +54,8 @@ func TestGlanceTakesNothingElse(t *testing.T) {
 	}
 }
 
-// A glance is worth its while, and leaves the limits to the kind.
-func TestGlances(t *testing.T) {
+// A quick rule takes what most values look like, and leaves the limits to the kind.
+func TestQuickRules(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	for _, tt := range []struct {
 		kind, value string
@@ -83,14 +83,14 @@ func TestGlances(t *testing.T) {
 		{"nickname", "http://x", false},
 	} {
 		r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": ofKind(tt.kind)})).fields["f"]
-		if got := r.kind.usual(tt.value); got != tt.want {
+		if got := r.kind.takesQuickly(tt.value); got != tt.want {
 			t.Errorf("%s %q: %v, want %v", tt.kind, tt.value, got, tt.want)
 		}
 	}
 }
 
-// Patterns and reserved values are asked of usual values, too.
-func TestGlanceLeavesRestOfRule(t *testing.T) {
+// Patterns and reserved values hold for values that the quick rule takes, too.
+func TestQuickRuleLeavesTheRestOfTheRule(t *testing.T) {
 	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))
 	for value, want := range map[string]bool{"alice": true, "zoe": false, "admin": false} {

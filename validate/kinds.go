@@ -1,0 +1,145 @@
+package validate
+
+import (
+	"regexp"
+	"unicode"
+
+	"golang.org/x/text/secure/bidirule"
+	"golang.org/x/text/secure/precis"
+	"golang.org/x/text/unicode/bidi"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// kind is a rule that is code, and its description by expressions.
+type kind struct {
+	// refuse says what is wrong with a value that is valid UTF-8 and not empty;
+	// nothing if it is right.
+	refuse func(value string) (reason string)
+	// phrases are expressions that hold for every value of the kind. They belong
+	// to the rule: what refuse lets through is held against them too.
+	phrases []phrase
+	// quick matches most values, if they are short, and none that refuse or a phrase
+	// would not take; nil where there is none. It costs a quarter of the whole rule.
+	quick *regexp.Regexp
+	// seen: all characters of a value can be seen; only the two joiners are not.
+	seen bool
+	// max is the greatest length of a value in bytes.
+	max int
+}
+
+// maxQuick is the greatest length of a value that quick is asked about: no limit
+// of a kind is less.
+const maxQuick = 63
+
+// takesQuickly reports whether value is right at the first look.
+func (k kind) takesQuickly(value string) bool {
+	return k.quick != nil && len(value) <= maxQuick && k.quick.MatchString(value)
+}
+
+// What most names and addresses look like: lower-case ASCII letters and digits,
+// with a few signs between them.
+var (
+	quickName     = regexp.MustCompile(`^[a-z][a-z0-9._-]*$`)
+	quickNickname = regexp.MustCompile(`^[a-z][a-z0-9._-]*(?: (?:[a-z][a-z0-9._-]*|[0-9]+))*$`)
+	quickEmail    = regexp.MustCompile(`^[a-z0-9]+(?:[_-]+[a-z0-9]+)*(?:\.[a-z0-9]+(?:[_-]+[a-z0-9]+)*)*` +
+		`@[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)*$`)
+)
+
+// kindOf returns the kind of a field of type t by name; false if there is none.
+func kindOf(name string, t schema.Type) (k kind, known bool) {
+	switch name {
+	case "", "pattern":
+		return kind{refuse: func(string) string { return "" }, max: recordkey.MaxCrumb}, true
+	case "email":
+		k = emailKind()
+	case "url":
+		k = urlKind()
+	case "username":
+		k = usernameKind(t)
+	case "nickname":
+		k = nicknameKind(t)
+	default:
+		return kind{}, false
+	}
+	k.seen = true
+	return k, true
+}
+
+// Zero-width joiners are no graphic characters, but words of some scripts need them.
+const (
+	zeroWidthNonJoiner = '\u200c'
+	zeroWidthJoiner    = '\u200d'
+)
+
+// visible reports whether r may stand in an address or URL beyond ASCII: what is
+// neither control, white space, private nor unassigned.
+func visible(r rune) bool {
+	return unicode.IsPrint(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
+}
+
+// The profiles of RFC 8265 but for their Bidi Rule, which they ask only of text
+// with characters that run from right to left; x/text asks it of any text beyond
+// ASCII, and so refuses "josé_".
+var (
+	caseMapped    = precis.NewIdentifier(precis.FoldWidth, precis.LowerCase(), precis.Norm(norm.NFC))
+	casePreserved = precis.NewIdentifier(precis.FoldWidth, precis.Norm(norm.NFC))
+)
+
+// notOthers keep names apart from addresses, URLs and numbers: the original's
+// closing advice.
+var notOthers = []phrase{
+	{not: true, expr: `@`, reason: "an @ in it"},
+	{not: true, expr: `\A(?i:https?)://`, reason: "begins like a URL"},
+	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
+}
+
+func usernameKind(t schema.Type) kind {
+	profile := caseMapped
+	if t.Fold == schema.FoldExact {
+		profile = casePreserved
+	}
+	enforce := func(value string) (string, bool) { return username(profile, value) }
+	return nameKind(t, "RFC 8265", enforce, quickName, `\A[^\x00-\x20\x7f]+\z`)
+}
+
+func nicknameKind(t schema.Type) kind {
+	return nameKind(t, "RFC 8266", nickname, quickNickname, `\A[^\x00-\x1f\x7f]+\z`)
+}
+
+// nameKind takes what enforce leaves the same value. Under FoldExact that means
+// unchanged: else two values could be one name to the RFC.
+func nameKind(t schema.Type, rfc string, enforce func(string) (string, bool), quick *regexp.Regexp, expr string) kind {
+	refuse := func(value string) string {
+		form, ok := enforce(value)
+		switch {
+		case !ok:
+			return "a character that " + rfc + " does not allow there"
+		case t.Canonical(form) != value:
+			return "not in the form that " + rfc + " gives it"
+		}
+		return ""
+	}
+	phrases := append([]phrase{{expr: expr, reason: "not a name"}}, notOthers...)
+	return kind{refuse: refuse, phrases: phrases, quick: quick, max: recordkey.MaxCrumb}
+}
+
+// username returns the form that profile gives value, and whether it allows it.
+func username(profile *precis.Profile, value string) (string, bool) {
+	form, err := profile.String(value)
+	return form, err == nil && form != "" && !badBidi(form)
+}
+
+// nickname returns the form that RFC 8266 gives value, and whether it allows it.
+func nickname(value string) (string, bool) {
+	form, err := precis.Nickname.String(value)
+	return form, err == nil
+}
+
+// badBidi reports whether text runs from right to left and breaks the rule of RFC
+// 5893 §2.
+func badBidi(text string) bool {
+	return bidirule.DirectionString(text) == bidi.RightToLeft && !bidirule.ValidString(text)
+}
