@@ -96,7 +96,7 @@ func (s *site) refusesOther(t *testing.T, want []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := *s
+	with := *s.Site
 	with.DB = db
 	testdb.Same(t, "restate with another schema", with.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	if n, err := s.Raw.HExists(s.Ctx, s.Key("~/schema/user"), "fingerprint").Result(); n && err == nil {
