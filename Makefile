@@ -41,13 +41,17 @@ vet:
 staticcheck:
 	$(PROGRESS) go tool staticcheck ./...
 
-# The race detector needs a C compiler. It looks where goroutines meet. What asks one question after the other
-# (the original's data, naughty strings, random verbs, searches one command at a time) shows it nothing, and
-# faults are a matter of time-outs: these are left to make test.
-ALONE := MasterDies|NewMasters|Reshards|Failover|Linearizable|Contention|Replicas|Original|Naughty|RandomVerbs|ManyFacets|EachDamage|ManyDamages|RepairStopped|Faults|Vulnerabilities|LoginInterleavings|LoginMutations
+# The race detector needs a C compiler, and makes tests several times as slow. So it looks where goroutines meet: at all
+# tests of the packages that have goroutines of their own, and at those tests of the others that have many callers, or stop
+# what is under way.
+MEET := Batch|Crowd|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
+MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|AmongWriters|OwnClient|WhileWriting
+MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|Linger|Counting|LostReplies
 race:
-	USERDB_STATES=2000 USERDB_WALKS=500 CGO_ENABLED=1 $(PROGRESS) go test -race -p 1 -timeout 25m \
-		-skip '$(ALONE)' ./userdb/... ./userdb_test/... ./internal/... ./maintain/... ./cmd/...
+	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./internal/ci/progress ./internal/connect ./internal/embedded \
+		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./userdb
+	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
+		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 
 # Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
 bench: redis

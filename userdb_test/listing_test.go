@@ -235,7 +235,7 @@ func TestListsHoldNoMemory(t *testing.T) {
 	s := startServer(t)
 	users, ctx := s.wide(), t.Context()
 	n := 50_000
-	if raced || testing.Short() {
+	if testing.Short() {
 		n = 5_000
 	}
 	add(t, users, "first") // stores the schema

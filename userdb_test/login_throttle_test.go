@@ -158,7 +158,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 func TestThrottleTellsNothing(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		rounds := 12
-		if !g.has(cheapWrites) || raced {
+		if !g.has(cheapWrites) {
 			rounds = 3
 		}
 		for round := range rounds {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -237,8 +239,16 @@ func (w *walk) burst(account, origin string, n int) {
 	}
 }
 
-// seed makes the sequences the same ones every time; walks is how many each engine sees.
+// seed makes the sequences the same ones every time.
 const seed = 3
+
+// walks is how many sequences each engine sees; USERDB_WALKS is another number.
+func walks() int {
+	if n, err := strconv.Atoi(os.Getenv("USERDB_WALKS")); err == nil {
+		return n
+	}
+	return 2000
+}
 
 // TestThrottleIsTheModel runs random sequences of logins against the model, in lanes that have an engine each:
 // an embedded store does one thing at a time.
@@ -251,7 +261,7 @@ func TestThrottleIsTheModel(t *testing.T) {
 			for lane := range lanes {
 				e, raw := engine.open(t)
 				wg.Go(func() {
-					for i := lane; i < walks && !t.Failed(); i += lanes {
+					for i := lane; i < walks() && !t.Failed(); i += lanes {
 						newWalk(t, e, raw, i).run()
 					}
 				})

@@ -38,13 +38,12 @@ func main() {
 
 // run runs a command and returns its exit code.
 func run(args []string, out io.Writer, every time.Duration) int {
-	r := &report{out: out, begin: time.Now(), command: strings.Join(args, " "), running: map[test]time.Time{}, printed: map[test][]string{}}
-	tests := len(args) > 2 && args[0] == "go" && args[1] == "test"
-	if tests {
+	r := &report{out: out, begin: time.Now(), running: map[test]time.Time{}, printed: map[test][]string{}}
+	r.tests = len(args) > 2 && args[0] == "go" && args[1] == "test"
+	if r.tests {
 		r.verbose = slices.Contains(args, "-v")
 		args = slices.Insert(slices.Clone(args), 2, "-json")
 	}
-	fmt.Fprintln(out, r.command)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin = os.Stdin
 	from, to := io.Pipe()
@@ -60,7 +59,7 @@ func run(args []string, out io.Writer, every time.Duration) int {
 		defer close(read)
 		for lines := bufio.NewReader(from); ; {
 			line, err := lines.ReadString('\n')
-			r.line(line, tests)
+			r.line(line)
 			if err != nil {
 				return
 			}
@@ -86,8 +85,8 @@ type test struct{ pkg, name string }
 type report struct {
 	mu      sync.Mutex
 	out     io.Writer
-	command string
 	begin   time.Time
+	tests   bool // it runs go test
 	verbose bool
 	spoke   bool // since the last tick
 	running map[test]time.Time
@@ -102,11 +101,11 @@ type event struct {
 }
 
 // line takes one line of the command's output, an event if it comes from tests.
-func (r *report) line(line string, tests bool) {
+func (r *report) line(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var e event
-	if !tests || !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
+	if !r.tests || !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
 		r.print(line)
 		return
 	}
@@ -193,8 +192,8 @@ func (r *report) now() string {
 			names = append(names, fmt.Sprintf("%s (%.0f s)", t.name, time.Since(since).Seconds()))
 		}
 	}
-	if len(names) == 0 && r.ended == 0 && len(r.running) == 0 {
-		return r.command + " compiles"
+	if !r.tests {
+		return "at work"
 	}
 	slices.Sort(names)
 	const most = 4
@@ -203,5 +202,5 @@ func (r *report) now() string {
 		more = fmt.Sprintf(" and %d more", len(names)-most)
 		names = names[:most]
 	}
-	return fmt.Sprintf("%d packages done, %s%s", r.ended, cmp.Or(strings.Join(names, ", "), "compiling the next"), more)
+	return fmt.Sprintf("%d packages done, %s%s", r.ended, cmp.Or(strings.Join(names, ", "), "compiling"), more)
 }

@@ -12,8 +12,8 @@ import (
 // TestTests feeds what go test prints.
 func TestTests(t *testing.T) {
 	var out strings.Builder
-	r := &report{out: &out, command: "go test", running: map[test]time.Time{}, printed: map[test][]string{}}
-	if got := r.now(); got != "go test compiles" {
+	r := &report{out: &out, tests: true, running: map[test]time.Time{}, printed: map[test][]string{}}
+	if got := r.now(); got != "0 packages done, compiling" {
 		t.Errorf("got %q before any test has begun", got)
 	}
 	for _, e := range []string{
@@ -23,7 +23,7 @@ func TestTests(t *testing.T) {
 		`"output","Package":"a","Test":"T/two","Output":"loud\n"`, `"fail","Package":"a","Test":"T/two"`,
 		`"run","Package":"a","Test":"T/three"`,
 	} {
-		r.line(`{"Action":`+e+"}\n", true)
+		r.line(`{"Action":` + e + "}\n")
 	}
 	if got, want := r.now(), "0 packages done, T/three ("; !strings.HasPrefix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -33,13 +33,13 @@ func TestTests(t *testing.T) {
 		`"start","Package":"b"`, `"output","Package":"b","Output":"PASS\n"`, `"output","Package":"b","Output":"ok b\n"`, `"pass","Package":"b"`,
 		`"build-output","Output":"# c\n"`,
 	} {
-		r.line(`{"Action":`+e+"}\n", true)
+		r.line(`{"Action":` + e + "}\n")
 	}
-	r.line("FAIL\n", true)
+	r.line("FAIL\n")
 	if got, want := out.String(), "a\nloud\nFAIL a\npanic\nok b\n# c\nFAIL\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := r.now(), "2 packages done, compiling the next"; got != want {
+	if got, want := r.now(), "2 packages done, compiling"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
