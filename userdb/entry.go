@@ -130,6 +130,9 @@ func (e Entry) String() string {
 	return string(text)
 }
 
+// GoString is String: what the store keeps besides the facets is nobody's business.
+func (e Entry) GoString() string { return e.String() }
+
 // LogValue is the entry's PRK: facets are personal data, and a log is no place for them.
 func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 

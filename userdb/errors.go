@@ -16,7 +16,7 @@ var (
 	// ErrNotFound: no live entry answers to the hint.
 	ErrNotFound = store.ErrNotFound
 	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet
-	// that its codec cannot read, a value that belongs to two entries. Listings go on behind it;
+	// that its codec cannot read, a value that belongs to two entries. Listings go on after it;
 	// check.Run says more.
 	ErrCorrupt = store.ErrCorrupt
 	// ErrCursor: a text that no listing gave as its continuation.
@@ -80,8 +80,10 @@ var (
 	ErrTooManyAttempts = errors.New("too many attempts")
 )
 
-// A WaitError stands behind ErrTooManyAttempts.
-type WaitError struct{ Wait time.Duration }
+// A WaitError stands in the chain of ErrTooManyAttempts.
+type WaitError struct {
+	Wait time.Duration // how long nothing will be checked
+}
 
 func (e *WaitError) Error() string {
 	return fmt.Sprintf("%s: wait %s", ErrTooManyAttempts, (e.Wait + time.Second - 1).Truncate(time.Second))
@@ -90,6 +92,34 @@ func (e *WaitError) Error() string {
 // Unwrap gives ErrTooManyAttempts.
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
-// A FieldError stands behind ErrDuplicate and ErrInvalid: errors.As finds the field and the rule.
-// It never says who holds a value.
-type FieldError = change.FieldError
+// A FieldError stands in the chain of ErrDuplicate and ErrInvalid. It never says who holds a value.
+type FieldError struct {
+	Err    error  // ErrDuplicate or ErrInvalid
+	Field  string // of the entry, or what else was given; "": the entry as a whole is too large
+	Rule   string // which rule refuses the value, as in a schema, or "key", "size", "kind", "query" and the like; "" for ErrDuplicate
+	Reason string // the same for people; "" for ErrDuplicate
+}
+
+func (e *FieldError) Error() string { return (*change.FieldError)(e).Error() }
+
+// Unwrap gives ErrDuplicate or ErrInvalid.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+func invalid(field, rule, reason string) error {
+	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
+}
+
+// public makes a FieldError of what the packages inside say about a field.
+func public(err error) error {
+	var taken *store.DuplicateError
+	var refused *change.FieldError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &taken):
+		return &FieldError{Err: ErrDuplicate, Field: taken.Field}
+	case errors.As(err, &refused):
+		return (*FieldError)(refused)
+	}
+	return err
+}

@@ -104,26 +104,24 @@ func (db *DB) discard(ctx context.Context, l store.Remove) (int, error) {
 	return 0, err
 }
 
-// removeEntry ends an entry with all that belongs to it; an entry that cannot be read is no entry.
+// removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
+// the key.
 func (db *DB) removeEntry(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
-	for range 20 {
+	unreadable := false
+	err := (&Type{db: db, t: t}).delete(ctx, func(ctx context.Context) (store.Record, error) {
 		r, err := db.view.Read(ctx, store.Lookup{PRK: key})
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return 0, nil // a tombstone guards the key
-		case errors.Is(err, store.ErrCorrupt):
-			return db.discard(ctx, store.Remove{Key: key.String()})
-		case err != nil:
-			return 0, err
-		}
-		if _, err = db.view.Apply(ctx, t, t.Delete(r)); err == nil {
-			return 1, nil
-		}
-		if !errors.Is(err, store.ErrConflict) {
-			return 0, err
-		}
+		unreadable = errors.Is(err, ErrCorrupt)
+		return r, err
+	})
+	switch {
+	case err == nil:
+		return 1, nil
+	case errors.Is(err, ErrNotFound):
+		return 0, nil
+	case unreadable:
+		return db.discard(ctx, store.Remove{Key: key.String()})
 	}
-	return 0, store.ErrConflict
+	return 0, err
 }
 
 // removeSRK removes an SRK unless its entry holds the value (I1).

@@ -2,9 +2,15 @@ package userdb
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -123,20 +129,24 @@ func (g *guess) renew(ctx context.Context, pw, why string) (renewed string, err 
 // replace tries to store a new hash, and returns it. Where another login was faster, or the entry changed, it
 // stays as it is by then.
 func (g *guess) replace(ctx context.Context, pw string) string {
-	hash, err := g.t.newHash(ctx, pw)
-	var c store.Change
+	hash, err := g.t.makeHash(ctx, pw)
 	if err == nil {
-		wires := change.Bare(g.r)
-		wires[store.FieldPassword] = hash
-		c, _, err = g.t.t.Update(g.r, wires, nil)
+		err = g.store(ctx, hash)
 	}
-	if err == nil {
-		_, err = g.t.db.view.Apply(ctx, g.t.t, c)
-	}
-	if !made(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
+	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 		g.t.warn(ctx, "a hash is not renewed", g.r, err)
 	}
 	return hash
+}
+
+func (g *guess) store(ctx context.Context, hash string) error {
+	wires := change.Bare(g.r)
+	wires[store.FieldPassword] = hash
+	c, _, err := g.t.t.Update(g.r, wires, nil)
+	if err == nil {
+		_, err = g.t.apply(ctx, c, g.r)
+	}
+	return err
 }
 
 // visitor begins an attempt of whoever gives an identifier, at the entry that has it or at nobody's.
@@ -237,7 +247,7 @@ func (g guess) attempt(ctx context.Context) (store.Attempt, error) {
 	a := store.Attempt{Now: g.t.db.view.StoreTime()}
 	var err error
 	if g.r.Live() {
-		a.Account, err = g.t.counters(g.r)
+		a.Account, err = g.t.t.Counters(g.r)
 	} else {
 		a.Account, err = g.t.t.Own("throttle", "nobody", g.nobody())
 	}
@@ -248,12 +258,50 @@ func (g guess) attempt(ctx context.Context) (store.Attempt, error) {
 	return a, err
 }
 
-// counters is where the failures of an account are counted. Delete knows it, too.
-func (t *Type) counters(r store.Record) (recordkey.Key, error) {
-	return t.t.Own("throttle", "uid", r.Key.Value())
-}
-
 // warn logs what an operator should know and a visitor should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
 	t.db.view.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+}
+
+// A secret keys the hashes under which identifiers that nobody has, and origins, are counted and
+// logged: visitors type passwords into the wrong box. It is made once for each namespace, and lies
+// in the database as ~/secret.
+type secret struct{ key atomic.Pointer[string] }
+
+// digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first.
+func (s *secret) digest(kind, text string) string {
+	mac := hmac.New(sha256.New, []byte(*s.key.Load()))
+	mac.Write([]byte(kind + "\x00" + text))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// loadSecret reads the secret of the view's namespace, or makes it.
+func (db *DB) loadSecret(ctx context.Context) error {
+	if db.secret.key.Load() != nil {
+		return nil
+	}
+	key, err := recordkey.Own("secret")
+	if err != nil {
+		return err
+	}
+	var fresh [32]byte
+	rand.Read(fresh[:]) // never fails, says its documentation
+	key = key.In(db.view.NS)
+	text, err := db.view.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
+	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
+		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
+	}
+	if err != nil {
+		return curable(err)
+	}
+	db.secret.key.Store(&text)
+	return nil
+}
+
+// curable names what mends a record of the store's own: without it nobody logs in.
+func curable(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w; 'userdb check --repair' mends it", err)
+	}
+	return err
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -82,3 +85,42 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// Whatever prints or logs a value that holds a secret gets a description without it. What stands in an
+// unexported field of somebody's struct is out of reach: fmt asks no method there.
+
+// describe is a description as JSON, under the name of the type.
+func describe(what string, v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return what
+	}
+	return what + string(text)
+}
+
+type optionsShown struct {
+	Types       []string `json:"types,omitempty"`
+	Namespace   string   `json:"namespace,omitempty"`
+	HashWorkers int      `json:"hashWorkers,omitempty"`
+	Peppers     int      `json:"peppers"` // how many
+	Replicas    int      `json:"replicas,omitempty"`
+	Cache       int      `json:"cache,omitempty"`
+}
+
+func (o Options) shown() optionsShown {
+	return optionsShown{
+		Types: slices.Sorted(maps.Keys(o.Schema.Types)), Namespace: o.Namespace.String(), HashWorkers: o.HashWorkers,
+		Peppers: len(o.Peppers), Replicas: o.Replicas, Cache: o.Cache,
+	}
+}
+
+// Format writes what the options are, without the peppers, whatever the verb.
+func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe("userdb.Options", o.shown())) }
+
+// LogValue is the same for a log.
+func (o Options) LogValue() slog.Value {
+	return slog.StringValue(describe("userdb.Options", o.shown()))
+}
+
+// MarshalJSON gives the number of the peppers in place of them.
+func (o Options) MarshalJSON() ([]byte, error) { return json.Marshal(o.shown()) }

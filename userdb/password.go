@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // SetPassword sets the password of an entry, new or not, ends all its single-use tokens and
@@ -21,13 +24,13 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) error {
 	if err != nil {
 		return err
 	}
-	return t.setPassword(ctx, r, pw, nil, "")
+	return t.setPassword(ctx, r, pw, "", func(store.Record) error { return nil })
 }
 
-// ChangePassword is SetPassword for somebody who proves with the old password to be the owner. A
+// ChangePassword is SetPassword for a caller who proves with the old password to be the owner. A
 // wrong one is ErrLogin, and counts as an attempt to log in; so does an entry that is disabled, or was disabled or
-// deleted meanwhile. ErrConflict says that the password, or its hash, was changed in the same moment. The hint
-// is the application's, of somebody whom it knows: other than Login, it tells ErrNotFound.
+// deleted meanwhile. ErrConflict says that the password, or its hash, was changed at the same moment. The hint
+// is the application's, of a user whom it knows: other than Login, it tells ErrNotFound.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
@@ -38,7 +41,15 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		return err
 	}
 	proved := g.hash()
-	err = t.setPassword(ctx, g.r, pw, &proved, a.Origin)
+	err = t.setPassword(ctx, g.r, pw, a.Origin, func(now store.Record) error {
+		switch {
+		case now.Fields[store.FieldDisabled] != "":
+			return ErrLogin
+		case now.Fields[store.FieldPassword] != proved:
+			return ErrConflict
+		}
+		return nil
+	})
 	if errors.Is(err, ErrNotFound) {
 		err = ErrLogin // it was there when the old password was right
 	}
@@ -48,132 +59,81 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return err
 }
 
-// setPassword replaces a hash: any, or only the one against which the owner proved himself.
-func (t *Type) setPassword(ctx context.Context, r store.Record, pw string, proved *string, origin string) error {
-	hash, err := t.hash(ctx, pw, t.identifiers(r))
+// setPassword replaces the hash of a record, while its owner may.
+func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
+	hash, err := t.hashPassword(ctx, pw, t.identifiers(r))
 	if err != nil {
 		return err
 	}
-	_, err = t.rewrite(ctx, r, func(now store.Record) (facets, own map[string]string, err error) {
-		switch {
-		case proved == nil: // an operator's
-		case now.Fields[store.FieldDisabled] != "":
-			return nil, nil, ErrLogin
-		case now.Fields[store.FieldPassword] != *proved:
-			return nil, nil, errProved
+	_, err = t.rewrite(ctx, t.from(r), func(now store.Record) (c store.Change, due bool, err error) {
+		if err := may(now); err != nil {
+			return c, false, err
 		}
-		facets, own = change.Bare(now), map[string]string{}
-		change.SetPassword(now, t.db.view.Now(), hash, facets, own)
-		return facets, own, nil
+		return t.passwordChange(now, hash)
 	})
-	if errors.Is(err, errProved) {
-		return ErrConflict
-	}
-	if made(err) {
+	if done(err) {
 		t.passwordSet(ctx, r, origin)
 	}
 	return err
 }
 
-// passwordSet does what belongs behind a new password.
-func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
-	t.forgetFailures(ctx, r)
-	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
+// passwordChange is the change that gives a record another password.
+func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, due bool, err error) {
+	facets, own := change.Bare(now), map[string]string{}
+	change.SetPassword(now, t.db.view.Now(), hash, facets, own)
+	return t.t.Update(now, facets, own)
 }
 
-// made says whether a change was made, be it that nobody knows about replicas.
-func made(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
-
-// errProved: the hash is not the one any more against which the old password was right.
-var errProved = errors.New("another password by now")
-
-// forgetFailures lets the owner in who set a new password, whatever strangers did. Guesses at the old one
-// tell nothing about the new one.
-func (t *Type) forgetFailures(ctx context.Context, r store.Record) {
-	counters, err := t.counters(r)
+// passwordSet does what follows a new password: its owner is let in whatever strangers did, for guesses at the old
+// one tell nothing about the new one.
+func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
+	counters, err := t.t.Counters(r)
 	if err == nil {
 		err = t.db.view.Engine.Reset(ctx, store.Attempt{Account: counters, Now: t.db.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)
 	}
+	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
 }
 
 // Disable keeps an entry from logging in, and ends its tokens: none is issued or redeemed until Enable. It
 // stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, EventDisable, func(r store.Record) map[string]string {
-		own := map[string]string{}
-		change.Disable(r, t.db.view.Now(), own)
-		return own
+	return t.setDisabled(ctx, h, EventDisable, func(now store.Record, own map[string]string) {
+		change.Disable(now, t.db.view.Now(), own)
 	})
 }
 
 // Enable lets an entry log in again.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, EventEnable, func(store.Record) map[string]string {
-		return map[string]string{store.FieldDisabled: ""}
+	return t.setDisabled(ctx, h, EventEnable, func(_ store.Record, own map[string]string) {
+		own[store.FieldDisabled] = ""
 	})
 }
 
-func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind, own func(store.Record) map[string]string) error {
+func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind, set func(now store.Record, own map[string]string)) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return err
 	}
-	_, err = t.rewrite(ctx, r, func(now store.Record) (_, _ map[string]string, err error) {
-		return change.Bare(now), own(now), nil
+	_, err = t.rewrite(ctx, t.from(r), func(now store.Record) (store.Change, bool, error) {
+		own := map[string]string{}
+		set(now, own)
+		return t.t.Update(now, change.Bare(now), own)
 	})
-	if made(err) {
+	if done(err) {
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
 	}
 	return err
 }
 
-// A rewriting says what facets and what own fields of the store's a record shall have.
-type rewriting func(now store.Record) (facets, own map[string]string, err error)
-
-// rewrite changes a record, again after a conflict from what it is then, and returns it; also where the
-// change is not confirmed.
-func (t *Type) rewrite(ctx context.Context, r store.Record, change rewriting) (store.Record, error) {
-	return t.rewriteBy(ctx, r, store.Token{}, change)
-}
-
-// rewriteBy is rewrite for a change that spends a token, if that is not the zero one.
-func (t *Type) rewriteBy(ctx context.Context, r store.Record, spent store.Token, how rewriting) (store.Record, error) {
-	for attempt := range updateAttempts {
-		facets, own, err := how(r)
-		if err != nil {
-			return r, err
-		}
-		c, changed, err := t.t.Update(r, facets, own)
-		if err != nil || !changed && spent.Hash == "" {
-			return r, err
-		}
-		c.Tokens.Spend, c.Tokens.Purpose = spent.Hash, spent.Purpose
-		v, err := t.db.view.Apply(ctx, t.t, c)
-		if made(err) {
-			return change.After(c, v, r.Fields), err
-		}
-		if !errors.Is(err, ErrConflict) {
-			return r, named(err)
-		}
-		if err = retryAfter(ctx, attempt); err != nil {
-			return r, err
-		}
-		if r, err = t.db.view.Read(ctx, store.Lookup{PRK: r.Key}); err != nil {
-			return r, err
-		}
-	}
-	return r, ErrConflict
-}
-
-// hash holds a new password to the type's policy, and hashes it. own are its owner's identifiers.
-func (t *Type) hash(ctx context.Context, pw string, own []string) (string, error) {
+// hashPassword holds a new password to the type's policy, and hashes it. own are its owner's identifiers.
+func (t *Type) hashPassword(ctx context.Context, pw string, own []string) (string, error) {
 	if err := t.judge(ctx, pw, own); err != nil {
 		return "", err
 	}
-	return t.newHash(ctx, pw)
+	return t.makeHash(ctx, pw)
 }
 
 // judge holds a new password to the policy of the type.
@@ -189,7 +149,7 @@ func (t *Type) judge(ctx context.Context, pw string, own []string) error {
 	if policy.Strength = p.Strength; policy.Strength == 0 {
 		return nil
 	}
-	// This takes a second or two, of a text made for it.
+	// A text made for it keeps this busy for a second or two.
 	var weak error
 	err := t.onPool(ctx, func() { weak = policy.Check(pw, own...) })
 	return cmp.Or(err, weak)
@@ -207,4 +167,84 @@ func (t *Type) identifiers(r store.Record) []string {
 		}
 	}
 	return ids
+}
+
+// makeHash makes a hash of a password that bcrypt can take.
+func (t *Type) makeHash(ctx context.Context, pw string) (string, error) {
+	var hash string
+	var failed error
+	if err := t.onPool(ctx, func() { hash, failed = t.hasher().Hash(pw) }); err != nil {
+		return "", err
+	}
+	return hash, failed
+}
+
+// onPool runs work that keeps a processor busy, as many at a time as there are workers.
+func (t *Type) onPool(ctx context.Context, job func()) error {
+	err := t.db.hashers.pool.Do(ctx, job)
+	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {
+		return fmt.Errorf("%w: hashing passwords: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// hashers make and check passwords: one for each cost that the schema names, on one pool. Only the
+// function knows the peppers, so that nothing that prints a DB prints them.
+type hashers struct {
+	pool   *hashpool.Pool
+	hasher func(cost int) (*password.Hasher, error)
+	byCost map[int]*password.Hasher
+}
+
+func newHashers(o Options) *hashers {
+	return &hashers{pool: hashpool.New(hashpool.Options{Workers: o.HashWorkers}), hasher: func(cost int) (*password.Hasher, error) {
+		return password.New(password.Options{Cost: cost, Peppers: o.Peppers})
+	}}
+}
+
+// forSchema is hs for the types of another schema.
+func (hs *hashers) forSchema(s schema.Schema) (*hashers, error) {
+	more := &hashers{pool: hs.pool, hasher: hs.hasher, byCost: map[int]*password.Hasher{}}
+	for name, t := range s.Types {
+		cost := t.Policy().Cost
+		if more.byCost[cost] != nil {
+			continue
+		}
+		h, err := hs.hasher(cost)
+		if err != nil {
+			return nil, fmt.Errorf("type %s: %w", name, err)
+		}
+		more.byCost[cost] = h
+	}
+	return more, nil
+}
+
+func (t *Type) hasher() *password.Hasher { return t.db.hashers.byCost[t.t.Schema.Policy().Cost] }
+
+// hashing is a view.Hashing.
+type hashing struct{ db *DB }
+
+func (h hashing) of(t *change.Type) *Type { return &Type{db: h.db, t: t} }
+
+func (h hashing) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
+	return h.of(t).hashPassword(ctx, pw, own)
+}
+
+func (h hashing) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
+	if err := h.of(t).judge(ctx, pw, own); err != nil {
+		return err
+	}
+	return h.of(t).hasher().Hashable(pw)
+}
+
+func (h hashing) Usable(t *change.Type, hash string) error { return h.of(t).hasher().Usable(hash) }
+
+func (h hashing) Work(t *change.Type) (rounds, foreign uint64) { return h.of(t).hasher().Work() }
+
+func (h hashing) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
+	h.of(t).passwordSet(ctx, r, "")
+}
+
+func (h hashing) Disabled(ctx context.Context, r store.Record) {
+	h.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
 }

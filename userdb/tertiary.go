@@ -2,8 +2,11 @@ package userdb
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -12,7 +15,7 @@ import (
 )
 
 // Tertiary records hang on an entry: each has a name that the schema declares with its Redis type.
-// They are made by the first write and gone with the last element, as in Redis. Every method costs
+// The first write makes one, and it goes with its last element, as in Redis. Every method costs
 // one round trip where the hint is a PRK or a UID, and two otherwise; ErrNotFound says that the
 // entry is not live, *schema.Error that the name is not declared with this type, ErrCorrupt that the
 // record is of another Redis type. Writes do not change the entry's Rev.
@@ -23,15 +26,23 @@ type tertiary struct {
 	kind string
 }
 
+// maxElements is how many elements of a tertiary record one verb takes.
+const maxElements = 10_000
+
+func checkElements(name string, elements []string) error {
+	if len(elements) > maxElements {
+		return invalid(name, "size", "over 10,000 elements in one call")
+	}
+	if slices.ContainsFunc(elements, func(e string) bool { return len(e) > schema.MaxFacet }) {
+		return invalid(name, "size", "an element of over 64 KiB")
+	}
+	return nil
+}
+
 // do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
 func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (store.Reply, error) {
-	if len(op.Args) > change.MaxMembers {
-		return store.Reply{}, change.Invalid(r.name, "size", "over 10,000 elements in one call")
-	}
-	for _, arg := range op.Args {
-		if len(arg) > schema.MaxFacet {
-			return store.Reply{}, change.Invalid(r.name, "size", "an element of over 64 KiB")
-		}
+	if err := checkElements(r.name, op.Args); err != nil {
+		return store.Reply{}, err
 	}
 	s, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
 	if err != nil {
@@ -46,10 +57,10 @@ func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (st
 		op.PRK = e.Key
 	}
 	if op.Key, op.Index, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, join); err != nil {
-		return store.Reply{}, err
+		return store.Reply{}, public(err)
 	}
 	if _, op.Unindex, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, leave); err != nil {
-		return store.Reply{}, err
+		return store.Reply{}, public(err)
 	}
 	return r.t.db.view.Tertiary(ctx, r.t.t, op)
 }
@@ -62,10 +73,30 @@ func (r tertiary) write(ctx context.Context, command string, args ...string) (st
 	return r.do(ctx, store.Op{Command: command, Args: args, Write: true}, nil, nil)
 }
 
-// writeOnce is for commands that would be done twice if they were sent again: a lost reply is
+// count is what a command says that reads a number.
+func (r tertiary) count(ctx context.Context, command string) (int64, error) {
+	reply, err := r.read(ctx, command)
+	return reply.Int, err
+}
+
+// remove takes out what is named, and returns how many were there.
+func (r tertiary) remove(ctx context.Context, command string, names []string) (int64, error) {
+	if len(names) == 0 {
+		return 0, nil
+	}
+	reply, err := r.write(ctx, command, names...)
+	return reply.Int, err
+}
+
+// once is for commands that would be done twice if they were sent again: a lost reply is
 // ErrOutcomeUnknown.
-func (r tertiary) writeOnce(ctx context.Context, command string, args ...string) (store.Reply, error) {
+func (r tertiary) once(ctx context.Context, command string, args ...string) (store.Reply, error) {
 	return r.do(ctx, store.Op{Command: command, Args: args, Write: true, Once: true}, nil, nil)
+}
+
+// text is a reply that may be absent.
+func text(reply store.Reply, err error) (string, bool, error) {
+	return reply.Text, err == nil && !reply.Nil, err
 }
 
 // Set is a tertiary record that holds a set, such as an entry's tags.
@@ -77,7 +108,7 @@ func (t *Type) Set(h hints.Hint, name string) Set { return Set{tertiary{t, h, na
 // Tags is the tertiary set "tags".
 func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, change.TagsName) }
 
-// Add puts members in and says how many are new.
+// Add puts members in and returns how many are new.
 func (s Set) Add(ctx context.Context, members ...string) (int64, error) {
 	if len(members) == 0 {
 		return 0, nil
@@ -87,7 +118,7 @@ func (s Set) Add(ctx context.Context, members ...string) (int64, error) {
 	return reply.Int, err
 }
 
-// Remove takes members out and says how many were there.
+// Remove takes members out and returns how many were there.
 func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
 	if len(members) == 0 {
 		return 0, nil
@@ -97,7 +128,7 @@ func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
 	return reply.Int, err
 }
 
-// Has says whether member is in the set.
+// Has reports whether member is in the set.
 func (s Set) Has(ctx context.Context, member string) (bool, error) {
 	reply, err := s.r.read(ctx, "SISMEMBER", member)
 	return reply.Int == 1, err
@@ -110,11 +141,8 @@ func (s Set) Members(ctx context.Context) ([]string, error) {
 	return reply.Items, err
 }
 
-// Len says how many members there are.
-func (s Set) Len(ctx context.Context) (int64, error) {
-	reply, err := s.r.read(ctx, "SCARD")
-	return reply.Int, err
-}
+// Len is how many members there are.
+func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, "SCARD") }
 
 // List is a tertiary record that holds a list.
 type List struct{ r tertiary }
@@ -122,35 +150,29 @@ type List struct{ r tertiary }
 // List names the tertiary list of the entry that a hint points at.
 func (t *Type) List(h hints.Hint, name string) List { return List{tertiary{t, h, name, "list"}} }
 
-// Append puts items at the end and says how long the list is then. A lost reply is ErrOutcomeUnknown.
+// Append puts items at the end and returns how long the list is then. A lost reply is ErrOutcomeUnknown.
 func (l List) Append(ctx context.Context, items ...string) (int64, error) {
-	if len(items) == 0 {
-		return l.Len(ctx)
-	}
-	reply, err := l.r.writeOnce(ctx, "RPUSH", items...)
-	return reply.Int, err
+	return l.push(ctx, "RPUSH", items)
 }
 
 // Prepend puts items at the front, the last one foremost. A lost reply is ErrOutcomeUnknown.
 func (l List) Prepend(ctx context.Context, items ...string) (int64, error) {
+	return l.push(ctx, "LPUSH", items)
+}
+
+func (l List) push(ctx context.Context, command string, items []string) (int64, error) {
 	if len(items) == 0 {
 		return l.Len(ctx)
 	}
-	reply, err := l.r.writeOnce(ctx, "LPUSH", items...)
+	reply, err := l.r.once(ctx, command, items...)
 	return reply.Int, err
 }
 
 // First takes the first item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
-func (l List) First(ctx context.Context) (string, bool, error) {
-	reply, err := l.r.writeOnce(ctx, "LPOP")
-	return reply.Text, !reply.Nil && err == nil, err
-}
+func (l List) First(ctx context.Context) (string, bool, error) { return text(l.r.once(ctx, "LPOP")) }
 
 // Last takes the last item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
-func (l List) Last(ctx context.Context) (string, bool, error) {
-	reply, err := l.r.writeOnce(ctx, "RPOP")
-	return reply.Text, !reply.Nil && err == nil, err
-}
+func (l List) Last(ctx context.Context) (string, bool, error) { return text(l.r.once(ctx, "RPOP")) }
 
 // Items returns the items from start to stop, both included, from 0; negative ones count from the end.
 func (l List) Items(ctx context.Context, start, stop int64) ([]string, error) {
@@ -158,16 +180,167 @@ func (l List) Items(ctx context.Context, start, stop int64) ([]string, error) {
 	return reply.Items, err
 }
 
-// Remove takes out every item that equals item and says how many there were.
+// Remove takes out every item that equals item and returns how many there were.
 func (l List) Remove(ctx context.Context, item string) (int64, error) {
 	reply, err := l.r.write(ctx, "LREM", "0", item)
 	return reply.Int, err
 }
 
-// Len says how long the list is.
-func (l List) Len(ctx context.Context) (int64, error) {
-	reply, err := l.r.read(ctx, "LLEN")
-	return reply.Int, err
+// Len is how long the list is.
+func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, "LLEN") }
+
+// Hash is a tertiary record that holds names with values.
+type Hash struct{ r tertiary }
+
+// Hash names the tertiary hash of the entry that a hint points at.
+func (t *Type) Hash(h hints.Hint, name string) Hash { return Hash{tertiary{t, h, name, "hash"}} }
+
+// Put sets a name's value.
+func (h Hash) Put(ctx context.Context, name, value string) error {
+	_, err := h.r.write(ctx, "HSET", name, value)
+	return err
 }
 
+// Get returns a name's value, and whether it is there.
+func (h Hash) Get(ctx context.Context, name string) (string, bool, error) {
+	return text(h.r.read(ctx, "HGET", name))
+}
+
+// All returns all names with their values.
+func (h Hash) All(ctx context.Context) (map[string]string, error) {
+	reply, err := h.r.read(ctx, "HGETALL")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(reply.Items)/2)
+	for i := 0; i+1 < len(reply.Items); i += 2 {
+		all[reply.Items[i]] = reply.Items[i+1]
+	}
+	return all, nil
+}
+
+// Remove takes names out and returns how many were there.
+func (h Hash) Remove(ctx context.Context, names ...string) (int64, error) {
+	return h.r.remove(ctx, "HDEL", names)
+}
+
+// Len is how many names there are.
+func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, "HLEN") }
+
+// String is a tertiary record that holds one text.
+type String struct{ r tertiary }
+
+// String names the tertiary string of the entry that a hint points at.
+func (t *Type) String(h hints.Hint, name string) String {
+	return String{tertiary{t, h, name, "string"}}
+}
+
+// Put sets the text.
+func (s String) Put(ctx context.Context, text string) error {
+	_, err := s.r.write(ctx, "SET", text)
+	return err
+}
+
+// Get returns the text, and whether there is one.
+func (s String) Get(ctx context.Context) (string, bool, error) { return text(s.r.read(ctx, "GET")) }
+
+// Remove deletes the record and reports whether there was one.
+func (s String) Remove(ctx context.Context) (bool, error) {
+	reply, err := s.r.write(ctx, "UNLINK")
+	return reply.Int > 0, err
+}
+
+// SortedSet is a tertiary record that holds members with scores.
+type SortedSet struct{ r tertiary }
+
+// Scored is a member of a sorted set with its score.
+type Scored struct {
+	Member string
+	Score  float64
+}
+
+// SortedSet names the tertiary sorted set of the entry that a hint points at.
+func (t *Type) SortedSet(h hints.Hint, name string) SortedSet {
+	return SortedSet{tertiary{t, h, name, "zset"}}
+}
+
+// Put adds a member, or gives one that is there another score. A score must not be NaN.
+func (s SortedSet) Put(ctx context.Context, score float64, member string) error {
+	if math.IsNaN(score) {
+		return invalid(s.r.name, "score", "not a number")
+	}
+	_, err := s.r.write(ctx, "ZADD", ftoa(score), member)
+	return err
+}
+
+// Increase adds to a member's score, from 0 for a new one, and returns the sum. A lost reply is
+// ErrOutcomeUnknown.
+func (s SortedSet) Increase(ctx context.Context, by float64, member string) (float64, error) {
+	if math.IsNaN(by) {
+		return 0, invalid(s.r.name, "score", "not a number")
+	}
+	reply, err := s.r.once(ctx, "ZINCRBY", ftoa(by), member)
+	if err != nil {
+		return 0, err
+	}
+	return parseScore(reply.Text)
+}
+
+// Score returns a member's score, and whether it is there.
+func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, error) {
+	reply, err := s.r.read(ctx, "ZSCORE", member)
+	if err != nil || reply.Nil {
+		return 0, false, err
+	}
+	score, err := parseScore(reply.Text)
+	return score, err == nil, err
+}
+
+// Range returns the members from start to stop by rising score, both included, from 0; negative ones
+// count from the end.
+func (s SortedSet) Range(ctx context.Context, start, stop int64) ([]Scored, error) {
+	return scored(s.r.read(ctx, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
+}
+
+// Between returns the members whose scores lie from low to high, both included, by rising score.
+func (s SortedSet) Between(ctx context.Context, low, high float64) ([]Scored, error) {
+	return scored(s.r.read(ctx, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
+}
+
+// Remove takes members out and returns how many were there.
+func (s SortedSet) Remove(ctx context.Context, members ...string) (int64, error) {
+	return s.r.remove(ctx, "ZREM", members)
+}
+
+// Len is how many members there are.
+func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, "ZCARD") }
+
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func ftoa(f float64) string {
+	return strings.ToLower(strconv.FormatFloat(f, 'g', 17, 64)) // +inf, -inf
+}
+
+func parseScore(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading a score: %w", err)
+	}
+	return f, nil
+}
+
+// scored are the pairs of a reply, each a member and its score.
+func scored(reply store.Reply, err error) ([]Scored, error) {
+	if err != nil {
+		return nil, err
+	}
+	var all []Scored
+	for i := 0; i+1 < len(reply.Items); i += 2 {
+		score, err := parseScore(reply.Items[i+1])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Scored{Member: reply.Items[i], Score: score})
+	}
+	return all, nil
+}

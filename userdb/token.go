@@ -1,11 +1,12 @@
 package userdb
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,11 +60,11 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error
 // The token ends when the entry's address is changed. ErrInvalid: the entry has no such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	if tk.Field != "" && tk.Field != field {
-		return "", "", change.Invalid("field", "field", "not the one that the token is sent to")
+		return "", "", invalid("field", "field", "not the one that the token is sent to")
 	}
 	tk.Field = field
 	if field == "" {
-		return "", "", change.Invalid("field", "field", "none is given")
+		return "", "", invalid("field", "field", "none is given")
 	}
 	secret, r, err := t.issue(ctx, h, tk)
 	if err != nil {
@@ -73,38 +74,31 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 }
 
 // issue makes a token for the entry as it is when the token is kept.
-func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (string, store.Record, error) {
+func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string, r store.Record, err error) {
 	if err := t.checkToken(&tk); err != nil {
-		return "", store.Record{}, err
+		return "", r, err
 	}
-	for attempt := range updateAttempts {
-		r, err := t.record(ctx, h)
-		if err == nil {
+	err = retry(ctx, func() (conflict bool, err error) {
+		if r, err = t.record(ctx, h); err == nil {
 			err = t.mayHave(r, tk)
 		}
-		if err != nil {
-			return "", r, err
+		if err == nil {
+			secret, err = newSecret(r.Key.Value())
 		}
-		secret, err := newSecret(r.Key.Value())
 		if err != nil {
-			return "", r, err
+			return false, err
 		}
 		err = t.db.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: tk.bonds(), Value: tk.Value},
 			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Life, Now: t.db.view.StoreTime(),
 		})
-		if err == nil {
-			t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
-			return secret, r, nil
-		}
-		if !errors.Is(err, ErrConflict) {
-			return "", r, err
-		}
-		if err := retryAfter(ctx, attempt); err != nil {
-			return "", r, err
-		}
+		return errors.Is(err, ErrConflict), err
+	})
+	if err != nil {
+		return "", r, err
 	}
-	return "", store.Record{}, ErrConflict
+	t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
+	return secret, r, nil
 }
 
 // mayHave refuses a token for an entry that cannot have it.
@@ -113,7 +107,7 @@ func (t *Type) mayHave(r store.Record, tk Token) error {
 		return errDisabled
 	}
 	if e := (Entry{t: t.t, was: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
-		return change.Invalid(tk.Field, "absent", "the entry has no such facet")
+		return invalid(tk.Field, "absent", "the entry has no such facet")
 	}
 	return nil
 }
@@ -124,23 +118,23 @@ func (t *Type) checkToken(tk *Token) error {
 	}
 	switch {
 	case tk.Purpose == "" || len(tk.Purpose) > maxPurpose:
-		return change.Invalid("purpose", "size", "empty or over 256 bytes")
+		return invalid("purpose", "size", "empty or over 256 bytes")
 	case len(tk.Value) > maxValue:
-		return change.Invalid("value", "size", "over 4 KiB")
+		return invalid("value", "size", "over 4 KiB")
 	case tk.Life < time.Millisecond || tk.Life > longestLife:
-		return change.Invalid("life", "range", "not between a millisecond and 30 days")
+		return invalid("life", "range", "not between a millisecond and 30 days")
 	case tk.Field == store.FieldPassword || store.OwnField(tk.Field) || len(tk.Field) > maxValue:
-		return change.Invalid("field", "name", "not the name of a facet")
+		return invalid("field", "name", "not the name of a facet")
 	}
 	field, changes := strings.CutPrefix(tk.Purpose, PurposeChange)
 	switch {
 	case !changes:
 		return nil
 	case !slices.Contains(t.t.Secondary, field):
-		return change.Invalid("purpose", "change", "the schema has no secondary field of that name")
+		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
 	_, err := t.t.Encode(schema.Facets{field: schema.Text(tk.Value)}, nil)
-	return err
+	return public(err)
 }
 
 // bonds are the facets that a token is bound to.
@@ -176,18 +170,18 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	l, err := t.look(ctx, purpose, secret)
 	r := l.r
 	if err == nil {
-		r, err = t.spend(ctx, l, func(now store.Record) (facets, own map[string]string, err error) {
-			facets = change.Bare(now)
+		r, err = t.spend(ctx, l, func(now store.Record) (store.Change, bool, error) {
+			facets := change.Bare(now)
 			if changes {
-				var changed map[string]string
-				changed, err = t.t.Encode(schema.Facets{field: schema.Text(l.token.Value)}, now.Fields)
-				maps.Copy(facets, changed)
+				if err := t.t.EncodeFacet(facets, field, schema.Text(l.token.Value), now.Fields); err != nil {
+					return store.Change{}, false, err
+				}
 			}
-			return facets, nil, err
+			return t.t.Update(now, facets, nil)
 		})
 	}
 	e, err := t.spent(ctx, purpose, r, err)
-	if !made(err) {
+	if !done(err) {
 		return Entry{}, Token{}, err
 	}
 	return e, l.told(), err
@@ -198,23 +192,19 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 // all other tokens and forgets failed logins, as SetPassword does. Errors are those of Redeem.
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (Entry, error) {
 	if strings.HasPrefix(purpose, PurposeChange) {
-		return Entry{}, change.Invalid("purpose", "change", "a token of that purpose changes something else")
+		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
 	l, err := t.look(ctx, purpose, secret)
 	r := l.r
 	if err == nil {
 		var hash string
-		if hash, err = t.hash(ctx, pw, t.identifiers(r)); err != nil {
+		if hash, err = t.hashPassword(ctx, pw, t.identifiers(r)); err != nil {
 			return Entry{}, err
 		}
-		r, err = t.spend(ctx, l, func(now store.Record) (facets, own map[string]string, err error) {
-			facets, own = change.Bare(now), map[string]string{}
-			change.SetPassword(now, t.db.view.Now(), hash, facets, own)
-			return facets, own, nil
-		})
+		r, err = t.spend(ctx, l, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
 	}
 	e, err := t.spent(ctx, purpose, r, err)
-	if made(err) {
+	if done(err) {
 		t.passwordSet(ctx, r, "")
 	}
 	return e, err
@@ -270,25 +260,66 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 	return t.t.Readable(r)
 }
 
-// spend makes a change that spends a token, if it and its entry are good at that moment.
-func (t *Type) spend(ctx context.Context, l look, change rewriting) (store.Record, error) {
-	return t.rewriteBy(ctx, l.r, l.token, func(now store.Record) (facets, own map[string]string, err error) {
+// spend has a change made that spends a token, if it and its entry are good at that moment.
+func (t *Type) spend(ctx context.Context, l look, build func(now store.Record) (store.Change, bool, error)) (store.Record, error) {
+	return t.rewrite(ctx, t.from(l.r), func(now store.Record) (store.Change, bool, error) {
 		if err := t.admits(now, l.token); err != nil {
-			return nil, nil, err
+			return store.Change{}, false, err
 		}
-		return change(now)
+		c, _, err := build(now)
+		c.Tokens.Spend, c.Tokens.Purpose = l.token.Hash, l.token.Purpose
+		return c, true, err
 	})
 }
 
 // spent tells what became of a token, and returns its entry.
 func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
-	if !made(err) {
-		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown) {
-			t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
-		}
-		return Entry{}, err
+	switch {
+	case done(err):
+		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
+	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
+		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
 	}
-	t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
-	e, unreadable := t.entry(r)
-	return e, cmp.Or(unreadable, err)
+	return t.written(r, err)
+}
+
+const (
+	secretBytes = 20  // random ones
+	maxTokenUID = 200 // bytes of a UID: links are not to be longer
+)
+
+// secretText is how secrets are written. Beyond the alphabet no bit is free: a secret has one text.
+var secretText = base64.RawURLEncoding.Strict()
+
+// newSecret makes the secret of a token: random bytes, and the UID that tells where the token lies. One that
+// begins with a hyphen would be an option to a command line, and is drawn again.
+func newSecret(uid string) (string, error) {
+	if len(uid) > maxTokenUID {
+		return "", invalid("uid", "size", "over 200 bytes: an entry with such a UID can have no token")
+	}
+	var random [secretBytes]byte
+	for {
+		rand.Read(random[:]) // never fails, says its documentation
+		if secret := secretText.EncodeToString(append(random[:], uid...)); secret[0] != '-' {
+			return secret, nil
+		}
+	}
+}
+
+// uidOf is the UID in a secret; false for a text that is none.
+func uidOf(secret string) (string, bool) {
+	if len(secret) > secretText.EncodedLen(secretBytes+maxTokenUID) {
+		return "", false
+	}
+	b, err := secretText.DecodeString(secret)
+	if err != nil || len(b) <= secretBytes || secretText.EncodeToString(b) != secret { // it passes over line ends
+		return "", false
+	}
+	return string(b[secretBytes:]), true
+}
+
+// hashOf is what the store knows a secret by.
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

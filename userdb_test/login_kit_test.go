@@ -204,15 +204,23 @@ func waitOf(err error) (time.Duration, error) {
 // hashes of other algorithms.
 func (g *gate) hashes(do func()) (own, other uint64) {
 	g.t.Helper()
-	rounds0, other0 := view.Of(g.db).Hashing.Work("user")
+	rounds0, other0 := g.work()
 	do()
-	rounds, other := view.Of(g.db).Hashing.Work("user")
+	rounds, other := g.work()
 	rounds -= rounds0
 	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
 	if rounds%one != 0 {
 		g.t.Errorf("%d rounds are no number of hashes of %d", rounds, one)
 	}
 	return rounds / one, other - other0
+}
+
+// work is what was done for passwords of users.
+func (g *gate) work() (rounds, other uint64) {
+	v := view.Of(g.db)
+	t, err := v.Type("user")
+	must(g.t, err)
+	return v.Hashing.Work(t)
 }
 
 // stored is a field of the hash that holds a user, as it lies in Redis.

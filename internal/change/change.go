@@ -3,7 +3,9 @@ package change
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -11,16 +13,15 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Draft is an entry as it shall be: its facets on the wire, without the store's own fields.
+// A Draft is a new entry.
 type Draft struct {
 	UID    string
-	Facets map[string]string   // the primary one may be among them, as the UID
-	Own    map[string]string   // fields of the store's own
-	Sets   map[string][]string // members of tertiary sets that are born with the entry
-	More   []Content           // tertiary records of any kind that are, too
+	Facets map[string]string // on the wire; the primary one may be among them, as the UID
+	Own    map[string]string // fields of the store's own
+	More   []Content         // tertiary records that are born with the entry
 }
 
-// Create makes the change that brings a draft to life.
+// Create is the change that makes an entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)
 	if err != nil {
@@ -35,34 +36,31 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 		maps.Copy(facets, d.Facets)
 		facets[t.Schema.Primary] = d.UID
 	}
-	c, err := t.change(store.Record{Key: prk}, facets)
+	c, err := t.difference(store.Record{Key: prk}, facets)
 	if err != nil {
 		return store.Change{}, err
 	}
 	c.Create = true
-	for _, field := range sortedKeys(d.Own) {
+	for _, field := range slices.Sorted(maps.Keys(d.Own)) {
 		c.Set = append(c.Set, store.Facet{Field: field, Wire: d.Own[field]})
 	}
 	relative := prk.In(recordkey.Namespace{}).String()
 	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name}, store.Facet{Field: store.FieldPRK, Wire: relative})
-	if c.Add, err = t.members(prk, d.Sets); err != nil {
-		return c, err
-	}
-	return c, t.fill(&c, d.More)
+	return c, t.addContents(&c, d.More)
 }
 
-// Update makes the change from a record as it was read to the facets that it shall have, and to own
-// fields of the store's, "" for one that goes; with ~tokens all single-use tokens end. The second result is false where there is nothing to
-// change.
+// Update is the change from a record as it was read to the facets that it shall have, and to own
+// fields of the store's: "" removes one, and of ~tokens ends all single-use tokens. The second result is
+// false where there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
-	c, err := t.change(old, facets)
+	c, err := t.difference(old, facets)
 	c.Version, c.Tokens.Known = old.Version(), old.HasTokens()
 	ends, named := own[store.FieldTokens]
 	c.Tokens.All = named && ends == ""
-	for _, field := range sortedKeys(own) {
+	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
 		case field == store.FieldTokens: // the engine knows whether there are any by now
 		case own[field] == "" && had:
@@ -74,7 +72,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
 }
 
-// Delete makes the change that ends an entry and all that belongs to it.
+// Delete is the change that ends an entry and all that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Version: old.Version(), Schema: t.guard}
 	c.Tokens.Known = old.HasTokens()
@@ -90,14 +88,14 @@ func (t *Type) Delete(old store.Record) store.Change {
 			c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[name].Indexed})
 		}
 	}
-	if counters, err := t.Own("throttle", "uid", old.Key.Value()); err == nil {
+	if counters, err := t.Counters(old); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}
 	return c
 }
 
-// change compares an entry as it is with the facets it shall have, which Encode has checked.
-func (t *Type) change(old store.Record, facets map[string]string) (store.Change, error) {
+// difference compares an entry as it is with the facets it shall have, which Encode has checked.
+func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.guard}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+ownRoom)
@@ -113,7 +111,7 @@ func (t *Type) change(old store.Record, facets map[string]string) (store.Change,
 			c.Unset = append(c.Unset, field)
 		}
 	}
-	if err := t.checkSize(facets); err != nil {
+	if err := checkSize(facets); err != nil {
 		return c, err
 	}
 	if err := t.secondaries(&c, old, facets); err != nil {
@@ -145,15 +143,15 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 			}
 			c.Release = t.appendSRK(c.Release, field, was)
 		}
-		t.keepSKV(c, old, field, canonical, has && canonical != written)
+		keepSKV(c, old, field, canonical, has && canonical != written)
 	}
-	t.aside(c)
+	t.lookAside(c)
 	return nil
 }
 
 // keepSKV writes or removes ~skv:FIELD where that is not as it must be.
-func (t *Type) keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
-	name := t.skv[field]
+func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
+	name := store.FieldSKV(field)
 	was, had := old.Fields[name]
 	switch {
 	case keep && was != canonical:
@@ -163,8 +161,8 @@ func (t *Type) keepSKV(c *store.Change, old store.Record, field, canonical strin
 	}
 }
 
-// aside names the SRKs of the claimed values under the other secondary fields (I2).
-func (t *Type) aside(c *store.Change) {
+// lookAside names the SRKs of the claimed values under the other secondary fields (I2).
+func (t *Type) lookAside(c *store.Change) {
 	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
 		return
 	}
@@ -204,10 +202,7 @@ func (t *Type) indexes(c *store.Change, old store.Record, facets map[string]stri
 }
 
 func (t *Type) appendSRK(keys []recordkey.Key, field, value string) []recordkey.Key {
-	if value == "" {
-		return keys
-	}
-	if srk, ok := t.SRK(field, value); ok {
+	if srk, ok := t.SRK(field, value); ok && value != "" {
 		keys = append(keys, srk)
 	}
 	return keys
@@ -220,33 +215,71 @@ func (t *Type) appendIndex(keys []recordkey.Key, field, value string) []recordke
 	return keys
 }
 
-// MaxMembers is how many elements of a tertiary record one verb takes.
-const MaxMembers = 10_000
+// A Content is a tertiary record: its values are as in store.Members.
+type Content struct {
+	Name, Kind string
+	Values     []string
+}
 
-// members makes the tertiary sets that are born with an entry.
-func (t *Type) members(prk recordkey.Key, sets map[string][]string) ([]store.Members, error) {
-	if len(sets) == 0 {
-		return nil, nil
-	}
-	var all []store.Members
-	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		values := slices.Compact(slices.Sorted(slices.Values(sets[name])))
-		if len(values) == 0 {
-			continue
-		}
-		if len(values) > MaxMembers {
-			return nil, Invalid(name, "size", "over 10,000 elements")
-		}
-		if slices.ContainsFunc(values, func(v string) bool { return len(v) > schema.MaxFacet }) {
-			return nil, Invalid(name, "size", "an element of over 64 KiB")
-		}
-		key, index, err := t.Tertiary(prk, name, "set", values)
+// Replace adds to a change of a live entry that tertiary records take the place of those it has; one
+// without values only goes.
+func (t *Type) Replace(c *store.Change, contents []Content) error {
+	for _, content := range contents {
+		key, _, err := t.Tertiary(c.Key, content.Name, content.Kind, nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, store.Members{Key: key, Values: values, Index: index})
+		c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[content.Name].Indexed})
 	}
-	return all, nil
+	return t.addContents(c, contents)
+}
+
+// addContents adds tertiary records to a change. What Redis would refuse in the middle of it is found here.
+func (t *Type) addContents(c *store.Change, contents []Content) error {
+	for _, content := range contents {
+		values, err := elements(content)
+		if err != nil {
+			return err
+		}
+		var indexed []string
+		if content.Kind == "set" {
+			values = slices.Compact(slices.Sorted(slices.Values(values)))
+			indexed = values
+		}
+		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, indexed)
+		if err != nil {
+			return err
+		}
+		if len(values) > 0 {
+			c.Add = append(c.Add, store.Members{Key: key, Kind: content.Kind, Values: values, Index: index})
+		}
+	}
+	return nil
+}
+
+// elements are a record's values as Redis takes them.
+func elements(c Content) ([]string, error) {
+	for _, v := range c.Values {
+		if len(v) > schema.MaxFacet {
+			return nil, Invalid(c.Name, "size", "an element of over 64 KiB")
+		}
+	}
+	paired := c.Kind == "zset" || c.Kind == "hash"
+	switch {
+	case paired && len(c.Values)%2 != 0, c.Kind == "string" && len(c.Values) > 1:
+		return nil, Invalid(c.Name, "kind", "not the elements of a "+c.Kind)
+	case c.Kind != "zset":
+		return c.Values, nil
+	}
+	values := slices.Clone(c.Values)
+	for i := 0; i < len(values); i += 2 {
+		score, err := strconv.ParseFloat(values[i], 64)
+		if err != nil || math.IsNaN(score) {
+			return nil, Invalid(c.Name, "kind", "a score is no number")
+		}
+		values[i] = strconv.FormatFloat(score, 'g', -1, 64)
+	}
+	return values, nil
 }
 
 // Tertiary is the key of an entry's tertiary record and, for an indexed set, the index sets of the
@@ -271,12 +304,10 @@ func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) 
 	return key, index, nil
 }
 
-// After is the record that a change of a record with these fields has made.
+// After is the record that a change of a record with these fields has left.
 func After(c store.Change, v store.Version, fields map[string]string) store.Record {
-	after := maps.Clone(fields)
-	if after == nil {
-		after = make(map[string]string, len(c.Set)+1)
-	}
+	after := make(map[string]string, len(fields)+len(c.Set)+1)
+	maps.Copy(after, fields)
 	for _, f := range c.Unset {
 		delete(after, f)
 	}
@@ -289,27 +320,6 @@ func After(c store.Change, v store.Version, fields map[string]string) store.Reco
 		delete(after, store.FieldTokens)
 	}
 	return store.Record{Key: c.Key, Fields: after}
-}
-
-// Created is the record that a create has made of facets, which it takes over.
-func Created(c store.Change, v store.Version, facets map[string]string) store.Record {
-	for _, f := range c.Set {
-		if store.OwnField(f.Field) {
-			facets[f.Field] = f.Wire
-		}
-	}
-	facets[store.FieldRev] = v.Rev
-	return store.Record{Key: c.Key, Fields: facets}
-}
-
-// sortedKeys are a map's keys in order.
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:

@@ -175,7 +175,7 @@ func TestCreate(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	c, err := typ.Create(Draft{
 		UID: "1", Facets: map[string]string{"email": "A@x.org", "name": "Al"}, Own: map[string]string{"~passwd": "now"},
-		Sets: map[string][]string{"tags": {"b", "a", "b"}},
+		More: []Content{{Name: "tags", Kind: "set", Values: []string{"b", "a", "b"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestCreate(t *testing.T) {
 	if _, err := typ.Create(Draft{UID: ""}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an empty UID: %v", err)
 	}
-	if _, err := typ.Create(Draft{UID: "1", Sets: map[string][]string{"log": {"x"}}}); !errors.Is(err, schema.ErrSchema) {
+	if _, err := typ.Create(Draft{UID: "1", More: []Content{{Name: "log", Kind: "set", Values: []string{"x"}}}}); !errors.Is(err, schema.ErrSchema) {
 		t.Errorf("a list as a set: %v", err)
 	}
 }
@@ -222,5 +222,29 @@ func TestAfter(t *testing.T) {
 	want := map[string]string{"~isa": "user", "~prk": "user/uid:1", "~rev": "bbbbbbbbbbbb", "uid": "1", "name": "bob", "age": "3"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestElements wants of elements what Redis takes, and an error for all that it would refuse behind the first write.
+func TestElements(t *testing.T) {
+	for _, tt := range []struct {
+		kind     string
+		in, want []string // nil: refused
+	}{
+		{"zset", []string{"1.50", "a", "-Infinity", "b", "0x1p4", "c"}, []string{"1.5", "a", "-Inf", "b", "16", "c"}},
+		{"zset", []string{"nan", "a"}, nil},
+		{"zset", []string{"1", "a", "0x_1p4", "b"}, []string{"1", "a", "16", "b"}},
+		{"zset", []string{"1e999", "a"}, nil},
+		{"zset", []string{"1"}, nil},
+		{"hash", []string{"a"}, nil},
+		{"hash", []string{"a", "b"}, []string{"a", "b"}},
+		{"string", []string{"a", "b"}, nil},
+		{"string", []string{"a"}, []string{"a"}},
+		{"list", []string{"a", "a"}, []string{"a", "a"}},
+	} {
+		got, err := elements(Content{Name: tt.kind, Kind: tt.kind, Values: tt.in})
+		if (err == nil) != (tt.want != nil) || err != nil && !errors.Is(err, ErrInvalid) || !slices.Equal(got, tt.want) {
+			t.Errorf("%s %q: got %q, %v, want %q", tt.kind, tt.in, got, err, tt.want)
+		}
 	}
 }

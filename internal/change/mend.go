@@ -26,7 +26,7 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
 	}
-	t.aside(&c)
+	t.lookAside(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
 		return c, false
 	}
@@ -93,14 +93,20 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 		c.Release = t.appendSRK(c.Release, field, canonical)
 		has = false
 	}
-	switch skv, had := old.Fields[store.FieldSKV(field)]; {
-	case has && canonical != facet && (!had || skv != canonical):
-		c.Set = append(c.Set, store.Facet{Field: store.FieldSKV(field), Wire: canonical})
-	case had && (!has || canonical == facet && skv != canonical):
-		c.Unset = append(c.Unset, store.FieldSKV(field))
-	}
+	mendSKV(c, old, field, facet, canonical, has)
 	if has && keyable && sound && m.Claim(srk) {
 		c.Claim = append(c.Claim, srk)
+	}
+}
+
+// mendSKV brings ~skv:FIELD in line with a facet; one that only repeats it may stay.
+func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
+	name := store.FieldSKV(field)
+	switch was, had := old.Fields[name]; {
+	case has && canonical != facet && (!had || was != canonical):
+		c.Set = append(c.Set, store.Facet{Field: name, Wire: canonical})
+	case had && (!has || canonical == facet && was != canonical):
+		c.Unset = append(c.Unset, name)
 	}
 }
 
@@ -162,18 +168,12 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 		if _, had := old.Fields[field]; had && old.SKV(field) != canonical {
 			t.leave(&c, old, field)
 		}
-		skv, had := old.Fields[store.FieldSKV(field)]
-		switch {
-		case canonical != facet && (!had || skv != canonical):
-			c.Set = append(c.Set, store.Facet{Field: store.FieldSKV(field), Wire: canonical})
-		case canonical == facet && had && skv != canonical:
-			c.Unset = append(c.Unset, store.FieldSKV(field))
-		}
+		mendSKV(&c, old, field, facet, canonical, true)
 		if srk, ok := t.SRK(field, canonical); ok && !held(srk) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
-	t.aside(&c)
+	t.lookAside(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
 }
 

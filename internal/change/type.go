@@ -4,7 +4,6 @@ package change
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -53,7 +52,7 @@ func (ts *Types) Of(key recordkey.Key) (*Type, error) {
 	return newType(t.Name, t.Schema, key.Namespace())
 }
 
-// A Type is a declared type, made ready for use.
+// A Type is a declared type, with what is computed of it once.
 type Type struct {
 	Name      string
 	Schema    schema.Type
@@ -61,8 +60,7 @@ type Type struct {
 	Secondary []string // sorted
 	Indexed   []string
 	Ordered   []string
-	cast      []castField       // the fields whose wire is not any text
-	skv       map[string]string // of secondary fields: the names of the fields that keep their canonical values
+	cast      []castField // the fields whose wire is not any text
 	guard     store.Guard
 	ns        recordkey.Namespace
 }
@@ -82,17 +80,8 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 	}
 	return &Type{
 		Name: name, Schema: st, Rules: rules, guard: guard, ns: ns,
-		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: castFields(st), skv: skvFields(st),
+		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: castFields(st),
 	}, nil
-}
-
-// skvFields are the names of the fields that keep canonical values.
-func skvFields(st schema.Type) map[string]string {
-	names := map[string]string{}
-	for _, field := range st.Secondary() {
-		names[field] = store.FieldSKV(field)
-	}
-	return names
 }
 
 // A castField is a field with a codec that cannot read every text.
@@ -139,7 +128,7 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 // Guard is what a write to the type's records compares.
 func (t *Type) Guard() store.Guard { return t.guard }
 
-// PRK is the record key of the type's entry uid, in the view's namespace.
+// PRK is the record key of the type's entry uid, in the namespace of the Types.
 func (t *Type) PRK(uid string) (recordkey.Key, error) {
 	k, err := recordkey.PRK(t.Name, t.Schema.Primary, uid)
 	return k.In(t.ns), err
@@ -163,56 +152,14 @@ func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
 	return k.In(t.ns), err
 }
 
-// Under is the type with another guard: for the one who changes the schema.
+// Counters is where the failed logins of an entry are counted.
+func (t *Type) Counters(r store.Record) (recordkey.Key, error) {
+	return t.Own("throttle", "uid", r.Key.Value())
+}
+
+// Under is the type with another guard: for a change of the schema.
 func (t *Type) Under(g store.Guard) *Type {
 	under := *t
 	under.guard = g
 	return &under
-}
-
-// GivesUp reports whether a change that was refused because the records have another canonical form does
-// nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
-// where two entries would have one value by this program's. The guard is that of the records.
-func (t *Type) GivesUp(c store.Change, err error) (store.Guard, bool) {
-	var mismatch *store.MismatchError
-	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
-		return store.Guard{}, false
-	}
-	var stored schema.Type
-	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
-		return store.Guard{}, false
-	}
-	stored = stored.FromStore()
-	guard := t.guard
-	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
-	return guard, t.Schema.OtherForm(stored)
-}
-
-// Explain names the difference behind a schema mismatch, and what mends it.
-func (t *Type) Explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	var mismatch *store.MismatchError
-	if !errors.As(err, &mismatch) {
-		return err
-	}
-	if mismatch.Stored == "" {
-		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
-			"write with that, or bring them over with 'userdb schema apply'", store.ErrSchemaMismatch, t.Name, schema.FoldExact)
-	}
-	var stored schema.Type
-	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
-		return fmt.Errorf("%w: type %s: the stored schema cannot be read", store.ErrSchemaMismatch, t.Name)
-	}
-	stored = stored.FromStore()
-	difference := t.Schema.Difference(stored)
-	if difference == "" {
-		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", store.ErrSchemaMismatch, t.Name)
-	}
-	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
-	if t.Schema.OtherForm(stored) {
-		mends = "bring the records over with 'userdb schema apply' while no other program writes"
-	}
-	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-func (t *Type) checkSize(facets map[string]string) error {
+func checkSize(facets map[string]string) error {
 	size := 0
 	for f, w := range facets {
 		size += len(f) + len(w)

@@ -12,116 +12,111 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Range bounds an ordered listing; all that is set must hold. Start and End include themselves; in
-// reverse, a listing begins at Start and goes down to End.
+// A Range bounds an ordered listing, as userdb.Range says.
 type Range struct {
-	GT, GTE, LT, LTE, Start, End *schema.Value
-	Prefix                       string // of text
+	GT, GTE, LT, LTE *schema.Value
+	Start, End       *schema.Value
+	Prefix           string
 }
 
-// An Ordering is a checked ordered listing.
-type Ordering struct {
-	field    string
-	order    store.Order
-	Selected Selection
-}
-
-// Order checks an ordered listing of what a selection means.
-func Order(s Selection, field string, r Range, reverse bool) (Ordering, error) {
-	t := s.Type
-	if !slices.Contains(t.Ordered, field) {
-		return Ordering{}, change.Invalid(field, "query", "not an ordered field; only by those can entries be listed in order")
+// orderBy checks the order that a query asks for.
+func (s *Selection) orderBy(q Query) error {
+	if !slices.Contains(s.Type.Ordered, q.Order) {
+		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order")
 	}
-	if r.Prefix != "" && !isText(t.Schema.Codec(field)) {
-		return Ordering{}, change.Invalid(field, "query", "only text has a prefix")
+	if q.Range.Prefix != "" && !isText(s.Type.Schema.Codec(q.Order)) {
+		return change.Invalid(q.Order, "query", "only text has a prefix")
 	}
-	key, err := t.OrderKey(field)
+	key, err := s.Type.OrderKey(q.Order)
 	if err != nil {
-		return Ordering{}, err
+		return err
 	}
-	o := Ordering{field: field, order: store.Order{Key: key, Reverse: reverse}, Selected: s}
-	low, high := r.Start, r.End
-	if reverse {
+	s.field, s.order = q.Order, store.Order{Key: key, Reverse: q.Reverse}
+	low, high := q.Range.Start, q.Range.End
+	if q.Reverse {
 		low, high = high, low
 	}
 	for _, b := range []struct {
 		v           *schema.Value
 		upper, open bool
-	}{{r.GT, false, true}, {r.GTE, false, false}, {low, false, false}, {r.LT, true, true}, {r.LTE, true, false}, {high, true, false}} {
+	}{
+		{q.Range.GT, false, true},
+		{q.Range.GTE, false, false},
+		{low, false, false},
+		{q.Range.LT, true, true},
+		{q.Range.LTE, true, false},
+		{high, true, false},
+	} {
 		if b.v == nil {
 			continue
 		}
-		if err := o.bound(t, *b.v, b.upper, b.open); err != nil {
-			return Ordering{}, err
+		if err := s.bound(*b.v, b.upper, b.open); err != nil {
+			return err
 		}
 	}
-	o.prefix(r.Prefix)
-	return o, nil
+	s.prefix(q.Range.Prefix)
+	return nil
 }
 
 func isText(c schema.Codec) bool { return c == schema.CodecText || c == schema.CodecIdentity }
 
 // bound narrows the range by one value.
-func (o *Ordering) bound(t *change.Type, v schema.Value, upper, open bool) error {
-	at, ok := change.OrderBound(t.Schema.Codec(o.field), v.Wire(), upper != open)
+func (s *Selection) bound(v schema.Value, upper, open bool) error {
+	at, ok := change.OrderBound(s.Type.Schema.Codec(s.field), v.Wire(), upper != open)
 	if !ok {
-		return change.Invalid(o.field, "query", "not a value of this field, or over 1 KiB")
+		return change.Invalid(s.field, "query", "not a value of this field, or over 1 KiB")
 	}
 	if upper {
-		o.notFrom(at)
+		s.notFrom(at)
 	} else {
-		o.from(at)
+		s.from(at)
 	}
 	return nil
 }
 
 // from narrows the range to what is not before a text; notFrom to what is before it.
-func (o *Ordering) from(at string) {
-	if !o.order.Min.Is || o.order.Min.At < at {
-		o.order.Min = store.Bound{At: at, Is: true}
+func (s *Selection) from(at string) {
+	if !s.order.Min.Is || s.order.Min.At < at {
+		s.order.Min = store.Bound{At: at, Is: true}
 	}
 }
 
-func (o *Ordering) notFrom(at string) {
-	if !o.order.Max.Is || o.order.Max.At > at {
-		o.order.Max = store.Bound{At: at, Open: true, Is: true}
+func (s *Selection) notFrom(at string) {
+	if !s.order.Max.Is || s.order.Max.At > at {
+		s.order.Max = store.Bound{At: at, Open: true, Is: true}
 	}
 }
 
-func (o *Ordering) prefix(text string) {
+func (s *Selection) prefix(text string) {
 	if text == "" {
 		return
 	}
 	begin := change.OrderPrefix(text)
-	o.from(begin)
+	s.from(begin)
 	end := []byte(begin)
-	for len(end) > 0 && end[len(end)-1] == 0xff { // nothing is behind all that begins so
+	for len(end) > 0 && end[len(end)-1] == 0xff { // nothing comes after all that begins so
 		end = end[:len(end)-1]
 	}
 	if len(end) > 0 {
 		end[len(end)-1]++
-		o.notFrom(string(end))
+		s.notFrom(string(end))
 	}
 }
 
-// Ordered reads at most want entries of an ordered listing behind a continuation, and the continuation
-// for the rest.
-func (c *Reader) Ordered(ctx context.Context, o Ordering, after string, want int) ([]store.Found, string, error) {
+// pageInOrder is Page of an ordered selection.
+func (c *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	last, err := parseOrderMark(after)
 	if err != nil {
 		return nil, "", err
 	}
 	for {
-		members, err := c.orderPage(ctx, o, last, want)
+		members, err := c.members(ctx, s, last, want)
 		if err != nil {
 			return nil, "", err
 		}
-		found, err := c.placed(ctx, o, members)
-		if err != nil {
-			return nil, "", err
-		}
-		if len(members) < want {
-			return found, "", nil
+		found, err := c.entriesAt(ctx, s, members)
+		if err != nil || len(members) < want {
+			return found, "", err
 		}
 		if last = members[len(members)-1]; len(found) > 0 {
 			return found, orderMark(last), nil
@@ -129,16 +124,17 @@ func (c *Reader) Ordered(ctx context.Context, o Ordering, after string, want int
 	}
 }
 
-func (c *Reader) orderPage(ctx context.Context, o Ordering, last string, want int) ([]string, error) {
-	q := o.order
+// members reads the next members of the ordered index, after the last one.
+func (c *Reader) members(ctx context.Context, s Selection, last string, want int) ([]string, error) {
+	q := s.order
 	q.Count = want
 	if last != "" {
-		behind := store.Bound{At: last, Open: true, Is: true}
+		after := store.Bound{At: last, Open: true, Is: true}
 		if q.Reverse && (!q.Max.Is || last < q.Max.At) {
-			q.Max = behind
+			q.Max = after
 		}
 		if !q.Reverse && (!q.Min.Is || last >= q.Min.At) {
-			q.Min = behind
+			q.Min = after
 		}
 	}
 	if q.Min.Is && q.Max.Is && q.Min.At > q.Max.At {
@@ -147,27 +143,17 @@ func (c *Reader) orderPage(ctx context.Context, o Ordering, last string, want in
 	return c.Engine.Order(ctx, q)
 }
 
-// placed are the entries of places, in their order: those that are live, stand there by right (I4, I5) and
-// are selected.
-func (c *Reader) placed(ctx context.Context, o Ordering, members []string) ([]store.Found, error) {
-	t := o.Selected.Type
+// entriesAt are the entries of members of the ordered index, in their order: those that are live, belong there
+// (I4, I5) and are selected. What cannot be read comes first.
+func (c *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
 	for _, m := range members {
 		key, err := recordkey.Parse(c.NS.String() + change.PlaceOwner(m))
-		if err == nil && key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && !slices.Contains(prks, key) {
+		if err == nil && c.owns(s.Type, key) && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
 	}
-	found, err := c.filter(ctx, o.Selected, prks)
-	if err != nil {
-		return nil, err
-	}
-	return inPlace(t, o.field, members, found), nil
-}
-
-// inPlace puts what was found into the order of the places, each where it stands by right. What cannot be
-// read comes first.
-func inPlace(t *change.Type, field string, members []string, found []store.Found) []store.Found {
+	found, err := c.filter(ctx, s, prks)
 	by := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {
@@ -175,8 +161,8 @@ func inPlace(t *change.Type, field string, members []string, found []store.Found
 			sorted = append(sorted, f)
 			continue
 		}
-		if wire, has := f.Record.Fields[field]; has {
-			if p, ok := t.Place(f.Record.Key, field, wire); ok {
+		if wire, has := f.Record.Fields[s.field]; has {
+			if p, ok := s.Type.Place(f.Record.Key, s.field, wire); ok {
 				by[p.Member] = f
 			}
 		}
@@ -186,7 +172,7 @@ func inPlace(t *change.Type, field string, members []string, found []store.Found
 			sorted = append(sorted, f)
 		}
 	}
-	return sorted
+	return sorted, err
 }
 
 // A continuation of an ordered listing is the last place, as text.

@@ -14,10 +14,19 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Page reads at most want of the entries that a selection means, behind a continuation, and the
-// continuation for the rest.
+// scanBatch is how many keys a listing asks for at a time, readBatch how many entries it reads at a time.
+const (
+	scanBatch = 1000
+	readBatch = 256
+)
+
+// Page reads at most want of the entries that a selection means, after a continuation, and the
+// continuation for the rest, "" at the end.
 func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
-	if s.one != nil {
+	switch {
+	case s.field != "":
+		return c.pageInOrder(ctx, s, after, want)
+	case s.one != nil:
 		return c.pageOfOne(ctx, s, after)
 	}
 	at, err := parseBookmark(after)
@@ -33,7 +42,7 @@ func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) 
 		if err != nil {
 			return nil, "", err
 		}
-		whole := at.cursor == "" && cursor == ""
+		complete := at.cursor == "" && cursor == ""
 		prks := at.rest(c.PRKs(s.Type, keys))
 		n := min(want, len(prks))
 		found, err := c.filter(ctx, s, prks[:n])
@@ -41,7 +50,7 @@ func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) 
 			return nil, "", err
 		}
 		if n < len(prks) {
-			at.mark(prks[:n], whole)
+			at.mark(prks[:n], complete)
 		} else {
 			at = bookmark{cursor: cursor}
 		}
@@ -53,7 +62,7 @@ func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) 
 
 func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]store.Found, string, error) {
 	if after != "" {
-		return nil, "", store.ErrCursor // one page is all that there ever was
+		return nil, "", store.ErrCursor // there is never a second page
 	}
 	r, err := c.Read(ctx, *s.one)
 	if err == store.ErrNotFound {
@@ -66,30 +75,32 @@ func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]st
 	return found, "", err
 }
 
-// scanBatch is how many keys a listing asks for at a time, readBatch how many entries it reads at a time.
-const (
-	scanBatch = 1000
-	readBatch = 256
-)
-
-// Batches yields all entries that a selection means, behind a continuation, some at a time. An error
+// Batches yields all entries that a selection means, after a continuation, some at a time. An error
 // ends it.
 func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
-		if err := c.batches(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
+		each := c.eachScanned
+		if s.field != "" || s.one != nil {
+			each = c.eachPage
+		}
+		if err := each(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-func (c *Reader) batches(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
-	if s.one != nil {
-		found, _, err := c.pageOfOne(ctx, s, after)
-		if err == nil {
-			yield(found)
+func (c *Reader) eachPage(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
+	for {
+		found, next, err := c.Page(ctx, s, after, readBatch)
+		if err != nil || !yield(found) || next == "" {
+			return err
 		}
-		return err
+		after = next
 	}
+}
+
+// eachScanned reads what one scan gives, whatever its size, without a page's bookmarks.
+func (c *Reader) eachScanned(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
 	at, err := parseBookmark(after)
 	if err != nil {
 		return err
@@ -105,11 +116,8 @@ func (c *Reader) batches(ctx context.Context, s Selection, after string, yield f
 		}
 		for prks := range slices.Chunk(at.rest(c.PRKs(s.Type, keys)), readBatch) {
 			found, err := c.filter(ctx, s, prks)
-			if err != nil {
+			if err != nil || !yield(found) {
 				return err
-			}
-			if !yield(found) {
-				return nil
 			}
 		}
 		if at = (bookmark{cursor: cursor}); cursor == "" {
@@ -124,12 +132,16 @@ func (c *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 	slices.Sort(keys)
 	for _, k := range slices.Compact(keys) {
 		key, err := recordkey.Parse(k)
-		if err == nil && key.Kind() == recordkey.KindPRK && key.Type() == t.Name &&
-			key.Field() == t.Schema.Primary && key.Namespace() == c.NS {
+		if err == nil && c.owns(t, key) {
 			prks = append(prks, key)
 		}
 	}
 	return prks
+}
+
+// owns reports whether a key is a PRK of the type in the view.
+func (c *Reader) owns(t *change.Type, key recordkey.Key) bool {
+	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == c.NS
 }
 
 // A bookmark is a place in a listing: a cursor of the server's and, inside the batch that it gives,
@@ -151,8 +163,8 @@ func (b bookmark) rest(prks []recordkey.Key) []recordkey.Key {
 	})
 }
 
-func (b *bookmark) mark(prks []recordkey.Key, whole bool) {
-	if whole {
+func (b *bookmark) mark(prks []recordkey.Key, complete bool) {
+	if complete {
 		b.last = prks[len(prks)-1].String()
 		return
 	}

@@ -11,40 +11,55 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Selection is a checked query: what entries must hold, and where to look for candidates.
-type Selection struct {
-	Type    *change.Type
-	one     *store.Lookup // a unique value is asked for: at most one entry
-	indexes []recordkey.Key
-	where   map[string]string // facets on the wire, or canonical secondary values
-	tags    []string
+// A Query says what entries must hold, and in which order they come.
+type Query struct {
+	Where    schema.Facets // each an indexed, a secondary or the primary field; all must hold
+	Tags     []string      // all of these
+	Disabled *bool         // whether entries may not log in; nil: either
 
-	Disabled *bool // whether entries may not log in; nil: either
+	Order   string // an ordered field; "": no order
+	Range   Range  // of values of Order
+	Reverse bool
+}
+
+// Ordered reports whether a query asks for an order.
+func (q Query) Ordered() bool { return q.Order != "" || q.Reverse || q.Range != (Range{}) }
+
+// A Selection is a checked query, with the places to look for candidates.
+type Selection struct {
+	Type     *change.Type
+	one      *store.Lookup // a unique value is asked for: at most one entry
+	indexes  []recordkey.Key
+	where    map[string]string // facets on the wire, or canonical secondary values
+	tags     []string
+	disabled *bool
+	field    string      // by whose values entries come; "": no order
+	order    store.Order // then
 }
 
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
 // find them but reading everything.
-func Select(t *change.Type, where schema.Facets, tags []string) (Selection, error) {
-	s := Selection{Type: t, tags: tags, where: map[string]string{}}
-	for _, field := range slices.Sorted(maps.Keys(where)) {
-		if err := s.selectField(field, where[field]); err != nil {
+func Select(t *change.Type, q Query) (Selection, error) {
+	s := Selection{Type: t, tags: q.Tags, where: map[string]string{}, disabled: q.Disabled}
+	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
+		if err := s.selectField(field, q.Where[field]); err != nil {
 			return Selection{}, err
 		}
 	}
-	if len(tags) == 0 {
-		return s, nil
-	}
-	if !t.Schema.Tertiary[change.TagsName].Indexed {
+	if len(q.Tags) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
 		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
-	for _, tag := range tags {
+	for _, tag := range q.Tags {
 		key, ok := t.Index(change.TagsName, tag)
 		if !ok {
 			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
 	}
-	return s, nil
+	if !q.Ordered() {
+		return s, nil
+	}
+	return s, s.orderBy(q)
 }
 
 func (s *Selection) selectField(field string, v schema.Value) error {
@@ -122,7 +137,7 @@ func (c *Reader) filter(ctx context.Context, s Selection, prks []recordkey.Key) 
 }
 
 func (s Selection) holds(r store.Record) bool {
-	if s.Disabled != nil && *s.Disabled != (r.Fields[store.FieldDisabled] != "") {
+	if s.disabled != nil && *s.disabled != (r.Fields[store.FieldDisabled] != "") {
 		return false
 	}
 	for field, wire := range s.where {

@@ -4,6 +4,9 @@ package view
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -31,17 +34,17 @@ type Config struct {
 // Hashing is what package userdb does about passwords.
 type Hashing interface {
 	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
-	Hash(ctx context.Context, typ, password string, own []string) (string, error)
+	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
 	// Judge is Hash without the hash: it says why that would refuse a password.
-	Judge(ctx context.Context, typ, password string, own []string) error
+	Judge(ctx context.Context, t *change.Type, password string, own []string) error
 	// Usable says why login cannot verify a stored hash.
-	Usable(typ, hash string) error
+	Usable(t *change.Type, hash string) error
 	// Work counts what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
-	Work(typ string) (rounds, foreign uint64)
+	Work(t *change.Type) (rounds, foreign uint64)
 	// PasswordSet does what follows a change that change.SetPassword had a part in.
-	PasswordSet(ctx context.Context, typ string, r store.Record) error
+	PasswordSet(ctx context.Context, t *change.Type, r store.Record)
 	// Disabled is PasswordSet for change.Disable.
-	Disabled(ctx context.Context, typ string, r store.Record) error
+	Disabled(ctx context.Context, r store.Record)
 }
 
 // A View is complete when it is constructed, and safe for concurrent use.
@@ -87,14 +90,14 @@ func (v *View) StoreTime() time.Time {
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (store.Version, error) {
 	c.Tokens.Now = v.StoreTime()
 	version, err := v.Engine.Apply(ctx, c)
-	if guard, may := t.GivesUp(c, err); may {
+	if guard, may := givesUp(t, c, err); may {
 		c.Schema = guard
 		version, err = v.Engine.Apply(ctx, c)
 	}
 	if err == nil {
 		err = v.confirm(ctx, c, version)
 	}
-	return version, t.Explain(err)
+	return version, explain(t, err)
 }
 
 // ApplyAll lets the engine make many changes, each of them all or nothing. tried is what its CreateAll said of
@@ -108,7 +111,7 @@ func (v *View) ApplyAll(ctx context.Context, t *change.Type, cs []store.Change, 
 		if err == nil {
 			err = v.confirm(ctx, cs[i], versions[i])
 		}
-		errs[i] = t.Explain(err)
+		errs[i] = explain(t, err)
 	}
 	return versions, errs
 }
@@ -128,5 +131,52 @@ func (v *View) confirm(ctx context.Context, c store.Change, version store.Versio
 func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store.Reply, error) {
 	op.Schema = t.Guard()
 	reply, err := v.Engine.Tertiary(ctx, op)
-	return reply, t.Explain(err)
+	return reply, explain(t, err)
+}
+
+// givesUp reports whether a change that was refused because the records have another canonical form does
+// nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
+// where two entries would have one value by this program's. The guard is that of the records.
+func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
+	var mismatch *store.MismatchError
+	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+		return store.Guard{}, false
+	}
+	var stored schema.Type
+	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+		return store.Guard{}, false
+	}
+	stored = stored.FromStore()
+	guard := t.Guard()
+	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
+	return guard, t.Schema.OtherForm(stored)
+}
+
+// explain names the difference behind a schema mismatch, and what mends it.
+func explain(t *change.Type, err error) error {
+	if err == nil {
+		return nil
+	}
+	var mismatch *store.MismatchError
+	if !errors.As(err, &mismatch) {
+		return err
+	}
+	if mismatch.Stored == "" {
+		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
+			"write with that, or bring them over with 'userdb schema apply'", store.ErrSchemaMismatch, t.Name, schema.FoldExact)
+	}
+	var stored schema.Type
+	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+		return fmt.Errorf("%w: type %s: the stored schema cannot be read", store.ErrSchemaMismatch, t.Name)
+	}
+	stored = stored.FromStore()
+	difference := t.Schema.Difference(stored)
+	if difference == "" {
+		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", store.ErrSchemaMismatch, t.Name)
+	}
+	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	if t.Schema.OtherForm(stored) {
+		mends = "bring the records over with 'userdb schema apply' while no other program writes"
+	}
+	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
 }

@@ -349,10 +349,10 @@ func (im *importer) draft(ctx context.Context, b *batch) (clear []*line) {
 // hash hashes a line's clear password; a dry run only says whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
 	if im.o.DryRun {
-		l.err = im.Hashing.Judge(ctx, l.t.Name, l.clear, l.identifiers())
+		l.err = im.Hashing.Judge(ctx, l.t, l.clear, l.identifiers())
 		return
 	}
-	hash, err := im.Hashing.Hash(ctx, l.t.Name, l.clear, l.identifiers())
+	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, l.identifiers())
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}

@@ -217,7 +217,7 @@ func (l *line) take(c *view.View, s secrets) error {
 	case s.hash != "" && s.clear != "":
 		return errors.New("both a password's hash and a clear password")
 	case s.hash != "":
-		if err := c.Hashing.Usable(l.t.Name, s.hash); err != nil {
+		if err := c.Hashing.Usable(l.t, s.hash); err != nil {
 			return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
 		}
 		l.draft.Facets[store.FieldPassword] = s.hash

@@ -142,7 +142,7 @@ func (im *importer) judgeClear(ctx context.Context, t *change.Type, l *line, fac
 	if !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Hashing.Judge(ctx, t.Name, l.clear, own)
+	return im.Hashing.Judge(ctx, t, l.clear, own)
 }
 
 // followed notes what belongs behind a change, when it is there for good.
@@ -163,10 +163,10 @@ func (im *importer) follow(ctx context.Context, b *batch) error {
 	group.SetLimit(atOnce)
 	for _, l := range b.lines {
 		if l.setPassword {
-			group.Go(func() error { return im.Hashing.PasswordSet(ctx, l.t.Name, l.changed) })
+			group.Go(func() error { im.Hashing.PasswordSet(ctx, l.t, l.changed); return nil })
 		}
 		if l.disabled {
-			group.Go(func() error { return im.Hashing.Disabled(ctx, l.t.Name, l.changed) })
+			group.Go(func() error { im.Hashing.Disabled(ctx, l.changed); return nil })
 		}
 	}
 	return group.Wait()

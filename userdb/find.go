@@ -1,0 +1,229 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/query"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A Type is a view of one declared type: what a hint leaves open is of that type, and a hint that
+// names another type is refused. It is safe for concurrent use.
+type Type struct {
+	db *DB
+	t  *change.Type
+}
+
+// Name is the type as ~isa has it.
+func (t *Type) Name() string { return t.t.Name }
+
+// Find returns the entry that a hint points at: one round trip. ErrNotFound says that there is no
+// live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought by its
+// UID or key may be a copy, and cost none.
+func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
+	_, r, err := t.db.view.FindCached(ctx, h, t.t.Name)
+	if err != nil {
+		return Entry{}, err
+	}
+	return t.entry(r)
+}
+
+// FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
+// declares, by SCAN over the whole keyspace: for people, not for a hot path.
+func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) {
+	e, err := t.Find(ctx, h)
+	if !errors.Is(err, ErrNotFound) {
+		return e, err
+	}
+	s, err := t.db.view.Resolve(h, t.t.Name)
+	if err != nil {
+		return Entry{}, err
+	}
+	r, err := t.db.view.FindUndeclared(ctx, s)
+	if err != nil {
+		return Entry{}, err
+	}
+	return t.entry(r)
+}
+
+// Exists says whether a hint points at a live entry; an SRK alone is none.
+func (t *Type) Exists(ctx context.Context, h hints.Hint) (bool, error) {
+	_, err := t.record(ctx, h)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// findChunk is how many hints FindAll asks for in one round trip.
+const findChunk = 256
+
+// FindAll returns the entries that hints point at, in their order, one round trip for every 256. An
+// entry that is absent or cannot be read, and a hint that is none, yield their error, and the
+// sequence goes on; it ends early only where the store does not answer.
+func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for len(hs) > 0 {
+			n := min(findChunk, len(hs))
+			if !t.findSome(ctx, hs[:n], yield) {
+				return
+			}
+			hs = hs[n:]
+		}
+	}
+}
+
+// findSome yields one chunk, and says whether to go on.
+func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) bool {
+	refused := make([]error, len(hs))
+	var lookups []store.Lookup
+	for i, h := range hs {
+		s, err := t.db.view.Resolve(h, t.t.Name)
+		if refused[i] = err; err == nil {
+			lookups = append(lookups, s.Lookup)
+		}
+	}
+	found, err := t.db.view.Look(ctx, lookups)
+	if err != nil {
+		yield(Entry{}, err)
+		return false
+	}
+	for _, err := range refused {
+		var e Entry
+		if err == nil {
+			e, err = t.found(found[0])
+			found = found[1:]
+		}
+		if !yield(e, err) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *Type) found(f store.Found) (Entry, error) {
+	if f.Err != nil {
+		return Entry{}, f.Err
+	}
+	return t.entry(f.Record)
+}
+
+// record reads what a hint points at, with all the store's own fields.
+func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
+	_, r, err := t.db.view.Find(ctx, h, t.t.Name)
+	return r, err
+}
+
+// A Query selects entries of a type. The zero Query selects all.
+type Query struct {
+	Where schema.Facets // each an indexed, a secondary or the primary field; all must hold
+	Has   []string      // all of these tags; the schema must declare "tags" as an indexed set
+	After string        // the continuation that Page gave; "": from the beginning
+	Limit int           // at most so many; 0: no limit for All, 100 for Page
+
+	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
+
+	Order   string // an ordered field, by whose values entries come; those without one are left out. "": no order
+	Reverse bool   // from the greatest value down
+	Range   Range  // of values of Order
+}
+
+// A Range bounds an ordered listing. All that is set must hold; nil and "" set nothing. In reverse, a listing
+// begins at Start and goes down to End.
+type Range struct {
+	GT, GTE, LT, LTE *schema.Value // greater or less than, or equal
+	Start, End       *schema.Value // both included
+	Prefix           string        // of text
+}
+
+func (q Query) inside() query.Query {
+	return query.Query{Where: q.Where, Tags: q.Has, Disabled: q.Disabled, Order: q.Order, Range: query.Range(q.Range), Reverse: q.Reverse}
+}
+
+// pageLimit is the limit of a Page that was asked for without one.
+const pageLimit = 100
+
+// All yields the entries that a query selects, reading in batches: memory stays flat and the server is
+// never blocked. Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least
+// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it begins anew
+// or a replica takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
+// on; any other error ends it.
+//
+// With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by
+// code points, numbers by size behind NaN, dates by time, null before false before true. Case and
+// accents count: it is the order of the bytes, not of a dictionary. An entry whose value changes
+// meanwhile may be yielded twice, or not at all.
+func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		s, err := query.Select(t.t, q.inside())
+		if err != nil {
+			yield(Entry{}, public(err))
+			return
+		}
+		left := q.Limit
+		for found, err := range t.db.view.Batches(ctx, s, q.After) {
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, f := range found {
+				e, err := t.found(f)
+				if left--; !yield(e, err) || left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Page returns up to q.Limit of the entries that All would yield, and the continuation for the next
+// page, "" at the end. Entries that cannot be read are left out, and joined into err beside the
+// others, which are good.
+func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err error) {
+	if q.Limit <= 0 {
+		q.Limit = pageLimit
+	}
+	s, err := query.Select(t.t, q.inside())
+	if err != nil {
+		return nil, "", public(err)
+	}
+	var unreadable []error
+	for next = q.After; ; {
+		var found []store.Found
+		found, next, err = t.db.view.Page(ctx, s, next, q.Limit-len(es))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, f := range found {
+			if e, err := t.found(f); err != nil {
+				unreadable = append(unreadable, err)
+			} else {
+				es = append(es, e)
+			}
+		}
+		if next == "" || len(es) >= q.Limit {
+			return es, next, errors.Join(unreadable...)
+		}
+	}
+}
+
+// Count returns how many live entries the type has, by SCAN: for people, not for a hot path.
+func (t *Type) Count(ctx context.Context) (int64, error) {
+	var n int64
+	for found, err := range t.db.view.Batches(ctx, query.Selection{Type: t.t}, "") {
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range found {
+			if f.Err == nil {
+				n++
+			}
+		}
+	}
+	return n, nil
+}

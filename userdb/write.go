@@ -1,0 +1,272 @@
+package userdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A NewEntry is what Create makes an entry of.
+type NewEntry struct {
+	UID      string        // "": the next one that Options.NewUID gives and no entry has
+	Facets   schema.Facets // without the primary one
+	Tags     []string      // members of the tertiary set "tags", which the schema must declare
+	Password string        // "": the entry cannot log in until SetPassword
+}
+
+// uidAttempts is how many generated UIDs may be taken before a generator is called broken.
+const uidAttempts = 16
+
+var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
+
+// added is the field that Create sets where the schema declares it as a date, as the original does.
+const added = "added"
+
+// Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It
+// returns the entry as written. ErrDuplicate names the field of a value that is taken, ErrInvalid a
+// value that a rule refuses; a password over 72 bytes or against the type's policy is refused before
+// anything is sent.
+func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
+	d, err := t.draft(ctx, n)
+	if err != nil {
+		return Entry{}, public(err)
+	}
+	for range uidAttempts {
+		if n.UID == "" {
+			if d.UID, err = t.db.options.NewUID(); err != nil {
+				return Entry{}, err
+			}
+		}
+		d.Facets[t.t.Schema.Primary] = d.UID
+		c, err := t.t.Create(d)
+		var r store.Record
+		if err == nil {
+			r, err = t.apply(ctx, c, store.Record{Key: c.Key})
+		}
+		var taken *store.DuplicateError
+		if n.UID == "" && errors.As(err, &taken) && taken.Primary {
+			continue
+		}
+		return t.written(r, public(err))
+	}
+	return Entry{}, errUIDs
+}
+
+// draft checks and encodes what was given.
+func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
+	d := change.Draft{UID: n.UID}
+	if _, given := n.Facets[t.t.Schema.Primary]; given {
+		return d, invalid(t.t.Schema.Primary, "primary", "the UID is not given as a facet")
+	}
+	var err error
+	if d.Facets, err = t.t.Encode(n.Facets, nil); err != nil {
+		return d, err
+	}
+	if _, given := d.Facets[added]; !given && t.t.Schema.Fields[added].Codec == schema.CodecDate {
+		if err := t.t.EncodeFacet(d.Facets, added, schema.Date(t.db.view.Now()), nil); err != nil {
+			return d, err
+		}
+	}
+	if n.Password != "" {
+		hash, err := t.hashPassword(ctx, n.Password, append(t.identifiers(store.Record{Fields: d.Facets}), n.UID))
+		if err != nil {
+			return d, err
+		}
+		d.Facets[store.FieldPassword] = hash
+		d.Own = map[string]string{store.FieldChanged: schema.Date(t.db.view.Now()).Wire()}
+	}
+	if len(n.Tags) > 0 {
+		tags := slices.Compact(slices.Sorted(slices.Values(n.Tags)))
+		if err := checkElements(change.TagsName, tags); err != nil {
+			return d, err
+		}
+		d.More = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
+	}
+	return d, nil
+}
+
+// Update reads an entry, lets f change its copy, and writes the difference if nobody changed the
+// entry meanwhile; else it begins again, so f may run more than once and should do nothing else. An
+// error of f ends Update and is returned. Where f changes nothing, nothing is written. A facet that cannot be
+// read is absent to f; if f neither sets nor drops it, Update fails with ErrCorrupt.
+func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (Entry, error) {
+	r, err := t.rewrite(ctx, t.at(h), func(now store.Record) (c store.Change, due bool, err error) {
+		e := t.bare(now)
+		if err = f(&e); err == nil {
+			err = e.readable()
+		}
+		if err != nil {
+			return c, false, err
+		}
+		return t.edited(now, e)
+	})
+	return t.written(r, err)
+}
+
+// Save writes an entry that was read before and changed since with Put and Drop: one round trip.
+// ErrConflict says that it is not at that revision any more (I6); ErrNotFound that it is gone.
+func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
+	if !e.key.IsValid() || e.Type() != t.Name() {
+		return Entry{}, invalid(store.FieldType, "type", "not an entry of type "+t.Name())
+	}
+	r := store.Record{Key: e.key.In(t.db.view.NS), Fields: e.was}
+	c, due, err := t.edited(r, e)
+	if err != nil {
+		return Entry{}, public(err)
+	}
+	if due {
+		r, err = t.apply(ctx, c, r)
+		return t.written(r, public(err))
+	}
+	now, err := t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
+	if err == nil && now.Version().Rev != r.Version().Rev { // to be fenced is no change
+		err = ErrConflict
+	}
+	return e, err
+}
+
+// edited is the change that brings a record to what an entry says, and whether there is anything to write. The
+// password hash, which no Entry holds, stays.
+func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err error) {
+	if len(e.edits) == 0 {
+		return c, false, nil
+	}
+	wires := change.Bare(r)
+	for field, ed := range e.edits {
+		if ed.gone && field == store.FieldPassword {
+			return c, false, invalid(field, "name", "a password is set by its own verb")
+		}
+		if ed.gone {
+			delete(wires, field)
+		} else if err := t.t.EncodeFacet(wires, field, ed.v, r.Fields); err != nil {
+			return c, false, err
+		}
+	}
+	return t.t.Update(r, wires, nil)
+}
+
+// Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
+// that changes meanwhile is deleted as it is at that time.
+func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
+	return t.delete(ctx, t.at(h))
+}
+
+func (t *Type) delete(ctx context.Context, read reading) error {
+	_, err := t.rewrite(ctx, read, func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
+	return err
+}
+
+// A reading reads the record that a verb is to change.
+type reading func(ctx context.Context) (store.Record, error)
+
+// at reads what a hint points at, with all the store's own fields.
+func (t *Type) at(h hints.Hint) reading {
+	return func(ctx context.Context) (store.Record, error) { return t.record(ctx, h) }
+}
+
+// from gives a record that was just read, and when asked again reads it.
+func (t *Type) from(r store.Record) reading {
+	first := true
+	return func(ctx context.Context) (store.Record, error) {
+		if first {
+			first = false
+			return r, nil
+		}
+		return t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
+	}
+}
+
+// rewrite has every verb that changes an entry read it, build a change of what was read, and have that applied,
+// again after a conflict. It returns the record as written, or as read where nothing was due; also where the change
+// is not confirmed.
+func (t *Type) rewrite(ctx context.Context, read reading, build func(now store.Record) (c store.Change, due bool, err error)) (r store.Record, err error) {
+	err = retry(ctx, func() (conflict bool, err error) {
+		if r, err = read(ctx); err != nil {
+			return false, err
+		}
+		c, due, err := build(r)
+		if err != nil || !due {
+			return false, err
+		}
+		r, err = t.apply(ctx, c, r)
+		return errors.Is(err, ErrConflict), err
+	})
+	return r, public(err)
+}
+
+// apply has a change of a record made, and returns the record as it is then; as it was where that failed.
+func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
+	v, err := t.db.view.Apply(ctx, t.t, c)
+	if done(err) {
+		r = change.After(c, v, r.Fields)
+	}
+	return r, err
+}
+
+// attempts bounds how often a verb begins again after a conflict.
+const attempts = 100
+
+// retry repeats what ends in a conflict, after a pause that is random and longer every time, so that writers of one
+// entry part.
+func retry(ctx context.Context, attempt func() (conflict bool, err error)) error {
+	for n := range attempts {
+		if conflict, err := attempt(); !conflict {
+			return err
+		}
+		longest := min(time.Millisecond<<min(n, 6), 50*time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rand.N(longest)):
+		}
+	}
+	return ErrConflict
+}
+
+// done reports whether a change was made, be it that nobody knows about replicas.
+func done(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
+
+// written is the entry that a verb returns of a record, beside its error.
+func (t *Type) written(r store.Record, err error) (Entry, error) {
+	if !done(err) {
+		return Entry{}, err
+	}
+	e, unreadable := t.entry(r)
+	if unreadable != nil {
+		return e, unreadable
+	}
+	return e, err
+}
+
+type newEntryShown struct {
+	UID      string   `json:"uid,omitempty"`
+	Fields   []string `json:"fields"` // facets are personal data
+	Tags     []string `json:"tags,omitempty"`
+	Password bool     `json:"password"` // whether there is one
+}
+
+func (n NewEntry) shown() newEntryShown {
+	return newEntryShown{UID: n.UID, Fields: slices.Sorted(maps.Keys(n.Facets)), Tags: n.Tags, Password: n.Password != ""}
+}
+
+// Format writes which fields the entry has, and not what is in them, whatever the verb.
+func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe("userdb.NewEntry", n.shown())) }
+
+// LogValue is the same for a log.
+func (n NewEntry) LogValue() slog.Value {
+	return slog.StringValue(describe("userdb.NewEntry", n.shown()))
+}
+
+// MarshalJSON reports whether there is a password in place of it.
+func (n NewEntry) MarshalJSON() ([]byte, error) { return json.Marshal(n.shown()) }
