@@ -19,7 +19,7 @@ import (
 func createVerb(s *session) *cobra.Command {
 	var d draft
 	var noPassword bool
-	var pw passwordInput
+	var pw secrets
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
 		Short: "Make an entry",
@@ -36,17 +36,18 @@ fields hold text. A password is asked for without echo, or read as one line with
 				err = usagef("--no-password and --password-stdin exclude each other")
 			}
 			if err == nil && !noPassword {
-				err = pw.askNew(ctx, s, func(ctx context.Context) error { return s.tryDraft(ctx, d) })
+				err = pw.ask(ctx, s, func(ctx context.Context) error { return s.tryDraft(ctx, d) }, "New password: ", again)
 			}
 			if err != nil {
 				return err
 			}
-			return s.timed(ctx, func(ctx context.Context) error {
+			return s.timed(ctx, func(ctx context.Context) (err error) {
 				secret := ""
 				if !noPassword {
-					if secret, err = pw.password(ctx, s); err != nil {
-						return err
-					}
+					secret, err = pw.fresh(ctx, s)
+				}
+				if err != nil {
+					return err
 				}
 				return s.create(ctx, d, secret)
 			})
@@ -90,11 +91,7 @@ func (s *session) create(ctx context.Context, d draft, secret string) error {
 		return err
 	}
 	n.Password = secret
-	e, err := t.Create(ctx, n)
-	if err != nil {
-		return err
-	}
-	return s.entry(e, "")
+	return s.entry(t.Create(ctx, n))
 }
 
 // tryDraft finds what would make a person type a password in vain.
@@ -147,7 +144,6 @@ others are printed all the same, and the exit code is that of the first that fai
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			failed := failures{of: len(words)}
 			all := make([]subject, len(words))
 			for i, text := range words {
 				var err error
@@ -155,12 +151,13 @@ others are printed all the same, and the exit code is that of the first that fai
 					return err
 				}
 			}
+			failed := failures{of: len(words)}
 			for len(all) > 0 {
-				n := sameType(all)
-				if err := s.get(ctx, all[:n], exhaustive, reveal, &failed); err != nil {
+				some := all[:sameType(all)]
+				all = all[len(some):]
+				if err := s.get(ctx, some, exhaustive, reveal, &failed); err != nil {
 					return err
 				}
-				all = all[n:]
 			}
 			return failed.err()
 		}),
@@ -187,7 +184,8 @@ func (s *session) get(ctx context.Context, of []subject, exhaustive, reveal bool
 				return p.named(err)
 			}
 		}
-		if err := s.entry(e, hash); err != nil {
+		all := flat(e, hash)
+		if err := s.out.say(all, block(e.Key().String(), all)); err != nil {
 			return err
 		}
 	}
@@ -283,17 +281,13 @@ func revFlag(c *cobra.Command, to *string) {
 }
 
 func (s *session) change(ctx context.Context, p subject, rev string, f func(*userdb.Entry)) error {
-	e, err := p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
+	return p.named(s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
 		if rev != "" && e.Rev() != rev {
 			return userdb.ErrConflict
 		}
 		f(e)
 		return nil
-	})
-	if err != nil {
-		return p.named(err)
-	}
-	return s.entry(e, "")
+	})))
 }
 
 func deleteVerb(s *session) *cobra.Command {

@@ -55,29 +55,22 @@ func (s *session) execute() error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	done := make(chan error, 1)
-	go func() {
-		err := s.do(ctx)
-		done <- firstOf(err, s.out.flush())
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
 	patience := grace
 	if s.is(saving) {
 		patience = saveGrace
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patience):
-		if s.std.term != nil {
-			s.std.term.restore()
-		}
-		return context.Cause(ctx)
+	end, cancel := context.WithCancelCause(context.Background())
+	context.AfterFunc(ctx, func() {
+		time.AfterFunc(patience, func() { cancel(context.Cause(ctx)) })
+	})
+	_, err := unlessDone(end, func() (struct{}, error) {
+		err := s.do(ctx)
+		return struct{}{}, firstOf(err, s.out.flush())
+	})
+	if end.Err() != nil && s.std.term != nil {
+		s.std.term.restore()
 	}
+	return err
 }
 
 // interruptible ends with the first signal; the second one kills.

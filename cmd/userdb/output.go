@@ -107,9 +107,12 @@ func flat(e userdb.Entry, hash string) schema.Facets {
 	return all
 }
 
-// entry prints an entry: for people its PRK, and below it the facets, sorted.
-func (s *session) entry(e userdb.Entry, hash string) error {
-	all := flat(e, hash)
+// entry prints an entry that a verb was given, or passes its error on.
+func (s *session) entry(e userdb.Entry, err error) error {
+	if err != nil {
+		return err
+	}
+	all := flat(e, "")
 	return s.out.say(all, block(e.Key().String(), all))
 }
 
@@ -121,6 +124,7 @@ func headline(prk string, all schema.Facets) string {
 	return shown(prk)
 }
 
+// block is an entry for people: its PRK, and below it the facets, sorted.
 func block(prk string, all schema.Facets) string {
 	var b strings.Builder
 	b.WriteString(headline(prk, all) + "\n")

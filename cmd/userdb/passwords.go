@@ -16,7 +16,7 @@ import (
 
 func loginVerb(s *session) *cobra.Command {
 	var origin string
-	var pw passwordInput
+	var pw secrets
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -39,7 +39,7 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 			if s.firstLine(words[0]) && !pw.stdin {
 				return usagef("- stands for the first line of standard input, and needs --password-stdin")
 			}
-			if err := pw.askOnce(ctx, s); err != nil {
+			if err := pw.ask(ctx, s, nothing, "Password: "); err != nil {
 				return err
 			}
 			return s.timed(ctx, func(ctx context.Context) error { return s.login(ctx, words[0], origin, &pw) })
@@ -51,12 +51,15 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 	return c
 }
 
-func (s *session) login(ctx context.Context, word, origin string, pw *passwordInput) error {
+// nothing is what is tried before a password is asked for that somebody has.
+func nothing(context.Context) error { return nil }
+
+func (s *session) login(ctx context.Context, word, origin string, pw *secrets) error {
 	identifier, err := s.wordOrLine(ctx, word, "identifier")
 	if err != nil {
 		return err
 	}
-	secret, err := pw.password(ctx, s)
+	secret, err := pw.next(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -64,11 +67,7 @@ func (s *session) login(ctx context.Context, word, origin string, pw *passwordIn
 	if err != nil {
 		return err
 	}
-	e, err := t.Login(ctx, identifier, secret, userdb.Attempt{Origin: origin})
-	if err != nil {
-		return err
-	}
-	return s.entry(e, "")
+	return s.entry(t.Login(ctx, identifier, secret, userdb.Attempt{Origin: origin}))
 }
 
 // wordOrLine is a word, or the line of standard input for which - stands. Errors call it what.
@@ -81,7 +80,7 @@ func (s *session) wordOrLine(ctx context.Context, word, what string) (string, er
 
 func passwdVerb(s *session) *cobra.Command {
 	var change bool
-	var pw passwordInput
+	var pw secrets
 	c := &cobra.Command{
 		Use:   "passwd HINT",
 		Short: "Set the password of an entry",
@@ -93,11 +92,14 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
   userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
   userdb passwd --password-stdin -- '*=Alice' < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			old, err := s.askPasswords(ctx, words[0], change, &pw)
-			if err != nil {
+			prompts := []string{"New password: ", again}
+			if change {
+				prompts = append([]string{"Old password: "}, prompts...)
+			}
+			if err := pw.ask(ctx, s, func(ctx context.Context) error { return s.find(ctx, words[0]) }, prompts...); err != nil {
 				return err
 			}
-			return s.timed(ctx, func(ctx context.Context) error { return s.passwd(ctx, words[0], change, old, &pw) })
+			return s.timed(ctx, func(ctx context.Context) error { return s.passwd(ctx, words[0], change, &pw) })
 		}, asking),
 	}
 	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
@@ -106,37 +108,23 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 	return c
 }
 
-// askPasswords asks for the old password, where it is wanted, and the new one, if there is such an entry.
-func (s *session) askPasswords(ctx context.Context, text string, change bool, pw *passwordInput) (old string, err error) {
-	find := func(ctx context.Context) error {
-		p, err := s.subject(ctx, text)
-		if err == nil {
-			_, err = p.typ.Find(ctx, p.hint)
-		}
-		return p.named(err)
-	}
-	if !change || pw.stdin {
-		return "", pw.askNew(ctx, s, find)
-	}
-	if err = s.needTerminal(); err == nil {
-		err = s.timed(ctx, find)
-	}
+// find fails where there is no such entry.
+func (s *session) find(ctx context.Context, text string) error {
+	p, err := s.subject(ctx, text)
 	if err == nil {
-		old, err = s.std.term.ask(ctx, "Old password: ")
+		_, err = p.typ.Find(ctx, p.hint)
 	}
-	if err != nil {
-		return "", err
-	}
-	return old, pw.askNew(ctx, s, func(context.Context) error { return nil })
+	return p.named(err)
 }
 
-func (s *session) passwd(ctx context.Context, text string, change bool, old string, pw *passwordInput) (err error) {
-	if change && pw.stdin {
-		if old, err = secretLine(ctx, s.std.in, "password"); err != nil {
+func (s *session) passwd(ctx context.Context, text string, change bool, pw *secrets) (err error) {
+	old := ""
+	if change {
+		if old, err = pw.next(ctx, s); err != nil {
 			return err
 		}
 	}
-	secret, err := pw.password(ctx, s)
+	secret, err := pw.fresh(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -279,7 +267,7 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 }
 
 func passwordVerb(s *session) *cobra.Command {
-	var pw passwordInput
+	var pw secrets
 	strength := &cobra.Command{
 		Use:   "strength",
 		Short: "How hard a password is to guess",
@@ -289,11 +277,11 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
 		Example: `  userdb password strength
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			if err := pw.askOnce(ctx, s); err != nil {
+			if err := pw.ask(ctx, s, nothing, "Password: "); err != nil {
 				return err
 			}
 			return s.timed(ctx, func(ctx context.Context) error {
-				secret, err := pw.password(ctx, s)
+				secret, err := pw.next(ctx, s)
 				if err != nil {
 					return err
 				}

@@ -103,76 +103,62 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 // is kept is shorter still.
 const maxSecret = 4 << 10
 
-// A passwordInput is the password that a command needs: typed, or a line of standard input.
-type passwordInput struct {
+// secrets are the passwords that a command needs: typed, or lines of standard input.
+type secrets struct {
 	stdin bool
-	typed string
-	isNew bool
+	typed []string
 }
 
-func (p *passwordInput) flag(c *cobra.Command) {
+func (p *secrets) flag(c *cobra.Command) {
 	c.Flags().BoolVar(&p.stdin, "password-stdin", false, "read the password as one line from standard input")
 }
 
-// askNew asks for a new password, twice. Before that, try may find that there is no point.
-func (p *passwordInput) askNew(ctx context.Context, s *session, try func(context.Context) error) error {
-	p.isNew = true
+const again = "The same again: "
+
+// ask asks for what standard input does not have. Before that, try may find that there is no point.
+func (p *secrets) ask(ctx context.Context, s *session, try func(context.Context) error, prompts ...string) error {
 	if p.stdin {
 		return nil
 	}
-	err := s.needTerminal()
-	if err == nil {
-		err = s.timed(ctx, try)
+	if s.std.term == nil {
+		return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
 	}
-	if err != nil {
+	if err := s.timed(ctx, try); err != nil {
 		return err
 	}
-	first, err := s.std.term.ask(ctx, "New password: ")
-	if err != nil {
-		return err
-	}
-	p.typed, err = s.std.term.ask(ctx, "The same again: ")
-	if err == nil && p.typed != first {
-		return usagef("the two passwords differ: nothing was changed")
-	}
-	return err
-}
-
-// askOnce asks for a password that somebody has.
-func (p *passwordInput) askOnce(ctx context.Context, s *session) error {
-	if p.stdin {
-		return nil
-	}
-	err := s.needTerminal()
-	if err == nil {
-		p.typed, err = s.std.term.ask(ctx, "Password: ")
-	}
-	return err
-}
-
-func (s *session) needTerminal() error {
-	if s.std.term != nil {
-		return nil
-	}
-	return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
-}
-
-// password is what was typed, or the line on standard input.
-func (p *passwordInput) password(ctx context.Context, s *session) (string, error) {
-	pw := p.typed
-	if p.stdin {
-		var err error
-		if pw, err = secretLine(ctx, s.std.in, "password"); err != nil {
-			return "", err
+	for i, prompt := range prompts {
+		pw, err := s.std.term.ask(ctx, prompt)
+		switch {
+		case err != nil:
+			return err
+		case prompt != again:
+			p.typed = append(p.typed, pw)
+		case pw != p.typed[i-1]:
+			return usagef("the two passwords differ: nothing was changed")
 		}
 	}
-	switch {
-	case pw == "" && p.isNew:
-		return "", usagef("the password is empty")
-	case len(pw) > maxSecret:
+	return nil
+}
+
+// next is the next password.
+func (p *secrets) next(ctx context.Context, s *session) (pw string, err error) {
+	if p.stdin {
+		return secretLine(ctx, s.std.in, "password")
+	}
+	pw, p.typed = p.typed[0], p.typed[1:]
+	if len(pw) > maxSecret {
 		return "", usagef("the password is over %d bytes", maxSecret)
 	}
 	return pw, nil
+}
+
+// fresh is the next password, which is a new one.
+func (p *secrets) fresh(ctx context.Context, s *session) (string, error) {
+	pw, err := p.next(ctx, s)
+	if err == nil && pw == "" {
+		err = usagef("the password is empty")
+	}
+	return pw, err
 }
 
 // secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. Errors call

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -262,25 +263,18 @@ type build struct {
 }
 
 func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		info = &debug.BuildInfo{}
 	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
+	settings := map[string]string{}
 	for _, setting := range info.Settings {
-		switch setting.Key {
-		case "vcs.revision":
-			b.Revision = setting.Value
-		case "vcs.time":
-			b.Time = setting.Value
-		case "vcs.modified":
-			b.Modified = setting.Value == "true"
-		}
+		settings[setting.Key] = setting.Value
 	}
-	return b
+	return build{
+		Version: cmp.Or(info.Main.Version, "(devel)"), Revision: settings["vcs.revision"], Time: settings["vcs.time"],
+		Modified: settings["vcs.modified"] == "true", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 }
 
 func versionVerb(s *session) *cobra.Command {
