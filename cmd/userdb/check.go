@@ -118,10 +118,7 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 
 // print counts and prints problems, each after what before does.
 func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], before func()) error {
-	for p, err := range problems {
-		if err != nil {
-			return err
-		}
+	return each(problems, func(p check.Problem) error {
 		before()
 		text := oneLine(p.String())
 		switch {
@@ -136,8 +133,8 @@ func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], b
 		if err := s.out.say(lineOf(p), text); err != nil && !enough(err) { // a reader of the beginning gets the full verdict
 			return err
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // problemLine is a problem as JSON.

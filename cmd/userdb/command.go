@@ -39,7 +39,9 @@ func newRoot(s *session) *cobra.Command {
   userdb get '*=Erin'
   userdb list user`,
 		SilenceErrors: true, SilenceUsage: true,
+		RunE: versionVerb(s).RunE, // with --version
 	}
+	root.Flags().Bool("version", false, "print the version")
 	root.SetOut(&s.help)
 	root.SetErr(s.std.err)
 	s.globalFlags(root.PersistentFlags())
@@ -106,9 +108,7 @@ func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
 		}
 		return nil
 	})
-	if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there: it was declared above
-	}
+	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it was declared above
 }
 
 // disabledFlag declares --disabled; to stays nil where it is not given.
@@ -287,12 +287,10 @@ func (l line) has(flags ...string) bool {
 // wantsHelp reports whether help is wanted, which goes before all else where no word grants anything.
 func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
 
-func (l line) wantsVersion() bool { return len(l.path)+len(l.words) == 0 && l.has("--version") }
-
 // wantsCommand says what is missing where the first words name no verb.
 func (l line) wantsCommand() error {
 	switch {
-	case !l.c.HasSubCommands() || l.wantsHelp() || l.wantsVersion():
+	case !l.c.HasSubCommands() || l.wantsHelp() || len(l.path)+len(l.words) == 0 && l.has("--version"):
 		return nil
 	case len(l.words) == 0:
 		return errors.New("a command is missing")
@@ -306,12 +304,8 @@ func (l line) wantsCommand() error {
 }
 
 func (l line) args() []string {
-	switch {
-	case l.wantsHelp():
+	if l.wantsHelp() {
 		return append(l.path, "--help")
-	case l.wantsVersion():
-		l.path = []string{"version"}
-		l.flags = slices.DeleteFunc(l.flags, func(flag string) bool { return strings.HasPrefix(flag, "--version") })
 	}
 	return slices.Concat(l.path, l.flags, []string{"--"}, l.words)
 }

@@ -52,7 +52,7 @@ func TestArrange(t *testing.T) {
 		{"-h create", "create --help"},
 		{"create --nonsense --help x", "create --help"},
 		{"login --help x", "login --help -- x"},
-		{"--version --json", "version --json --"},
+		{"--version --json", "--version --json --"},
 		{"help tags add", "help -- tags add"},
 	} {
 		got := strings.Join(arrange(root, strings.Fields(tt.args)).args(), " ")

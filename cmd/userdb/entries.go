@@ -219,75 +219,70 @@ func sameType(of []subject) int {
 }
 
 func setVerb(s *session) *cobra.Command {
-	var rev string
-	c := &cobra.Command{
+	return changeVerb(s, &cobra.Command{
 		Use:   "set HINT FIELD=VALUE…",
 		Short: "Set facets of an entry",
 		Long:  `Set facets of an entry in one change: all, or none. Prints the entry after it.`,
 		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
   userdb set '*=bob@example.com' email=bob@example.org --json`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			if err := checkFields(words[1:]); err != nil {
-				return err
+	}, checkFields, func(t schema.Type, words []string) (func(*userdb.Entry), error) {
+		fs, err := facets(t, words)
+		return func(e *userdb.Entry) {
+			for name, v := range fs {
+				e.Put(name, v)
 			}
-			p, err := s.subject(ctx, words[0])
-			if err != nil {
-				return err
-			}
-			fs, err := facets(s.db.Schema().Types[p.typ.Name()], words[1:])
-			if err != nil {
-				return err
-			}
-			return s.change(ctx, p, rev, func(e *userdb.Entry) {
-				for name, v := range fs {
-					e.Put(name, v)
-				}
-			})
-		}),
-	}
-	revFlag(c, &rev)
-	return c
+		}, err
+	})
 }
 
 func unsetVerb(s *session) *cobra.Command {
-	var rev string
-	c := &cobra.Command{
-		Use:   "unset HINT FIELD…",
-		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
-it.`,
+	return changeVerb(s, &cobra.Command{
+		Use:     "unset HINT FIELD…",
+		Short:   "Unset facets of an entry",
+		Long:    `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after it.`,
 		Example: `  userdb unset email=alice@example.com job name`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			if slices.Contains(words[1:], passwordField) {
-				return usagef("a password is no facet: 'userdb passwd' sets another one")
-			}
-			p, err := s.subject(ctx, words[0])
-			if err != nil {
-				return err
-			}
-			return s.change(ctx, p, rev, func(e *userdb.Entry) {
-				for _, name := range words[1:] {
-					e.Drop(name)
-				}
-			})
-		}),
-	}
-	revFlag(c, &rev)
-	return c
-}
-
-func revFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "if-rev", "", "change nothing, and exit 4, if the entry's ~rev is not `REV` any more")
-}
-
-func (s *session) change(ctx context.Context, p subject, rev string, f func(*userdb.Entry)) error {
-	return p.named(s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
-		if rev != "" && e.Rev() != rev {
-			return userdb.ErrConflict
+	}, func(names []string) error {
+		if slices.Contains(names, passwordField) {
+			return usagef("a password is no facet: 'userdb passwd' sets another one")
 		}
-		f(e)
 		return nil
-	})))
+	}, func(_ schema.Type, names []string) (func(*userdb.Entry), error) {
+		return func(e *userdb.Entry) {
+			for _, name := range names {
+				e.Drop(name)
+			}
+		}, nil
+	})
+}
+
+// changeVerb has c change an entry in one change. The words that say how are refused by check where that needs no
+// store, else by read.
+func changeVerb(
+	s *session, c *cobra.Command, check func(words []string) error, read func(schema.Type, []string) (func(*userdb.Entry), error),
+) *cobra.Command {
+	var rev string
+	c.RunE = s.run(func(ctx context.Context, words []string) error {
+		if err := check(words[1:]); err != nil {
+			return err
+		}
+		p, err := s.subject(ctx, words[0])
+		if err != nil {
+			return err
+		}
+		change, err := read(s.db.Schema().Types[p.typ.Name()], words[1:])
+		if err != nil {
+			return err
+		}
+		return p.named(s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
+			if rev != "" && e.Rev() != rev {
+				return userdb.ErrConflict
+			}
+			change(e)
+			return nil
+		})))
+	})
+	c.Flags().StringVar(&rev, "if-rev", "", "change nothing, and exit 4, if the entry's ~rev is not `REV` any more")
+	return c
 }
 
 func deleteVerb(s *session) *cobra.Command {

@@ -190,10 +190,7 @@ func countVerb(s *session) *cobra.Command {
 			} else {
 				err = eachReadable(t.All(ctx, q), func(userdb.Entry) error { n++; return nil })
 			}
-			if err != nil {
-				return err
-			}
-			return s.out.say(n, fmt.Sprint(n))
+			return s.number(n, err)
 		}),
 	}
 	disabledFlag(c, &q.Disabled)
@@ -209,9 +206,9 @@ store's own records (~/…) are left out. Keys hold values in canonical form: un
 in small letters, and domains as A-labels (xn--strae-oqa.de).`,
 		Example: `  userdb keys 'user/uid:*'
   userdb keys 'user/*/~prk' --json`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			var keys []string
-			err := s.eachKey(ctx, words[0], func(key string) error {
+			err := each(db.Keys(ctx, words[0]), func(key string) error {
 				keys = append(keys, key)
 				return nil
 			})
@@ -219,12 +216,7 @@ in small letters, and domains as A-labels (xn--strae-oqa.de).`,
 				return err
 			}
 			slices.Sort(keys)
-			for _, key := range slices.Compact(keys) {
-				if err := s.out.say(key, shown(key)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return s.sayEach(slices.Compact(keys))
 		}),
 	}
 }
@@ -235,21 +227,27 @@ func walkVerb(s *session) *cobra.Command {
 		Short:   "List record keys as they are found",
 		Long:    `Like keys, but each key is printed when it is found: in no order, one perhaps twice.`,
 		Example: `  userdb walk '*'`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			return s.eachKey(ctx, words[0], func(key string) error { return s.out.say(key, shown(key)) })
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+			return each(db.Keys(ctx, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
 		}),
 	}
 }
 
-// eachKey does something with each record key that a pattern matches.
-func (s *session) eachKey(ctx context.Context, pattern string, do func(key string) error) error {
-	db, err := s.open(ctx)
-	if err != nil {
-		return err
+// sayEach prints texts, one a line.
+func (s *session) sayEach(texts []string) error {
+	for _, text := range texts {
+		if err := s.out.say(text, shown(text)); err != nil {
+			return err
+		}
 	}
-	for key, err := range db.Keys(ctx, pattern) {
+	return nil
+}
+
+// each does something with each value of seq, up to the first error.
+func each[T any](seq iter.Seq2[T, error], do func(T) error) error {
+	for v, err := range seq {
 		if err == nil {
-			err = do(key)
+			err = do(v)
 		}
 		if err != nil {
 			return err
@@ -268,21 +266,13 @@ an identifier or an index of an entry that stays, stays, too. Without --yes it s
 match. Prints how many were removed.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			if !yes {
-				n := 0
-				err := s.eachKey(ctx, words[0], func(string) error { n++; return nil })
-				return firstOf(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+			if yes {
+				return s.number(db.RemoveKeys(ctx, words[0]))
 			}
-			db, err := s.open(ctx)
-			if err != nil {
-				return err
-			}
-			n, err := db.RemoveKeys(ctx, words[0])
-			if err != nil {
-				return err
-			}
-			return s.out.say(n, fmt.Sprint(n))
+			n := 0
+			err := each(db.Keys(ctx, words[0]), func(string) error { n++; return nil })
+			return firstOf(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
 		}),
 	}
 	yesFlag(c, &yes)

@@ -124,6 +124,14 @@ func headline(prk string, all schema.Facets) string {
 	return shown(prk)
 }
 
+// number prints a number that a verb was given, or passes its error on.
+func (s *session) number(n any, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.out.say(n, fmt.Sprint(n))
+}
+
 // block is an entry for people: its PRK, and below it the facets, sorted.
 func block(prk string, all schema.Facets) string {
 	var b strings.Builder

@@ -11,7 +11,9 @@ import (
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
 )
 
@@ -144,7 +146,7 @@ waits 15 s for other programs to notice. Without --schema it also brings records
 version of the canonical form, where they are of another.`,
 		Example: `  userdb schema apply --plan --schema schema.json
   userdb schema apply --schema schema.json`,
-		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited),
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, _ []string) error { return s.applySchema(ctx, db, plan) }, unlimited),
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
 	return c
@@ -192,11 +194,7 @@ func (l changeLine) text() string {
 	return text
 }
 
-func (s *session) applySchema(ctx context.Context, plan bool) error {
-	db, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
+func (s *session) applySchema(ctx context.Context, db *userdb.DB, plan bool) error {
 	to, err := s.nextSchema(ctx)
 	if err != nil {
 		return err
@@ -248,4 +246,121 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 		}
 	}
 	return stored, firstOf(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
+}
+
+func namespaceVerb(s *session) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "namespace",
+		Short: "Namespaces: list, copy, drop",
+		Long: `Names are as in --namespace, inside the one of --namespace where that is given. To move one, copy it
+and drop the old one.`,
+		Example: `  userdb namespace list`,
+	}
+	c.AddCommand(listNamespacesVerb(s), copyNamespaceVerb(s), dropNamespaceVerb(s))
+	return c
+}
+
+// space is a namespace inside the view.
+func (s *session) space(path string) (recordkey.Namespace, error) {
+	if path == "" {
+		return recordkey.Namespace{}, usagef("a namespace has a name")
+	}
+	if s.Namespace != "" {
+		path = s.Namespace + "/" + path
+	}
+	ns, err := recordkey.ParseNamespace(path)
+	if err != nil {
+		return ns, usagef("namespace: %v", err)
+	}
+	return ns, nil
+}
+
+// namespaceLine is one namespace, as JSON.
+type namespaceLine struct {
+	Namespace string `json:"namespace"`
+	Entries   int64  `json:"entries"`
+	Records   int64  `json:"records"`
+}
+
+func listNamespacesVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List namespaces with their counts",
+		Long: `List each namespace that holds records, with its entries and all its records, those of namespaces
+inside it not counted.`,
+		Example: `  userdb create user name=Carol --namespace acme --no-password
+  userdb namespace list --json`,
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, _ []string) error {
+			none := true
+			err := each(migrate.Namespaces(ctx, db), func(n migrate.NamespaceCount) error {
+				none = false
+				path := n.Namespace.Path()
+				if s.Namespace != "" {
+					path = strings.TrimPrefix(path, s.Namespace+"/")
+				}
+				text := shown(path) + "  " + count(n.Entries, "entry") + ", " + count(n.Records, "record")
+				return s.out.say(namespaceLine{path, n.Entries, n.Records}, text)
+			})
+			if err == nil && none && !s.JSON {
+				return s.out.say(nil, "no namespaces")
+			}
+			return err
+		}, unlimited),
+	}
+}
+
+func copyNamespaceVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "copy FROM TO",
+		Short: "Copy a namespace to another name",
+		Long: `Copy a namespace, with those inside it, to another name, which must hold nothing. Let nobody write
+to FROM meanwhile. A copy that was stopped goes on with the same command. Prints how many records
+there are.`,
+		Example: `  userdb create user name=Carol --namespace acme --no-password
+  userdb namespace copy acme acme-test`,
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+			from, err := s.space(words[0])
+			if err != nil {
+				return err
+			}
+			to, err := s.space(words[1])
+			if err != nil {
+				return err
+			}
+			n, err := migrate.CopyNamespace(ctx, db, from, to)
+			if err != nil {
+				return err
+			}
+			return s.out.say(n, "copied "+count(n, "record"))
+		}, unlimited),
+	}
+}
+
+func dropNamespaceVerb(s *session) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "drop NAME",
+		Short: "Remove all records of a namespace",
+		Long: `Remove all records of a namespace, with those inside it. Without --yes it says how many records
+there are. Nothing outside the namespace is touched. Prints how many were removed.`,
+		Example: `  userdb create user name=Carol --namespace acme --no-password
+  userdb namespace drop acme --yes`,
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+			ns, err := s.space(words[0])
+			if err != nil {
+				return err
+			}
+			if !yes {
+				n, err := migrate.CountNamespace(ctx, db, ns)
+				return firstOf(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
+			}
+			n, err := migrate.DropNamespace(ctx, db, ns)
+			if err != nil {
+				return err
+			}
+			return s.out.say(n, "removed "+count(n, "record"))
+		}, unlimited),
+	}
+	yesFlag(c, &yes)
+	return c
 }

@@ -113,10 +113,15 @@ func (s *session) open(ctx context.Context) (*userdb.DB, error) {
 	if s.db != nil {
 		return s.db, nil
 	}
-	url, err := s.url()
-	if err != nil {
-		return nil, err
+	url := s.Store
+	if url == "" {
+		path, err := embedded.DefaultPath()
+		if err != nil {
+			return nil, usagef("no store: %v (--store or USERDB_STORE)", err)
+		}
+		url = "file:" + path
 	}
+	var err error
 	o := userdb.Options{Logger: s.log}
 	if o.Namespace, err = recordkey.ParseNamespace(s.Namespace); err != nil {
 		return nil, usagef("--namespace: %v", err)
@@ -157,17 +162,6 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-func (s *session) url() (string, error) {
-	if s.Store != "" {
-		return s.Store, nil
-	}
-	path, err := embedded.DefaultPath()
-	if err != nil {
-		return "", usagef("no store: %v (--store or USERDB_STORE)", err)
-	}
-	return "file:" + path, nil
-}
-
 func (s *session) schemaFile() (schema.Schema, error) {
 	f, err := os.Open(s.Schema)
 	if err != nil {
@@ -175,11 +169,11 @@ func (s *session) schemaFile() (schema.Schema, error) {
 	}
 	defer f.Close()
 	sc, err := schema.Load(f)
-	if err != nil && !errors.Is(err, schema.ErrSchema) {
-		return sc, usagef("--schema: %v", err)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, schema.ErrSchema):
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)
+	case err != nil:
+		return sc, usagef("--schema: %v", err)
 	}
 	return sc, nil
 }
@@ -238,6 +232,17 @@ func (s *session) runOn(f func(ctx context.Context, p subject, words []string) e
 			return err
 		}
 		return p.named(f(ctx, p, words[1:]))
+	}, traits...)
+}
+
+// runDB makes f what a verb does with the open store and its words.
+func (s *session) runDB(f func(ctx context.Context, db *userdb.DB, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		db, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		return f(ctx, db, words)
 	}, traits...)
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -33,11 +32,7 @@ func tagsVerb(s *session) *cobra.Command {
 
 func changeTagsVerb(s *session, c *cobra.Command, change func(userdb.Set, context.Context, ...string) (int64, error)) *cobra.Command {
 	c.RunE = s.runOn(func(ctx context.Context, p subject, tags []string) error {
-		n, err := change(p.typ.Tags(p.hint), ctx, tags...)
-		if err != nil {
-			return err
-		}
-		return s.out.say(n, fmt.Sprint(n))
+		return s.number(change(p.typ.Tags(p.hint), ctx, tags...))
 	})
 	return c
 }
@@ -56,12 +51,7 @@ func listTagsVerb(s *session) *cobra.Command {
 			if s.JSON {
 				return s.out.line(append([]string{}, tags...))
 			}
-			for _, tag := range tags {
-				if err := s.out.say(nil, shown(tag)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return s.sayEach(tags)
 		}),
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/ownfile"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func exportVerb(s *session) *cobra.Command {
@@ -27,11 +28,7 @@ come in no order, and no lock is held.`,
 		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			db, err := s.open(ctx)
-			if err != nil {
-				return err
-			}
+		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			if o.Type = s.Type; len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
@@ -43,7 +40,7 @@ come in no order, and no lock is held.`,
 			o.Unreadable = func(err error) { unreadable.note(err) }
 			p := s.progress("", true)
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
-			_, err = transfer.Export(ctx, db, s.out, o)
+			_, err := transfer.Export(ctx, db, s.out, o)
 			p.clear()
 			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
 		}, unlimited),
