@@ -40,8 +40,8 @@ func TestContestIsOver(t *testing.T) {
 		}
 		holders = append(holders, prk)
 	}
-	found := map[uint64]*records.Contest{1: {Type: typ, Value: "bob", Field: "name", Holders: holders}}
-	if err := c.stillContests(ctx, found); err != nil || len(found) != 0 {
-		t.Errorf("left: %v, %v", found, err)
+	k := &records.Contest{Type: typ, Value: "bob", Field: "name", Holders: holders}
+	if err := c.stillHeld(ctx, k); err != nil || len(k.Holders) != 1 {
+		t.Errorf("left: %v, %v", k.Holders, err)
 	}
 }

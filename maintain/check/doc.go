@@ -1,20 +1,22 @@
-// Package check finds what is wrong with the records of an account store, and repairs what needs no human decision. It
-// takes a *userdb.DB, a view of one namespace read by one schema, and sees only the records of that namespace, not
-// those of namespaces inside it.
+// Package check finds what is wrong with the records of an account store, and repairs it: of all records of a view, or of
+// one entry. It sees only the records of the view's namespace, not those of namespaces inside it.
+//
+// A check goes one way: it reads records by SCAN, a page at a time, reads what they are to be judged by, judges them, looks
+// once more at what seems wrong, repairs it if it is to, and tells.
 //
 // # Codes
 //
 // [Run] names every kind of damage by a code. Codes never change. The number is the invariant that
-// is broken (see package userdb), 0 where it is none of them; w marks warnings, which a store can
+// is broken (see package userdb), 0 for none of them; w marks warnings, which a store can
 // live with.
 //
 //	code                 no.  what is wrong
-//	entry_missing        0    what Options.Only points at is no live entry
-//	entry_not_compact    0 w  of NotCompact alone: by the schema, Redis does not keep entries of a type compact
+//	entry_missing        0    what CheckOptions.Only points at is no live entry
+//	entry_not_compact    0 w  of NotCompact alone: by its schema, Redis does not keep entries of a type compact
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
-//	fill_orphan          4    on a cluster, elements that were laid ready for an entry, which no change of it put in place
-//	fill_waiting         5    elements that were born with an entry on a cluster are not in their place yet
+//	fill_orphan          4    on a cluster, elements that were laid ready for an entry, and that no change of it took
+//	fill_waiting         5    elements that were born with an entry on a cluster are not in its record yet
 //	form_other           1    a secondary value was made canonical by another version than this program's: 'userdb schema apply'
 //	index_kind           5    an index that is not a Redis set
 //	index_missing        5    an entry is not in the index set of its facet or its member
@@ -24,7 +26,7 @@
 //	index_unkeyable      5    a facet or member that no index key can name: empty, or over 1 KiB
 //	isa_missing          3    a hash under a PRK has facets, but no ~isa
 //	key_field            3    a record where an entry would be, under a field that is not the primary one
-//	key_unparsable       4    a key that begins as those of a declared type do, and is none
+//	key_unparsable       4    a key that begins as those of a declared type do, and cannot be one
 //	order_kind           5    an ordered index that is not a sorted set
 //	order_missing        5    an entry is not at its place in the ordered index of a field
 //	order_orphan         4    a place in an ordered index names no entry
@@ -32,8 +34,8 @@
 //	order_undeclared     0 w  an ordered index of a field that the schema does not order
 //	order_unplaced       5    a facet of an ordered field that has no place: over 1 KiB, or undecodable
 //	own_schema           0    ~/schema/TYPE is lost or cannot be read: verbs of the type stop
-//	own_secret           0    ~/secret is none: logins stop
-//	own_throttle         0    counters of logins that are none: logins of that account, or from that origin, stop
+//	own_secret           0    ~/secret cannot be a secret: logins stop
+//	own_throttle         0    counters of logins that cannot be read: logins of that account, or from that origin, stop
 //	own_types            0    ~/types is not the set of the types that have a schema: all verbs of the command stop
 //	primary_wrong        3    the primary facet is missing or another than in the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
@@ -56,33 +58,33 @@
 //	value_unkeyable      1    a secondary value that no SRK can name: empty, or over 1 KiB
 //
 // Values are compared as the schema in force has it: the canonical form of a facet is what
-// schema.Type.Canonical gives, also where ~skv:FIELD, which is damage then, says something else.
+// schema.Type.Canonical gives, also where ~skv:FIELD, which is damage then, is another.
 //
 // # What is not damage
 //
 // The tombstones that deletes leave, and the store's own records (~/…) but for those above. A database may be shared
-// with other programs: a key that is none of ours is passed over unless it begins TYPE/FIELD: with a
+// with other programs: a key that is not ours is passed over unless it begins TYPE/FIELD: with a
 // type that the schema declares. Of a type that it does not declare only entries are reported (hashes
 // with ~isa under a key like a PRK), and nothing that belongs to them.
 //
 // # Repair
 //
-// With Options.Repair, each problem that needs no human decision is mended by a step that looks
+// With Options.Repair, each problem that needs no human decision is repaired by a step that looks
 // again and is made whole or not at all:
 //
 //   - One change of the entry claims its SRKs and sets ~skv, unless another entry has the value:
 //     srk_missing, srk_wrong, skv_wrong.
-//   - The same change sets ~isa, ~prk and the primary facet to what the key says, if no more than one of
-//     the three says otherwise, and then another agrees: isa_missing, prk_wrong, primary_wrong,
+//   - The same change sets ~isa, ~prk and the primary facet to what the key demands, if no more than one of
+//     the three differs, and then another agrees: isa_missing, prk_wrong, primary_wrong,
 //     type_mismatch. Another primary facet stays as ~lost:FIELD.
 //   - The entry is put into an index or taken out, as what it holds demands: index_missing,
-//     index_orphan, index_stale.
-//   - What waits is put in its place, with its index members: fill_waiting.
-//   - The record is removed: fill_orphan, srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind,
-//     tertiary_orphan; and key_unparsable where it is the original's form of an SRK, when ours is there
+//     index_orphan, index_stale, order_missing, order_orphan, order_stale.
+//   - Elements that wait go into their record, and the entry into its index sets: fill_waiting.
+//   - The record is removed: fill_orphan, srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind, order_kind,
+//     tertiary_orphan; and key_unparsable where it is the original's form of an SRK, when ours exists
 //     or nobody has the value.
-//   - own_types is made anew of the schemas that are there; own_secret and own_throttle are removed: a new
-//     secret is made by the next login, and failures are counted from none. own_schema is stored again where the
+//   - own_types is built again of the schemas that exist; own_secret and own_throttle are removed: the next login makes a
+//     new secret, and failures are counted from zero. own_schema is stored again where the
 //     fingerprint that is left is that of the view's schema, else only with Options.Restate.
 //   - value_shared is listed with its Choices. Options.Keep decides: the facets of the others
 //     move to ~lost:FIELD (~lost:FIELD:2 and so on where that is taken).

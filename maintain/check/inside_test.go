@@ -24,21 +24,21 @@ func TestCodes(t *testing.T) {
 		if len(words) < 3 {
 			continue
 		}
-		fact, is := facts[words[1]]
+		c, is := codes[words[1]]
 		if !is {
 			continue
 		}
 		documented = append(documented, words[1])
-		if words[2] != string(rune('0'+fact.invariant)) || (words[3] == "w") != fact.warning {
-			t.Errorf("doc.go says %q, the code is %+v", line, fact)
+		if words[2] != string(rune('0'+c.invariant)) || (words[3] == "w") != (c.remedy == warning) {
+			t.Errorf("doc.go says %q, the code is %+v", line, c)
 		}
 	}
-	if !slices.Equal(documented, slices.Sorted(maps.Keys(facts))) {
-		t.Errorf("documented %q, there are %q", documented, slices.Sorted(maps.Keys(facts)))
+	if !slices.Equal(documented, slices.Sorted(maps.Keys(codes))) {
+		t.Errorf("documented %q, there are %q", documented, slices.Sorted(maps.Keys(codes)))
 	}
 }
 
-func TestSure(t *testing.T) {
+func TestCertain(t *testing.T) {
 	problem := func(at int, key, seen string) finding {
 		return finding{Problem: Problem{Key: key, Code: "x"}, at: at, seen: seen}
 	}
@@ -57,19 +57,19 @@ func TestSure(t *testing.T) {
 		{"one of two changing", []findings{{problem(0, "a", "1"), problem(2, "c", "")}, {problem(0, "a", "2"), problem(1, "c", "")}, {problem(0, "a", "3"), problem(1, "c", "")}, {problem(0, "a", "4"), problem(1, "c", "")}, {problem(0, "a", "5"), problem(1, "c", "")}}, "c", 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			count, items := 0, []string{"a", "b", "c"}
-			got, err := sure(t.Context(), items, func(_ context.Context, items []string) (findings, error) {
+			count, items := 0, []item{{raw: "a"}, {raw: "b"}, {raw: "c"}}
+			got, err := certain(t.Context(), func(_ context.Context, items []item) (findings, error) {
 				found := tt.looks[min(count, len(tt.looks)-1)]
 				for _, f := range found {
-					if items[f.at] != f.Key {
-						t.Errorf("look %d is at %q, want %s at %d", count, items, f.Key, f.at)
+					if items[f.at].raw != f.Key {
+						t.Errorf("look %d is at %v, want %s at %d", count, items, f.Key, f.at)
 					}
 				}
 				count++
 				return found, nil
-			})
+			}, items)
 			var keys []string
-			for _, p := range got {
+			for _, p := range got.found {
 				keys = append(keys, p.Key)
 			}
 			if err != nil || strings.Join(keys, " ") != tt.want || count != tt.count {
@@ -79,18 +79,18 @@ func TestSure(t *testing.T) {
 	}
 }
 
-func TestSureFails(t *testing.T) {
+func TestCertainFails(t *testing.T) {
 	lost := errors.New("lost")
 	for fails := range 3 {
 		count := 0
-		got, err := sure(t.Context(), []string{"a"}, func(context.Context, []string) (findings, error) {
+		got, err := certain(t.Context(), func(context.Context, []item) (findings, error) {
 			if count++; count > fails {
 				return nil, lost
 			}
 			return findings{{seen: string(rune(count))}}, nil
-		})
-		if err != lost || got != nil {
-			t.Errorf("failing at look %d: %v, %v", fails, got, err)
+		}, []item{{raw: "a"}})
+		if err != lost || got.found != nil {
+			t.Errorf("failing at look %d: %v, %v", fails, got.found, err)
 		}
 	}
 }

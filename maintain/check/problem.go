@@ -3,18 +3,19 @@ package check
 import (
 	"fmt"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Problem is one thing that Run found wrong.
+// A Problem is one thing that a check found wrong.
 type Problem struct {
 	Invariant int             // 1 to 5 for I1 to I5; 0: none of them
 	Key       string          // the record, relative to the view's namespace; raw: it may not parse, and hold any bytes
 	Code      string          // what kind of damage: see the package documentation
 	Text      string          // the same for people, in one line of printable text
 	Warning   bool            // the store can live with it
-	Repaired  bool            // it was mended
+	Repaired  bool            // it was repaired
 	Choices   []recordkey.Key // of value_shared: the PRKs of the entries, sorted; else none
 	Field     string          // of entry_not_compact: what is too long; "": the number of fields
 }
@@ -28,25 +29,116 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s %s %s: %s", severity, p.Code, records.Shorten(p.Key, int64(len(p.Key))), p.Text)
 }
 
-// A finding is a problem and what it was judged by.
+// A remedy is what a repair does about a code.
+type remedy int
+
+const (
+	warning    remedy = iota // nothing: the store can live with it
+	decision                 // nothing: a person must say what the record was meant to be
+	beforehand               // a step before all others, on a record without which they cannot be made
+	ofRecord                 // a step that changes or removes one record
+	ofEntry                  // a change of the entry, which claims its SRKs
+)
+
+// A code is one kind of damage: the invariant that it breaks, what a repair does about it, and how it is told.
+// doc.go says what the codes mean; scripts rely on them.
+type code struct {
+	name      string
+	invariant int
+	remedy    remedy
+	text      string
+}
+
+var codes = map[string]*code{}
+
+func define(name string, invariant int, r remedy, text string) *code {
+	codes[name] = &code{name, invariant, r, text}
+	return codes[name]
+}
+
+var (
+	entryMissing    = define("entry_missing", 0, decision, "there is no entry")
+	entryNotCompact = define("entry_not_compact", 0, warning,
+		"%s; such entries are not kept compact, and take more memory (by the usual limits of Redis)")
+	facetUndecodable = define("facet_undecodable", 0, decision, "%s: %v")
+	fieldMissing     = define("field_missing", 0, warning, "no %s")
+	fillOrphan       = define("fill_orphan", 4, ofRecord, "elements of a record of %s that no change of it put in place")
+	fillWaiting      = define("fill_waiting", 5, ofRecord, "%d elements that were born with the entry are not in place yet")
+	formOther        = define("form_other", 1, decision,
+		"%s is kept as %s, by version %s of the canonical form, and this program looks for %s: 'userdb schema apply' brings it over")
+	indexKind       = define("index_kind", 5, ofRecord, "an index is a set, and this a %s")
+	indexMissing    = define("index_missing", 5, ofRecord, "%s is not in it%s")
+	indexOrphan     = define("index_orphan", 4, ofRecord, "a member %s is no %s")
+	indexStale      = define("index_stale", 5, ofRecord, "%s is in it, but does not have the value in %s")
+	indexUndeclared = define("index_undeclared", 0, warning, "the schema does not index %s")
+	indexUnkeyable  = define("index_unkeyable", 5, decision, "no index key can name %s: it is %s")
+	isaMissing      = define("isa_missing", 3, ofEntry, "a hash with facets, but without ~isa, is no entry")
+	keyField        = define("key_field", 3, decision, "the primary field of type %s is %s")
+	keyUnparsable   = define("key_unparsable", 4, ofRecord, "not a key that this store can have written, and not found by it: %s")
+	orderKind       = define("order_kind", 5, ofRecord, "an ordered index is a sorted set, and this a %s")
+	orderMissing    = define("order_missing", 5, ofRecord, "%s is not at its place in it")
+	orderOrphan     = define("order_orphan", 4, ofRecord, "a member %s names no entry%s")
+	orderStale      = define("order_stale", 5, ofRecord, "%s is at a place in it that is not its own")
+	orderUndeclared = define("order_undeclared", 0, warning, "the schema keeps no order of %s %s")
+	orderUnplaced   = define("order_unplaced", 5, decision, "%s has no place in the order of the field: over 1 KiB, or not readable")
+	ownSchema       = define("own_schema", 0, beforehand, "%s")
+	ownSecret       = define("own_secret", 0, beforehand,
+		"the secret of the namespace is not one that this store has made; the next login makes another")
+	ownThrottle = define("own_throttle", 0, ofRecord,
+		"not counters that this store can have written; its logins are refused until they go, and then counted from none")
+	ownTypes      = define("own_types", 0, beforehand, "%s")
+	primaryWrong  = define("primary_wrong", 3, ofEntry, "%s is %s")
+	prkKind       = define("prk_kind", 3, decision, "an entry is a hash, and this is none")
+	prkWrong      = define("prk_wrong", 3, ofEntry, "~prk is %s")
+	schemaMissing = define("schema_missing", 0, decision,
+		"the schema declares no type %s; nothing that belongs to this entry was checked")
+	skvWrong           = define("skv_wrong", 1, ofEntry, "~skv of %s is %s")
+	srkKind            = define("srk_kind", 4, ofRecord, "an SRK is a string, and this a %s")
+	srkMissing         = define("srk_missing", 1, ofEntry, "%s has this value, and cannot be found by it")
+	srkOrphan          = define("srk_orphan", 4, ofRecord, "%s is no entry")
+	srkStale           = define("srk_stale", 4, ofRecord, "%s does not have this value in %s")
+	srkUndeclared      = define("srk_undeclared", 0, warning, "the schema does not declare %s as a secondary field")
+	srkWrong           = define("srk_wrong", 1, ofEntry, "%s has this value, but its SRK %s")
+	srvType            = define("srv_type", 4, ofRecord, "it names %s, which is no entry of type %s")
+	srvUnparsable      = define("srv_unparsable", 4, ofRecord, "%s is no PRK")
+	tertiaryKind       = define("tertiary_kind", 0, decision, "the schema declares a %s, and this is a %s")
+	tertiaryOrphan     = define("tertiary_orphan", 4, ofRecord, "%s is no entry")
+	tertiaryUndeclared = define("tertiary_undeclared", 0, warning, "the schema declares no tertiary record %s")
+	typeMismatch       = define("type_mismatch", 3, ofEntry, "~isa is %s")
+	valueShared        = define("value_shared", 2, ofEntry, "%s")
+	valueUnkeyable     = define("value_unkeyable", 1, decision, "no key can name the value of %s: it is %s")
+)
+
+// A finding is a problem, what it was judged by, and the step that ends it.
 type finding struct {
 	Problem
-	at   int    // index of what was looked at
-	seen string // what else tells it from others; the versions of the entries that it was judged by
+	code   *code
+	at     int        // index of the item that was looked at
+	seen   string     // what else tells it from others; the revisions of the entries that it was judged by
+	values []uint64   // digests of the secondary values that another entry may have, too
+	step   store.Step // of codes whose remedy is beforehand or ofRecord; nil: a person must decide
 }
 
 // findings collect what one look finds.
 type findings []finding
 
-// add appends a problem of the record at key. seen is what it was judged by.
-func (fs *findings) add(at int, code string, key recordkey.Key, seen, format string, args ...any) *finding {
-	return fs.addRaw(at, code, records.Relative(key), seen, format, args...)
+// add appends a problem of the record at key, with what its text has in place of the verbs.
+func (fs *findings) add(at int, c *code, key recordkey.Key, seen string, args ...any) *finding {
+	return fs.addRaw(at, c, records.Relative(key), seen, args...)
 }
 
-func (fs *findings) addRaw(at int, code, key, seen, format string, args ...any) *finding {
-	fact := facts[code]
-	*fs = append(*fs, finding{at: at, seen: seen, Problem: Problem{
-		Invariant: fact.invariant, Key: key, Code: code, Text: fmt.Sprintf(format, args...), Warning: fact.warning,
+func (fs *findings) addRaw(at int, c *code, key, seen string, args ...any) *finding {
+	*fs = append(*fs, finding{code: c, at: at, seen: seen, Problem: Problem{
+		Invariant: c.invariant, Key: key, Code: c.name, Text: fmt.Sprintf(c.text, args...), Warning: c.remedy == warning,
 	}})
 	return &(*fs)[len(*fs)-1]
+}
+
+// problems are what was found, as it is told.
+func (fs findings) problems() []Problem {
+	ps := make([]Problem, len(fs))
+	for i, f := range fs {
+		ps[i] = f.Problem
+	}
+	return ps
 }

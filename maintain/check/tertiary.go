@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -10,16 +11,12 @@ import (
 )
 
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
-func (c *checker) lookAtTertiary(ctx context.Context, keys []recordkey.Key) (findings, error) {
-	asked := make([]ownerRead, len(keys))
-	for i, k := range keys {
-		t, err := c.Type(k.Type())
-		if err != nil {
-			return nil, err
-		}
-		asked[i] = ownerRead{t: t, key: k.PRK(), field: store.FieldType, fine: notEmpty}
+func (c *checker) lookAtTertiary(ctx context.Context, items []item) (findings, error) {
+	asked := make([]ownerRead, len(items))
+	for i, it := range items {
+		asked[i] = ownerRead{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fine: notEmpty}
 	}
-	kinds, err := store.Kinds(ctx, c.Engine, records.Texts(keys))
+	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
 	if err != nil {
 		return nil, err
 	}
@@ -27,113 +24,36 @@ func (c *checker) lookAtTertiary(ctx context.Context, keys []recordkey.Key) (fin
 	var fs findings
 	for i, o := range owners {
 		if kinds[i] != store.KindNone {
-			judgeTertiary(&fs, i, keys[i], kinds[i], asked[i].t.Schema, o)
+			judgeTertiary(&fs, i, items[i], kinds[i], asked[i].t.Schema, o)
 		}
 	}
 	return fs, err
 }
 
-func notEmpty(isa string) bool { return isa != "" }
-
-func judgeTertiary(fs *findings, at int, key recordkey.Key, kind string, t schema.Type, o owner) {
-	declared, is := t.Tertiary[key.Name()]
+func judgeTertiary(fs *findings, at int, it item, kind string, t schema.Type, o owner) {
+	name := it.key.Name()
+	declared, is := t.Tertiary[name]
 	switch {
 	case !o.live():
-		fs.add(at, codeTertiaryOrphan, key, o.seen(), "%s is no entry", records.Printable(records.Relative(o.key)))
+		f := fs.add(at, tertiaryOrphan, it.key, o.seen(), records.Printable(records.Relative(o.key)))
+		f.step = store.Remove{Key: it.raw, Owner: it.key.PRK().String()}
 	case !is:
-		fs.add(at, codeTertiaryUndeclared, key, o.seen(), "the schema declares no tertiary record %s", records.Quoted(key.Name()))
+		fs.add(at, tertiaryUndeclared, it.key, o.seen(), records.Quoted(name))
 	case declared.Kind != kind:
-		fs.add(at, codeTertiaryKind, key, o.seen(), "the schema declares a %s, and this is a %s", declared.Kind, records.Quoted(kind))
+		fs.add(at, tertiaryKind, it.key, o.seen(), declared.Kind, records.Quoted(kind))
 	}
-}
-
-// A member is one of a set: of a tertiary set a text, of an index set the PRK of an entry.
-type member struct {
-	set  recordkey.Key
-	text string
-}
-
-const (
-	setBatch    = 100 // how many sets are begun at a time
-	memberBatch = 500 // how many members of one are read at a time, about
-)
-
-// members judges all members of sets: a batch of small sets at once, a large one bit by bit.
-func (c *checker) members(ctx context.Context, sets []recordkey.Key, look func(context.Context, []member) (findings, error), mend func(context.Context, member, findings) error) error {
-	for len(sets) > 0 {
-		some := sets[:min(setBatch, len(sets))]
-		sets = sets[len(some):]
-		pages, err := store.Sets(ctx, c.Engine, records.Texts(some), memberBatch)
-		if err != nil {
-			return err
-		}
-		var ms []member
-		for i, p := range pages {
-			ms = appendMembers(ms, some[i], p.Members)
-		}
-		if err := settle(ctx, c, ms, look, mend); err != nil {
-			return err
-		}
-		for i, p := range pages {
-			if err := c.rest(ctx, some[i], p.Next, look, mend); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// rest judges what is left of a large set.
-func (c *checker) rest(ctx context.Context, set recordkey.Key, cursor string, look func(context.Context, []member) (findings, error), mend func(context.Context, member, findings) error) error {
-	for cursor != "" {
-		members, next, err := c.Engine.ScanIndex(ctx, set, cursor, memberBatch)
-		switch {
-		case store.IsEntryError(err):
-			return nil // meanwhile another record
-		case err != nil:
-			return err
-		}
-		if err := settle(ctx, c, appendMembers(nil, set, members), look, mend); err != nil {
-			return err
-		}
-		cursor = next
-	}
-	return nil
-}
-
-func appendMembers(ms []member, set recordkey.Key, texts []string) []member {
-	for _, text := range texts {
-		ms = append(ms, member{set, text})
-	}
-	return ms
-}
-
-// indexed are those of some tertiary keys that name sets whose members are indexed.
-func (c *checker) indexed(keys []recordkey.Key) (some []recordkey.Key) {
-	for _, k := range keys {
-		if c.Schema.Types[k.Type()].Tertiary[k.Name()].Indexed {
-			some = append(some, k)
-		}
-	}
-	return some
-}
-
-// indexOf is where an index set must have the entry of a member; an error where no key can name that set.
-func indexOf(m member) (store.Member, error) {
-	index, err := recordkey.Index(m.set.Type(), m.set.Name(), m.text)
-	return store.Member{Set: index.In(m.set.Namespace()), Value: records.Relative(m.set.PRK())}, err
 }
 
 // lookAtMembers looks whether live entries are in the index sets of the members of their indexed sets
 // (I5).
-func (c *checker) lookAtMembers(ctx context.Context, ms []member) (findings, error) {
+func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, error) {
 	var fs findings
 	var asked []store.Member
 	var of []int
-	for i, m := range ms {
+	for i, m := range items {
 		index, err := indexOf(m)
 		if err != nil {
-			fs.add(i, codeIndexUnkeyable, m.set, m.text, "no index key can name a member: it is %s", records.Unkeyable(m.text))
+			fs.add(i, indexUnkeyable, m.key, m.member, "a member", records.Unkeyable(m.member))
 			continue
 		}
 		asked, of = append(asked, index), append(of, i)
@@ -143,51 +63,80 @@ func (c *checker) lookAtMembers(ctx context.Context, ms []member) (findings, err
 		return nil, err
 	}
 	for j, i := range of {
-		if !has[j] {
-			fs.add(i, codeIndexMissing, asked[j].Set, asked[j].Value, "%s is not in it, but has the member in %s",
-				records.Printable(asked[j].Value), records.Quoted(ms[i].set.Name()))
+		if has[j] {
+			continue
 		}
+		m, in := items[i], asked[j]
+		why := ", but has the member in " + records.Quoted(m.key.Name())
+		f := fs.add(i, indexMissing, in.Set, in.Value, records.Printable(in.Value), why)
+		f.step = store.Align{Index: in.Set, Member: in.Value, Entry: m.key.PRK(), Set: m.key, Value: m.member}
 	}
-	return c.stillMembers(ctx, ms, fs)
+	if fs, err = c.ofLive(ctx, items, fs); err != nil {
+		return nil, err
+	}
+	return c.still(ctx, fs, func(f finding) (in, too store.Member) {
+		in = store.Member{Set: items[f.at].key, Value: items[f.at].member}
+		if index, err := indexOf(items[f.at]); err == nil {
+			return in, index
+		}
+		return in, in
+	})
 }
 
-// stillMembers keeps what was found about members that are still there, of live entries, and still not
-// in their index.
-func (c *checker) stillMembers(ctx context.Context, ms []member, found findings) (findings, error) {
-	if len(found) == 0 {
-		return nil, nil
-	}
-	pairs := make([]store.Member, 0, 2*len(found))
-	reads := make([]ownerRead, len(found))
+// indexOf is where an index set must have the entry of a member; an error where no key can name that set.
+func indexOf(m item) (store.Member, error) {
+	index, err := recordkey.Index(m.key.Type(), m.key.Name(), m.member)
+	return store.Member{Set: index.In(m.key.Namespace()), Value: records.Relative(m.key.PRK())}, err
+}
+
+// ofLive keeps what was found about members of sets of live entries.
+func (c *checker) ofLive(ctx context.Context, items []item, found findings) (live findings, err error) {
+	asked := make([]ownerRead, len(found))
 	for i, f := range found {
-		m := ms[f.at]
-		t, err := c.Type(m.set.Type())
-		if err != nil {
-			return nil, err
-		}
-		reads[i] = ownerRead{t: t, key: m.set.PRK()}
-		in := store.Member{Set: m.set, Value: m.text}
-		index, err := indexOf(m)
-		if err != nil {
-			index = in
-		}
-		pairs = append(pairs, in, index)
+		key := items[f.at].key
+		asked[i] = ownerRead{t: c.types[key.Type()], key: key.PRK()}
 	}
-	owners, err := c.owners(ctx, reads)
+	owners, err := c.owners(ctx, asked)
+	for i, o := range owners {
+		if o.live() {
+			found[i].seen += " " + o.seen()
+			live = append(live, found[i])
+		}
+	}
+	return live, err
+}
+
+// What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists
+// and is acknowledged, to a create that is under way, or to nobody. No create commits what it laid ready longer ago.
+const longestAttempt = time.Hour + 10*time.Second
+
+// lookAtStaged judges elements that were laid ready.
+func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, error) {
+	reads := make([]store.FacetRead, 0, 2*len(items))
+	for _, it := range items {
+		prk := it.key.PRK().String()
+		reads = append(reads, store.FacetRead{Key: prk, Field: store.FieldType}, store.FacetRead{Key: prk, Field: store.FieldFill})
+	}
+	staged, err := store.Inspect(ctx, c.Engine, raws(items), 1)
 	if err != nil {
 		return nil, err
 	}
-	has, err := c.Engine.HoldsAtOnce(ctx, pairs)
+	facets, err := store.Facets(ctx, c.Engine, reads)
 	if err != nil {
 		return nil, err
 	}
-	var still findings
-	for i, f := range found {
-		indexed := f.Code == codeIndexMissing && has[2*i+1]
-		if has[2*i] && !indexed && owners[i].live() {
-			f.seen += " " + owners[i].seen()
-			still = append(still, f)
+	var fs findings
+	for i, it := range items {
+		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
+		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond
+		switch {
+		case staged[i].Type == store.KindNone:
+		case isa != "" && store.ParseFill(prk, fill).Token == it.member:
+			fs.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
+		case age > longestAttempt:
+			f := fs.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))
+			f.step = store.Remove{Key: it.raw}
 		}
 	}
-	return still, nil
+	return fs, nil
 }

@@ -1,0 +1,352 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// An entry is a hash under a PRK, whole or damaged.
+type entry struct {
+	at     int
+	key    recordkey.Key
+	prk    string // relative
+	t      *change.Type
+	fields map[string]string
+	claims []*claim
+}
+
+// A claim is a secondary value of an entry, which I1 gives an SRK.
+type claim struct {
+	*entry
+	srk   recordkey.Key
+	names bool // the SRK names the entry
+}
+
+func (e *entry) add(fs *findings, c *code, key recordkey.Key, args ...any) *finding {
+	return fs.add(e.at, c, key, e.prk+" "+e.fields[store.FieldRev], args...)
+}
+
+// lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
+// indexes of their facets (I5).
+func (c *checker) lookAtEntries(ctx context.Context, items []item) (findings, error) {
+	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
+	if err != nil {
+		return nil, err
+	}
+	var fs findings
+	var es []*entry
+	for i, h := range hashes {
+		if e := entryAt(&fs, c.types[items[i].key.Type()], i, items[i].key, h); e != nil {
+			e.judge(&fs)
+			es = append(es, e)
+		}
+	}
+	for _, look := range []func(context.Context, *findings, []*entry) error{c.lookAtClaims, c.lookAtPlaces, c.lookAtFacets} {
+		if err := look(ctx, &fs, es); err != nil {
+			return nil, err
+		}
+	}
+	return fs, nil
+}
+
+// entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.
+func entryAt(fs *findings, t *change.Type, at int, key recordkey.Key, h store.Hash) *entry {
+	switch {
+	case !h.Other && records.Gone(h.Fields):
+		return nil
+	case key.Field() != t.Schema.Primary:
+		fs.add(at, keyField, key, "", records.Quoted(t.Name), records.Quoted(t.Schema.Primary))
+		return nil
+	case h.Other:
+		fs.add(at, prkKind, key, "")
+		return nil
+	}
+	return &entry{at: at, key: key, prk: records.Relative(key), t: t, fields: h.Fields}
+}
+
+// judge tells what is wrong with an entry itself, and collects the claims that its values give it.
+func (e *entry) judge(fs *findings) {
+	switch isa := e.fields[store.FieldType]; isa {
+	case e.t.Name:
+	case "":
+		e.add(fs, isaMissing, e.key).values = e.digests()
+	default:
+		e.add(fs, typeMismatch, e.key, records.Quoted(isa)).values = e.digests()
+	}
+	if prk := e.fields[store.FieldPRK]; prk != e.prk {
+		e.add(fs, prkWrong, e.key, e.quoted(store.FieldPRK))
+	}
+	if primary := e.t.Schema.Primary; e.fields[primary] != e.key.Value() {
+		e.add(fs, primaryWrong, e.key, records.Quoted(primary), e.quoted(primary))
+	}
+	for _, field := range e.t.Secondary {
+		e.judgeSecondary(fs, field)
+	}
+	for field, wire := range e.fields {
+		if codec := e.t.Schema.Codec(field); codec != schema.CodecText {
+			if _, err := schema.Decode(codec, wire); err != nil {
+				e.add(fs, facetUndecodable, e.key, records.Quoted(field), err).seen += " " + field
+			}
+		}
+	}
+}
+
+// quoted is a facet, fit for a sentence.
+func (e *entry) quoted(field string) string {
+	if text, is := e.fields[field]; is {
+		return records.Quoted(text)
+	}
+	return "missing"
+}
+
+// digests are those of all values of an entry that may come to life.
+func (e *entry) digests() (all []uint64) {
+	for _, value := range e.t.Values(e.fields) {
+		all = append(all, records.Digest(e.t.Name, value))
+	}
+	return all
+}
+
+func (e *entry) judgeSecondary(fs *findings, field string) {
+	facet, has := e.fields[field]
+	skv, kept := e.fields[store.FieldSKV(field)]
+	if !has {
+		e.add(fs, fieldMissing, e.key, records.Quoted(field))
+		if kept {
+			e.add(fs, skvWrong, e.key, records.Quoted(field), "kept without a facet")
+		}
+		return
+	}
+	value := e.t.Schema.Canonical(facet)
+	if kept && skv != value || !kept && facet != value {
+		e.add(fs, skvWrong, e.key, records.Quoted(field), e.quoted(store.FieldSKV(field))+", want "+records.Quoted(value))
+	}
+	srk, err := recordkey.SRK(e.t.Name, field, value)
+	if err != nil {
+		e.add(fs, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
+		return
+	}
+	e.claims = append(e.claims, &claim{entry: e, srk: srk.In(e.key.Namespace())})
+}
+
+// A sight is an SRK that is looked at because an entry has its value: the one that a claim is about,
+// or one of the same value under another secondary field (I2).
+type sight struct {
+	*claim
+	record recordkey.Key // the SRK that is looked at
+	srv    string
+}
+
+func (s sight) own() bool { return s.record == s.srk }
+
+// sights are what all claims are judged by. An SRK that is another claim of the same entry is not
+// looked at twice.
+func sights(es []*entry) (all []sight) {
+	for _, e := range es {
+		for _, own := range e.claims {
+			all = append(all, sight{claim: own, record: own.srk})
+			for _, field := range e.t.Secondary {
+				srk, err := recordkey.SRK(e.t.Name, field, own.srk.Value())
+				srk = srk.In(e.key.Namespace())
+				if err == nil && !slices.ContainsFunc(e.claims, func(c *claim) bool { return c.srk == srk }) {
+					all = append(all, sight{claim: own, record: srk})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func srksOf(all []sight) []string {
+	keys := make([]string, len(all))
+	for i, s := range all {
+		keys[i] = s.record.String()
+	}
+	return keys
+}
+
+// lookAtClaims looks at the SRKs of all secondary values of entries. One that names another entry is
+// judged by what that entry has.
+func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) error {
+	all := sights(es)
+	srvs, err := store.Texts(ctx, c.Engine, srksOf(all))
+	if err != nil {
+		return err
+	}
+	var absent, rivals []sight
+	for i, s := range all {
+		s.srv = srvs[i].Wire
+		switch {
+		case !srvs[i].Is && s.own():
+			absent = append(absent, s)
+		case !srvs[i].Is:
+		case store.Owner(s.srv) != s.prk:
+			rivals = append(rivals, s)
+		case s.own():
+			s.names = true
+		}
+	}
+	if err := c.lookAtAbsent(ctx, fs, absent); err != nil {
+		return err
+	}
+	return c.lookAtRivals(ctx, fs, rivals)
+}
+
+// addValue reports what is wrong with the value of a claim.
+func (c *claim) addValue(fs *findings, what *code, args ...any) *finding {
+	f := c.add(fs, what, c.srk, args...)
+	f.values = []uint64{records.Digest(c.t.Name, c.srk.Value())}
+	return f
+}
+
+// lookAtAbsent tells an SRK that does not exist from one of another Redis type (I1).
+func (c *checker) lookAtAbsent(ctx context.Context, fs *findings, absent []sight) error {
+	kinds, err := store.Kinds(ctx, c.Engine, srksOf(absent))
+	for i, kind := range kinds {
+		if s := absent[i]; kind == store.KindNone || kind == "string" {
+			s.addValue(fs, srkMissing, records.Printable(s.prk))
+		} else {
+			s.addValue(fs, srkWrong, records.Printable(s.prk), "is a "+records.Quoted(kind))
+		}
+	}
+	return err
+}
+
+// lookAtRivals judges SRKs that name others than the entry that has their value: if those have it
+// too, it belongs to two (I2), and if not, the entry's own SRK is wrong (I1).
+func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight) error {
+	asked := make([]ownerRead, len(rivals))
+	for i, s := range rivals {
+		if key, wrong := ownerOf(s.t, s.record.Namespace(), s.srv); wrong == nil {
+			asked[i] = ownerRead{t: s.t, key: key}
+		}
+	}
+	owners, err := c.owners(ctx, asked)
+	if err != nil {
+		return err
+	}
+	type pair struct {
+		prk, value string
+		other      recordkey.Key
+	}
+	told := map[pair]bool{}
+	for i, s := range rivals {
+		other := owners[i]
+		p := pair{s.prk, s.srk.Value(), other.key}
+		field, has := other.has(s.t, s.srk.Value())
+		// Where each of two entries has its own SRK, both see it: it is told at one of them.
+		there := c.entire && s.names && s.prk < records.Relative(other.key)
+		switch {
+		case has && !told[p] && !there:
+			told[p] = true
+			s.shared(fs, other, field)
+		case !has && s.own():
+			f := s.addValue(fs, srkWrong, records.Printable(s.prk), "names "+records.Quoted(store.Owner(s.srv))+", which does not")
+			f.seen += " " + s.srv + " " + other.seen()
+		}
+	}
+	return nil
+}
+
+// shared reports that another entry has a claim's value under field.
+func (c *claim) shared(fs *findings, other owner, field string) {
+	a, b := c.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
+	f := c.addValue(fs, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(c.srk.Field())+
+		", and "+records.Printable(b.String())+" in "+records.Quoted(field))
+	f.seen += " " + other.seen()
+	f.Choices = []recordkey.Key{a, b}
+	slices.SortFunc(f.Choices, recordkey.Key.Compare)
+}
+
+// repairEntry repairs an entry with all the SRKs that can be claimed for it: in one change or, where one of
+// them cannot, one by one.
+func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
+	t := c.types[prk.Type()]
+	var missing []recordkey.Key
+	err := c.amend(ctx, t, prk, func(r store.Record) (m change.Mending, may bool, err error) {
+		missing, may, err = c.missing(ctx, t, r)
+		return claiming(missing...), may, err
+	})
+	if !errors.Is(err, store.ErrDuplicate) {
+		return err
+	}
+	if err := c.claim(ctx, t, prk); err != nil {
+		return err
+	}
+	for _, srk := range missing {
+		if err := c.claim(ctx, t, prk, srk); err != nil && !overtaken(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func claiming(srks ...recordkey.Key) change.Mending {
+	return change.Mending{Claim: func(k recordkey.Key) bool { return slices.Contains(srks, k) }}
+}
+
+// claim repairs an entry that is live with these SRKs.
+func (c *checker) claim(ctx context.Context, t *change.Type, prk recordkey.Key, srks ...recordkey.Key) error {
+	return c.amend(ctx, t, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
+}
+
+// tries is how often a change of an entry that others are changing is made anew.
+const tries = 20
+
+// amend makes one change of an entry, from what it is now.
+func (c *checker) amend(
+	ctx context.Context, t *change.Type, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error),
+) error {
+	for range tries {
+		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
+		if err != nil {
+			return err
+		}
+		if hashes[0].Other || records.Gone(hashes[0].Fields) {
+			return store.ErrNotFound
+		}
+		r := store.Record{Key: prk, Fields: hashes[0].Fields}
+		m, may, err := how(r)
+		if err != nil || !may {
+			return err
+		}
+		todo, due := t.Mend(r, m)
+		if !due {
+			return nil
+		}
+		if _, err = c.Apply(ctx, t, todo); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
+
+// missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
+// that another entry has, too. An entry that has such a one and is not live must not come to life: false.
+func (c *checker) missing(ctx context.Context, t *change.Type, r store.Record) (srks []recordkey.Key, may bool, err error) {
+	all := t.Secondaries(r.Fields)
+	srvs, err := store.Texts(ctx, c.Engine, records.Texts(all))
+	if err != nil {
+		return nil, false, err
+	}
+	for i, srk := range all {
+		switch contested := c.fix.contests[records.Digest(t.Name, srk.Value())] != nil; {
+		case contested && r.Fields[store.FieldType] != t.Name:
+			return nil, false, nil
+		case contested || srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key):
+			continue
+		}
+		if err := c.take(ctx, store.Remove{Key: srk.String(), Kind: "string"}); err != nil {
+			return nil, false, err
+		}
+		srks = append(srks, srk)
+	}
+	return srks, true, nil
+}

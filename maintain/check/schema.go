@@ -1,0 +1,160 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// An otherForm is a type whose records were made by another version of the canonical form: what is
+// stored tells which.
+type otherForm struct {
+	t      *change.Type
+	stored schema.Type
+}
+
+// inForce refuses a schema by which the records were not written: all would seem damaged.
+func (c *checker) inForce(ctx context.Context) error {
+	var others []otherForm
+	for _, name := range c.Schema.Names() {
+		t := c.types[name]
+		hashes, err := store.Hashes(ctx, c.Engine, []string{t.Guard().Key.String()})
+		if err != nil {
+			return err
+		}
+		fingerprint, is := hashes[0].Fields[records.FieldFingerprint]
+		if !is || fingerprint == t.Guard().Fingerprint {
+			continue
+		}
+		s, err := records.ParseSchema(map[string]string{name: hashes[0].Fields[records.FieldSchema]})
+		if err != nil {
+			return mismatch(t, err.Error())
+		}
+		stored := s.Types[name]
+		switch difference := t.Schema.Difference(stored); {
+		case t.Schema.OtherForm(stored) && fingerprint == stored.Fingerprint():
+			others = append(others, otherForm{t, stored})
+		case difference == "" || t.Schema.OtherForm(stored):
+			return mismatch(t, "a change of the schema is under way; finish it with 'userdb schema apply'")
+		default:
+			return mismatch(t, difference+"; check with the stored schema ('userdb schema show')")
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return c.otherForms(ctx, others)
+}
+
+func mismatch(t *change.Type, reason string) error {
+	return fmt.Errorf("%w: type %s: %s", store.ErrSchemaMismatch, records.Quoted(t.Name), reason)
+}
+
+// otherForms reports the entries of such types that this program does not find by a value they have, and
+// ends in an error. Nothing else is looked at: by this form it would all seem damaged, and another one
+// the program does not know.
+func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
+	for _, f := range others {
+		if c.o.Repair || !c.entire {
+			break
+		}
+		look := func(ctx context.Context, items []item) (findings, error) { return c.lookAtForms(ctx, f, items) }
+		err := c.each(ctx, f.t.Guard().Entries, func(ctx context.Context, keys []string) error {
+			return c.confirmAll(ctx, look, c.sort(keys).entries)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f := others[0]
+	return mismatch(f.t, f.t.Schema.Difference(f.stored)+
+		"; bring the records over with 'userdb schema apply' while no other program writes: until then nothing else can be checked")
+}
+
+// lookAtForms compares the canonical values that are kept with those that this program makes (I1).
+func (c *checker) lookAtForms(ctx context.Context, f otherForm, items []item) (fs findings, err error) {
+	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
+	for i, h := range hashes {
+		r := store.Record{Key: items[i].key, Fields: h.Fields}
+		if h.Other || !r.Live() {
+			continue
+		}
+		for _, field := range f.t.Secondary {
+			facet, has := r.Fields[field]
+			if value := f.t.Schema.Canonical(facet); has && r.SKV(field) != value {
+				fs.add(i, formOther, r.Key, field+" "+r.Fields[store.FieldRev],
+					records.Quoted(field), records.Quoted(r.SKV(field)), f.stored.Form, records.Quoted(value))
+			}
+		}
+	}
+	return fs, err
+}
+
+// Redis and Valkey keep a hash compact while it has at most so many fields, of which neither a name nor a value has more than
+// so many bytes. A server can be told other limits.
+const (
+	compactFields = 512
+	compactBytes  = 64
+)
+
+// defaultUID is how many bytes the UIDs have that userdb makes if userdb.Options.NewUID is not set.
+const defaultUID = 12
+
+// NotCompact returns what a schema alone tells of entries that Redis does not keep compact by its default limits:
+// warnings with the code entry_not_compact and with ~/schema/TYPE as the key. Most schemas tell nothing: the values decide.
+func NotCompact(s schema.Schema) []Problem {
+	var fs findings
+	for _, name := range s.Names() {
+		key, err := recordkey.Own("schema", name)
+		if err != nil {
+			continue // no schema that was checked has such a name
+		}
+		tell := func(field, format string, args ...any) {
+			fs.add(0, entryNotCompact, key, "", fmt.Sprintf(format, args...)).Field = field
+		}
+		tellOfType(name, s.Types[name], tell)
+	}
+	return fs.problems()
+}
+
+func tellOfType(name string, t schema.Type, tell func(field, format string, args ...any)) {
+	fields := kept(t)
+	if n := len(fields); n > compactFields {
+		tell("", "an entry of type %s with all its fields has %d, more than %d", records.Quoted(name), n, compactFields)
+	}
+	for _, field := range fields {
+		if n := len(field); n > compactBytes {
+			tell(field, "the name of the field %s has %d bytes, more than %d", records.Quoted(field), n, compactBytes)
+		}
+	}
+	prk := len(recordkey.Escape(name)) + len("/") + len(recordkey.Escape(t.Primary)) + len(":")
+	if room := compactBytes - prk; room < defaultUID {
+		tell(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
+			store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
+	}
+}
+
+// kept are the names of all fields that an entry can have by its schema, sorted; on a cluster there may be one
+// or two more for some time.
+func kept(t schema.Type) []string {
+	fields := []string{
+		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
+		store.FieldPassword, store.FieldChanged, store.FieldDisabled, t.Primary,
+	}
+	for field := range t.Fields {
+		fields = append(fields, field)
+	}
+	if t.Fold != schema.FoldExact {
+		for _, field := range t.Secondary() {
+			fields = append(fields, store.FieldSKV(field))
+		}
+	}
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
