@@ -9,8 +9,8 @@
 //	Key(k)                                user/uid:17c07627d35e   user/name:Alice/~prk
 //	Facets(f)                             {"~isa":"user","name":"Alice"}
 //
-// What a visitor typed goes to Any or Field, which never take it for a key: who passes it to
-// Parse lets the visitor choose the type and the field.
+// What a visitor typed goes to Any or Field, which never take it for a key. Passed to Parse it
+// would let the visitor choose the type and the field.
 //
 // [Hint.Resolve] makes a [Target] of it under a schema. Secondary values are brought into the
 // canonical form of the type; a type or a field that the schema lacks is an error.

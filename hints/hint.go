@@ -106,7 +106,7 @@ func (h Hint) String() string {
 	return "zero Hint"
 }
 
-// Target is what a hint means: records to look at. The zero Target is none.
+// Target is what a hint means: records to look at. The zero Target has no records.
 type Target struct {
 	// Type, Field and Value say what is looked for: Field is a primary or secondary field, or
 	// "*" for every secondary one; Value is canonical if it is a secondary value. Of several

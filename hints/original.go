@@ -11,7 +11,7 @@ import (
 // AsEntry is the original's resolve_entry_hint, for a hint in JSON: a text, which must be a PRK
 // or an SRK; a pair of a type and a primary value; a triplet of type, field and value. As there,
 // the type in a list must be declared, but not the field, nor the type in a key; "*" as field
-// gives the pattern for SCAN in place of the key. Unlike there, all parts are crumbs, and read
+// gives the pattern for SCAN instead of the key. Unlike there, all parts are crumbs, and read
 // and escaped as such; values are canonical. All else, entries too, is an *Error.
 func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	text, list, err := textOrList(b)
@@ -116,7 +116,7 @@ func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	return withPattern(quintuplet(k)), nil
 }
 
-// withPattern puts the pattern of * in the place of a key that nothing can lie under.
+// withPattern replaces a key of the field *, which no record has, by the pattern of *.
 func withPattern(q Quintuplet) Quintuplet {
 	if q[0] == "srk" && q[3] == "*" {
 		q[1] = anyPattern(q[2], q[4])

@@ -10,7 +10,7 @@ import (
 )
 
 // Resolve says which records h means under s. In the view of one type, typ is that type, and h
-// may name no other; "" is for the whole store, and h must name a type itself. The keys lie in
+// may name no other; "" is for all types of the store, and h must name a type itself. The keys lie in
 // no namespace. Anything that cannot be resolved is an *Error.
 func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 	h = h.unpair(s, typ)
@@ -197,7 +197,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// placeOf is reasonOf with the place.
+// placeOf is reasonOf with the position.
 func placeOf(err error) string {
 	var syntax *recordkey.SyntaxError
 	if errors.As(err, &syntax) {
@@ -258,7 +258,7 @@ func (r resolver) facets(part schema.Facets) (Target, error) {
 	return r.secondaries(part)
 }
 
-// identifier is the text of a facet that points at an entry, "" where there is none.
+// identifier is the text of a facet that points at an entry, "" where the entry has none.
 func identifier(part schema.Facets, field string) (text, reason string) {
 	v, ok := part[field]
 	if !ok || v.IsNull() {

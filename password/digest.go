@@ -104,17 +104,19 @@ func (h *Hasher) compare(hash []byte, cost int, secret []byte) bool {
 // is twice the one before: with another of the same cost it is that of the next.
 func (h *Hasher) makeUp(cost int) {
 	for ; cost < h.cost; cost++ {
-		h.compare(nobody(cost), cost, nil)
+		h.compare(unmatched(cost), cost, nil)
 	}
 }
 
-// nobody is a hash that no password matches.
-func nobody(cost int) []byte { return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53)) }
+// unmatched is a hash that no password matches.
+func unmatched(cost int) []byte {
+	return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
+}
 
-// dummy is the work of a hash, for nobody.
+// dummy does the work of a hash, and matches no password.
 func (h *Hasher) dummy() digest {
 	return digest{max: maxBytes, bcrypt: true, cost: h.cost, match: func(secret []byte) bool {
-		h.compare(nobody(h.cost), h.cost, secret)
+		h.compare(unmatched(h.cost), h.cost, secret)
 		return false
 	}}
 }
@@ -127,7 +129,7 @@ func (d digest) secret(password string) ([]byte, error) {
 	if d.pepper != nil {
 		return d.pepper.apply([]byte(password)), nil
 	}
-	return d.plain([]byte(password))
+	return d.checked([]byte(password))
 }
 
 // legacySecret is what the original gave to bcrypt for a password.
@@ -143,10 +145,11 @@ func (d digest) legacySecret(password string) ([]byte, error) {
 	if len(b) > maxBytes {
 		return nil, tooLong(maxBytes)
 	}
-	return d.plain(b)
+	return d.checked(b)
 }
 
-func (d digest) plain(secret []byte) ([]byte, error) {
+// checked refuses what bcrypt takes for a shorter password.
+func (d digest) checked(secret []byte) ([]byte, error) {
 	if d.bcrypt && repeats(secret) {
 		return nil, &PolicyError{ruleNUL, "it repeats itself around a NUL byte, which bcrypt takes for its first part"}
 	}
@@ -170,16 +173,16 @@ func repeats(secret []byte) bool {
 
 // hasPeriod reports whether secret, extended as bcrypt does, repeats every n bytes.
 func hasPeriod(secret []byte, n int) bool {
-	whole := append(secret[:len(secret):len(secret)], 0)
+	extended := append(secret[:len(secret):len(secret)], 0)
 	for i := range maxBytes {
-		if whole[i%len(whole)] != whole[i%n] {
+		if extended[i%len(extended)] != extended[i%n] {
 			return false
 		}
 	}
 	return true
 }
 
-// typed reports whether bytes are text that somebody may have typed: plain ASCII, or UTF-8.
+// typed reports whether bytes are text that a person may have typed: UTF-8 without control characters.
 func typed(b []byte) bool {
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl)
 }
@@ -209,7 +212,7 @@ func legacyBytes(text string) (b []byte, ok bool) {
 }
 
 // loneSurrogate reads one in the form of three UTF-8 bytes from the start of text,
-// which UTF-8 itself forbids; 0: there is none.
+// which UTF-8 itself forbids; 0 if text begins otherwise.
 func loneSurrogate(text string) rune {
 	if len(text) < 3 || text[0] != 0xed || text[1]&0xe0 != 0xa0 || text[2]&0xc0 != 0x80 {
 		return 0

@@ -1,5 +1,5 @@
-// Package password hashes passwords, checks them, and says whether a new one may
-// be taken. It knows neither Redis nor a schema.
+// Package password hashes passwords, checks them, and decides whether a new one
+// may be set. It knows neither Redis nor a schema.
 //
 // A [Hasher] writes bcrypt as $2a$, which the original program reads too, and
 // hashes the bytes of a password exactly as given: nothing is trimmed, folded or
@@ -19,13 +19,13 @@
 // # What is verified
 //
 // Besides its own, a Hasher verifies $2b$ and $2y$, argon2id, scrypt, PBKDF2 (SHA-1,
-// SHA-256, SHA-512) and sha-crypt ($5$, $6$) in their usual text forms, each up to
+// SHA-256, SHA-512) and sha-crypt ($5$, $6$) in their common text forms, each up to
 // a cost that no server stalls on; the rest is an error that Is [ErrHash]. After a
-// good login [Result] says whether the hash should be replaced by one of its own.
+// good login [Result.Renew] tells whether the hash should be replaced by one of its own.
 //
 // The original hashed text that is not ASCII in an encoding of its own. A password
-// that is not ASCII therefore costs two hashes, one of ASCII one. That holds whoever is
-// asked for: [Hasher.Dummy] does the same work for nobody, and what a hash of a lower
+// that is not ASCII therefore costs two hashes, one of ASCII one. That holds for every
+// identifier: [Hasher.Dummy] does the same work for one that does not exist, and what a hash of a lower
 // cost leaves of that work is made up for. The exceptions are an imported hash of a
 // higher cost, and one of another algorithm: until its first good login it takes its own
 // time, of another algorithm once.

@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzVerify: whatever is stored and typed, the answer is right or an ErrHash, comes
-// without a panic and within the caps, and no password is right with more behind it.
+// without a panic and within the caps, and no password is right with more text after it.
 func FuzzVerify(f *testing.F) {
 	h := cheap(f, pepperA)
 	for _, v := range vectors {
@@ -46,7 +46,7 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("Verify: %+v, VerifyOriginal: %+v, %v", got, looser, err)
 		}
 		if more, _ := h.Verify(stored, password+"x"); got.OK && more.OK {
-			t.Fatalf("%q is right with an x behind it", password)
+			t.Fatalf("%q is right with an x after it", password)
 		}
 	})
 }

@@ -121,7 +121,7 @@ func (h *Hasher) newest() digest {
 
 // Work counts what was done so far: rounds of bcrypt, of which a hash of cost c takes
 // 2 to the c, and hashes of other algorithms. Equal work whatever is asked is what
-// keeps the time of an answer from telling who has an account.
+// keeps the time of an answer from telling which accounts exist.
 func (h *Hasher) Work() (rounds, foreign uint64) {
 	return h.rounds.Load(), h.foreign.Load()
 }
@@ -154,7 +154,7 @@ func newPeppers(keys [][]byte) ([]pepper, error) {
 	return all, nil
 }
 
-// pepperID names a key by 18 bits of a MAC of its own: nobody gets from them to the
+// pepperID names a key by 18 bits of a MAC of its own: they do not lead back to the
 // key, and it is another function than the one that passwords go through.
 func pepperID(key []byte) string {
 	mac := hmac.New(sha256.New, key)

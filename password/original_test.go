@@ -11,8 +11,8 @@ import (
 
 // beyond are the passwords of the original that are wrong here, and why.
 var beyond = map[string]string{
-	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything behind the first 72",
-	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything behind the first 72",
+	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
+	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
 }
 
 // legacy are those that only its own encoding verifies.

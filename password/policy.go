@@ -46,7 +46,7 @@ func (p Policy) Check(password string, own ...string) error {
 	return p.checkStrength(password, own)
 }
 
-// checkKnown refuses what anybody would try first.
+// checkKnown refuses what an attacker tries first.
 func (p Policy) checkKnown(folded string, own []string) error {
 	if p.Blocklist {
 		found, err := isCommon(folded)
@@ -86,7 +86,7 @@ func names(folded, id string) bool {
 }
 
 // fold makes texts equal that differ in case, in width or in how their accents are
-// written: who guesses tries them together. It is for comparing only.
+// written: an attacker tries all of these. It is for comparing only.
 func fold(text string) string {
 	return strings.TrimSpace(cases.Fold().String(norm.NFKC.String(text)))
 }

@@ -22,7 +22,7 @@ const (
 type Report struct {
 	Level       int      // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
 	Time        string   // the same in words: "instant", "3 minutes", "centuries"
-	Seconds     float64  // until half of the guesses are made
+	Seconds     float64  // until half of the guesses are tried
 	Score       int      // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
 	Entropy     float64  // bits: the logarithm of the guesses
 	Suggestions []string // what would help; none at score 3 and 4

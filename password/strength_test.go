@@ -154,7 +154,7 @@ func TestStrengthTakesOwnIntoAccount(t *testing.T) {
 	}
 	many := slices.Repeat([]string{"someone"}, ownLimit)
 	if got := Strength(password, append(many, "grzegorz", "brzeczyszczykiewicz")...); got.Score != 4 {
-		t.Errorf("score %d with the names behind %d others, want 4: they are not looked at", got.Score, ownLimit)
+		t.Errorf("score %d with the names after %d others, want 4: they are not looked at", got.Score, ownLimit)
 	}
 }
 

@@ -33,7 +33,7 @@ func (h *Hasher) Verify(stored, password string) (Result, error) {
 // VerifyOriginal is Verify, by the same work, for a hash that the original may have
 // made: it also takes the password in the original's form of text that is not ASCII.
 // Several texts have one such form, ASCII among them: of a hash of our own it would let
-// in with passwords that nobody has set.
+// in with passwords that were never set.
 func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 	return h.verify(stored, password, true)
 }
@@ -52,7 +52,7 @@ func (h *Hasher) verify(stored, password string, original bool) (Result, error) 
 	return h.check(d, password), nil
 }
 
-// Dummy does the work of Verify, at h's own cost, for an identifier that nobody has.
+// Dummy does the work of Verify, at h's own cost, for an identifier that does not exist.
 func (h *Hasher) Dummy(password string) { h.check(h.dummy(), password) }
 
 // Usable returns the error that Verify would, without the work: for imports.

@@ -149,7 +149,7 @@ func TestVerifyUnusable(t *testing.T) {
 	}
 }
 
-// Whoever is asked for and whatever the answer: the work of one hash of the Hasher's own cost for
+// Whichever identifier and whatever the answer: the work of one hash of the Hasher's own cost for
 // ASCII, of two for other text, unless the stored hash is dearer or foreign.
 func TestSameWorkForEveryAnswer(t *testing.T) {
 	const own = 6

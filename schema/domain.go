@@ -2,7 +2,9 @@ package schema
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 	"golang.org/x/text/cases"
@@ -91,14 +93,11 @@ func foldLabels(s string, seen func(rune) rune) string {
 			n = len(s)
 		}
 		b.WriteString(fold.String(strings.Map(seen, s[:n])))
-		s = s[n:]
-		for _, kept := range [...][2]string{{"ß", "ß"}, {"ẞ", "ß"}, {"ς", "ς"}} {
-			if rest, ok := strings.CutPrefix(s, kept[0]); ok {
-				b.WriteString(kept[1])
-				s = rest
-				break
-			}
+		kept, size := utf8.DecodeRuneInString(s[n:])
+		if size > 0 {
+			b.WriteString(strings.Replace(string(kept), "ẞ", "ß", 1))
 		}
+		s = s[n+size:]
 	}
 	return b.String()
 }
@@ -118,38 +117,24 @@ func canonicalLiteral(s string) (string, bool) {
 	return "[" + ip.String() + "]", true
 }
 
+var (
+	quotedString = regexp.MustCompile(`(?s)^"((?:[^"\\]|\\.)*)"$`)
+	quotedPair   = regexp.MustCompile(`(?s)\\(.)`)
+)
+
 // unquote takes the quotes from the local part of an address where it is right
 // without them, and the backslashes where nothing needs them. What is not quoted
 // rightly stays as it is.
 func unquote(local string) string {
-	if len(local) < 2 || local[0] != '"' {
+	quoted := quotedString.FindStringSubmatch(local)
+	if quoted == nil {
 		return local
 	}
-	var content, quoted strings.Builder
-	escaped := false
-	for i, r := range local[1:] {
-		switch {
-		case escaped:
-			escaped = false
-		case r == '\\':
-			escaped = true
-			continue
-		case r == '"':
-			if i != len(local)-2 {
-				return local
-			}
-			if isAtoms(content.String()) {
-				return content.String()
-			}
-			return `"` + quoted.String() + `"`
-		}
-		if r == '"' || r == '\\' {
-			quoted.WriteByte('\\')
-		}
-		quoted.WriteRune(r)
-		content.WriteRune(r)
+	content := quotedPair.ReplaceAllString(quoted[1], "$1")
+	if isAtoms(content) {
+		return content
 	}
-	return local
+	return `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(content) + `"`
 }
 
 // isAtoms reports whether text is a Dot-string of RFC 5321, which needs no quotes.

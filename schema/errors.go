@@ -94,16 +94,6 @@ func (p *problem) err() error {
 	return &Error{Path: strings.Join(steps, "."), Reason: p.reason}
 }
 
-// first returns the first that is a problem.
-func first(problems ...*problem) *problem {
-	for _, p := range problems {
-		if p != nil {
-			return p
-		}
-	}
-	return nil
-}
-
 // bare returns a name as it is, or shortened and in quotes where it could be
 // misread.
 func bare(name string) string {

@@ -58,21 +58,21 @@ func syntaxProblem(file []byte, err error) *problem {
 	return problemf("not JSON: line %d, column %d: %v", line, column, err)
 }
 
+// parseNode reads the next value of JSON that is known to be valid.
 func parseNode(dec *json.Decoder, path []string) (node, *problem) {
 	if len(path) > maxDepth {
 		return node{}, problemf("nested too deeply").at(path...)
 	}
-	token, err := dec.Token()
-	if err != nil {
-		return node{}, problemf("not JSON: %v", err).at(path...)
-	}
 	n := node{path: path}
-	switch token := token.(type) {
+	switch token, _ := dec.Token(); token := token.(type) {
 	case json.Delim:
+		read := parseList
 		if token == '{' {
-			return parseObject(dec, n)
+			read = parseObject
 		}
-		return parseList(dec, n)
+		p := read(dec, &n)
+		_, _ = dec.Token() // the closing delimiter
+		return n, p
 	case string:
 		n.kind, n.text = aText, token
 	case json.Number:
@@ -85,49 +85,36 @@ func parseNode(dec *json.Decoder, path []string) (node, *problem) {
 	return n, nil
 }
 
-func parseObject(dec *json.Decoder, n node) (node, *problem) {
+func parseObject(dec *json.Decoder, n *node) *problem {
 	n.kind = anObject
 	seen := map[string]bool{}
 	for dec.More() {
-		token, err := dec.Token()
-		name, isText := token.(string)
-		if err != nil || !isText {
-			return n, problemf("not JSON: %v", err).at(n.path...)
-		}
+		token, _ := dec.Token()
+		name, _ := token.(string)
 		path := append(slices.Clip(n.path), name)
 		if seen[name] {
-			return n, problemf("named twice").at(path...)
+			return problemf("named twice").at(path...)
 		}
 		seen[name] = true
 		item, p := parseNode(dec, path)
 		if p != nil {
-			return n, p
+			return p
 		}
 		n.names, n.items = append(n.names, name), append(n.items, item)
 	}
-	_, err := dec.Token()
-	return n, closing(err, n)
+	return nil
 }
 
-func parseList(dec *json.Decoder, n node) (node, *problem) {
+func parseList(dec *json.Decoder, n *node) *problem {
 	n.kind = aList
 	for dec.More() {
 		item, p := parseNode(dec, append(slices.Clip(n.path), strconv.Itoa(len(n.items))))
 		if p != nil {
-			return n, p
+			return p
 		}
 		n.items = append(n.items, item)
 	}
-	_, err := dec.Token()
-	return n, closing(err, n)
-}
-
-// closing is the problem with the end of a list or an object.
-func closing(err error, n node) *problem {
-	if err == nil {
-		return nil
-	}
-	return problemf("not JSON: %v", err).at(n.path...)
+	return nil
 }
 
 // reader takes nodes apart. It keeps the first problem, after which the rest does

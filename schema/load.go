@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -46,7 +47,7 @@ func read(root node) (Schema, *problem) {
 	}
 	var r reader
 	s := readOwn(&r, root)
-	return s, first(r.found, s.problem())
+	return s, cmp.Or(r.found, s.problem())
 }
 
 func readOwn(r *reader, root node) (s Schema) {
@@ -155,7 +156,7 @@ func readOriginal(root node) (Schema, *problem) {
 		"indexes":        func(n node) { o.indexes = mapOf(&r, n, readIndex) },
 	})
 	s := o.schema()
-	return s, first(r.found, o.locate(s.problem()))
+	return s, cmp.Or(r.found, o.locate(s.problem()))
 }
 
 func readCodecs(r *reader, n node) map[string]Codec {

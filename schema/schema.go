@@ -161,14 +161,7 @@ func (t Type) TertiaryNames() []string { return sorted(t.Tertiary) }
 
 // IndexedTertiary returns the names of the indexed tertiary records, sorted.
 func (t Type) IndexedTertiary() []string {
-	var names []string
-	for name, r := range t.Tertiary {
-		if r.Indexed {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return namesWhere(t.Tertiary, func(r Tertiary) bool { return r.Indexed })
 }
 
 // Codec returns the codec of a field: CodecText where the schema names none, or
@@ -181,9 +174,13 @@ func (t Type) Codec(field string) Codec {
 }
 
 func (t Type) withRole(role Role) []string {
-	var names []string
-	for name, f := range t.Fields {
-		if f.Role == role {
+	return namesWhere(t.Fields, func(f Field) bool { return f.Role == role })
+}
+
+// namesWhere returns the names of what has a property, sorted.
+func namesWhere[V any](m map[string]V, has func(V) bool) (names []string) {
+	for name, v := range m {
+		if has(v) {
 			names = append(names, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"regexp/syntax"
 	"slices"
@@ -43,7 +44,7 @@ func (s Schema) problem() *problem {
 		return problemf("more than %d types", maxTypes).at("types")
 	}
 	for _, name := range s.Names() {
-		p := first(nameProblem(name), s.Types[name].problem(), s.confusion(name))
+		p := cmp.Or(nameProblem(name), s.Types[name].problem(), s.confusion(name))
 		if p != nil {
 			return p.at("types", name)
 		}
@@ -64,7 +65,7 @@ func (s Schema) confusion(name string) *problem {
 }
 
 func (t Type) problem() *problem {
-	return first(
+	return cmp.Or(
 		t.primaryProblem(),
 		choice(string(t.Fold), "fold", folds).at("fold"),
 		t.fieldsProblem().at("fields"),
@@ -98,7 +99,7 @@ func (t Type) fieldsProblem() *problem {
 		return problemf("more than %d fields", maxFields)
 	}
 	for _, name := range sorted(t.Fields) {
-		p := first(nameProblem(name), t.Fields[name].problem(), passwordRole(name, t.Fields[name]),
+		p := cmp.Or(nameProblem(name), t.Fields[name].problem(), passwordRole(name, t.Fields[name]),
 			t.wasProblem(name).at("was"))
 		if p != nil {
 			return p.at(name)
@@ -128,7 +129,7 @@ func (f Field) problem() *problem {
 	if f.Role == RoleSecondary && !isText(f.Codec) && slices.Contains(codecs, string(f.Codec)) {
 		return problemf("a key is a text").at("codec")
 	}
-	return first(
+	return cmp.Or(
 		choice(string(f.Role), "role", roles).at("role"),
 		choice(string(f.Codec), "codec", codecs).at("codec"),
 		choice(f.Kind, "kind", kinds).at("kind"),
@@ -184,7 +185,7 @@ func (t Type) tertiaryProblem() *problem {
 		return problemf("more than %d records", maxFields)
 	}
 	for _, name := range t.TertiaryNames() {
-		p := first(nameProblem(name), t.Tertiary[name].problem(), t.indexTwice(name))
+		p := cmp.Or(nameProblem(name), t.Tertiary[name].problem(), t.indexTwice(name))
 		if p != nil {
 			return p.at(name)
 		}
@@ -216,14 +217,13 @@ func (t Type) passwordProblem() *problem {
 		return nil
 	}
 	p := *t.Password
-	if p.Cost != 0 && (p.Cost < 4 || p.Cost > 15) {
-		return problemf("%d is not from 4 to 15", p.Cost).at("cost")
-	}
-	if p.Min < 0 || p.Min > 72 {
-		return problemf("%d is not from 0 to 72", p.Min).at("min")
-	}
-	if p.Strength < 0 || p.Strength > 4 {
-		return problemf("%d is not from 0 to 4", p.Strength).at("strength")
+	for _, l := range []struct {
+		name               string
+		value, least, most int
+	}{{"cost", p.Cost, 4, 15}, {"min", p.Min, 0, 72}, {"strength", p.Strength, 0, 4}} {
+		if (l.value < l.least || l.value > l.most) && (l.name != "cost" || l.value != 0) {
+			return problemf("%d is not from %d to %d", l.value, l.least, l.most).at(l.name)
+		}
 	}
 	return nil
 }

@@ -257,17 +257,19 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 		return ParseText(c, s)
 	}
 	text, err := reprint(c, raw)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Value{}, err
+	}
+	begins := func(with string) bool { return strings.IndexByte(with, text[0]) >= 0 }
+	switch {
 	case text == "null":
 		return Null(), nil
-	case text[0] == '"':
+	case begins(`"`):
 		return fromString(c, text)
-	case !written(c, text):
-		return Value{}, refuse(c, text, "another type of JSON value")
+	case c == CodecNumber && begins("-0123456789"), c == CodecBoolean && begins("tf"):
+		return ParseText(c, text)
 	}
-	return ParseText(c, text)
+	return Value{}, refuse(c, text, "another type of JSON value")
 }
 
 // withoutEscapes returns the text of a JSON string that has no escapes, and whether
@@ -297,33 +299,17 @@ func reprint(c Codec, raw json.RawMessage) (string, error) {
 	return string(out), nil
 }
 
-// written reports whether the JSON of codec c may begin as wire does, which is
-// no string and not null.
-func written(c Codec, wire string) bool {
-	switch c {
-	case CodecNumber:
-		return strings.IndexByte("-0123456789", wire[0]) >= 0
-	case CodecBoolean:
-		return wire[0] == 't' || wire[0] == 'f'
-	default:
-		return false
-	}
-}
-
 // fromString returns what a JSON string is for codec c.
 func fromString(c Codec, quoted string) (Value, error) {
 	var s string
 	if err := json.Unmarshal([]byte(quoted), &s); err != nil {
 		return Value{}, refuse(c, quoted, "not a string")
 	}
-	switch {
-	case c == CodecBoolean || c == CodecNull:
+	number := slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, s)
+	if c == CodecBoolean || c == CodecNull || c == CodecNumber && !number {
 		return Value{}, refuse(c, quoted, "a string")
-	case c == CodecNumber && !slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, s):
-		return Value{}, refuse(c, quoted, "a string")
-	default:
-		return ParseText(c, s)
 	}
+	return ParseText(c, s)
 }
 
 func reasonUnless(ok bool, reason string) string {

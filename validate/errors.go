@@ -13,7 +13,7 @@ var ErrRule = errors.New("value refused by a rule")
 
 // Error says which rule of which field refuses a value. It never holds the value.
 type Error struct {
-	// Field is the name as it was given, of any length; empty for a whole entry.
+	// Field is the name as it was given, of any length; empty for an entry.
 	Field string
 	// Rule is a kind (email, username, nickname, url), or pattern, text,
 	// non-empty, size, codec, canonical, unassigned, invisible, reserved, secondary or name.

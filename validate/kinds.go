@@ -22,7 +22,7 @@ type kind struct {
 	// to the rule: what refuse lets through is held against them too.
 	phrases []phrase
 	// quick matches most values, if they are short, and none that refuse or a phrase
-	// would not take; nil where there is none. It costs a quarter of the whole rule.
+	// would not take; nil where there is none. It costs a quarter of the rule.
 	quick *regexp.Regexp
 	// seen: all characters of a value can be seen; only the two joiners are not.
 	seen bool
@@ -48,7 +48,7 @@ var (
 		`@[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)*$`)
 )
 
-// kindOf returns the kind of a field of type t by name; false if there is none.
+// kindOf returns the kind of a field of type t by name; false if it is unknown.
 func kindOf(name string, t schema.Type) (k kind, known bool) {
 	switch name {
 	case "", "pattern":

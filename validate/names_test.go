@@ -90,7 +90,7 @@ func testProfile(t *testing.T, golden []goldenCase, enforce func(string) (string
 	}
 }
 
-// TestNameKindsAgainstGolden goes through the whole rule: under FoldExact it takes
+// TestNameKindsAgainstGolden goes through the complete rule: under FoldExact it takes
 // what the golden file leaves unchanged, but for the rules that are ours.
 func TestNameKindsAgainstGolden(t *testing.T) {
 	ours := map[string]string{

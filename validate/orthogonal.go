@@ -41,7 +41,7 @@ func (v Verdict) String() string {
 type Pair struct {
 	// A and B are the fields, A before B.
 	A, B string
-	// Verdict says whether a value can belong to both.
+	// Verdict tells whether a value can belong to both.
 	Verdict Verdict
 	// Witness is, with Overlap, a value that both fields take, in canonical form.
 	// None of fewer code points exists, unless Note says that it may.

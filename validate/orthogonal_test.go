@@ -171,7 +171,7 @@ func TestNoPairs(t *testing.T) {
 	}
 }
 
-// One hard pair leaves enough for the others, and all together end.
+// One hard pair leaves enough for the others, and the proof of all ends.
 func TestHardPairsShareTheLimit(t *testing.T) {
 	fs := maps.Clone(original)
 	for _, name := range []string{"h1", "h2", "h3", "h4"} {

@@ -63,9 +63,10 @@ func (r *Rules) Secondary(field, value string) error {
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its
 // name, its length, whether it can be read back as it is, and the field's kind,
 // pattern and reserved values. Of a secondary field the canonical form is checked
-// as Secondary does it, and v as it is written for characters that nobody sees,
-// which the kinds do not take though the canonical form has none; of others v as it is written. Null is without a value,
-// and no rule looks at it, unless the field is part of a key.
+// as Secondary does it, and v as it is written for invisible characters, which the
+// kinds refuse although the canonical form has none. Of other fields v is checked
+// as it is written. Null has no value, and no rule looks at it, unless the field is
+// part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -121,8 +122,8 @@ func (r *Rules) checkWire(field string, v schema.Value) error {
 	return nil
 }
 
-// Entry returns whether the facets of a whole entry are too long together, as an
-// *Error without a field's name, or nil. Each of them is Facet's to check.
+// Entry returns an *Error without a field's name if the facets of an entry are too
+// long in sum, and nil otherwise. Facet checks each of them.
 func (r *Rules) Entry(facets schema.Facets) error {
 	size := 0
 	for field, v := range facets {

@@ -131,7 +131,7 @@ func openServer(text string, cache store.Cache) (store.Engine, error) {
 		return nil, err
 	}
 	o.ContextTimeoutEnabled = true
-	o.DialerRetries = 1 // whoever asks tries again itself
+	o.DialerRetries = 1 // the engine tries again itself
 	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
 	c := redis.NewClient(o)
 	e := single.New(c, single.Options{Close: c.Close})

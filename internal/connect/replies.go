@@ -21,7 +21,8 @@ import (
 // errReply is what a connection reads where a reply cannot be one.
 var errReply = errors.New("the server announces a reply that cannot be one")
 
-// What a reply may announce: a client makes room for it before it comes, and a program cannot survive that there is none.
+// What a reply may announce. A client allocates room for it before it comes, and a program does not survive a lack
+// of memory.
 const (
 	mostBytes = 512 << 20 // of a text: Redis has no longer ones
 	mostItems = 1 << 24   // that are still to come, of all lists
@@ -38,13 +39,13 @@ type framing struct {
 	bad   error
 }
 
-// A list is what is still to come of one; an attribute belongs to the reply behind it, and is no item.
+// A list is what is still to come of one; an attribute belongs to the reply after it, and is no item.
 type list struct {
 	left      int
 	attribute bool
 }
 
-// take reads on. What it says of one reply it says of all behind it.
+// take reads on. After an error it returns that error for ever.
 func (f *framing) take(b []byte) error {
 	for len(b) > 0 && f.bad == nil {
 		if f.skip > 0 {
@@ -105,7 +106,7 @@ func (f *framing) header(line []byte) error {
 	return nil
 }
 
-// announced is the number behind the first byte; -1 is nil.
+// announced is the number after the first byte; -1 is nil.
 func announced(line []byte, most int) (int, error) {
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n < -1 || n > most {
@@ -146,7 +147,7 @@ type bounded struct {
 	replies framing
 }
 
-// Read implements net.Conn. Behind a reply that cannot be one it reads nothing any more.
+// Read implements net.Conn. After a reply that cannot be one it reads nothing any more.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.replies.bad != nil {
 		return 0, b.replies.bad

@@ -148,26 +148,26 @@ func TestBoundedAsUsual(t *testing.T) {
 	}
 }
 
-// usual is a stream of whole replies of every kind.
-const usual = "+OK\r\n-ERR x\r\n:1\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*2\r\n*2\r\n:1\r\n$1\r\n*\r\n%1\r\n+a\r\n*1\r\n_\r\n" +
+// everyReply is a stream of complete replies of every kind.
+const everyReply = "+OK\r\n-ERR x\r\n:1\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*2\r\n*2\r\n:1\r\n$1\r\n*\r\n%1\r\n+a\r\n*1\r\n_\r\n" +
 	"|1\r\n+ttl\r\n:3\r\n~2\r\n#t\r\n,1.5\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n=5\r\ntxt:x\r\n!3\r\nERR\r\n(123\r\n%0\r\n|0\r\n+end\r\n"
 
 func TestFramingFollows(t *testing.T) {
-	for size := 1; size <= len(usual); size++ {
+	for size := 1; size <= len(everyReply); size++ {
 		var f framing
-		for at := 0; at < len(usual); at += size {
-			if err := f.take([]byte(usual[at:min(at+size, len(usual))])); err != nil {
+		for at := 0; at < len(everyReply); at += size {
+			if err := f.take([]byte(everyReply[at:min(at+size, len(everyReply))])); err != nil {
 				t.Fatalf("in pieces of %d bytes: %v", size, err)
 			}
 		}
 		if len(f.lists) != 0 || f.items != 0 || f.skip != 0 || len(f.line) != 0 {
-			t.Fatalf("in pieces of %d bytes: behind whole replies %+v is left", size, f)
+			t.Fatalf("in pieces of %d bytes: after complete replies %+v is left", size, f)
 		}
 	}
 }
 
 func FuzzFraming(f *testing.F) {
-	f.Add([]byte(usual), 3)
+	f.Add([]byte(everyReply), 3)
 	f.Add([]byte("*3\r\n$1\r\na\r\n|1\r\n"), 1)
 	for _, text := range absurd {
 		f.Add([]byte(text[:min(len(text), 100)]), 7)

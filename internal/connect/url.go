@@ -36,13 +36,13 @@ func readURL(text string) (secured, error) {
 	case err != nil:
 		return secured{}, badURL("it cannot be taken apart; in user and password, other characters than letters and digits are written as %%40 (this one is @)")
 	case u.Opaque != "" || u.Scheme != "unix" && !strings.Contains(text, "://"):
-		return secured{}, badURL("behind the scheme comes // and then the host")
+		return secured{}, badURL("after the scheme come // and the host")
 	case strings.Contains(text, "#"):
 		return secured{}, badURL("a # in it is written as %%23")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return secured{}, badURL("what stands behind the ? is no list of parameters")
+		return secured{}, badURL("what follows the ? is no list of parameters")
 	}
 	s := secured{text: text, ca: q.Get("tls_ca"), cert: q.Get("tls_cert"), key: q.Get("tls_key")}
 	switch q.Get("skip_verify") {
@@ -86,7 +86,7 @@ func (s secured) apply(c *tls.Config) error {
 		return nil
 	}
 	if s.cert == "" || s.key == "" {
-		return badURL("tls_cert and tls_key belong together: one of them is missing")
+		return badURL("tls_cert and tls_key are both needed: one of them is missing")
 	}
 	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s secured) apply(c *tls.Config) error {
 	return nil
 }
 
-// badFile says what is wrong with a file, but not how the URL names it.
+// badFile is the error for a file, without its name, which the URL holds.
 func badFile(parameter string, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -113,7 +113,7 @@ func Warnings(text string) []string {
 		return nil
 	}
 	if s, err := readURL(base + ":" + rest); err == nil && s.unverified {
-		return []string{"skip_verify: nobody looks at the server's certificate, so that whoever stands in between reads and changes everything; name its CA with tls_ca"}
+		return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; name its CA with tls_ca"}
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 func TestHalfAPair(t *testing.T) {
 	for _, query := range []string{"tls_cert=me.crt", "tls_key=me.key", "tls_cert=me.crt&tls_key="} {
 		_, err := Open(context.Background(), "rediss://h?"+query, store.Cache{})
-		if want := "bad store URL: tls_cert and tls_key belong together: one of them is missing"; err == nil || err.Error() != want {
+		if want := "bad store URL: tls_cert and tls_key are both needed: one of them is missing"; err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", query, err, want)
 		}
 	}

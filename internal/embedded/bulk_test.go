@@ -26,7 +26,7 @@ func TestBulk(t *testing.T) {
 	if got, records := d.renames.Load(), len(onDisk(t, path)); got != 1 || records != 100 {
 		t.Errorf("%d writes, %d records; want 1, 100", got, records)
 	}
-	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil { // an ended bulk is none
+	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil { // an ended bulk has no effect
 		t.Fatal(err)
 	}
 	if got := d.renames.Load(); got != 2 {
@@ -77,7 +77,7 @@ func TestRoom(t *testing.T) {
 	do(t, s.Client(), "DEL 1")
 }
 
-// A file that is over the limit already, made by other means, may shrink.
+// A file that is over the limit already, written by other means, may shrink.
 func TestOverfullShrinks(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v")

@@ -12,7 +12,7 @@
 // old one, so a crash at any moment leaves the old records or the new ones.
 // [Store.Bulk] puts many changes into one write.
 //
-// When a write fails, on a full disk say, everybody who waits for it gets
+// When a write fails, on a full disk say, all commands that wait for it get
 // [ErrUnsaved], the old file stays, and the records in memory go back to what
 // the file holds before the next command runs. Until they are told, other
 // readers in the process may see such a change.
@@ -62,8 +62,8 @@ var (
 	ErrDamaged = errors.New("embedded: file is damaged")
 
 	// ErrExposed occurs in Open when others than this user and root may write the
-	// file or its lock file: what is in it could be anybody's, accounts of
-	// administrators among it. Nothing is changed.
+	// file or its lock file: another user may have written what is in it, an
+	// account of an administrator for example. Nothing is changed.
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved occurs when the file could not be written; the cause is

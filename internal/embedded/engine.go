@@ -242,7 +242,7 @@ func (e *engine) restore(records []record) (uint64, error) {
 	return e.version.Load(), nil
 }
 
-// A clock says when the time of the store moves on, which its holder does.
+// A clock holds when the time of the store moves on. Its holder moves it.
 type clock struct {
 	sync.Mutex
 	next time.Time

@@ -276,7 +276,7 @@ func TestFaultAndDamage(t *testing.T) {
 	}
 }
 
-// A leftover of a killed process, or a link that somebody put there, is
+// A temporary file of a killed process, or a link that somebody put there, is
 // removed, not written through.
 func TestTempFileIsALink(t *testing.T) {
 	s := open(t, file(t))

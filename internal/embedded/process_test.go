@@ -222,7 +222,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A link that another user has put where a store shall be leads nowhere: nothing is made or opened at its end.
+// A link that another user has put where a store shall be is refused: nothing is created or opened at its end.
 func TestLinkOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	link, end := filepath.Join(dir, "link"), filepath.Join(dir, "end")

@@ -220,7 +220,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 
 // change runs do, which may change records. No snapshot is taken from before
 // do until the version is read, so a snapshot has the changes of do if, and
-// only if, it is of that version or a later one: nobody can be told that a
+// only if, it is of that version or a later one: no caller is told that a
 // change is undone that an earlier write has kept.
 func (s *Store) change(do func()) (version uint64, changed bool) {
 	s.gate.RLock()

@@ -125,7 +125,7 @@ func (s *Store) newClient() *redis.Client {
 // Client returns the one client of the store. The store closes it.
 func (s *Store) Client() *redis.Client { return s.client }
 
-// Path returns the real path of the file, or "" when there is none.
+// Path returns the real path of the file, or "" for a store in memory.
 func (s *Store) Path() string { return s.path }
 
 // Room fails with ErrFull unless n more records fit. It is asked before a
@@ -178,7 +178,7 @@ func (s *Store) seal() error {
 	return err
 }
 
-// DefaultPath is where the records of this user are when nobody says where:
+// DefaultPath is where the records of this user are where no path is given:
 // userdb/userdb.jsonl under $XDG_DATA_HOME or, where that is not set to an
 // absolute path, under the platform's directory for user data. It touches
 // nothing. It fails where the environment names no home directory.

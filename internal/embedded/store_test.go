@@ -322,7 +322,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close races with writers: whoever was told "done" is in the file.
+// Close races with writers: a writer that was told "done" finds its record in the file.
 func TestCloseWhileWriting(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

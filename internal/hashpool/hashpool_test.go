@@ -193,7 +193,7 @@ func TestOneSlowJobIsForgotten(t *testing.T) {
 		}
 		wait := flood(t, p, 1)
 		if err := p.Do(within(t, 3*time.Second), second); err != nil {
-			t.Errorf("behind another: %v", err)
+			t.Errorf("after another: %v", err)
 		}
 		wait()
 	})

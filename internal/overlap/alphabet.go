@@ -17,11 +17,11 @@ type alphabet struct {
 
 // class is a set of characters that stand for each other.
 type class struct {
-	ranges []runeRange // ascending
-	any    rune        // one of them, the automata's
-	picks  []rune      // those to make texts of, the most readable first
-	whole  bool        // no other character of the class is allowed
-	cost   int         // of the first pick; see costOf
+	ranges   []runeRange // ascending
+	any      rune        // one of them, the automata's
+	picks    []rune      // those to make texts of, the most readable first
+	complete bool        // no other character of the class is allowed
+	cost     int         // of the first pick; see costOf
 }
 
 type runeRange struct{ lo, hi rune }
@@ -176,11 +176,11 @@ func costOf(r rune) int {
 // choose fills the class's picks with allowed characters.
 func (c *class) choose(allowed func(rune) bool) {
 	seen, found := 0, 0
-	c.whole = true
+	c.complete = true
 	for _, span := range c.ranges {
 		for r := span.lo; r <= span.hi; r++ {
 			if seen++; c.enough(r, seen) {
-				c.whole = false
+				c.complete = false
 				return
 			}
 			if allowed(r) {
@@ -189,7 +189,7 @@ func (c *class) choose(allowed func(rune) bool) {
 			}
 		}
 	}
-	c.whole = found <= maxPicks
+	c.complete = found <= maxPicks
 }
 
 // enough reports whether what follows, from r on, can be left unseen: there are

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
-// alphabetOf is the alphabet of expressions together.
+// alphabetOf is the common alphabet of expressions.
 func alphabetOf(tb rapid.TB, allowed func(rune) bool, exprs ...string) (*alphabet, *runeSets) {
 	tb.Helper()
 	sets := newRuneSets()
@@ -30,7 +30,7 @@ func firsts(a *alphabet) string {
 	return b.String()
 }
 
-// Each class is shown by the character that values are made of, the cheapest first.
+// Each class is shown by the character that texts are made of, the cheapest first.
 func TestClasses(t *testing.T) {
 	lower := func(r rune) bool { return !unicode.IsUpper(r) }
 	for _, c := range []struct {
@@ -114,10 +114,10 @@ func TestCosts(t *testing.T) {
 
 func TestPicks(t *testing.T) {
 	for _, c := range []struct {
-		expr    string
-		allowed func(rune) bool
-		want    string
-		whole   bool
+		expr     string
+		allowed  func(rune) bool
+		want     string
+		complete bool
 	}{
 		{"[a-c]", anyRune, "abc", true},
 		{"[A-Ca-c0-2!]", anyRune, "abc012AB", false},
@@ -140,8 +140,8 @@ func TestPicks(t *testing.T) {
 		if string(got.picks) != c.want {
 			t.Errorf("%q: picks %q, want %q", c.expr, string(got.picks), c.want)
 		}
-		if len(got.ranges) < 10 && got.whole != c.whole && c.want != "\U00020003" {
-			t.Errorf("%q: whole is %v", c.expr, got.whole)
+		if len(got.ranges) < 10 && got.complete != c.complete && c.want != "\U00020003" {
+			t.Errorf("%q: complete is %v", c.expr, got.complete)
 		}
 	}
 }
@@ -153,14 +153,14 @@ func TestPicksOfALargeClassEndSoon(t *testing.T) {
 	if looked > 1000 {
 		t.Errorf("looked at %d characters", looked)
 	}
-	if a.classes[0].whole {
-		t.Error("the class is said to be whole")
+	if a.classes[0].complete {
+		t.Error("the class is said to be complete")
 	}
 	looked = 0
 	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private: no better ones come
 	c.choose(func(rune) bool { looked++; return true })
-	if looked > maxScan || c.whole {
-		t.Errorf("looked at %d characters, whole is %v", looked, c.whole)
+	if looked > maxScan || c.complete {
+		t.Errorf("looked at %d characters, complete is %v", looked, c.complete)
 	}
 	if !slices.IsSorted(c.picks) || len(c.picks) != maxPicks || c.cost != costHidden {
 		t.Errorf("picks %+q cost %d", c.picks, c.cost)

@@ -7,7 +7,7 @@ import (
 )
 
 // automaton runs a program over all texts at once. A state is what the program
-// may be doing behind some texts; it is made when a search first gets there.
+// may be doing after some texts; it is built when a search first reaches it.
 type automaton struct {
 	prog   *syntax.Prog
 	not    bool
@@ -32,7 +32,7 @@ type state struct {
 	next    []int32
 }
 
-// Characters before and behind a place, as assertions tell them apart.
+// Characters before and after a position, as assertions tell them apart.
 const (
 	unseen    rune = -2
 	textEdge  rune = -1
@@ -74,7 +74,7 @@ func asserted(inst *syntax.Inst) *syntax.Inst {
 	return lineRunes
 }
 
-// start returns the state in front of a text.
+// start returns the state before a text.
 func (a *automaton) start() int32 {
 	for _, prev := range []rune{'\n', wordRune, otherRune} {
 		w := a.walk(prev, unseen)
@@ -86,7 +86,7 @@ func (a *automaton) start() int32 {
 	return a.state(w)
 }
 
-// after returns the state behind one more character of a class.
+// after returns the state after one more character of a class.
 func (a *automaton) after(id int32, class int) int32 {
 	if next := a.states[id].next[class]; next != 0 {
 		return next - 1
@@ -219,7 +219,7 @@ func (w *walk) visit(pc uint32) {
 	}
 }
 
-// assert goes on behind an assertion that holds, and stops at one that cannot be
+// assert goes on after an assertion that holds, and stops at one that cannot be
 // decided yet.
 func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	const backward = syntax.EmptyBeginText | syntax.EmptyBeginLine

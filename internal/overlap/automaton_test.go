@@ -40,7 +40,7 @@ func (c *class) holds(r rune) bool {
 	return false
 }
 
-// read returns the state behind text.
+// read returns the state after text.
 func (a *automaton) read(tb rapid.TB, text string) int32 {
 	state := a.start()
 	for _, r := range text {
@@ -61,7 +61,7 @@ func TestAutomatonAgainstRegexp(t *testing.T) {
 		}
 		longer := text + letters.Draw(t, "rest")
 		if a.dead(state) && re.MatchString(longer) != not {
-			t.Fatalf("%q is dead behind %q, but takes %q", expr, text, longer)
+			t.Fatalf("%q is dead after %q, but takes %q", expr, text, longer)
 		}
 	})
 }
@@ -89,12 +89,12 @@ func TestDead(t *testing.T) {
 	} {
 		a := single(t, c.expr, c.not)
 		if got := a.dead(a.read(t, c.text)); got != c.want {
-			t.Errorf("%q, not %v, behind %q: got %v, want %v", c.expr, c.not, c.text, got, c.want)
+			t.Errorf("%q, not %v, after %q: got %v, want %v", c.expr, c.not, c.text, got, c.want)
 		}
 	}
 }
 
-// The number of states shows that texts behind which nothing can differ share one.
+// The number of states shows that texts after which nothing can differ share one.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
 		expr string
@@ -102,7 +102,7 @@ func TestStates(t *testing.T) {
 	}{
 		{`^a$`, 3},           // nothing, a, anything else
 		{`^[0-9]{7}$`, 9},    // nothing to seven digits, anything else
-		{`a`, 2},             // before and behind an a
+		{`a`, 2},             // before and after an a
 		{`\Aa*\z`, 3},        // nothing, only a, anything else
 		{`[ab].{3}c`, 17},    // which of the last four were a or b, and the match
 		{`^(?:aa|b){2}$`, 6}, // not the instructions count, but where they lead
@@ -141,8 +141,8 @@ func TestNodesAreLimited(t *testing.T) {
 	}
 }
 
-// A text was refused, and behind the limit there may be others.
-func TestLimitBehindARefusedText(t *testing.T) {
+// A text was refused, and beyond the limit there may be others.
+func TestLimitAfterARefusedText(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`^x$|[ab].{30}c`)}, 1000, 1<<40, anyRune)
 	if got := s.run(func(text string) bool { return text != "x" }); got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)

@@ -32,7 +32,7 @@ type search struct {
 	ids      map[string]int32
 	frontier []int32 // nodes of the last level that is reached
 	level    int     // characters on the way to them
-	complete bool    // there is nothing behind them
+	complete bool    // no text goes on after them
 }
 
 // node is reached in level characters and no fewer, best by cost from another.
@@ -115,7 +115,7 @@ func (s *search) expand(id int32) {
 	s.nodes[id].next = next
 }
 
-// after returns the states behind one more character, nil where one of them is
+// after returns the states after one more character, nil where one of them is
 // dead.
 func (s *search) after(at []int32, class int) []int32 {
 	next := make([]int32, len(at))
@@ -128,7 +128,7 @@ func (s *search) after(at []int32, class int) []int32 {
 	return next
 }
 
-// visit returns the node with these states, made if it is new.
+// visit returns the node with these states, a new one if need be.
 func (s *search) visit(at []int32) int32 {
 	key := make([]byte, 0, 4*len(at))
 	for _, state := range at {
@@ -232,7 +232,7 @@ func (e *enumeration) found(shortest bool) Result {
 }
 
 // extend finds the nodes that a text can end at one character later. It returns
-// false if there is none.
+// false if no text can.
 func (e *enumeration) extend() bool {
 	ends := make([]bool, len(e.nodes))
 	for id, n := range e.nodes {
@@ -267,7 +267,7 @@ func (e *enumeration) spell(id int32, size int) bool {
 
 func (e *enumeration) spellClass(class int, next int32, size int) bool {
 	c := &e.alpha.classes[class]
-	e.all = e.all && c.whole
+	e.all = e.all && c.complete
 	for _, r := range c.picks {
 		if e.left <= 0 {
 			e.all = false

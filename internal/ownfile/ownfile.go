@@ -1,5 +1,5 @@
-// Package ownfile opens files that are for this user alone: what is in them nobody else may read, and what others
-// put in their place is not trusted. Where a system has no owners and modes (Windows), its own rules for folders hold.
+// Package ownfile opens files that are for this user alone: no other user may read them, and what others put in
+// their place is not trusted. Where a system has no owners and modes (Windows), its own rules for folders hold.
 package ownfile
 
 import (
@@ -33,7 +33,7 @@ func Create(path string) (*os.File, error) {
 }
 
 // Reopen opens a file that Create made before, and makes sure that it is still for this user alone. It follows no
-// link. ErrOthers: the file is somebody else's, or has a second name.
+// link. ErrOthers: the file is another user's, or has a second name.
 func Reopen(path string, flag int) (*os.File, error) {
 	f, err := open(path, flag, 0)
 	if err != nil {
@@ -47,8 +47,7 @@ func Reopen(path string, flag int) (*os.File, error) {
 }
 
 // Open opens a file, or makes it for this user alone where flag has os.O_CREATE. It follows no link. ErrOthers: it
-// belongs to somebody else than this user and root, or others may write it; that they may read it is their matter who
-// made it so.
+// belongs to another user than this one and root, or others may write it. That others may read it is no error.
 func Open(path string, flag int) (*os.File, error) {
 	f, err := open(path, flag, 0o600)
 	if err != nil {
@@ -62,7 +61,7 @@ func Open(path string, flag int) (*os.File, error) {
 }
 
 // Readlink is os.Readlink for a link that is followed by name, which no system guards as it does those in folders for
-// all. ErrOthers: it belongs to somebody else than this user and root.
+// all. ErrOthers: it belongs to another user than this one and root.
 func Readlink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// open follows no link, and waits for nobody at a pipe.
+// open follows no link, and does not wait at a pipe.
 func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) { // as FreeBSD says it
@@ -19,7 +19,7 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	return f, err
 }
 
-// mine reports what is wrong with a file that this user has made.
+// mine refuses a file that this user has not made, or not alone.
 func mine(f *os.File) error {
 	info, err := regular(f)
 	if err != nil {
@@ -34,7 +34,7 @@ func mine(f *os.File) error {
 
 func seal(f *os.File) error { return f.Chmod(0o600) }
 
-// trusted reports what is wrong with a link that somebody else than this user and root has made.
+// trusted refuses a link that another user than this one and root has made.
 func trusted(info fs.FileInfo) error {
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
 	if owner != os.Geteuid() && owner != 0 {
@@ -43,7 +43,7 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// closed reports what is wrong with a file that only this user, and root, may write.
+// closed refuses a file that others than this user and root may write.
 func closed(f *os.File) error {
 	info, err := regular(f)
 	if err != nil {
