@@ -63,8 +63,7 @@ func textOrList(b []byte) (text string, list []string, err error) {
 	}
 	switch b = bytes.TrimLeft(b, jsonSpace); b[0] {
 	case '"':
-		text, err = unquote(b)
-		return text, nil, err
+		return unquote(b), nil, nil
 	case '[':
 		list, err = parseList(b)
 		return "", list, err

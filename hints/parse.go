@@ -3,7 +3,6 @@ package hints
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -89,11 +88,7 @@ func ParseJSON(b []byte) (Hint, error) {
 		}
 		return Hint{form: formFacets, part: part}, nil
 	case '"':
-		text, err := unquote(b)
-		if err != nil {
-			return Hint{}, err
-		}
-		return parseText(text)
+		return parseText(unquote(b))
 	}
 	return Hint{}, refuseJSON(b, "neither a list nor an object nor a text")
 }
@@ -143,28 +138,22 @@ func nesting(b []byte) (deepest int) {
 // parseList reads a list of texts.
 func parseList(b []byte) ([]string, error) {
 	var raws []json.RawMessage
-	if err := json.Unmarshal(b, &raws); err != nil {
-		return nil, refuseJSON(b, err.Error())
-	}
+	_ = json.Unmarshal(b, &raws) // it is a list
 	list := make([]string, len(raws))
 	for i, raw := range raws {
 		if raw[0] != '"' {
 			return nil, refuseJSON(b, fmt.Sprintf("element %d is no text", i+1))
 		}
-		var err error
-		if list[i], err = unquote(raw); err != nil {
-			return nil, err
-		}
+		list[i] = unquote(raw)
 	}
 	return list, nil
 }
 
-// unquote reads a string. Half a surrogate pair becomes U+FFFD, as where the original writes it.
-func unquote(b []byte) (text string, err error) {
-	if err := json.Unmarshal(b, &text); err != nil {
-		return "", refuseJSON(b, err.Error())
-	}
-	return text, nil
+// unquote reads a string of valid JSON. Half a surrogate pair becomes U+FFFD, as where the
+// original writes it.
+func unquote(b []byte) (text string) {
+	_ = json.Unmarshal(b, &text)
+	return text
 }
 
 func fromList(b []byte, list []string) (Hint, error) {
@@ -184,26 +173,21 @@ func fromList(b []byte, list []string) (Hint, error) {
 // for they identify nothing.
 func parseObject(b []byte) (schema.Facets, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
-	if _, err := dec.Token(); err != nil {
-		return nil, refuseJSON(b, err.Error())
-	}
+	_, _ = dec.Token() // the JSON is valid: no token fails
 	part := schema.Facets{}
 	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, refuseJSON(b, err.Error())
-		}
+		name, _ := dec.Token()
 		field := fmt.Sprint(name)
 		if _, again := part[field]; again {
 			return nil, refuseJSON(b, "facet "+shown(field)+" stands there twice")
 		}
 		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, refuseJSON(b, err.Error())
+		_ = dec.Decode(&raw)
+		v, err := facet(raw)
+		if err != nil {
+			return nil, refuseJSON(b, "facet "+shown(field)+": "+reasonOf(err))
 		}
-		if part[field], err = facet(raw); err != nil {
-			return nil, refuseJSON(b, "facet "+shown(field)+": "+facetReason(err))
-		}
+		part[field] = v
 	}
 	return part, nil
 }
@@ -211,19 +195,9 @@ func parseObject(b []byte) (schema.Facets, error) {
 func facet(raw json.RawMessage) (schema.Value, error) {
 	switch raw[0] {
 	case '"':
-		text, err := unquote(raw)
-		return schema.Text(text), err
+		return schema.Text(unquote(raw)), nil
 	case 'n':
 		return schema.Null(), nil
 	}
 	return schema.JSON(raw)
-}
-
-// facetReason keeps of a ValueError what does not quote the value.
-func facetReason(err error) string {
-	var value *schema.ValueError
-	if errors.As(err, &value) {
-		return value.Reason
-	}
-	return err.Error()
 }

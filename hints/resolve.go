@@ -188,11 +188,15 @@ func checkValue(value string) (reason string) {
 	return ""
 }
 
-// reasonOf keeps of a SyntaxError what does not quote its input.
+// reasonOf keeps of an error about a key or a value what does not quote its input.
 func reasonOf(err error) string {
 	var syntax *recordkey.SyntaxError
-	if errors.As(err, &syntax) {
+	var value *schema.ValueError
+	switch {
+	case errors.As(err, &syntax):
 		return syntax.Reason
+	case errors.As(err, &value):
+		return value.Reason
 	}
 	return err.Error()
 }

@@ -179,9 +179,7 @@ func bound(conn net.Conn) net.Conn {
 	return &bounded{Conn: conn}
 }
 
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
-func boundDialer(dial dialer) dialer {
+func boundDialer(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -195,7 +193,7 @@ func boundDialer(dial dialer) dialer {
 const dialTimeout = 5 * time.Second
 
 // newDialer is for the clients that Open makes.
-func newDialer(timeout time.Duration, t *tls.Config) dialer {
+func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
 	return boundDialer(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, dialTimeout), TLSConfig: t}))
 }
 
@@ -203,7 +201,7 @@ func newDialer(timeout time.Duration, t *tls.Config) dialer {
 type boundHook struct{}
 
 func (boundHook) DialHook(next redis.DialHook) redis.DialHook {
-	return redis.DialHook(boundDialer(dialer(next)))
+	return boundDialer(next)
 }
 
 func (boundHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
