@@ -1,0 +1,157 @@
+package ci_test
+
+import (
+	"encoding/json"
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the imports in the table of rooms")
+
+const (
+	module   = "github.com/coffeenode/userdb/"
+	mostFile = 450 // lines of a Go file that is no test
+)
+
+// notHouse are folders whose sizes do not count: a module of its own, and the kit of tests.
+var notHouse = regexp.MustCompile(`^(bench|internal/redistest)/`)
+
+// sources are the files that people read, by their paths, but for the change log and test data.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || path == "CHANGELOG.md":
+			return nil
+		}
+		if slices.Contains([]string{".go", ".md", ".lua"}, filepath.Ext(path)) || path == "Makefile" || strings.HasPrefix(path, ".ci/") {
+			text, err := fs.ReadFile(root, path)
+			files[path] = string(text)
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(files) < 100 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	return files
+}
+
+// TestSizes keeps files as long as a subject, and no longer.
+func TestSizes(t *testing.T) {
+	for path, text := range sources(t) {
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || notHouse.MatchString(path) {
+			continue
+		}
+		if n := strings.Count(text, "\n"); n > mostFile {
+			t.Errorf("%s has %d lines, want at most %d: which two subjects are in it?", path, n, mostFile)
+		}
+	}
+}
+
+// phrases are words that had other meanings, or make a reader stop; each with what to write in its place.
+var phrases = map[string]string{
+	`passengers?`: "call",
+}
+
+// TestPhrases keeps words that were taken out from coming back.
+func TestPhrases(t *testing.T) {
+	for phrase, better := range phrases {
+		found := regexp.MustCompile(`(?i)\b(` + phrase + `)\b`)
+		for path, text := range sources(t) {
+			if path == "internal/ci/house_test.go" {
+				continue
+			}
+			for i, line := range strings.Split(text, "\n") {
+				if found.MatchString(line) {
+					t.Errorf("%s:%d: %q; write: %s", path, i+1, found.FindString(line), better)
+				}
+			}
+		}
+	}
+}
+
+// imports are the packages of ours that each package imports, tests apart, by their folders.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../../...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string][]string{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p struct {
+			ImportPath       string
+			Imports, GoFiles []string
+		}
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		folder := strings.TrimPrefix(p.ImportPath, module)
+		of[folder] = nil
+		for _, i := range p.Imports {
+			if strings.HasPrefix(i, module) {
+				of[folder] = append(of[folder], strings.TrimPrefix(i, module))
+			}
+		}
+		slices.Sort(of[folder])
+	}
+	return of
+}
+
+// row is one of the table of rooms: a folder, what it is, and what it imports.
+var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
+
+// TestRooms holds the table of rooms in CONTRIBUTING.md to the imports that there are; -update rewrites them.
+func TestRooms(t *testing.T) {
+	const page = "../../CONTRIBUTING.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, named := imports(t), map[string]bool{}
+	updated := row.ReplaceAllStringFunc(string(text), func(line string) string {
+		m := row.FindStringSubmatch(line)
+		folder, said := m[2], m[3]
+		named[folder] = true
+		found, is := of[folder]
+		if !is {
+			t.Errorf("%s/ is no package", folder)
+		}
+		want := "nothing of ours"
+		if len(found) > 0 {
+			want = "`" + strings.Join(found, "` `") + "`"
+		}
+		if said == "all" {
+			want = said
+		}
+		if said != want && !*update {
+			t.Errorf("%s/ imports, by the table,\n%s\nand by its files\n%s\nIf that is as it should be: go test ./internal/ci -update", folder, said, want)
+		}
+		return m[1] + want + m[4]
+	})
+	for folder := range of {
+		if !named[folder] {
+			t.Errorf("the table has no row for %s/", folder)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(updated), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
