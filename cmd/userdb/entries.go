@@ -152,10 +152,14 @@ others are printed all the same, and the exit code is that of the first that fai
 				}
 			}
 			failed := failures{of: len(words)}
-			for len(all) > 0 {
-				some := all[:sameType(all)]
-				all = all[len(some):]
-				if err := s.get(ctx, some, exhaustive, reveal, &failed); err != nil {
+			for e, err := range findAll(ctx, all, exhaustive) {
+				p := all[0]
+				if all = all[1:]; err == nil {
+					err = s.get(ctx, p, e, reveal)
+				} else if failed.add(p.text, err) {
+					err = nil
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -167,55 +171,47 @@ others are printed all the same, and the exit code is that of the first that fai
 	return c
 }
 
-// get prints entries of one type.
-func (s *session) get(ctx context.Context, of []subject, exhaustive, reveal bool, failed *failures) error {
-	for e, err := range findAll(ctx, of, exhaustive) {
-		p := of[0]
-		of = of[1:]
-		if err != nil {
-			if !failed.add(p.text, err) {
-				return err
-			}
-			continue
-		}
-		hash := ""
-		if reveal {
-			if hash, err = transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
-				return p.named(err)
-			}
-		}
-		all := flat(e, hash)
-		if err := s.out.say(all, block(e.Key().String(), all)); err != nil {
-			return err
+// get prints an entry, with its hash where that is to be revealed.
+func (s *session) get(ctx context.Context, p subject, e userdb.Entry, reveal bool) (err error) {
+	hash := ""
+	if reveal {
+		if hash, err = transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
+			return p.named(err)
 		}
 	}
-	return nil
+	all := flat(e, hash)
+	return s.out.say(all, block(e.Key().String(), all))
 }
 
+// findAll finds the entry of each subject, those of one type that follow each other in one round trip.
 func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
-	if !exhaustive {
-		hs := make([]hints.Hint, len(of))
-		for i, p := range of {
-			hs[i] = p.hint
-		}
-		return of[0].typ.FindAll(ctx, hs...)
-	}
 	return func(yield func(userdb.Entry, error) bool) {
-		for _, p := range of {
-			if !yield(p.typ.FindExhaustive(ctx, p.hint)) {
+		for len(of) > 0 {
+			typ, hs := of[0].typ, []hints.Hint{}
+			for len(of) > 0 && of[0].typ.Name() == typ.Name() {
+				hs, of = append(hs, of[0].hint), of[1:]
+			}
+			found := typ.FindAll(ctx, hs...)
+			if exhaustive {
+				found = findExhaustive(ctx, typ, hs)
+			}
+			for e, err := range found {
+				if !yield(e, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func findExhaustive(ctx context.Context, typ *userdb.Type, hs []hints.Hint) iter.Seq2[userdb.Entry, error] {
+	return func(yield func(userdb.Entry, error) bool) {
+		for _, h := range hs {
+			if !yield(typ.FindExhaustive(ctx, h)) {
 				return
 			}
 		}
 	}
-}
-
-// sameType is how many of the first subjects are of one type, so that they can be read in one round trip.
-func sameType(of []subject) int {
-	other := func(p subject) bool { return p.typ.Name() != of[0].typ.Name() }
-	if n := slices.IndexFunc(of, other); n > 0 {
-		return n
-	}
-	return len(of)
 }
 
 func setVerb(s *session) *cobra.Command {

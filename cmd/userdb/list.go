@@ -124,7 +124,7 @@ func eachReadable(entries iter.Seq2[userdb.Entry, error], do func(userdb.Entry) 
 			return err
 		}
 	}
-	return unreadable.unread()
+	return unreadable.err()
 }
 
 // pageSize is how many entries are held at a time.
@@ -148,10 +148,10 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) err
 		left -= len(es)
 		q.After = next
 		if next == "" {
-			return unreadable.unread()
+			return unreadable.err()
 		}
 		if left == 0 {
-			return firstOf(s.more(next), unreadable.unread())
+			return firstOf(s.more(next), unreadable.err())
 		}
 	}
 }

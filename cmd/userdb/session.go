@@ -270,7 +270,7 @@ func aboutEntry(err error) bool {
 
 // failures gathers what is wrong with some of many, so that one line tells it at the end.
 type failures struct {
-	of    int // how many were asked for; 0: unknown
+	of    int // how many were asked for; 0: a listing
 	first error
 	texts []string
 }
@@ -291,10 +291,14 @@ func (f *failures) add(text string, err error) bool {
 }
 
 func (f *failures) err() error {
-	if len(f.texts) < 2 {
-		if f.first == nil {
-			return nil
-		}
+	switch n := len(f.texts); {
+	case n == 0:
+		return nil
+	case n == 1 && f.of == 0:
+		return f.first
+	case f.of == 0:
+		return fmt.Errorf("%d entries are left out; the first: %w", n, f.first)
+	case n == 1:
 		return subject{text: f.texts[0]}.named(f.first)
 	}
 	var named []string
@@ -309,11 +313,3 @@ func (f *failures) err() error {
 
 // note takes an error about an entry of a listing, which names its key itself.
 func (f *failures) note(err error) bool { return f.add("", err) }
-
-// unread tells at the end of a listing what was left out of it.
-func (f *failures) unread() error {
-	if len(f.texts) < 2 {
-		return f.first
-	}
-	return fmt.Errorf("%d entries are left out; the first: %w", len(f.texts), f.first)
-}

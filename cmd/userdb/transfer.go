@@ -42,7 +42,7 @@ come in no order, and no lock is held.`,
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
 			_, err := transfer.Export(ctx, db, s.out, o)
 			p.clear()
-			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.unread())
+			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.err())
 		}, unlimited),
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
