@@ -195,11 +195,7 @@ func (s *session) parse(args []string) error {
 		return nil
 	}
 	s.JSON = l.has("--json")
-	advice := ""
-	if errors.As(err, new(*pflag.NotExistError)) {
-		advice = " (a text that begins with - goes after --)"
-	}
-	return usagef("%v%s; see '%s'", err, advice, helpOf(c))
+	return usagef("%v; see '%s'", err, helpOf(c))
 }
 
 // A line is a command line in the one order in which the library takes all of it: its own flags of a command may
@@ -224,7 +220,7 @@ func arrange(root *cobra.Command, args []string) line {
 		case arg == "--":
 			l.words, l.guarded, args = append(l.words, args...), len(args) > 0, nil
 		case isFlag(arg):
-			args = l.takeFlag(flags[arg], arg, args)
+			args = l.takeFlag(flags, arg, args)
 		default:
 			l.words = append(l.words, arg)
 		}
@@ -236,16 +232,23 @@ func arrange(root *cobra.Command, args []string) line {
 		}
 		l.c, l.path, l.words = l.c.Commands()[i], append(l.path, l.words[0]), l.words[1:]
 	}
-	l.err = firstOf(l.err, l.wantsCommand())
+	if l.err = firstOf(l.err, l.wantsCommand()); l.wantsHelp() {
+		l.err = nil
+	}
 	return l
 }
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
-// takeFlag joins a flag with its value, and leaves what it does not know to the library.
-func (l *line) takeFlag(flag *pflag.Flag, arg string, rest []string) []string {
+// takeFlag joins a flag with its value.
+func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string) []string {
+	name, _, joined := strings.Cut(arg, "=")
+	flag := flags[name]
 	switch {
-	case flag == nil || flag.NoOptDefVal != "":
+	case flag == nil:
+		l.err = errors.New("unknown flag: " + name + " (a text that begins with - goes after --)")
+		return rest
+	case joined || flag.NoOptDefVal != "":
 		l.flags = append(l.flags, arg)
 		return rest
 	case len(rest) == 0 || isFlag(rest[0]):
@@ -270,7 +273,11 @@ func takesMore(flag *pflag.Flag) bool {
 
 // knownFlags gathers the flags of all commands; a name is the same kind of flag wherever it stands.
 func knownFlags(c *cobra.Command, to map[string]*pflag.Flag) {
-	add := func(flag *pflag.Flag) { to["--"+flag.Name] = flag }
+	add := func(flag *pflag.Flag) {
+		if to["--"+flag.Name] = flag; flag.Shorthand != "" {
+			to["-"+flag.Shorthand] = flag
+		}
+	}
 	c.Flags().VisitAll(add)
 	c.PersistentFlags().VisitAll(add)
 	for _, below := range c.Commands() {
@@ -290,7 +297,7 @@ func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
 // wantsCommand says what is missing where the first words name no verb.
 func (l line) wantsCommand() error {
 	switch {
-	case !l.c.HasSubCommands() || l.wantsHelp() || len(l.path)+len(l.words) == 0 && l.has("--version"):
+	case !l.c.HasSubCommands() || len(l.path)+len(l.words) == 0 && l.has("--version"):
 		return nil
 	case len(l.words) == 0:
 		return errors.New("a command is missing")

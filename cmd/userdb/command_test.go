@@ -44,7 +44,6 @@ func TestArrange(t *testing.T) {
 		{"-- tags list -- a", "tags list -- -- a"},
 		{"tags --json list a", "tags list --json -- a"},
 		{"get -", "get -- -"},
-		{"get --nosuch a", "get --nosuch -- a"},
 		{"create user --tag a b x=y", "create --tag=a --tag=b -- user x=y"},
 		{"create user x=y --tag a b --tag c --json", "create --tag=a --tag=b --tag=c --json -- user x=y"},
 		{"create --tag a user x=y", "create --tag=a -- user x=y"},
@@ -72,6 +71,9 @@ func TestArrangeComplains(t *testing.T) {
 		{"-- tags -- list", "unknown command: --"},
 		{"get --store --json", "--store wants a value; one that begins with - is written --store=VALUE"},
 		{"get --store", "--store wants a value; one that begins with - is written --store=VALUE"},
+		{"get --nosuch a", "unknown flag: --nosuch (a text that begins with - goes after --)"},
+		{"--sore=x get a", "unknown flag: --sore (a text that begins with - goes after --)"},
+		{"get -x a", "unknown flag: -x (a text that begins with - goes after --)"},
 		{"login --origin -- Bob", "--origin wants a value; one that begins with - is written --origin=VALUE"},
 	} {
 		if l := arrange(root, strings.Fields(tt.args)); l.err == nil || l.err.Error() != tt.want {
@@ -170,9 +172,9 @@ func TestFlagsAnywhere(t *testing.T) {
 	root := theRoot()
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom(lines).Draw(t, "line")
-		plain := slices.Clone(line.words)
+		ordered := slices.Clone(line.words)
 		for _, flag := range line.flags {
-			plain = append(plain, flag...)
+			ordered = append(ordered, flag...)
 		}
 		mixed := slices.Clone(line.words)
 		at := make([]int, len(line.flags))
@@ -183,12 +185,12 @@ func TestFlagsAnywhere(t *testing.T) {
 		for i := len(at) - 1; i >= 0; i-- {
 			mixed = slices.Insert(mixed, at[i], line.flags[i]...)
 		}
-		for _, args := range [][]string{plain, mixed} {
+		for _, args := range [][]string{ordered, mixed} {
 			if _, err := parseLine(args...); err != nil {
 				t.Fatalf("parse(%q): %v", args, err)
 			}
 		}
-		if got, want := arrange(root, mixed).args(), arrange(root, plain).args(); !slices.Equal(got, want) {
+		if got, want := arrange(root, mixed).args(), arrange(root, ordered).args(); !slices.Equal(got, want) {
 			t.Errorf("arrange(%q) = %q, want %q", mixed, got, want)
 		}
 	})

@@ -118,8 +118,8 @@ func field(err error) string {
 	return ""
 }
 
-// credentials are what stands before the host of a URL, or in it as the password of a Sentinel's master, in
-// whatever place somebody typed it.
+// credentials are what stands before the host of a URL, or in it as the password of a Sentinel's master, wherever
+// it was typed.
 var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
 // message is an error for people: what is wrong, and what to do.

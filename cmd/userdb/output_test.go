@@ -184,7 +184,7 @@ func TestCountWords(t *testing.T) {
 	}
 }
 
-// drives says whether something in a line could drive a terminal.
+// drives reports whether something in a line could drive a terminal.
 func drives(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
@@ -279,7 +279,7 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	return schemaFile, dir
 }
 
-// Nothing that a command prints of values, and no error, drives a terminal, whoever reads it.
+// Nothing that a command prints of values, and no error, drives a terminal or looks like more than one line.
 func TestNothingIsPrintedRaw(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")

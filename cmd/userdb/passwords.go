@@ -24,7 +24,7 @@ func loginVerb(s *session) *cobra.Command {
 address, and never taken for a hint. With --password-stdin, - is the first line of standard input,
 before the password.
 
-Prints the entry, or exits 5, in the same way and after the same work whoever is asked for. --type
+Prints the entry, or exits 5, in the same way and after the same work for every identifier. --type
 says of which type the entry is. After too many failures it exits 8 and says how long to wait;
 nothing was checked then. An origin from where the entry logged in before keeps attempts of its own,
 which nobody else can use up; without --origin failures are only counted for the entry.

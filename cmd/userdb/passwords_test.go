@@ -176,8 +176,8 @@ var scripts = []struct{ line, stdin string }{
 	{"token --json redeem X --purpose=reset", "made up"},
 }
 
-// TestNoWordGrants runs commands by whose exit code scripts let somebody in, with whatever word in the place
-// of a visitor's: they never exit 0.
+// TestNoWordGrants runs commands by whose exit code scripts let somebody in, with any word for a
+// visitor's: they never exit 0.
 func TestNoWordGrants(t *testing.T) {
 	useFile(t)
 	if got := here(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
@@ -205,7 +205,7 @@ func TestNoWordGrants(t *testing.T) {
 	}
 }
 
-// TestNoTwoWordsGrant has two such words, of which one may give the other a place to be taken at.
+// TestNoTwoWordsGrant has two such words, of which one may be taken for the value or the flag that the other lacks.
 func TestNoTwoWordsGrant(t *testing.T) {
 	for _, help := range hostile {
 		if !strings.HasPrefix(help, "-") || !strings.Contains(help, "h") {
@@ -269,7 +269,7 @@ func TestIdentifierStdin(t *testing.T) {
 	}
 }
 
-// TestExamplesGuardWords: whoever copies an example gets one that no visitor's word can turn into a flag.
+// TestExamplesGuardWords: in a copied example no visitor's word can become a flag.
 func TestExamplesGuardWords(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

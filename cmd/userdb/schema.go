@@ -82,7 +82,7 @@ func (l pairLine) text() string {
 func checkSchemaVerb(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Say whether fields can be mistaken for each other",
+		Short: "Tell which fields can be mistaken for each other",
 		Long: `Show each pair of secondary fields: orthogonal, where it is proved that no value can belong to both;
 overlap, with a shortest value that can; or not decided. Overlap is no error: one value is still
 never two entries. A line follows for what keeps all entries out of Redis' compact form of hashes,

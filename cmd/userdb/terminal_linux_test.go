@@ -43,7 +43,7 @@ func newKeyboard(t *testing.T) *keyboard {
 	return &keyboard{t: t, own: own, tty: tty}
 }
 
-// echoes says whether the terminal shows what is typed.
+// echoes reports whether the terminal shows what is typed.
 func (k *keyboard) echoes() bool {
 	state, err := unix.IoctlGetTermios(int(k.tty.Fd()), unix.TCGETS)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestBatchReadError(t *testing.T) {
 		in := io.MultiReader(strings.NewReader(text), &once{errors.New("the cable is out")})
 		code := run([]string{"key", "escape", "--batch"}, stdio{in: in, out: &out, err: &errs})
 		if code != 1 || errs.String() != "userdb: reading standard input: the cable is out\n" {
-			t.Errorf("behind %d bytes: exit %d, %q", len(text), code, errs.String())
+			t.Errorf("after %d bytes: exit %d, %q", len(text), code, errs.String())
 		}
 	}
 }

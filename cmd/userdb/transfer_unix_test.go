@@ -98,7 +98,7 @@ func TestImportDirectory(t *testing.T) {
 	}
 }
 
-// A pipe whose writer dies has an end; what it leaves half done is not taken for whole.
+// A pipe whose writer dies has an end; what it leaves half written is not taken.
 func TestImportDeadWriter(t *testing.T) {
 	for _, tt := range []struct{ name, in, err string }{
 		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: not all was imported: 1 line; see users.jsonl.rejects\n"},
@@ -189,7 +189,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 }
 
-// Whoever waits for a silent reader can stop.
+// Reading from a writer that is silent can be stopped.
 func TestUntil(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	silent, w := io.Pipe()
@@ -280,7 +280,7 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 	}
 }
 
-// halfDone leaves an import that was interrupted behind a refused line: the third line cannot be read.
+// halfDone leaves an import that was interrupted after a refused line: the third line cannot be read.
 func halfDone(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = folder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
