@@ -250,32 +250,6 @@ func ExampleDB_In() {
 	// Output: true false
 }
 
-func ExampleDB_Keys() {
-	db, _ := openWithAlice()
-	defer db.Close()
-	for key, err := range db.Keys(context.Background(), "user/name:*") {
-		fmt.Println(key, err)
-	}
-	// Output: user/name:alice/~prk <nil>
-}
-
-func ExampleDB_RemoveKeys() {
-	ctx := context.Background()
-	db, users := openWithAlice()
-	defer db.Close()
-	// The SRK of an entry that stays, stays too; an entry goes with all that belongs to it.
-	n, err := db.RemoveKeys(ctx, "user/name:*")
-	fmt.Println(n, err)
-	n, err = db.RemoveKeys(ctx, "user/uid:17c07627d35e")
-	fmt.Println(n, err)
-	there, err := users.Exists(ctx, hints.Any("alice"))
-	fmt.Println(there, err)
-	// Output:
-	// 0 <nil>
-	// 1 <nil>
-	// false <nil>
-}
-
 func ExampleEntry_MarshalJSON() {
 	db, users := openWithAlice()
 	defer db.Close()

@@ -129,7 +129,7 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 		func() error { return raw.Set(ctx, "user/name:ghost/~prk", "user/uid:ghost", 0).Err() },
 		func() error { return raw.SAdd(ctx, "user/job:x/~prks", "user/uid:ghost").Err() },
 		func() error { return drain(check.Run(ctx, db, check.Options{Repair: true})) },
-		func() error { _, err := db.RemoveKeys(ctx, "user/uid:*"); return err },
+		func() error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
 	} {
 		if err := verb(); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
@@ -136,7 +137,7 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 		return bringIn(t, h)
 	},
 	"remove keys": func(t *testing.T, h *hotSite) error {
-		_, err := h.db.RemoveKeys(t.Context(), "user/uid:u")
+		_, err := inspect.RemoveKeys(t.Context(), h.db, "user/uid:u")
 		return err
 	},
 	"repair": func(t *testing.T, h *hotSite) error {

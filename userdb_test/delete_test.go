@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -60,13 +61,13 @@ func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 			t.Errorf("%v lists %v, %v", q, e, err)
 		}
 	}
-	for key, err := range db.Keys(ctx, "*") {
+	for key, err := range inspect.Keys(ctx, db, "*") {
 		t.Errorf("keys: %q, %v", key, err)
 	}
 	if n, err := users.Count(ctx); n != 0 || err != nil {
 		t.Errorf("count: %d, %v", n, err)
 	}
-	if n, err := db.RemoveKeys(ctx, "*"); n != 0 || err != nil {
+	if n, err := inspect.RemoveKeys(ctx, db, "*"); n != 0 || err != nil {
 		t.Errorf("removing: %d, %v", n, err)
 	}
 }

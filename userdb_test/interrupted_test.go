@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -40,7 +41,7 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 		"page":  func(ctx context.Context) error { _, _, err := users.Page(ctx, userdb.Query{}); return err },
 		"count": func(ctx context.Context) error { _, err := users.Count(ctx); return err },
 		"keys": func(ctx context.Context) error {
-			for _, err := range db.Keys(ctx, "*") {
+			for _, err := range inspect.Keys(ctx, db, "*") {
 				return err
 			}
 			return nil
@@ -61,7 +62,7 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 		"append":       func(ctx context.Context) error { _, err := users.List(u, "notes").Append(ctx, "x"); return err },
 		"put":          func(ctx context.Context) error { return users.Hash(u, "settings").Put(ctx, "a", "b") },
 		"set password": func(ctx context.Context) error { return users.SetPassword(ctx, u, "correct horse") },
-		"remove keys":  func(ctx context.Context) error { _, err := db.RemoveKeys(ctx, "user/uid:*"); return err },
+		"remove keys":  func(ctx context.Context) error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
 	}
 }
 

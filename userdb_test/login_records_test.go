@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
@@ -138,7 +139,7 @@ func TestTokensLieBeside(t *testing.T) {
 					t.Errorf("%s is not in the slot of %s", record, entry)
 				}
 			}
-			for key, err := range view.Keys(ctx, "*") {
+			for key, err := range inspect.Keys(ctx, view, "*") {
 				if must(t, err); strings.Contains(key, "token") {
 					t.Errorf("listed: %s", key)
 				}
@@ -166,7 +167,7 @@ func TestTokensLieBeside(t *testing.T) {
 		for _, path := range []string{"acme", "acme/eu+_1"} {
 			delete(s.views, space(t, path))
 		}
-		if n, err := db.RemoveKeys(ctx, "user/uid:*"); n != 3 || err != nil {
+		if n, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); n != 3 || err != nil {
 			t.Errorf("%d entries removed, %v", n, err)
 		}
 		for _, k := range s.keys(ctx) {

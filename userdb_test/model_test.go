@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -219,7 +220,7 @@ func (x *machine) bio(t *rapid.T) {
 func (x *machine) keys(t *rapid.T) {
 	kind := rapid.SampledFrom([]string{"*", "user/uid:*", "user/name:*", "user/*/~prks", "order/*"}).Draw(t, "pattern")
 	var got []string
-	for k, err := range x.db.Keys(x.ctx, kind) {
+	for k, err := range inspect.Keys(x.ctx, x.db, kind) {
 		must(t, err)
 		if !strings.HasPrefix(k, "~") {
 			got = append(got, k)
@@ -284,7 +285,7 @@ func (x *machine) removeKeys(t *rapid.T) {
 	}
 	pattern := rapid.SampledFrom(slices.Sorted(maps.Keys(patterns))).Draw(t, "pattern")
 	patterns[pattern]()
-	if got, err := x.db.RemoveKeys(x.ctx, pattern); err != nil || got != want {
+	if got, err := inspect.RemoveKeys(x.ctx, x.db, pattern); err != nil || got != want {
 		t.Fatalf("removing %q: got %d, %v; want %d", pattern, got, err, want)
 	}
 }

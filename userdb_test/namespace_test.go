@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -65,7 +66,7 @@ func TestNamespaces(t *testing.T) {
 				t.Errorf("%q: count %d, %v", path, n, err)
 			}
 			var keys []string
-			for key, err := range db.Keys(ctx, "user/uid:?") {
+			for key, err := range inspect.Keys(ctx, db, "user/uid:?") {
 				must(t, err)
 				keys = append(keys, key)
 			}
@@ -113,10 +114,10 @@ func TestRemovingInANamespace(t *testing.T) {
 			before := outside(s, inside)
 			users := typeOf(t, views[path], "user")
 			must(t, users.Delete(t.Context(), hints.Any("nv")))
-			if n, err := views[path].RemoveKeys(t.Context(), "*"); err != nil || n == 0 {
+			if n, err := inspect.RemoveKeys(t.Context(), views[path], "*"); err != nil || n == 0 {
 				t.Errorf("%q: removed %d, %v", path, n, err)
 			}
-			for key, err := range views[path].Keys(t.Context(), "*") {
+			for key, err := range inspect.Keys(t.Context(), views[path], "*") {
 				t.Errorf("%q: left: %q, %v", path, key, err)
 			}
 			if diff := same(before, outside(s, inside)); diff != "" {

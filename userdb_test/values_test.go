@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -145,12 +146,12 @@ func TestNaughtyHints(t *testing.T) {
 // naughtyPattern uses a text as a glob, and quoted as one: that finds only keys that hold it.
 func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	t.Helper()
-	for _, err := range db.Keys(t.Context(), text) {
+	for _, err := range inspect.Keys(t.Context(), db, text) {
 		if err != nil && !clean(err) {
 			t.Errorf("pattern %q: %v", text, err)
 		}
 	}
-	for key, err := range db.Keys(t.Context(), "user/name:"+recordkey.Glob(recordkey.Escape(text))+"/~prk") {
+	for key, err := range inspect.Keys(t.Context(), db, "user/name:"+recordkey.Glob(recordkey.Escape(text))+"/~prk") {
 		t.Errorf("quoted %q: got %q, %v", text, key, err)
 	}
 }

@@ -208,7 +208,7 @@ in small letters, and domains as A-labels (xn--strae-oqa.de).`,
   userdb keys 'user/*/~prk' --json`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			var keys []string
-			err := each(db.Keys(ctx, words[0]), func(key string) error {
+			err := each(inspect.Keys(ctx, db, words[0]), func(key string) error {
 				keys = append(keys, key)
 				return nil
 			})
@@ -228,7 +228,7 @@ func walkVerb(s *session) *cobra.Command {
 		Long:    `Like keys, but each key is printed when it is found: in no order, one perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
-			return each(db.Keys(ctx, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
+			return each(inspect.Keys(ctx, db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
 		}),
 	}
 }
@@ -268,10 +268,10 @@ match. Prints how many were removed.`,
   userdb remove 'user/*' --yes`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			if yes {
-				return s.number(db.RemoveKeys(ctx, words[0]))
+				return s.number(inspect.RemoveKeys(ctx, db, words[0]))
 			}
 			n := 0
-			err := each(db.Keys(ctx, words[0]), func(string) error { n++; return nil })
+			err := each(inspect.Keys(ctx, db, words[0]), func(string) error { n++; return nil })
 			return firstOf(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
 		}),
 	}

@@ -70,14 +70,3 @@ func TestBookmarkRefusals(t *testing.T) {
 		t.Errorf("the empty bookmark: %v, %v", b, err)
 	}
 }
-
-func TestOwn(t *testing.T) {
-	for key, want := range map[string]bool{
-		"~/schema/user": true, "~acme/~/schema/user": true, "~acme/~eu/~/x": true,
-		"user/uid:1": false, "~acme/user/uid:1": false, "~acme": false, "~": false, "": false, "a/~/b": false,
-	} {
-		if got := own(key); got != want {
-			t.Errorf("own(%q) = %v, want %v", key, got, want)
-		}
-	}
-}

@@ -1,4 +1,4 @@
-// Package inspect shows the records of an account store to people.
+// Package inspect is for operators who look at records themselves: it shows them, lists their keys, and removes them.
 package inspect
 
 import (
@@ -72,7 +72,7 @@ type dumper struct {
 func (d *dumper) all(ctx context.Context, pattern string) error {
 	var held []string
 	holding := true
-	for keys, err := range d.Keys(ctx, pattern) {
+	for keys, err := range keys(ctx, d.View, pattern) {
 		if err != nil {
 			return err
 		}
