@@ -72,7 +72,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// open opens the store, and its history behind that.
+// open opens the store, and then its history.
 func (c *client) open(ctx context.Context) (err error) {
 	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err

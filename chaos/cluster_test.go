@@ -151,7 +151,7 @@ func (r *run) carry(m *move) {
 		}
 		for _, key := range keys {
 			if err := r.raw[from].Do(r.ctx, "MIGRATE", host, port, key, 0, 60_000).Err(); err != nil {
-				r.t.Fatalf("a fault of the test, and no violation: MIGRATE broke off, and may have left a copy behind: %v", err)
+				r.t.Fatalf("a fault of the test, and no violation: MIGRATE broke off, and may have left a copy: %v", err)
 			}
 		}
 	}

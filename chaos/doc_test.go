@@ -13,7 +13,7 @@
 // # Time
 //
 // The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so that a history is
-// short and begins with nothing. Behind each cycle all is healed and all clients pause: the epochs are judged, and the
+// short and begins with nothing. After each cycle all is healed and all clients pause: the epochs are judged, and the
 // raw records are read.
 //
 // # What is judged
@@ -46,7 +46,7 @@
 // # What it finds
 //
 // Each of these faults, put in by hand, was found within the first minute, mostly the first cycle: a commit that does not compare
-// ~fence; claims that do not look aside; a takeover that does not fence; a delete that unlinks the entry
+// ~fence; claims that do not look at the other fields; a takeover that does not fence; a delete that unlinks the entry
 // before it writes the tombstone; a delete that leaves tertiary records. That the judge and the reader of raw
 // records see what they are for is tested with every other test (TestJudge, TestRaw).
 //

@@ -16,7 +16,7 @@ import (
 
 const (
 	accounts = 4 // of an epoch
-	values   = 5 // of an epoch, from 1; 0 is none
+	values   = 5 // of an epoch, from 1; 0 is no value
 )
 
 var fields = [3]string{"email", "name", "nick"}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// told makes a history of operations one after the other, each with the time that its place gives it.
+// told makes a history of operations one after the other, each timed by its position.
 func told(ops ...op) []op {
 	for i := range ops {
 		ops[i].Begin, ops[i].End = int64(10*i+1), int64(10*i+9)

@@ -91,12 +91,12 @@ func shortest(m model, ops []op) []op {
 	return short
 }
 
-// latest is the place of the last moment of which something is true that is true of all before; -1: of none.
+// latest is the index of the last moment of which something is true that is true of all before; -1: of none.
 func latest(moments []int64, is func(int64) bool) int {
 	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
 }
 
-// until are the operations that began before a moment; what ended behind it may not have been carried out yet.
+// until are the operations that began before a moment; what ended after it may not have been carried out yet.
 func until(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.Begin > moment {
@@ -123,11 +123,11 @@ func since(ops []op, moment int64) (part []op) {
 }
 
 // unless gives an operation that is cut through: nothing is known of a write then, and a read says nothing.
-func unless(o op, whole bool) (op, bool) {
-	if !whole && changesNothing(o) {
+func unless(o op, complete bool) (op, bool) {
+	if !complete && changesNothing(o) {
 		return o, false
 	}
-	if !whole {
+	if !complete {
 		o.Answer, o.End = answer{What: "unknown", UID: -1}, math.MaxInt64
 	}
 	return o, true
@@ -137,7 +137,7 @@ func changesNothing(o op) bool {
 	return slices.Contains(reads, o.Ask.Verb) || o.Answer.What != "ok" && o.Answer.What != "unknown"
 }
 
-// rawClient reads records itself, and so before a tag that was laid ready is in its place.
+// rawClient reads records itself, and so before a tag that was laid ready is in the set.
 const rawClient = "raw"
 
 // inherited looks for tags of an account that were read after the account was deleted, and for acknowledged ones

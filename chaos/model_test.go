@@ -27,8 +27,8 @@ type account struct {
 	disabled bool
 }
 
-// made is the account after a verb, and whether the verb finds it as it must.
-func (a account) made(q ask) (account, bool) {
+// after is the account after a verb, and whether the verb finds it as it must.
+func (a account) after(q ask) (account, bool) {
 	if q.Verb == "create" {
 		return account{live: true, facets: q.Facets, password: q.Password}, !a.live
 	}
@@ -64,9 +64,9 @@ func (f facets) changed(q ask) facets {
 	return f
 }
 
-// next are the accounts that may be behind an operation; none: its answer is not true.
+// next are the accounts that may be there after an operation; none: its answer is not true.
 func (a account) next(o op) []any {
-	after, can := a.made(o.Ask)
+	after, can := a.after(o.Ask)
 	switch o.Answer.What {
 	case "ok":
 		if !can || !a.answers(o, after) {
@@ -126,7 +126,7 @@ func held(uid int, mask uint8) holder {
 	return holder{uid, mask}
 }
 
-// next are the holders of a value that may be behind an operation; none: its answer is not true.
+// next are the holders of a value that may be there after an operation; none: its answer is not true.
 func (h holder) next(v int8, o op) []any {
 	q, what := o.Ask, o.Answer.What
 	switch {

@@ -105,7 +105,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 		r := all[name]
 		switch {
 		case !ok || k.typ != "user":
-			found = append(found, "a key that is none: "+name)
+			found = append(found, "no key: "+name)
 		case k.rest == "":
 			found = append(found, entryDamage(name, k, all, owners)...)
 		case !repaired || k.rest == "~prks":

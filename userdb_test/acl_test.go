@@ -223,7 +223,7 @@ func (w *aclWorld) wantRefusal(right string, err error) {
 	}
 }
 
-// scriptCommands are the commands in scripts, of which some are for crashes and crowds alone.
+// scriptCommands are the commands in scripts, of which some are only for crashes and for batches.
 func scriptCommands(t *testing.T) map[string]bool {
 	t.Helper()
 	var files []string

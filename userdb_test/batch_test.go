@@ -17,9 +17,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCrowd has many callers at once, whose commands may travel together, and loses connections amid
-// them: what each is told is so, and nothing is done twice.
-func TestCrowd(t *testing.T) {
+// TestManyCallers has many callers at once, whose commands may be sent in one batch, and loses connections
+// meanwhile: what each is told is so, and nothing is done twice.
+func TestManyCallers(t *testing.T) {
 	s, proxy := startProxied(t)
 	users, ctx := s.wide(), t.Context()
 	add(t, users, "u", "name", "n")
@@ -36,9 +36,9 @@ func TestCrowd(t *testing.T) {
 	}()
 	const callers, each = 32, 16
 	noted := make([][3]int, callers*each) // asked for, done, unknown
-	errs := together(callers, func(i int) error {
+	errs := atOnce(callers, func(i int) error {
 		for j := range each {
-			if err := crowdVerbs(ctx, users, i*each+j, &noted[i*each+j]); err != nil {
+			if err := callerVerbs(ctx, users, i*each+j, &noted[i*each+j]); err != nil {
 				return err
 			}
 		}
@@ -66,8 +66,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// crowdVerbs creates an entry, renames it, finds it, and appends a note to u.
-func crowdVerbs(ctx context.Context, users *userdb.Type, i int, noted *[3]int) error {
+// callerVerbs creates an entry, renames it, finds it, and appends a note to u.
+func callerVerbs(ctx context.Context, users *userdb.Type, i int, noted *[3]int) error {
 	name := "n" + itoa(i)
 	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
 	if err != nil && !errors.Is(err, userdb.ErrOutcomeUnknown) {
@@ -98,9 +98,9 @@ func lostTouch(err error) bool {
 	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
 }
 
-// TestCrowdThatGivesUp ends the contexts of many callers whose commands wait: each gets its context's
+// TestManyCallersThatGiveUp ends the contexts of many callers whose commands wait: each gets its context's
 // error, or is told that the outcome is unknown, and none of them hangs.
-func TestCrowdThatGivesUp(t *testing.T) {
+func TestManyCallersThatGiveUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
 		s.needs(oneScript)
@@ -114,13 +114,13 @@ func TestCrowdThatGivesUp(t *testing.T) {
 			return send()
 		})
 		go func() {
-			for waiting.Load() < 8 { // as many as go by themselves; the others wait behind them
+			for waiting.Load() < 8 { // as many as are sent by themselves; the others wait for them
 				runtime.Gosched()
 			}
 			cancel()
 			close(release)
 		}()
-		errs := together(contenders, func(i int) error {
+		errs := atOnce(contenders, func(i int) error {
 			if i%2 == 0 {
 				_, err := users.Create(ctx, userdb.NewEntry{UID: "v" + itoa(i), Facets: schema.Texts("name", "v"+itoa(i))})
 				return err
@@ -145,14 +145,14 @@ func TestCrowdThatGivesUp(t *testing.T) {
 	})
 }
 
-// TestCrowdOfReaders finds entries from many goroutines at once: each gets its own.
-func TestCrowdOfReaders(t *testing.T) {
+// TestManyReaders finds entries from many goroutines at once: each gets its own.
+func TestManyReaders(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		for i := range 40 {
 			add(t, users, "u"+itoa(i), "name", "n"+itoa(i), "email", "e"+itoa(i))
 		}
-		errs := together(contenders, func(i int) error {
+		errs := atOnce(contenders, func(i int) error {
 			for j := range 8 {
 				n := itoa((i*7 + j) % 40)
 				for _, h := range []hints.Hint{hints.UID("u" + n), hints.Any("n" + n), hints.Field("email", "e"+n)} {
@@ -168,8 +168,8 @@ func TestCrowdOfReaders(t *testing.T) {
 	})
 }
 
-// TestCrowdOnBrokenConnections breaks every connection under many readers: a read is done again.
-func TestCrowdOnBrokenConnections(t *testing.T) {
+// TestManyReadersOnBrokenConnections breaks every connection under many readers: a read is done again.
+func TestManyReadersOnBrokenConnections(t *testing.T) {
 	s, proxy := startProxied(t)
 	users := lossyStore(t, s)
 	reads := map[string]func() error{
@@ -196,7 +196,7 @@ func TestCrowdOnBrokenConnections(t *testing.T) {
 			t.Errorf("%s over a broken connection: %v", name, err)
 		}
 	}
-	errs := together(contenders, func(i int) error {
+	errs := atOnce(contenders, func(i int) error {
 		for j := range 20 {
 			if i == 0 {
 				proxy.CutAll()

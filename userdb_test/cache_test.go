@@ -33,7 +33,7 @@ func TestCacheCostsNothing(t *testing.T) {
 		"type-free": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
 	} {
 		n := h.asked(func() {
-			for _, err := range together(100, func(int) error {
+			for _, err := range atOnce(100, func(int) error {
 				got, err := find()
 				if err == nil && got.String() != e.String() {
 					err = fmt.Errorf("found %v, want %v", got, e)
@@ -60,7 +60,7 @@ func TestCacheCostsNothing(t *testing.T) {
 	}
 }
 
-// TestCacheFollowsOthers changes entries behind the back of the cache: it shows that soon.
+// TestCacheFollowsOthers changes entries past the cache, which shows that before long.
 func TestCacheFollowsOthers(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	for what, change := range map[string]func() error{
@@ -79,7 +79,7 @@ func TestCacheFollowsOthers(t *testing.T) {
 		add(t, h.users, "u", "name", "Ann")
 		before := h.find("u")
 		must(t, change())
-		soon(t, what, func() bool { return h.find("u") != before })
+		eventually(t, what, func() bool { return h.find("u") != before })
 		if got, want := h.find("u"), h.fresh("u"); got != want {
 			t.Errorf("%s: %s, and past the cache %s", what, got, want)
 		}
@@ -215,14 +215,14 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 }
 
 // TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. Nobody finds less than
-// he has written himself, also where a reader's answer from before is still under way.
+// the caller has written itself, also where a reader's answer from before is still under way.
 func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	const writers, readers, rounds = 3, 6, 60
 	var writing, reads atomic.Int32
 	writing.Store(writers)
-	for _, err := range together(writers+readers, func(i int) error {
+	for _, err := range atOnce(writers+readers, func(i int) error {
 		if i >= writers {
 			for writing.Load() > 0 {
 				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {
@@ -243,7 +243,7 @@ func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 	t.Logf("%d reads beside %d writes", reads.Load(), writers*rounds)
 }
 
-// countUp counts in a field of its own, and reads it behind every step.
+// countUp counts in a field of its own, and reads it after every step.
 func (h *hotSite) countUp(field string, rounds int) error {
 	for n := range rounds {
 		if _, err := h.users.Update(h.t.Context(), uid("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(itoa(n))); return nil }); err != nil {
@@ -263,7 +263,7 @@ func (h *hotSite) countUp(field string, rounds int) error {
 }
 
 // TestCacheIsNotBelieved changes an entry of which a store has an old copy that it will not hear about. What
-// decides something reads past it, and the copy is still there behind that.
+// decides something reads past it, and the copy is still there after that.
 func TestCacheIsNotBelieved(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -328,7 +328,7 @@ func newPassword(ctx context.Context, others *userdb.Type) error {
 	return others.SetPassword(ctx, uid("u"), otherPassword)
 }
 
-// TestCacheMakesNoConflict: an update beside an old copy reads the entry as it is, and is made at once.
+// TestCacheMakesNoConflict: an update past an old copy reads the entry as it is, and is made at once.
 func TestCacheMakesNoConflict(t *testing.T) {
 	h := startDeaf(t)
 	add(t, h.users, "u", "name", "Ann")
@@ -356,11 +356,11 @@ func TestCacheBreaks(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
-		soon(t, "a copy", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
+		eventually(t, "a copy", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
 		before := h.find("u")
 		h.proxy.CutAll()
 		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
-		soon(t, "what was changed when the connection was cut", func() bool {
+		eventually(t, "what was changed when the connection was cut", func() bool {
 			e, err := h.users.Find(t.Context(), uid("u"))
 			return err == nil && e.String() != before
 		})
@@ -376,9 +376,9 @@ func TestCacheOfNobody(t *testing.T) {
 	find := func() error { _, err := users.Find(t.Context(), uid("u")); return err }
 	must(t, find())
 	s.server.Kill()
-	soon(t, "unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
+	eventually(t, "unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
 	s.server.Restart() // it has lost all
-	wantErr(t, "behind that", find(), userdb.ErrNotFound)
+	wantErr(t, "after that", find(), userdb.ErrNotFound)
 }
 
 // TestCacheAge: where the server's word is lost for good, a copy goes when it is old.
@@ -388,7 +388,7 @@ func TestCacheAge(t *testing.T) {
 	add(t, h.users, "u", "name", "Ann")
 	before := h.find("u")
 	must(t, rename(t, h.others, "u", "Ben"))
-	soon(t, "the change", func() bool { return h.find("u") != before })
+	eventually(t, "the change", func() bool { return h.find("u") != before })
 }
 
 // TestCacheRefused opens stores that cannot be cached: the error says why.

@@ -14,15 +14,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A trip is a verb on the entry u (name n, e-mail e, job j, tags a and b) and what it costs.
-type trip struct {
+// A cost is a verb on the entry u (name n, e-mail e, job j, tags a and b), and how many round trips it takes.
+type cost struct {
 	verb string
 	want int64 // round trips, of a server that knows the scripts
 	do   func(t *testing.T, users *userdb.Type) error
 }
 
-// trips documents what the verbs cost on one server.
-var trips = []trip{
+// costs documents what the verbs cost on one server.
+var costs = []cost{
 	{"find by UID", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Find(t.Context(), hints.UID("u"))
 		return err
@@ -103,11 +103,11 @@ var trips = []trip{
 	}},
 }
 
-// TestTripsOfVerbs counts the round trips of every verb.
-func TestTripsOfVerbs(t *testing.T) {
+// TestRoundTripsOfVerbs counts the round trips of every verb.
+func TestRoundTripsOfVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
-		for _, c := range trips {
+		for _, c := range costs {
 			var err error
 			var got int64
 			for range 2 { // the first time, the server learns the scripts
@@ -217,7 +217,7 @@ func (t *tap) forbid(sent *int) {
 	})
 }
 
-// TestForbiddenKeys looks entries up on a server that forbids the lookup script: plain commands find
+// TestForbiddenKeys looks entries up on a server that forbids the lookup script: single commands find
 // the same, and the script is not tried again.
 func TestForbiddenKeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -22,8 +22,8 @@ import (
 // contenders is how many goroutines want one thing.
 const contenders = 64
 
-// together runs do n times at once, and returns the errors in order.
-func together(n int, do func(i int) error) []error {
+// atOnce runs do n times at once, and returns the errors in order.
+func atOnce(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var start, done sync.WaitGroup
 	start.Add(1)
@@ -84,7 +84,7 @@ func TestOneWins(t *testing.T) {
 		for _, c := range cases {
 			s.wipe()
 			t.Run(c.name, func(t *testing.T) {
-				oneWins(t, together(contenders, func(i int) error {
+				oneWins(t, atOnce(contenders, func(i int) error {
 					_, err := users.Create(t.Context(), c.entry(i))
 					return err
 				}), userdb.ErrDuplicate)
@@ -105,7 +105,7 @@ func TestOneUpdateWins(t *testing.T) {
 		for i := range es {
 			es[i] = add(t, users, fmt.Sprint("u", i), "name", fmt.Sprint("n", i))
 		}
-		oneWins(t, together(contenders, func(i int) error {
+		oneWins(t, atOnce(contenders, func(i int) error {
 			_, err := users.Update(ctx, hints.UID(es[i].UID()), func(e *userdb.Entry) error {
 				e.Put(secondaries[i%3], schema.Text("X"))
 				return nil
@@ -114,7 +114,7 @@ func TestOneUpdateWins(t *testing.T) {
 		}), userdb.ErrDuplicate)
 		e, err := users.Find(ctx, hints.UID("u0"))
 		must(t, err)
-		oneWins(t, together(contenders, func(i int) error {
+		oneWins(t, atOnce(contenders, func(i int) error {
 			mine := e
 			mine.Put("job", schema.Text(fmt.Sprint("j", i)))
 			_, err := users.Save(ctx, mine)
@@ -129,7 +129,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "u", "name", "n")
 		const writers, each = 8, 10
-		for _, err := range together(writers, func(int) error {
+		for _, err := range atOnce(writers, func(int) error {
 			for range each {
 				if _, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
 					n, _ := mustGet(e, "age").Number()
@@ -167,7 +167,7 @@ func TestSwap(t *testing.T) {
 			swaps = 20
 		}
 		var over atomic.Bool
-		errs := together(4, func(i int) error {
+		errs := atOnce(4, func(i int) error {
 			if i == 0 {
 				defer over.Store(true)
 				return swapFields(ctx, users, swaps)
@@ -202,7 +202,7 @@ func swapFields(ctx context.Context, users *userdb.Type, times int) error {
 }
 
 // TestExchange has two entries exchange their values: each change by itself is refused, and none of
-// them leaves anything behind.
+// them leaves a leftover.
 func TestExchange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -216,7 +216,7 @@ func TestExchange(t *testing.T) {
 			return err
 		}
 		s.unchanged("an exchange", func() {
-			for _, err := range together(16, func(i int) error {
+			for _, err := range atOnce(16, func(i int) error {
 				if i%2 == 0 {
 					return give("a", "name", "Y")
 				}
@@ -241,7 +241,7 @@ func TestStorm(t *testing.T) {
 			rounds = 8
 		}
 		var there atomic.Int64
-		errs := together(16, func(i int) error {
+		errs := atOnce(16, func(i int) error {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			for range rounds {
 				n, err := storm(ctx, users, r)
@@ -315,14 +315,14 @@ func TestClusterContention(t *testing.T) {
 		{256, secondaries},
 	} {
 		t.Run(fmt.Sprintf("%d callers, %d fields", tt.callers, len(tt.fields)), func(t *testing.T) {
-			var trips []int
+			var rounds []int
 			for run := range runs {
 				value := fmt.Sprintf("v%d-%d-%d", tt.callers, len(tt.fields), run)
-				trips = append(trips, contend(t, s, users, tt.callers, value, tt.fields))
+				rounds = append(rounds, contend(t, s, users, tt.callers, value, tt.fields))
 			}
-			slices.Sort(trips)
-			t.Logf("rounds until the first success, of the caller that had it: %v", trips)
-			if median := trips[runs/2]; runs > 1 && median > 20 {
+			slices.Sort(rounds)
+			t.Logf("rounds until the first success, of the caller that had it: %v", rounds)
+			if median := rounds[runs/2]; runs > 1 && median > 20 {
 				t.Errorf("the first success came after %d rounds in the median, want at most 20", median)
 			}
 		})
@@ -365,7 +365,7 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	defer s.tap.set(nil)
 	var once sync.Once
 	first := 0
-	errs := together(callers, func(i int) error {
+	errs := atOnce(callers, func(i int) error {
 		var c caller
 		_, err := users.Create(context.WithValue(ctx, callKey{}, &c), userdb.NewEntry{Facets: schema.Texts(fields[i%len(fields)], value)})
 		if err == nil {
@@ -423,7 +423,7 @@ func testClusterRounds(t *testing.T) {
 		}},
 		{"find by UID", 1, func() error { _, err := users.Find(ctx, hints.UID("u")); return err }},
 		{"find by any identifier", 2, func() error { _, err := users.Find(ctx, hints.Any("you")); return err }},
-		{"update of a plain facet", 2, func() error {
+		{"update of a facet", 2, func() error {
 			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
 			return err
 		}},

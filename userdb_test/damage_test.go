@@ -185,7 +185,7 @@ var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"t"}})
 		return err
 	},
-	"create with the name aside": func(ctx context.Context, users *userdb.Type) error {
+	"create with the name in the other field": func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "x", Facets: schema.Texts("nick", "n")})
 		return err
 	},
@@ -257,7 +257,7 @@ func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, 
 	}
 }
 
-// noNewDamage wants no more damage behind a verb than there was before it, but for what nobody can see.
+// noNewDamage wants no more damage after a verb than there was before it, but for what nobody can see.
 func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	t.Helper()
 	allowed := map[string]bool{}

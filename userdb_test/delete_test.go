@@ -105,7 +105,7 @@ func TestFencedIsUnchanged(t *testing.T) {
 	})
 }
 
-// TestLeftovers puts records that no live entry stands behind where readers look (I4).
+// TestLeftovers puts records that belong to no live entry where readers look (I4).
 func TestLeftovers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -188,8 +188,8 @@ func TestNothingIsInherited(t *testing.T) {
 	})
 }
 
-// TestClusterDeadDeleter leaves what a deleter leaves that dies right behind its commit. A check lists it, nobody is
-// shown it, and the entry can be made anew, with nothing of the old one: by itself, and behind a repair.
+// TestClusterDeadDeleter leaves what a deleter leaves that dies right after its commit. A check lists it, nobody is
+// shown it, and the entry can be made anew, with nothing of the old one: by itself, and after a repair.
 func TestClusterDeadDeleter(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		s := clusterSite(t)

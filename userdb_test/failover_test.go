@@ -25,7 +25,7 @@ import (
 type load struct {
 	writers int
 	mu      sync.Mutex
-	made    map[string]bool   // names of entries that were acknowledged
+	created map[string]bool   // names of entries that were acknowledged
 	failed  map[string]bool   // of those that were not
 	last    map[int]time.Time // when each writer last succeeded
 	odd     []error           // answers that must not come
@@ -36,7 +36,7 @@ type load struct {
 // startLoad has writers create entries, and returns when each has succeeded once.
 func startLoad(t *testing.T, users *userdb.Type, writers int) *load {
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{writers: writers, made: map[string]bool{}, failed: map[string]bool{}, last: map[int]time.Time{}, stop: stop}
+	l := &load{writers: writers, created: map[string]bool{}, failed: map[string]bool{}, last: map[int]time.Time{}, stop: stop}
 	begin := time.Now()
 	for w := range writers {
 		l.ended.Go(func() {
@@ -61,7 +61,7 @@ func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
 	l.failed[name] = err != nil
 	switch {
 	case err == nil:
-		l.made[name], l.last[w] = true, time.Now()
+		l.created[name], l.last[w] = true, time.Now()
 	case errors.Is(err, userdb.ErrUnavailable), errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, context.Canceled):
 	default:
 		l.odd = append(l.odd, err)
@@ -71,7 +71,7 @@ func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
 // recovered waits until every writer has succeeded since a moment.
 func (l *load) recovered(t *testing.T, since time.Time) {
 	t.Helper()
-	soon(t, "every writer succeeds", func() bool {
+	eventually(t, "every writer succeeds", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		recovered := 0
@@ -93,7 +93,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	for _, err := range l.odd {
 		t.Errorf("under load: %v", err)
 	}
-	for name := range l.made {
+	for name := range l.created {
 		_, err := users.Find(t.Context(), hints.Any(name))
 		if errors.Is(err, userdb.ErrNotFound) {
 			lost = append(lost, name)
@@ -102,7 +102,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 		}
 	}
 	slices.Sort(lost)
-	t.Logf("%d creates were acknowledged, %d of them are not found", len(l.made), len(lost))
+	t.Logf("%d creates were acknowledged, %d of them are not found", len(l.created), len(lost))
 	return lost
 }
 
@@ -157,7 +157,7 @@ func unavailable(err error) bool {
 func comesBack(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	begin, refused := time.Now(), 0
-	soon(t, "the entry can be written", func() bool {
+	eventually(t, "the entry can be written", func() bool {
 		err := rewrite(t, users, fmt.Sprint(refused))
 		if err != nil && !unavailable(err) {
 			t.Errorf("until a replica has taken over: %v", err)
@@ -185,7 +185,7 @@ func TestClusterReshards(t *testing.T) {
 	mended(t, db, l.excused(t, nil))
 }
 
-// reshard moves the slots of keys, and those behind them, to another master.
+// reshard moves the slots of keys, and those that follow them, to another master.
 func reshard(t *testing.T, c *redistest.Cluster, slots int64, keys ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -296,7 +296,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// mended judges the records behind faults. What a check finds is a defect, unless it is excused: of
+// mended judges the records after faults. What a check finds is a defect, unless it is excused: of
 // verbs that were cut off, leftovers (I4) and memberships that they left out of date (I5). A repair removes
 // all of it.
 func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
@@ -332,12 +332,12 @@ func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Proble
 
 func never(check.Problem) bool { return false }
 
-// isLeftover says whether a problem is one that a verb may leave that was cut off.
+// isLeftover reports whether a verb that was cut off may leave a problem.
 func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant == 5 }
 
 var loadName = regexp.MustCompile(`w[0-9]+-[0-9]+`)
 
-// excused says of a load whether a problem is about an entry whose create failed, or whose outcome is
+// excused reports whether a problem is about an entry whose create failed, or whose outcome is
 // unknown, or about one that was acknowledged and that the failover lost.
 func (l *load) excused(t *testing.T, lost []string) func(p check.Problem) bool {
 	gone := map[string]bool{}

@@ -33,7 +33,7 @@ func TestHangingServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	errs := together(len(names), func(i int) error { return verbs[names[i]](ctx) })
+	errs := atOnce(len(names), func(i int) error { return verbs[names[i]](ctx) })
 	for i, err := range errs {
 		if ctx.Err() == nil {
 			t.Errorf("%s ended before its context: %v", names[i], err)

@@ -93,7 +93,7 @@ func TestContextThatEnds(t *testing.T) {
 		add(t, users, "first")
 		defer s.rest()
 		const n = 200
-		errs := together(n, func(i int) error {
+		errs := atOnce(n, func(i int) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
 			defer cancel()
 			if i%2 == 0 {

@@ -61,7 +61,7 @@ type site struct {
 	server   *redistest.Server // nil where there is no ownProcess
 	first    *userdb.DB        // of all that were opened
 	opened   []*userdb.DB
-	raw      redis.UniversalClient // looks and reaches behind the back of the store
+	raw      redis.UniversalClient // looks and reaches past the store
 	tap      *tap                  // between the store and every client of it
 	views    map[recordkey.Namespace]*userdb.DB
 	expected map[string]bool // damage that the test leaves, as audit words it
@@ -111,7 +111,7 @@ func (s *site) needs(what trait) {
 	}
 }
 
-// has says whether the store has a trait, for tests that do less without it.
+// has reports whether the store has a trait, for tests that do less without it.
 func (s *site) has(what trait) bool {
 	_, lacks := s.lacks[what]
 	return !lacks
@@ -217,7 +217,7 @@ func wideSchema(fold schema.Fold) schema.Schema {
 	}}
 }
 
-// expect names damage that a test leaves behind: "I4 user/name:ghost/~prk".
+// expect names damage that a test leaves: "I4 user/name:ghost/~prk".
 func (s *site) expect(damage ...string) {
 	for _, d := range damage {
 		s.expected[d] = true
@@ -318,8 +318,8 @@ func wantField(t judge, what string, err, kind error, field string) {
 // patience is how long a test waits for what happens at some time; no machine is so busy that it takes longer.
 const patience = 2 * time.Minute
 
-// soon waits until something is so.
-func soon(t *testing.T, what string, is func() bool) {
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Since(begin) > patience {
@@ -381,7 +381,7 @@ func startServer(t *testing.T, opts ...redistest.Option) *site {
 	return s
 }
 
-// startProxied is a server of its own behind a proxy that loses requests and answers.
+// startProxied is a server of its own, reached through a proxy that loses requests and answers.
 func startProxied(t *testing.T) (*site, *redistest.Proxy) {
 	t.Helper()
 	srv := redistest.Start(t)

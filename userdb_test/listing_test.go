@@ -58,7 +58,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 		users := s.wide()
 		want := steady(t, s, users)
 		var over atomic.Bool
-		errs := together(2, func(i int) error {
+		errs := atOnce(2, func(i int) error {
 			if i == 0 {
 				return comeAndGo(t, users, &over)
 			}
@@ -183,9 +183,9 @@ func TestCursors(t *testing.T) {
 			for _, after := range garbage {
 				q.After = after
 				_, _, err := users.Page(t.Context(), q)
-				wantErr(t, fmt.Sprintf("page of %s behind %.30q", name, after), err, userdb.ErrCursor)
+				wantErr(t, fmt.Sprintf("page of %s after %.30q", name, after), err, userdb.ErrCursor)
 				for _, err = range users.All(t.Context(), q) {
-					wantErr(t, fmt.Sprintf("list of %s behind %.30q", name, after), err, userdb.ErrCursor)
+					wantErr(t, fmt.Sprintf("list of %s after %.30q", name, after), err, userdb.ErrCursor)
 				}
 			}
 		}

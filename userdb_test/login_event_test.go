@@ -91,7 +91,7 @@ var eventCases = []struct {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "short")
 		return err
 	}, []string{"issue user/uid:alice purpose:reset"}},
-	{"a reset with a token that is none", func(ctx context.Context, g *gate) error {
+	{"a reset with no token", func(ctx context.Context, g *gate) error {
 		_, err := g.users.ResetPassword(ctx, "reset", "nonsense", "brand new horse")
 		return err
 	}, []string{"refuse purpose:reset"}},

@@ -139,7 +139,7 @@ func (b bothHandlers) WithGroup(name string) slog.Handler {
 	return bothHandlers{b[0].WithGroup(name), b[1].WithGroup(name)}
 }
 
-// add makes a user whose name is also his UID; "" is no password.
+// add makes a user whose name is also the UID; "" is no password.
 func (g *gate) add(name, password string) {
 	g.t.Helper()
 	if err := g.create(name, password); err != nil {

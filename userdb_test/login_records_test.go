@@ -22,7 +22,7 @@ var brokenRecords = []struct{ name, record, command string }{
 	{"counters that are a set", "throttle", "SADD KEY x"},
 	{"counters without numbers", "throttle", "HSET KEY sn many"},
 	{"counters that overflow", "throttle", "HSET KEY su 1e400"},
-	{"a time that is none", "throttle", "HSET KEY o:x y"},
+	{"no time", "throttle", "HSET KEY o:x y"},
 	{"failures that are none", "throttle", "HSET KEY n:x -1"},
 	{"calls that are none", "throttle", "HSET KEY k xyz"},
 }
@@ -73,7 +73,7 @@ func TestUnreadableEntryKeepsTokens(t *testing.T) {
 	})
 }
 
-// TestNobodyInherits: an account that is made anew where one was removed behind the store's back has none of its tokens.
+// TestNobodyInherits: an account that is made anew where one was removed past the store has none of its tokens.
 func TestNobodyInherits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})

@@ -271,14 +271,14 @@ var endings = []ending{
 	{"another facet", func(g *gate) error { return g.put("job", "cook") }, nil},
 }
 
-// lostNames are endings for whoever comes by the name.
+// lostNames are endings for callers that come by the name.
 var lostNames = []ending{
 	{"made anew for somebody else", func(g *gate) error { return g.anew("bob", alicePassword) }, userdb.ErrLogin},
 	{"renamed", func(g *gate) error { return g.put("name", "bob") }, userdb.ErrLogin},
 }
 
-// behindTheBack are endings by a program that knows no ~rev.
-var behindTheBack = []ending{
+// pastTheStore are endings by a program that knows no ~rev.
+var pastTheStore = []ending{
 	{"another password", func(g *gate) error { g.store("alice", "password", hashed(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
 	{"no password", func(g *gate) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
 	{"renewed", func(g *gate) error { g.store("alice", "password", hashed(g.t, alicePassword)); return nil }, nil},
@@ -317,7 +317,7 @@ func (g *gate) before(text string, do func()) (done *atomic.Bool) {
 	return done
 }
 
-// TestOvertakenRenewal: a login that replaces the hash is judged by the entry as it is behind that.
+// TestOvertakenRenewal: a login that replaces the hash is judged by the entry as it is after that.
 func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(endings, lostNames) {
 		t.Run(e.name, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 	})
 }
 
-// TestOvertakenNewPassword: who proved the old password changes nothing once he may not log in any more.
+// TestOvertakenNewPassword: a caller that proved the old password changes nothing once it may not log in any more.
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range endings {
 		want := e.want
@@ -381,7 +381,7 @@ func TestOvertakenNewPassword(t *testing.T) {
 // TestOvertakenLogin: what counts is the entry as it is when the password proves right, not as it was
 // when the login began to wait.
 func TestOvertakenLogin(t *testing.T) {
-	for _, tt := range slices.Concat(endings, behindTheBack, lostNames) {
+	for _, tt := range slices.Concat(endings, pastTheStore, lostNames) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
 				begun := g.meanwhile(func() { must(t, tt.do(g)) })
@@ -402,7 +402,7 @@ func TestOvertakenLogin(t *testing.T) {
 
 // TestOvertakenChange: what holds for a login holds for the old password of a change.
 func TestOvertakenChange(t *testing.T) {
-	for _, tt := range slices.Concat(endings, behindTheBack) {
+	for _, tt := range slices.Concat(endings, pastTheStore) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
 				g.meanwhile(func() { must(t, tt.do(g)) })
@@ -418,7 +418,7 @@ func TestOvertakenChange(t *testing.T) {
 	}
 }
 
-// meanwhile does something once, when somebody has been looked up and his turn to be checked comes.
+// meanwhile does something once, when an account has been looked up and its turn to be checked comes.
 func (g *gate) meanwhile(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
 	g.mu.Lock()

@@ -181,7 +181,7 @@ func TestSixteenTokens(t *testing.T) {
 	})
 }
 
-// TestIssueKeepsRevision: who reads an entry, and saves it behind an issue, meets no conflict.
+// TestIssueKeepsRevision: a caller that reads an entry, and saves it after an issue, meets no conflict.
 func TestIssueKeepsRevision(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		e, err := g.users.Find(t.Context(), uid("alice"))

@@ -98,7 +98,7 @@ func TestAHundredAWindow(t *testing.T) {
 	})
 }
 
-// TestStrangerCannotLockOwnerOut: the owner comes in from where he was before, at any time, for as long
+// TestStrangerCannotLockOwnerOut: the owner comes in from known origins, at any time, for as long
 // as somebody does nothing else but to guess.
 func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -178,7 +178,7 @@ func TestThrottleTellsNothing(t *testing.T) {
 }
 
 // attack is a random run of guesses at one identifier in several spellings, and what the attacker sees.
-// Origins are his own for each identifier, so that they begin without failures.
+// Each identifier has origins of its own, so that they begin without failures.
 func (g *gate) attack(who, origin string, r *rand.Rand) string {
 	g.t.Helper()
 	var seen []string

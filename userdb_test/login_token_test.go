@@ -254,7 +254,7 @@ func TestTokenLife(t *testing.T) {
 			t.Errorf("%q lie there, where only what is over is left", left)
 		}
 		g.issue(userdb.Token{Purpose: "p", Life: 30 * time.Millisecond})
-		soon(t, "it goes", func() bool { return len(g.under("~/token/")) == 0 })
+		eventually(t, "it goes", func() bool { return len(g.under("~/token/")) == 0 })
 	})
 }
 
@@ -357,7 +357,7 @@ func TestChangeAmongOthers(t *testing.T) {
 	})
 }
 
-// TestTokensOfTypes: a token of one type or namespace is none of another.
+// TestTokensOfTypes: a token of one type or namespace is not one of another.
 func TestTokensOfTypes(t *testing.T) {
 	o := gateOptions()
 	o.Schema = wideSchema(schema.FoldCasefold)

@@ -96,7 +96,7 @@ func (g *gate) issueQuietly() string {
 	return g.issue(userdb.Token{Purpose: "reset"})
 }
 
-// tokenRaces are what may happen between any two commands of a token's verb, and what must hold behind.
+// tokenRaces are what may happen between any two commands of a token's verb, and what must hold after it.
 var tokenRaces = []struct {
 	name string
 	do   func(ctx context.Context, g *gate, reset, change string) error
@@ -125,7 +125,7 @@ var tokenRaces = []struct {
 	}},
 }
 
-// TestTokenRaces lets another verb run before and behind every command of one that spends a token: what it ended
+// TestTokenRaces lets another verb run before and after every command of one that spends a token: what it ended
 // has no effect, and of two that spend it one succeeds.
 func TestTokenRaces(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -188,12 +188,12 @@ func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *
 	return true
 }
 
-// raced says what is wrong behind two verbs that met; "" for nothing.
+// raced returns what is wrong after two verbs that met; "" for nothing.
 func (g *gate) raced(name string, ours, theirs error) string {
 	verb, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
-			return "an answer that is none"
+			return "no answer of ours"
 		}
 	}
 	email, both := g.stored("alice", "email"), ours == nil && theirs == nil

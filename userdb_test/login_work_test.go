@@ -51,7 +51,7 @@ var nobodies = []struct{ name, identifier string }{
 	{"a hash of md5", "md5"},
 	{"a hash of bcrypt with the fault", "faulty"},
 	{"a hash whose pepper is not known", "peppered"},
-	{"a hash that is none", "junk"},
+	{"no hash", "junk"},
 }
 
 func (g *gate) addNobodies() {
@@ -72,7 +72,7 @@ func (g *gate) addNobodies() {
 	g.store("junk", "password", "junk")
 }
 
-// TestSameAnswerSameWork: whoever is asked for, and whatever the password is.
+// TestSameAnswerSameWork: of any account and any password.
 func TestSameAnswerSameWork(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.addNobodies()
@@ -188,7 +188,7 @@ func TestImportedHashIsTheException(t *testing.T) {
 	})
 }
 
-// TestRoundTrips: counting is one round trip, in which account and origin are asked together.
+// TestRoundTrips: counting is one round trip, which asks for account and origin.
 func TestRoundTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(oneScript)
@@ -249,7 +249,7 @@ const weakPassword = "12341234567"
 // queue is how many wait for one worker.
 const queue = 64
 
-// TestFullQueue: who would have to wait behind too many is refused at once, with a word that is no
+// TestFullQueue: a caller that would have to wait for too many is refused at once, with a word that is no
 // verdict on the password, a new one neither; the others are served, and reads do not wait at all.
 func TestFullQueue(t *testing.T) {
 	s := schema.User()
@@ -272,7 +272,7 @@ func TestFullQueue(t *testing.T) {
 					refused++
 					done <- struct{}{}
 				default:
-					t.Errorf("behind the queue: %v", err)
+					t.Errorf("after the queue: %v", err)
 				}
 			})
 		}

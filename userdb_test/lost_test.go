@@ -83,7 +83,7 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// outcome is what the records are behind a verb, without revisions, random UIDs and hashes.
+// outcome is what the records are after a verb, without revisions, random UIDs and hashes.
 func (s *site) outcome() map[string]string {
 	s.t.Helper()
 	records := s.dump(context.Background())

@@ -28,7 +28,7 @@ type machine struct {
 }
 
 // TestRandomVerbs drives every store through random verbs beside a model, and wants the same answers
-// and, behind every step, exactly the records that the model means.
+// and, after every step, exactly the records that the model means.
 func TestRandomVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.open(userdb.Options{})
@@ -204,10 +204,10 @@ func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string)
 	}
 }
 
-// wrote notes a revision, which must be new, and keeps the entry as it was then.
+// wrote notes a revision, which must be new, and keeps the entry as it was at that time.
 func (x *machine) wrote(t *rapid.T, a *account, e userdb.Entry) {
 	if e.Rev() == "" || e.Rev() == a.rev {
-		t.Fatalf("revision %q behind a write, before it %q", e.Rev(), a.rev)
+		t.Fatalf("revision %q after a write, before it %q", e.Rev(), a.rev)
 	}
 	a.rev = e.Rev()
 	x.wantEntry(t, e, a.facets["uid"])

@@ -27,7 +27,7 @@ func cachedScripts(t *testing.T, s *redistest.Server) int {
 	return count
 }
 
-// TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both have the scripts soon, and serve
+// TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both get the scripts, and serve
 // where they lost them again.
 func TestClusterNewMastersHaveScripts(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	hasScripts := func(what string, s *redistest.Server) {
 		t.Helper()
 		const some = 5 // at least
-		soon(t, what+" has the scripts", func() bool { return cachedScripts(t, s) >= some })
+		eventually(t, what+" has the scripts", func() bool { return cachedScripts(t, s) >= some })
 	}
 	shard := c.AddShard()
 	if n := cachedScripts(t, shard); n > 0 {
@@ -63,7 +63,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	addReplicated(t, c.URL(), "v", "name", "others")
 	before := c.Master("user/uid:v")
 	before.Kill()
-	soon(t, "a replica takes over", func() bool {
+	eventually(t, "a replica takes over", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = users.Update(ctx, hints.UID("v"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
@@ -113,10 +113,10 @@ func (p *promoter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestDemotedMaster(t *testing.T) {
 	t.Parallel()
 	server, other := redistest.Start(t), redistest.Start(t)
-	behind, client := server.Client(), server.Client()
+	past, client := server.Client(), server.Client()
 	host, port, _ := strings.Cut(other.Addr(), ":")
 	other.Kill() // there must be nobody: from a real master it would take that one's records
-	p := &promoter{promote: func() { must(t, behind.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
+	p := &promoter{promote: func() { must(t, past.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
 	client.AddHook(p)
 	db, err := userdb.New(t.Context(), client, userdb.Options{})
 	must(t, err)
@@ -137,7 +137,7 @@ func TestDemotedMaster(t *testing.T) {
 		{"delete", func() error { return users.Delete(t.Context(), hints.UID("first")) }},
 	} {
 		p.refused = 0
-		must(t, behind.ReplicaOf(t.Context(), host, port).Err())
+		must(t, past.ReplicaOf(t.Context(), host, port).Err())
 		if err := tt.do(); err != nil || p.refused < 3 {
 			t.Errorf("%s: %v; refused %d times", tt.name, err, p.refused)
 		}

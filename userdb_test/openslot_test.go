@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestOpenSlotOfTags creates an entry whose tags cannot come into their place, for their slot is being migrated: the entry
+// TestOpenSlotOfTags creates an entry whose tags cannot be written, for their slot is being migrated: the entry
 // is read, changed and listed as any other, and its tags are there when the slot is closed.
 func TestOpenSlotOfTags(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 	must(t, err)
 	pending := func() bool { return c.Client().HExists(ctx, "user/uid:u", "~fill").Val() }
 	if !pending() {
-		t.Fatal("the tags are in their place already")
+		t.Fatal("the tags are written already")
 	}
 	for name, verb := range map[string]func() error{
 		"find":  func() error { _, err := users.Find(ctx, hints.Any("you")); return err },
@@ -74,8 +74,8 @@ func waiting(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns 
 	must(t, client.HSet(ctx, prefix+"user/uid:"+uid, "~fill", "ABCDEFGHIJKL i:tags").Err())
 }
 
-// TestTagsThatWait has entries whose tags are not in place: check lists them and changes nothing, a copy of the namespace
-// has them, a repair and whoever reads them puts them in place.
+// TestTagsThatWait has entries whose tags are not written yet: check lists them and changes nothing, a copy of the namespace
+// has them, a repair writes them, and so does every reader.
 func TestTagsThatWait(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
@@ -178,7 +178,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 }
 
 // TestTokensInOpenSlot spends tokens while the slot of their entry is being migrated: on the node where both lie or,
-// while they are apart, not at all, and then they are good behind that. Entries without tokens know nothing of it.
+// while they are apart, not at all, and then they are good after that. Entries without tokens know nothing of it.
 func TestTokensInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
@@ -212,7 +212,7 @@ func TestTokensInOpenSlot(t *testing.T) {
 	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
 	must(t, err)
 	_, _, err = users.Redeem(ctx, "change:name", change)
-	wantErr(t, "behind a reset", err, userdb.ErrNotFound)
+	wantErr(t, "after a reset", err, userdb.ErrNotFound)
 	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // without tokens
 		e.Put("email", schema.Text("new@example.com"))
 		return nil

@@ -66,7 +66,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// inRange says whether a row is in a range of a listing.
+// inRange reports whether a row is in a range of a listing.
 func inRange(r userdb.Range, reverse bool, v schema.Value) bool {
 	low, high := r.Start, r.End
 	if reverse {
@@ -79,7 +79,7 @@ func inRange(r userdb.Range, reverse bool, v schema.Value) bool {
 		strings.HasPrefix(v.Text(), r.Prefix)
 }
 
-// generators make values that lie close together, and at the edges.
+// generators make values that lie close to each other, and at the edges.
 var generators = map[string]*rapid.Generator[schema.Value]{
 	"last": rapid.Map(rapid.OneOf(
 		rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01\x02é\uffff\U0010ffff")), 0, 4, -1),
@@ -105,7 +105,7 @@ func drawRange(t *rapid.T, field string) (r userdb.Range) {
 	return r
 }
 
-// Ordered listings are those of a plain sorted slice, whatever the range, the direction and the pages.
+// Ordered listings are those of a sorted slice, whatever the range, the direction and the pages.
 func TestOrderedListing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		field := ""

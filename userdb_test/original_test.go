@@ -72,7 +72,7 @@ func (f fixture) fields(t *testing.T) map[string]string {
 	return fields
 }
 
-// clear is the password behind the hash, and whether it was a text.
+// clear is the password that was hashed, and whether it was a text.
 func (f fixture) clear() (string, bool) {
 	var text string
 	if json.Unmarshal(f.Clear, &text) != nil {
@@ -108,8 +108,8 @@ type answer struct {
 	Error  string
 }
 
-// plain makes of the original's encoding of JavaScript values what our JSON has.
-func plain(v any) any {
+// decoded makes of the original's encoding of JavaScript values what our JSON has.
+func decoded(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if text, ok := single(v, "$date"); ok {
@@ -120,13 +120,13 @@ func plain(v any) any {
 		}
 		out := map[string]any{}
 		for k, x := range v {
-			out[k] = plain(x)
+			out[k] = decoded(x)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = plain(v[i])
+			out[i] = decoded(v[i])
 		}
 		return out
 	}
@@ -220,7 +220,7 @@ var originalDamage = []string{
 // deviations are looked up as cases differ, and each must have been needed.
 type deviations []deviation
 
-// allow says whether a difference is one of the table.
+// allow reports whether a difference is one of the table.
 func (ds deviations) allow(call, what, got string) bool {
 	for i := range ds {
 		if strings.HasPrefix(call+" ", ds[i].call) && ds[i].what == what && ds[i].got == got {
@@ -261,7 +261,7 @@ func TestOriginalReads(t *testing.T) {
 	})
 }
 
-// acceptsWrong says whether the original took a wrong password.
+// acceptsWrong reports whether the original took a wrong password.
 func (r read) acceptsWrong() bool { return string(r.Wrong.Result) == "[true,true]" }
 
 // want is the original's answer. It found every entry whose facets it could read.
@@ -286,7 +286,7 @@ func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 	}
 	text, err := e.MarshalJSON()
 	must(t, err)
-	want := plain(decode(t, r.GetUser.Result)).(map[string]any)
+	want := decoded(decode(t, r.GetUser.Result)).(map[string]any)
 	delete(want, "password")
 	if got := decode(t, text); !reflect.DeepEqual(got, want) {
 		t.Errorf("%s:\ngot  %v\nwant %v", short(r.From), got, want)

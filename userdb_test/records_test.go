@@ -155,7 +155,7 @@ func same(before, after map[string]string) string {
 	return strings.Join(said, "\n")
 }
 
-// unchanged runs do and fails the test if a record differs behind it. The store's own are left out
+// unchanged runs do and fails the test if a record differs after it. The store's own are left out
 // where a first write may store the schema.
 func (s *site) unchanged(what string, do func()) {
 	s.t.Helper()
@@ -217,7 +217,7 @@ func (a *auditor) look(raw string, r record) {
 	}
 }
 
-// owner is the key of the entry that a record names, whose value may have a token behind it.
+// owner is the key of the entry that a record names, whose value may be followed by a token.
 func (a *auditor) owner(value string) string {
 	prk, _, _ := strings.Cut(value, " ")
 	return a.ns.String() + prk
@@ -225,7 +225,7 @@ func (a *auditor) owner(value string) string {
 
 func live(r record) bool { return r.kind == "hash" && r.fields["~isa"] != "" }
 
-// bearer says whether there are facets, of a live entry or of a damaged one: what belongs to that one
+// bearer reports whether there are facets, of a live entry or of a damaged one: what belongs to that one
 // is no leftover until somebody has decided what it is.
 func bearer(r record) bool {
 	return live(r) || r.kind == "hash" && slices.ContainsFunc(slices.Collect(maps.Keys(r.fields)), isFacet)
@@ -239,7 +239,7 @@ func secondary(r record, field string) string {
 	return r.fields[field]
 }
 
-// holds says whether an entry has the value of an SRK.
+// holds reports whether an entry has the value of an SRK.
 func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	r := a.records[prk]
 	return bearer(r) && secondary(r, srk.Field()) == srk.Value()
@@ -324,7 +324,7 @@ func (a *auditor) index(key recordkey.Key, typ schema.Type, r record) {
 	}
 }
 
-// has says whether an entry has the value, or the tag, that an index key is of.
+// has reports whether an entry has the value, or the tag, that an index key is of.
 func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 	if typ.Tertiary[key.Field()].Indexed {
 		set := a.records[prk+"/"+recordkey.Escape(key.Field())]

@@ -172,7 +172,7 @@ func TestRefusingServer(t *testing.T) {
 				}
 			}()
 			for _, name := range strings.Fields(r.verbs) {
-				s.settle()
+				s.noticeEnded()
 				ctx, cancel := context.WithCancel(t.Context())
 				s.tap.afterWrite(cancel) // it would be asked again, for longer than the test needs
 				err := refusedVerbs(ctx, users)[name]()
@@ -198,9 +198,9 @@ func TestRefusingServer(t *testing.T) {
 	}
 }
 
-// settle lets the client notice which of its connections the server has ended: of a command on such a
+// noticeEnded lets the client notice which of its connections the server has ended: of a command on such a
 // one nobody can know whether it was done.
-func (s *site) settle() {
+func (s *site) noticeEnded() {
 	for range 20 {
 		_ = s.raw.Ping(s.t.Context()).Err()
 	}

@@ -110,7 +110,7 @@ func refusedBySchema(t *testing.T, users *userdb.Type, words []string) {
 	}
 }
 
-// TestSchemaIsStoredByTheFirstWrite wants no record behind any read, and the schema behind a write.
+// TestSchemaIsStoredByTheFirstWrite wants no record after any read, and the schema after a write.
 func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -173,7 +173,7 @@ func TestSchemaAmongWriters(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		one := s.wide()
 		other := typeOf(t, s.open(userdb.Options{Schema: schemaChanges[8].schema}), "user")
-		errs := together(32, func(i int) error {
+		errs := atOnce(32, func(i int) error {
 			users := []*userdb.Type{one, other}[i%2]
 			_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Name "+itoa(i))})
 			return err

@@ -205,7 +205,7 @@ func (p *play) run(begun []int) {
 	}
 }
 
-// next is the order to be played after this one, nil behind the last.
+// next is the order to be played after this one, nil after the last.
 func (p *play) next(most int) []int {
 	for at := len(p.choices) - 1; at >= 0; at-- {
 		c := p.choices[at]

@@ -33,7 +33,7 @@ type done struct {
 	entry      userdb.Entry
 }
 
-// A standing is an entry as it was behind a step.
+// A standing is an entry as it was after a step.
 type standing struct {
 	live, disabled             bool
 	hash, name, changed, owner string // owner is the password that was set last
@@ -53,8 +53,8 @@ type drama struct {
 	*play
 	uid     string
 	doing   map[int]deed
-	began   map[int]standing // by player, as his deed began
-	tried   map[int]bool     // by player: he tried to write a hash
+	began   map[int]standing // by player, as the deed began
+	tried   map[int]bool     // by player: it tried to write a hash
 	history []standing
 	done    []done
 	wrong   string
@@ -148,7 +148,7 @@ func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
 	panic("unknown deed " + what)
 }
 
-// look reads the entry as it is behind a step, and holds its hash to the password that was set last.
+// look reads the entry as it is after a step, and holds its hash to the password that was set last.
 func (d *drama) look(by int) standing {
 	fields, err := d.raw.HGetAll(context.Background(), "user/uid:"+d.uid).Result()
 	must(d.t, err)
@@ -192,7 +192,7 @@ func (d *drama) blame(format string, args ...any) {
 	}
 }
 
-// judge says what is wrong with a play that is over, or "".
+// judge returns what is wrong with a play that is over, or "".
 func (s *stageOfLogins) judge() string {
 	d := s.now
 	for _, one := range d.done {
@@ -207,7 +207,7 @@ func (s *stageOfLogins) judge() string {
 	return d.wrong
 }
 
-// judgeLogin: one that succeeds leaves behind its last command an entry that may log in, with that very time of
+// judgeLogin: after the last command of one that succeeds, there is an entry that may log in, with that very time of
 // its password; one that does not is refused for a reason.
 func (d *drama) judgeLogin(one done, during []standing) {
 	pw, name := passwordOf(strings.Fields(string(one.deed))[1]), d.name("name")
@@ -291,11 +291,11 @@ func hashesOfP(t *testing.T) map[string]string {
 	return map[string]string{"replaced": bcryptOf(t, "b", 4, passwordOf("P")), "kept": hashed(t, passwordOf("P"))}
 }
 
-func setting(name string, usual int) int {
+func setting(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
-	return usual
+	return otherwise
 }
 
 // searched searches a drama on an engine, and returns how many orders there were.
@@ -365,8 +365,8 @@ func wholeAsItBegan(_ map[string]string, began standing) map[string]string {
 }
 
 var mutations = []mutation{
-	{name: "no look behind the check", deed: "login", read: wholeAsItBegan, cast: []string{"login P", "disable"}, kept: true, finds: "login P succeeded"},
-	{name: "no look behind the new hash", deed: "login", tried: true, read: wholeAsItBegan, cast: []string{"login P", "set Q"}, finds: "login P succeeded"},
+	{name: "no look after the check", deed: "login", read: wholeAsItBegan, cast: []string{"login P", "disable"}, kept: true, finds: "login P succeeded"},
+	{name: "no look after the new hash", deed: "login", tried: true, read: wholeAsItBegan, cast: []string{"login P", "set Q"}, finds: "login P succeeded"},
 	{name: "the look does not find it gone", deed: "login", read: wholeAsItBegan, cast: []string{"login P", "delete"}, kept: true, finds: "login P succeeded"},
 	{name: "disabled is not looked at", deed: "login", read: enabled, cast: []string{"login P", "disable"}, kept: true, finds: "login P succeeded"},
 	{name: "the identifier is not looked at", deed: "login", read: asItBegan("name"), cast: []string{"login P", "delete, create P another"}, kept: true, finds: "login P succeeded"},

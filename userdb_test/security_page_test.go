@@ -41,7 +41,7 @@ func TestSecurityPage(t *testing.T) {
 	}
 }
 
-// hasTest says whether a package has a test or a script of that name.
+// hasTest reports whether a package has a test or a script of that name.
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(dir, "testdata", "script", name+".txtar")); err == nil {

@@ -64,7 +64,7 @@ func handshake(cmds []redis.Cmder) bool {
 }
 
 // count counts the round trips of do.
-func (t *tap) count(do func()) (trips int64) {
+func (t *tap) count(do func()) (roundTrips int64) {
 	var n atomic.Int64
 	t.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
 		n.Add(1)
@@ -75,7 +75,7 @@ func (t *tap) count(do func()) (trips int64) {
 	return n.Load()
 }
 
-// isWrite says whether a command is a script on an entry, which is how the store changes one.
+// isWrite reports whether a command is a script on an entry, which is how the store changes one.
 func isWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if name != "evalsha" && name != "eval" || len(args) < 4 {
@@ -96,7 +96,7 @@ func argument(arg any) string {
 	return ""
 }
 
-// lose makes the next n answers to writes get lost with err, behind the server if done, before it else.
+// lose makes the next n answers to writes get lost with err, after the server carried it out if done, before it else.
 // It calls at, if that is not nil, at every loss.
 func (t *tap) lose(n int, done bool, err error, at func(loss int)) {
 	var lost atomic.Int64

@@ -36,7 +36,7 @@ func naughty(t *testing.T, s *site) []string {
 		"[a-", "[^", "\\", "*", "?", "[*]", "\u2028", "a\u0300", " ", "\t", "password", "%s%d%v")
 }
 
-// clean says whether a verb refused a value as it should: by a rule, or as a hint that means nothing.
+// clean reports whether a verb refused a value as it should: by a rule, or as a hint that means nothing.
 func clean(err error) bool {
 	return slices.ContainsFunc([]error{userdb.ErrInvalid, hints.ErrHint, password.ErrPolicy, recordkey.ErrSyntax},
 		func(kind error) bool { return errors.Is(err, kind) })

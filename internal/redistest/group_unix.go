@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps Ctrl-C from the keeper, which would leave its server behind.
+// ownGroup keeps Ctrl-C from the keeper, whose server would outlive it.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

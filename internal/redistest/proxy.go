@@ -247,7 +247,7 @@ func (p *Proxy) wait() {
 	time.Sleep(d)
 }
 
-// request says whether to pass a request on, and marks the reply to cut.
+// request reports whether to pass a request on, and marks the reply to cut.
 func (l *link) request(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
@@ -265,7 +265,7 @@ func (l *link) request(value []byte) bool {
 	return false
 }
 
-// reply says whether to pass a reply on. What a server sends unasked is none.
+// reply reports whether to pass a reply on. What a server sends unasked is none.
 func (l *link) reply(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()

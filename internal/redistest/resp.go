@@ -11,7 +11,7 @@ import (
 const maxReply = 1 << 30
 
 // readValue reads one value of the Redis protocol, request or reply, as the
-// bytes it came in. An attribute belongs to the reply behind it.
+// bytes it came in. An attribute belongs to the reply that follows.
 func readValue(in *bufio.Reader) ([]byte, error) {
 	return appendValue(nil, in)
 }
