@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A damage is one way to break an entry behind the back of the store, and the codes and keys that
+// A damage is one way to break an entry past the store, and the codes and keys that
 // Check must then report, no more and no less. In all texts U stands for the UID of the entry, and
 // F for another one that it has for itself. Keys are relative.
 type damage struct {
@@ -37,7 +37,7 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twin makes another entry, whole but for its name, which has no SRK.
+// twin makes another entry, complete but for its name, which has no SRK.
 func twin(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),

@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		return func() (last error) {
 			for _, err := range check.Run(s.Ctx, s.DB, o) {
 				if last != nil {
-					t.Error("Check goes on behind an error")
+					t.Error("the check goes on after an error")
 				}
 				last = err
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -21,14 +22,20 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) { test(t, &site{s}) })
 }
 
+// eachEngine, as twoEngines, is for tests in which nobody writes while a check runs; others set s.Ctx.
 func eachEngine(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
-	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) { test(t, &site{s}) })
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) { test(t, alone(s)) })
+}
+
+func alone(s *testdb.Site) *site {
+	s.Ctx = store.Alone(s.Ctx)
+	return &site{s}
 }
 
 func twoEngines(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
-	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) { test(t, &site{s}) })
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) { test(t, alone(s)) })
 }
 
 func open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *site {
@@ -37,4 +44,4 @@ func open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Sc
 }
 
 // Under is the same store with another schema.
-func (s *site) Under(t *testing.T, sch schema.Schema) *site { return &site{s.Site.Under(t, sch)} }
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return alone(s.Site.Under(t, sch)) }

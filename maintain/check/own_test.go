@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestOwnRecords breaks each of the store's own records: a check says so, a repair mends it, and verbs and logins
+// TestOwnRecords breaks each of the store's own records: a check says so, a repair ends it, and verbs and logins
 // go on.
 func TestOwnRecords(t *testing.T) {
 	for _, tt := range []struct {
@@ -34,8 +34,8 @@ func TestOwnRecords(t *testing.T) {
 		{"half a failure", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "1.5"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
 		{"a counter that is no number but its word", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
 		{"a schema that is no JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
-		{"another schema behind the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
-		{"no schema behind the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
+		{"another schema beside the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
+		{"no schema beside the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
 		{"a schema without a fingerprint", [][]string{{"hdel", "~/schema/user", "fingerprint"}}, []string{"own_schema ~/schema/user"}, false},
 		{"a schema of another type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
 		{"a schema that is lost", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
@@ -70,7 +70,7 @@ func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself b
 		s.refusesOther(t, want)
 		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	}
-	testdb.Same(t, "mended", s.Check(t, check.Options{}), nil)
+	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
 	fresh, err := userdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.House(), Namespace: s.NS})
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -78,4 +85,145 @@ func (s *site) rewrite(ctx context.Context, n, i int) error {
 		return err
 	}
 	return user.Delete(ctx, hints.UID(passing.UID))
+}
+
+// A pacer lets the commands of writers through one by one, when a check has sent some of its own: so a network
+// on which either side is slow is the same in every run.
+type pacer struct {
+	pass  chan struct{} // a command may be sent
+	done  chan struct{} // it was answered
+	over  chan struct{}
+	mu    sync.Mutex
+	owed  int // commands of the check since a writer's
+	every int // of them let one of a writer's through
+	atime int // how many, each time
+	steps int
+}
+
+func newPacer() *pacer {
+	return &pacer{pass: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{}), every: 1, atime: 1}
+}
+
+// step lets n commands of writers through.
+func (p *pacer) step(n int) {
+	for range n {
+		select {
+		case p.pass <- struct{}{}:
+			<-p.done
+			p.steps++
+		case <-p.over:
+			return
+		}
+	}
+}
+
+// tick is a command of the check.
+func (p *pacer) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owed++; p.owed >= p.every {
+		p.owed = 0
+		p.step(p.atime)
+	}
+}
+
+// wait is the command of a writer that waits for its turn.
+func (p *pacer) wait() (done func()) {
+	select {
+	case <-p.pass:
+		return func() { p.done <- struct{}{} }
+	case <-p.over:
+		return func() {}
+	}
+}
+
+// A turn is a hook that calls something around every command or pipeline.
+type turn struct{ around func() func() }
+
+func (h turn) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h turn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer h.around()()
+		return next(ctx, cmd)
+	}
+}
+
+func (h turn) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer h.around()()
+		return next(ctx, cmds)
+	}
+}
+
+// A lingering engine has writers go on while a check waits, and counts how often that was.
+type lingering struct {
+	*cluster.Engine
+	pace  *pacer
+	first atomic.Int64
+}
+
+func (e *lingering) Linger(ctx context.Context, n int) (bool, error) {
+	if n == 0 {
+		e.first.Add(1)
+	}
+	e.pace.mu.Lock()
+	e.pace.step(31 + 17*n*n) // no multiple of what a writer does in a round
+	e.pace.mu.Unlock()
+	return e.Engine.Linger(ctx, n)
+}
+
+// TestHealthyClusterBesideWriters has checks and writers of a cluster meet at every step, with either side the
+// slower one: whatever a change is in the middle of, a check reports nothing.
+func TestHealthyClusterBesideWriters(t *testing.T) {
+	server := redistest.Shared(t)
+	writers, checks := open(t, server.Client(), recordkey.Namespace{}, testdb.House()), open(t, server.Client(), recordkey.Namespace{}, testdb.House())
+	pace := newPacer()
+	e := &lingering{Engine: testdb.Hurried(checks.Raw), pace: pace}
+	checks.Edit(t, func(c *view.Config) { c.Engine = e })
+	writers.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(writers.Raw) })
+	for n := range 2 {
+		writers.User(t, n+1)
+	}
+	writers.Raw.AddHook(turn{pace.wait})
+	checks.Raw.AddHook(turn{func() func() { pace.tick(); return func() {} }})
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		defer close(pace.over)
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := writers.rewrite(ctx, i/2%2+1, i); err != nil && ctx.Err() == nil {
+				t.Errorf("writing: %v", err)
+				return
+			}
+		}
+	})
+	runs := 0
+	for _, speed := range []struct{ every, atime int }{{1, 1}, {2, 1}, {5, 1}, {9, 1}, {14, 1}, {30, 1}, {1, 3}, {1, 8}} {
+		pace.mu.Lock()
+		pace.every, pace.atime = speed.every, speed.atime
+		pace.mu.Unlock()
+		for i := range 12 {
+			runs++
+			testdb.Same(t, fmt.Sprintf("%+v", speed), checks.Check(t, check.Options{Repair: i%4 == 3}), nil)
+		}
+	}
+	t.Logf("%d checks beside %d steps of writers; %d of them looked longer", runs, pace.steps, e.first.Load())
+	if e.first.Load() < 5 {
+		t.Errorf("of %d checks only %d met a change in the middle: this shows nothing", runs, e.first.Load())
+	}
+	if err := server.Client().Set(t.Context(), "user/name:nobody/~prk", "user/uid:nobody", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testdb.Same(t, "with damage", checks.Check(t, check.Options{}), []string{"srk_orphan user/name:nobody/~prk"})
+	cancel()
+	for ended := false; !ended; {
+		select {
+		case <-pace.over:
+			ended = true
+		default:
+			pace.step(1)
+		}
+	}
+	writing.Wait()
 }
