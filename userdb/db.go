@@ -80,12 +80,8 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 
 // survey refuses what the promise cannot be kept on, and warns of what may break it.
 func survey(ctx context.Context, engine store.Engine, log *slog.Logger) error {
-	s, ok := engine.(store.Surveyor)
-	if !ok {
-		return nil
-	}
-	warnings, err := s.Survey(ctx)
-	for _, w := range warnings {
+	s, err := engine.Survey(ctx)
+	for _, w := range s.Warnings {
 		log.WarnContext(ctx, w)
 	}
 	return err

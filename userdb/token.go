@@ -90,7 +90,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 		}
 		err = t.db.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: tk.bonds(), Value: tk.Value},
-			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Life, Now: t.db.view.StoreTime(),
+			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.db.view.StoreTime(),
 		})
 		return errors.Is(err, ErrConflict), err
 	})

@@ -130,7 +130,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 		return t.written(r, public(err))
 	}
 	now, err := t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && now.Version().Rev != r.Version().Rev { // to be fenced is no change
+	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
 		err = ErrConflict
 	}
 	return e, err

@@ -57,7 +57,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	c, err := t.difference(old, facets)
-	c.Version, c.Tokens.Known = old.Version(), old.HasTokens()
+	c.Seen, c.Tokens.Known = old.Seen(), old.HasTokens()
 	ends, named := own[store.FieldTokens]
 	c.Tokens.All = named && ends == ""
 	for _, field := range slices.Sorted(maps.Keys(own)) {
@@ -74,7 +74,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 
 // Delete is the change that ends an entry and all that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
-	c := store.Change{Key: old.Key, Delete: true, Version: old.Version(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.guard}
 	c.Tokens.Known = old.HasTokens()
 	for _, f := range t.Secondary {
 		c.Release = t.appendSRK(c.Release, f, old.SKV(f))
@@ -305,7 +305,7 @@ func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) 
 }
 
 // After is the record that a change of a record with these fields has left.
-func After(c store.Change, v store.Version, fields map[string]string) store.Record {
+func After(c store.Change, rev string, fields map[string]string) store.Record {
 	after := make(map[string]string, len(fields)+len(c.Set)+1)
 	maps.Copy(after, fields)
 	for _, f := range c.Unset {
@@ -314,7 +314,7 @@ func After(c store.Change, v store.Version, fields map[string]string) store.Reco
 	for _, f := range c.Set {
 		after[f.Field] = f.Wire
 	}
-	after[store.FieldRev] = v.Rev
+	after[store.FieldRev] = rev
 	delete(after, store.FieldFence)
 	if c.Tokens.All {
 		delete(after, store.FieldTokens)

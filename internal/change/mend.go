@@ -21,7 +21,7 @@ type Mending struct {
 // and a primary facet that is not the key's, stay under ~lost:FIELD. The second result is false
 // where there is nothing to do.
 func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Mend: true, Version: old.Version(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.guard}
 	sound := t.mendIdentity(&c, old)
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
@@ -150,7 +150,7 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 // before stays in ~was:FIELD, and so do its old SRKs, until Tidy. held are the SRKs that name it. The
 // second result is false where that was done before.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Version: old.Version(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.guard}
 	facets := Renamed(old, renames)
 	for from, to := range renames {
 		if wire, has := old.Fields[from]; has {
@@ -187,7 +187,7 @@ func (t *Type) leave(c *store.Change, old store.Record, field string) {
 
 // Tidy makes the change that removes from an entry what only another schema needed.
 func (t *Type) Tidy(old store.Record) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Version: old.Version(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.guard}
 	was, skv := store.FieldWas(""), store.FieldSKV("")
 	for field := range old.Fields {
 		of, is := strings.CutPrefix(field, skv)

@@ -2,7 +2,6 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -68,19 +67,15 @@ func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Ty
 	return s.Type, r, err
 }
 
-// FindCached is Find for a reader whom an entry as it was a moment ago does no harm.
+// FindCached is Find for readers whom an entry as it was a moment ago does no harm.
 func (c *Reader) FindCached(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
 	s, err := c.Resolve(h, typ)
 	if err != nil {
 		return nil, store.Record{}, err
 	}
-	cacher, ok := c.Engine.(store.Cacher)
-	if !ok || !s.Lookup.PRK.IsValid() {
-		r, err := c.Read(ctx, s.Lookup)
-		return s.Type, r, err
-	}
-	found, err := cacher.FindCached(ctx, s.Lookup.PRK)
-	return s.Type, found.Record, cmp.Or(err, found.Err)
+	s.Lookup.Cached = true
+	r, err := c.Read(ctx, s.Lookup)
+	return s.Type, r, err
 }
 
 // Read answers one lookup.
@@ -132,7 +127,7 @@ func (c *Reader) FindUndeclared(ctx context.Context, s Sought) (store.Record, er
 	}
 	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: s.Type.Name, Value: s.Target.Value}
 	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, p.String(), cursor, 1000)
+		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: p.String(), Cursor: cursor, Count: 1000})
 		if err != nil {
 			return store.Record{}, err
 		}

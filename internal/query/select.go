@@ -96,7 +96,7 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 func (c *Reader) source(ctx context.Context, s Selection) (func(cursor string, count int) ([]string, string, error), error) {
 	if len(s.indexes) == 0 {
 		return func(cursor string, count int) ([]string, string, error) {
-			return c.Engine.Scan(ctx, s.Type.Guard().Entries, cursor, count)
+			return c.Engine.Scan(ctx, store.Scan{Pattern: s.Type.Guard().Entries, Cursor: cursor, Count: count})
 		}, nil
 	}
 	sizes, err := c.Engine.Sizes(ctx, s.indexes)
@@ -110,7 +110,7 @@ func (c *Reader) source(ctx context.Context, s Selection) (func(cursor string, c
 		}
 	}
 	return func(cursor string, count int) ([]string, string, error) {
-		prks, next, err := c.Engine.ScanIndex(ctx, s.indexes[smallest], cursor, count)
+		prks, next, err := c.Engine.Scan(ctx, store.Scan{Index: s.indexes[smallest], Cursor: cursor, Count: count})
 		prefix := c.NS.String()
 		for i := range prks {
 			prks[i] = prefix + prks[i]
@@ -167,7 +167,7 @@ func (c *Reader) tagged(ctx context.Context, s Selection, found []store.Found) (
 			asked = append(asked, store.Member{Set: set, Value: tag})
 		}
 	}
-	has, err := c.Engine.Holds(ctx, asked)
+	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
 	if err != nil {
 		return nil, err
 	}

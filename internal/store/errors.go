@@ -29,6 +29,9 @@ var ErrReply = errors.New("a reply of another kind than the command has")
 // ErrUnsuitable is a server or a client with which the promise cannot be kept.
 var ErrUnsuitable = errors.New("unsuitable Redis server or client")
 
+// ErrCache is a store of which no copies can be kept in this process.
+var ErrCache = errors.New("entries of this store cannot be cached")
+
 // ErrUnconfirmed is a change that was made, but not known to be on as many replicas as asked for.
 var ErrUnconfirmed = errors.New("committed, not confirmed")
 
@@ -86,4 +89,17 @@ func printable(r rune) rune {
 		return '?'
 	}
 	return r
+}
+
+// IsEntryError reports whether an error concerns one entry only.
+func IsEntryError(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
+}
+
+// NotOfEntry returns an error that concerns the store and not one entry alone; nil for others.
+func NotOfEntry(err error) error {
+	if IsEntryError(err) {
+		return nil
+	}
+	return err
 }

@@ -1,18 +1,24 @@
 package store
 
-import "github.com/coffeenode/userdb/recordkey"
+import (
+	"strings"
+	"time"
 
-// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a Restate, a Rank, a Complete or
-// a Copy. Every step looks again at what it depends on, in the same script where that lies on one server, and may be
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a Rank, a Complete, a Copy,
+// a Restate or an AwaitSchema. Every step looks again at what it depends on, in the same script where that lies on one server, and may be
 // repeated.
 type Step interface{ step() }
 
-func (Align) step()    {}
-func (Remove) step()   {}
-func (Restate) step()  {}
-func (Rank) step()     {}
-func (Complete) step() {}
-func (Copy) step()     {}
+func (Align) step()       {}
+func (Remove) step()      {}
+func (Restate) step()     {}
+func (Rank) step()        {}
+func (Complete) step()    {}
+func (Copy) step()        {}
+func (AwaitSchema) step() {}
 
 // Align puts an entry into an index, or takes it out, whichever is due to what the entry holds now, and reports whether
 // it is in it (I5). It is due while the entry is live and holds the Facet or, where Set is a key, the tertiary set has the
@@ -65,8 +71,76 @@ type Complete struct {
 // is not copied: false.
 type Copy struct{ From, To string }
 
-// Fields of the record that keeps a schema, ~/schema/TYPE.
-const (
-	FieldFingerprint = "fingerprint"
-	FieldSchema      = "schema"
-)
+// AwaitSchema returns when no writer goes on by what was stored of a schema before.
+type AwaitSchema struct{}
+
+// On a cluster, tertiary records that are born with an entry are laid ready in a place of the attempt's own,
+// ~/fill/REV/{KEY}, whose braces put it into the slot of the record; the entry's field ~fill says that they belong to it,
+// until they are in place.
+
+// A Fill is what a ~fill field says: records that were laid ready by a change that writes a rev.
+type Fill struct {
+	Rev   string
+	Parts []FillPart
+}
+
+// A FillPart is one of them. Replaces: in place of what is there; otherwise members join those of the set.
+type FillPart struct {
+	Set      recordkey.Key
+	Indexed  bool
+	Replaces bool
+}
+
+// String is the field: the rev, then each record's name with marks.
+func (f Fill) String() string {
+	text := f.Rev
+	for _, p := range f.Parts {
+		mark := " -"
+		if p.Indexed {
+			mark = " i"
+		}
+		if p.Replaces {
+			mark += "r"
+		}
+		text += mark + ":" + recordkey.Escape(p.Set.Name())
+	}
+	return text
+}
+
+// ParseFill reads the field of an entry. What no record can be called is left out.
+func ParseFill(entry recordkey.Key, text string) Fill {
+	rev, names, _ := strings.Cut(text, " ")
+	f := Fill{Rev: rev}
+	for mark := range strings.FieldsSeq(names) {
+		marks, escaped, _ := strings.Cut(mark, ":")
+		name, err := recordkey.Unescape(escaped)
+		if err != nil {
+			continue
+		}
+		if set, err := entry.Tertiary(name); err == nil {
+			f.Parts = append(f.Parts, FillPart{set, strings.HasPrefix(marks, "i"), strings.HasSuffix(marks, "r")})
+		}
+	}
+	return f
+}
+
+// StageLife is how long a record lies ready: until somebody has looked what became of its attempt. Redis counts
+// it down, which tells when it was laid.
+const StageLife = 10 * 365 * 24 * time.Hour
+
+const stagePrefix = "~/fill/"
+
+// StageKey is where a record lies ready.
+func StageKey(set recordkey.Key, rev string) string {
+	return set.Namespace().String() + stagePrefix + rev + "/{" + set.String() + "}"
+}
+
+// ParseStage reads such a key.
+func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
+	namespace, rest, ok := strings.Cut(raw, stagePrefix)
+	rev, rest, cut := strings.Cut(rest, "/{")
+	inner, closed := strings.CutSuffix(rest, "}")
+	set, err := recordkey.Parse(inner)
+	ok = ok && cut && closed && err == nil && set.Kind() == recordkey.KindTertiary && set.Namespace().String() == namespace
+	return set, rev, ok
+}

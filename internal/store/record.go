@@ -1,6 +1,8 @@
 package store
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"strings"
 
 	"github.com/coffeenode/userdb/recordkey"
@@ -22,6 +24,12 @@ const (
 	prefixLost    = "~lost:" // what an operator gave to another entry
 	prefixWas     = "~was:"  // while a schema changes: the canonical value by the old one
 )
+
+// A Facet is one field of an entry with its value on the wire.
+type Facet struct{ Field, Wire string }
+
+// Seen is what an entry was when it was read. The zero Seen is that of an entry that was never there.
+type Seen struct{ Rev, Fence string }
 
 // A Record is an entry as it was read: every field of the hash.
 type Record struct {
@@ -52,9 +60,9 @@ func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
 // Live says whether the record is an entry, not a tombstone.
 func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 
-// Version is what a change of the record expects.
-func (r Record) Version() Version {
-	return Version{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
+// Seen is what a change of the record expects.
+func (r Record) Seen() Seen {
+	return Seen{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
 }
 
 // SKV is the canonical value of a secondary field as it was written, never computed anew; "" when absent.
@@ -75,19 +83,39 @@ func Tombstone(fields map[string]string) bool {
 	return len(fields) > 0
 }
 
-// TokenLen is the length of a version in ~rev, which holds up to four of them.
-const TokenLen = 12
-
-// Rev is the newest version in a ~rev field.
-func Rev(past string) string {
-	if len(past) > TokenLen {
-		return past[:TokenLen]
-	}
-	return past
-}
-
-// Owner is the PRK in an SRV, which on a cluster has a token behind it.
+// Owner is the PRK in an SRV, which a cluster writes with the rev of the claim after it.
 func Owner(srv string) string {
 	prk, _, _ := strings.Cut(srv, " ")
 	return prk
+}
+
+// RevLen is the length of a rev. The field ~rev holds up to four of them, the newest first.
+const RevLen = 12
+
+// revs is how revs are written: without a hyphen, since a shell's user gives them as arguments,
+// and one that begins with a hyphen is an option there.
+var revs = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.").WithPadding(base64.NoPadding)
+
+// NewRev returns a fresh rev: 72 random bits in RevLen characters.
+func NewRev() string {
+	var b [RevLen / 4 * 3]byte
+	rand.Read(b[:]) // never fails, says its documentation
+	return revs.EncodeToString(b[:])
+}
+
+// Rev is the newest rev in a ~rev field.
+func Rev(past string) string { return past[:min(len(past), RevLen)] }
+
+// Accounts reports whether the ~rev field past tells all that happened to an entry since it had a rev:
+// then one that is not in it was never committed (I7).
+func Accounts(past, rev string) bool {
+	if len(past) < 4*RevLen {
+		return true
+	}
+	for i := 0; i+RevLen <= len(past); i += RevLen {
+		if rev != "" && past[i:i+RevLen] == rev {
+			return true
+		}
+	}
+	return false
 }

@@ -8,155 +8,150 @@ package store
 
 import (
 	"context"
-	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // An Engine keeps records. All methods are safe for concurrent use and end with their context.
 type Engine interface {
-	Throttler
-	Tokener
 	// Ping asks the server for an answer; ErrUnavailable keeps the cause.
 	Ping(ctx context.Context) error
+	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work.
+	// Servers that forbid the looking are passed over.
+	Survey(ctx context.Context) (Survey, error)
+	// Close releases what the engine itself opened.
+	Close() error
+
 	// Find answers each lookup, in order. An error that concerns one of them stands in its Found.
 	Find(ctx context.Context, lookups []Lookup) ([]Found, error)
-	// Apply makes one change, all of it or nothing, and returns the entry's new version.
-	Apply(ctx context.Context, c Change) (Version, error)
+	// Read reads entries, each with tertiary records of its own as they were at one moment. On a cluster
+	// it is one moment for the entry, but a tertiary record may be newer than the others.
+	Read(ctx context.Context, reads []EntryRead) ([]Entry, error)
+	// Apply makes one change, all of it or nothing, and returns the rev that the entry has then. A change that was
+	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed.
+	Apply(ctx context.Context, c Change) (rev string, err error)
+	// ApplyAll makes changes, each as Apply does, many at a time. Of creates that exclude each other the first is made.
+	ApplyAll(ctx context.Context, cs []Change) (revs []string, errs []error)
+	// Bulk begins a run of changes that a store which is kept in a file saves together: those that are
+	// made with the context it returns are answered before that. end saves them; if it fails, none of
+	// them was made. Other stores keep every change at once.
+	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry.
 	Tertiary(ctx context.Context, op Op) (Reply, error)
-	// Scan returns the next batch of record keys that match a Redis glob. The empty cursor begins,
-	// and the empty next cursor says that it was the last batch. A key that is there all the time
-	// is returned at least once; others may be, and any may be returned twice.
-	Scan(ctx context.Context, pattern, cursor string, count int) (keys []string, next string, err error)
-	// ScanIndex is Scan over the PRKs in one index set.
-	ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) (prks []string, next string, err error)
+
+	// Scan returns the next batch of a listing. The empty cursor begins, and the empty next cursor says that it was
+	// the last batch. What is there all the time is returned at least once; others may be, and any may be
+	// returned twice.
+	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
+	// Order returns the next members of an ordered index between two bounds.
+	Order(ctx context.Context, o Order) ([]string, error)
 	// Sizes returns how many members each index set has.
 	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
-	// Holds says for each tertiary set whether it has the member. It does not ask whether the entry is live.
-	Holds(ctx context.Context, members []Member) ([]bool, error)
-	// HoldsAtOnce is Holds with all answers from one moment, as far as one server has the sets.
-	HoldsAtOnce(ctx context.Context, members []Member) ([]bool, error)
+	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is live.
+	Holds(ctx context.Context, members []Member, when When) ([]bool, error)
+
 	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
 	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
 	Look(ctx context.Context, at []LookAt) ([]Raw, error)
-	// Size returns about how many records the server holds.
-	Size(ctx context.Context) (int64, error)
-	// InSteps reports whether changes are made in several steps, between which records look damaged.
-	InSteps() bool
-	// Linger waits before the nth look, from 0, at what may be damage or such a change, and reports whether to
-	// look: when it says false, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
+	// Linger waits before the nth look, from 0, at what may be damage or a change that is under way, and reports whether
+	// to look: if not, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
 	Linger(ctx context.Context, n int) (bool, error)
 	// Mend makes one step that mends a record, and reports what the step says.
 	Mend(ctx context.Context, s Step) (bool, error)
-	// Settle returns when no writer goes on by what was stored of a schema before it was called.
-	Settle(ctx context.Context) error
-	Orderer
-	Mover
-	// Close releases what the engine itself opened.
-	Close() error
+
+	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long
+	// to wait before the next one. It is exact: of attempts at the same time, no more are admitted
+	// than the limits say.
+	Admit(ctx context.Context, a Attempt) (Admission, error)
+	// Forgive takes a failure back that was a success, and remembers its origin.
+	Forgive(ctx context.Context, a Attempt, as Admission) error
+	// Reset forgets the failures of an account. Its familiar origins stay.
+	Reset(ctx context.Context, a Attempt) error
+	// Secret returns the random text at key. Where there is none, it is fresh from now on.
+	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
+	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict,
+	// or ErrNotFound. A token ends by a Change.
+	Issue(ctx context.Context, i Issue) error
+	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It
+	// does not ask whether the entry has tokens at all.
+	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
 }
 
-// A Lookup says where an entry is sought: at its PRK or, where that is the zero key, behind SRKs.
-type Lookup struct {
-	PRK  recordkey.Key
-	SRKs []recordkey.Key
-	All  bool // every SRK must name the entry; otherwise one is enough
+// A Survey is what an engine was opened over.
+type Survey struct {
+	Warnings []string // about what breaks the promise later
+	Records  int64    // how many the server holds, about; 0: it does not say
+	Steps    bool     // changes are made in several steps, between which records look damaged
+	Bulks    bool     // it saves each bulk before the next begins; so does what makes changes one by one
 }
 
-// Found is the answer to a Lookup. Err is ErrNotFound, or ErrCorrupt for an entry that cannot be read.
-type Found struct {
-	Record Record
-	Err    error
+// A Cache says how many entries are copied into this process, about, and how old a copy gets at most.
+// The zero Cache is none. A copy goes when the server says that the entry has changed, which is a moment after it has.
+// What this engine wrote itself it has seen, once the writing has returned.
+type Cache struct {
+	Entries int
+	Age     time.Duration
 }
 
-// A Version is what an entry was when it was read. The zero Version is that of an entry that was
-// never there.
-type Version struct{ Rev, Fence string }
-
-// A Facet is one field of an entry with its value on the wire.
-type Facet struct{ Field, Wire string }
-
-// A Change is all that one verb does to one entry. Every key in it lies in the namespace of Key.
-type Change struct {
-	Key     recordkey.Key // the PRK
-	Create  bool          // the entry must not be live; otherwise it must be, at Version
-	Delete  bool          // leaves a tombstone; only Release, Unindex and Drop go with it
-	Mend    bool          // the entry may lack ~isa, if it has facets
-	Version Version
-	Set     []Facet
-	Unset   []string
-	Claim   []recordkey.Key // SRKs that shall name the entry
-	Aside   []recordkey.Key // SRKs of the claimed values under the other secondary fields
-	Release []recordkey.Key // SRKs of values that go
-	Index   []recordkey.Key // index sets to be in
-	Unindex []recordkey.Key // index sets to leave
-	Rank    []Ranked        // places in ordered indexes to take
-	Unrank  []Ranked        // and to leave
-	Add     []Members       // tertiary records that are born with the entry
-	Drop    []Container     // tertiary records that go with it, or before Add
-	Tokens  Ending
-	Schema  Guard
+// A Scan asks for about Count record keys that match a Redis glob or, where Index is a key, members of that set.
+type Scan struct {
+	Pattern string
+	Index   recordkey.Key
+	Cursor  string
+	Count   int
 }
 
-// A Ranked is a member of the ordered index Key, a sorted set of texts.
-type Ranked struct {
-	Key    recordkey.Key
-	Member string
-	Facet  Facet // the facet that gives the place
+// An Order asks for at most Count members of the ordered index Key between two bounds, in reverse from
+// Max down to Min.
+type Order struct {
+	Key      recordkey.Key
+	Min, Max Bound
+	Reverse  bool
+	Count    int
 }
 
-// Members are put into the tertiary record Key; Index holds, for an indexed set, one index key a member.
-type Members struct {
-	Key    recordkey.Key
-	Kind   string // set (or ""), list, zset, hash or string
-	Values []string
-	Index  []recordkey.Key
+// A Bound is an end of a range of members. The zero Bound is none.
+type Bound struct {
+	At   string
+	Open bool // without At itself
+	Is   bool
 }
 
-// Command is the Redis command that puts the values into the record.
-func (m Members) Command() string {
-	switch m.Kind {
-	case "list":
-		return "RPUSH"
-	case "zset":
-		return "ZADD"
-	case "hash":
-		return "HSET"
-	case "string":
-		return "SET"
+// Lex is the bound as the commands of sorted sets take it; free stands for none.
+func (b Bound) Lex(free string) string {
+	switch {
+	case !b.Is:
+		return free
+	case b.Open:
+		return "(" + b.At
 	}
-	return "SADD"
+	return "[" + b.At
 }
 
-// Replaces says whether the change puts members in place of what is there: always, but in the case of a
-// set that is not dropped in the same change.
-func (c Change) Replaces(m Members) bool {
-	return m.Kind != "" && m.Kind != "set" ||
-		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
-}
-
-// A Container is a tertiary record; Indexed says that its members stand in index sets.
-type Container struct {
-	Key     recordkey.Key
-	Indexed bool
-}
-
-// A Guard is compared with what ~/schema/TYPE says, in every change.
-type Guard struct {
-	Key         recordkey.Key
-	Types       recordkey.Key // the set of types that have a schema stored
-	Fingerprint string
-	JSON        string          // the schema itself, stored beside the fingerprint by the first change
-	Tertiary    map[string]bool // names of the tertiary records that the schema declares; true for indexed ones
-	Exact       bool            // may be stored where entries exist that no fingerprint describes
-	Entries     string          // the SCAN pattern of such entries
-}
-
-// A Member is asked for by Holds.
+// A Member is asked for by Holds: a member of a set or, with Ordered, of an ordered index.
 type Member struct {
-	Set   recordkey.Key
-	Value string
+	Set     recordkey.Key
+	Value   string
+	Ordered bool
+}
+
+// When says at which moments Holds looks.
+type When bool
+
+// The answers of Holds are of any moments, or all of one moment, as far as one server has the sets.
+const (
+	AnyMoment When = false
+	OneMoment When = true
+)
+
+// Placed reports for each place in an ordered index whether it is taken.
+func Placed(ctx context.Context, e Engine, places []Ranked) ([]bool, error) {
+	members := make([]Member, len(places))
+	for i, p := range places {
+		members[i] = Member{Set: p.Key, Value: p.Member, Ordered: true}
+	}
+	return e.Holds(ctx, members, AnyMoment)
 }
 
 // An Op is one command on a tertiary record: its name and what follows the key.

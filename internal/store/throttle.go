@@ -1,27 +1,10 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
 )
-
-// A Throttler counts attempts to log in. It is the part of an Engine that Login uses besides Find.
-type Throttler interface {
-	// Admit counts an attempt as a failure, until Forgive says that it was none, or returns how long
-	// to wait before the next one. It is exact: of attempts at the same time, no more are admitted
-	// than the limits say.
-	Admit(ctx context.Context, a Attempt) (Admission, error)
-	// Forgive takes a failure back that was a success, and remembers its origin.
-	Forgive(ctx context.Context, a Attempt, as Admission) error
-	// Withdraw takes an admission back whose attempt was not made.
-	Withdraw(ctx context.Context, a Attempt, as Admission) error
-	// Reset forgets the failures of an account. Its familiar origins stay.
-	Reset(ctx context.Context, a Attempt) error
-	// Secret returns the random text at key, and makes it where there is none.
-	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
-}
 
 // An Attempt names the counters of one attempt to log in.
 type Attempt struct {

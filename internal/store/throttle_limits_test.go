@@ -38,7 +38,7 @@ func (b *bench) guess(account string, end time.Time, origins ...string) (admitte
 
 // TestNoMoreThanAHundredFailures: not even somebody who has every origin of the owner's gets more.
 func TestNoMoreThanAHundredFailures(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "hundred")
 		homes := []string{"home", "work", "phone", "train", "cafe"}
 		for _, o := range homes {
@@ -52,7 +52,7 @@ func TestNoMoreThanAHundredFailures(t *testing.T) {
 
 // TestDelaysGrow shows the waits of somebody who does not stop.
 func TestDelaysGrow(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "delays")
 		var got []string
 		for len(got) < 61 {
@@ -77,7 +77,7 @@ func TestDelaysGrow(t *testing.T) {
 
 // TestStrangersCannotLockTheOwnerOut: whatever they do and for however long, a familiar origin comes in.
 func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "lock")
 		b.succeed("alice", "home")
 		for range 30 {
@@ -97,7 +97,7 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 // TestOneOriginOverAllAccounts: who tries one password on everybody is held back, but not at the
 // account where he is known.
 func TestOneOriginOverAllAccounts(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "spray")
 		b.succeed("own", "here")
 		n := 0
@@ -121,7 +121,7 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 // TestCountingIsExact sends attempts at the same time. Whatever order they come in, the limits hold; a
 // cluster, where account and origin are asked at the same time, may refuse some that one server admits.
 func TestCountingIsExact(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "exact")
 		b.succeed("alice", "home")
 		limit, total := store.FamiliarMost+store.StrangerFree, 0
@@ -159,7 +159,7 @@ func (b *bench) storm(account, origin string, n int) (admitted int) {
 
 // TestDamagedCounters: a record of another kind is an error, and stays.
 func TestDamagedCounters(t *testing.T) {
-	eachThrottler(t, func(t *testing.T, e store.Throttler, raw redis.UniversalClient) {
+	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "damaged")
 		key := own(t, "damaged", "alice").String()
 		if err := raw.Set(t.Context(), key, "text", 0).Err(); err != nil {

@@ -21,7 +21,7 @@ func TestThrottleLostReplies(t *testing.T) {
 	}
 	c := redis.NewClient(o)
 	t.Cleanup(func() { c.Close() })
-	for name, e := range map[string]store.Throttler{
+	for name, e := range map[string]throttler{
 		"one server": single.New(c, single.Options{}), "a cluster": cluster.New(c, cluster.Options{}),
 	} {
 		t.Run(name, func(t *testing.T) {

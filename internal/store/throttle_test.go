@@ -25,9 +25,9 @@ import (
 // store of its own. One server is a cluster of one.
 var throttlers = []struct {
 	name string
-	open func(t *testing.T) (store.Throttler, redis.UniversalClient)
+	open func(t *testing.T) (throttler, redis.UniversalClient)
 }{
-	{"embedded", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+	{"embedded", func(t *testing.T) (throttler, redis.UniversalClient) {
 		s, err := embedded.Open(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
@@ -35,18 +35,18 @@ var throttlers = []struct {
 		t.Cleanup(func() { s.Close() })
 		return single.New(s.Client(), single.Options{}), s.Client()
 	}},
-	{"redis", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+	{"redis", func(t *testing.T) (throttler, redis.UniversalClient) {
 		c := redistest.Shared(t).Client()
 		return single.New(c, single.Options{}), c
 	}},
-	{"cluster", func(t *testing.T) (store.Throttler, redis.UniversalClient) {
+	{"cluster", func(t *testing.T) (throttler, redis.UniversalClient) {
 		c := redistest.Shared(t).Client()
 		return cluster.New(c, cluster.Options{}), c
 	}},
 }
 
 // eachThrottler runs a test on every engine.
-func eachThrottler(t *testing.T, test func(t *testing.T, e store.Throttler, raw redis.UniversalClient)) {
+func eachThrottler(t *testing.T, test func(t *testing.T, e throttler, raw redis.UniversalClient)) {
 	t.Helper()
 	for _, engine := range throttlers {
 		t.Run(engine.name, func(t *testing.T) {
@@ -66,10 +66,16 @@ func own(t testing.TB, parts ...string) recordkey.Key {
 	return k
 }
 
+// A throttler is an engine, as far as it counts attempts.
+type throttler interface {
+	store.Engine
+	Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error
+}
+
 // A bench is one engine's counters and the model's, at one time.
 type bench struct {
 	t      *testing.T
-	e      store.Throttler
+	e      throttler
 	raw    redis.UniversalClient
 	prefix string
 	model  *throttle
@@ -79,7 +85,7 @@ type bench struct {
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func newBench(t *testing.T, e store.Throttler, raw redis.UniversalClient, prefix string) *bench {
+func newBench(t *testing.T, e throttler, raw redis.UniversalClient, prefix string) *bench {
 	return &bench{t: t, e: e, raw: raw, prefix: prefix, model: newThrottle(), now: epoch}
 }
 
@@ -271,7 +277,7 @@ func TestThrottleIsTheModel(t *testing.T) {
 	}
 }
 
-func newWalk(t *testing.T, e store.Throttler, raw redis.UniversalClient, i int) *walk {
+func newWalk(t *testing.T, e throttler, raw redis.UniversalClient, i int) *walk {
 	return &walk{bench: newBench(t, e, raw, fmt.Sprint(i)), r: rand.New(rand.NewPCG(seed, uint64(i)))}
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -13,16 +12,6 @@ import (
 
 // MostTokens is how many tokens of an entry are good at a time: the newest.
 const MostTokens = 16
-
-// A Tokener keeps single-use tokens beside their entry. They end by a Change.
-type Tokener interface {
-	// Issue keeps a token of a live entry that is still at the version, which it keeps; else ErrConflict,
-	// or ErrNotFound.
-	Issue(ctx context.Context, i Issue) error
-	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It
-	// does not ask whether the entry has tokens at all.
-	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
-}
 
 // A Token is what the store knows of a single-use token.
 type Token struct {
@@ -36,7 +25,7 @@ type Token struct {
 type Issue struct {
 	Token
 	PRK  recordkey.Key
-	Rev  string // the version of the entry
+	Rev  string // of the entry
 	Life time.Duration
 	Now  time.Time // zero: the server's clock
 }

@@ -87,44 +87,32 @@ func (v *View) StoreTime() time.Time {
 }
 
 // Apply lets the engine make a change, and explains what a schema mismatch consists of.
-func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (store.Version, error) {
-	c.Tokens.Now = v.StoreTime()
-	version, err := v.Engine.Apply(ctx, c)
+func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
+	v.complete(&c)
+	rev, err = v.Engine.Apply(ctx, c)
 	if guard, may := givesUp(t, c, err); may {
 		c.Schema = guard
-		version, err = v.Engine.Apply(ctx, c)
+		rev, err = v.Engine.Apply(ctx, c)
 	}
-	if err == nil {
-		err = v.confirm(ctx, c, version)
-	}
-	return version, explain(t, err)
+	return rev, explain(t, err)
 }
 
-// ApplyAll lets the engine make many changes, each of them all or nothing. tried is what its CreateAll said of
-// them, nil if it was not asked.
-func (v *View) ApplyAll(ctx context.Context, t *change.Type, cs []store.Change, tried []store.Tried) ([]store.Version, []error) {
+// ApplyAll lets the engine make many changes, each of them all or nothing.
+func (v *View) ApplyAll(ctx context.Context, t *change.Type, cs []store.Change) (revs []string, errs []error) {
 	for i := range cs {
-		cs[i].Tokens.Now = v.StoreTime()
+		v.complete(&cs[i])
 	}
-	versions, errs := v.Engine.ApplyAll(ctx, cs, tried)
+	revs, errs = v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
-		if err == nil {
-			err = v.confirm(ctx, cs[i], versions[i])
-		}
 		errs[i] = explain(t, err)
 	}
-	return versions, errs
+	return revs, errs
 }
 
-// confirm waits for replicas. What cannot be asked for them is not confirmed.
-func (v *View) confirm(ctx context.Context, c store.Change, version store.Version) error {
-	if v.config.Replicas == 0 {
-		return nil
-	}
-	if e, ok := v.Engine.(store.Confirmer); ok {
-		return e.Confirm(ctx, c, version, v.config.Replicas, v.config.ReplicaTime)
-	}
-	return store.ErrUnconfirmed
+// complete adds to a change what the configuration says of all changes.
+func (v *View) complete(c *store.Change) {
+	c.Tokens.Now = v.StoreTime()
+	c.Replicas, c.ReplicaTime = v.config.Replicas, v.config.ReplicaTime
 }
 
 // Tertiary runs a command on a tertiary record.

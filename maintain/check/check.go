@@ -158,7 +158,11 @@ func (c *checker) run(ctx context.Context) error {
 
 // round goes once over what is to be checked.
 func (c *checker) round(ctx context.Context) error {
-	if c.Engine.InSteps() {
+	survey, err := c.Engine.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	if survey.Steps {
 		c.doubts = &doubts{}
 	}
 	look := c.all

@@ -31,7 +31,7 @@ func (c *checker) lookAtFacets(ctx context.Context, fs *findings, es []*entry) e
 			asked, in, of = append(asked, m), append(in, store.Member{Set: m.Index, Value: e.prk}), append(of, e)
 		}
 	}
-	has, err := c.Engine.Holds(ctx, in)
+	has, err := c.Engine.Holds(ctx, in, store.AnyMoment)
 	for i := range has {
 		if !has[i] {
 			of[i].add(fs, indexMissing, asked[i].Index, records.Printable(of[i].prk), "").step = asked[i]
@@ -94,7 +94,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 			sets, of = append(sets, store.Member{Set: m.Set, Value: m.Value}), append(of, i)
 		}
 	}
-	has, err := c.Engine.Holds(ctx, sets)
+	has, err := c.Engine.Holds(ctx, sets, store.AnyMoment)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (c *checker) still(ctx context.Context, found findings, where func(finding)
 		in, too := where(f)
 		pairs = append(pairs, in, too)
 	}
-	has, err := c.Engine.HoldsAtOnce(ctx, pairs)
+	has, err := c.Engine.Holds(ctx, pairs, store.OneMoment)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (c *checker) lookAtPlaces(ctx context.Context, fs *findings, es []*entry) e
 	if len(asked) == 0 {
 		return nil
 	}
-	placed, err := c.Engine.Placed(ctx, asked)
+	placed, err := store.Placed(ctx, c.Engine, asked)
 	for i := range placed {
 		if !placed[i] {
 			of[i].add(fs, orderMissing, asked[i].Key, records.Printable(of[i].prk)).step = store.Rank{Entry: of[i].key, At: asked[i]}
@@ -256,7 +256,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 	for i, f := range fs {
 		places[i] = store.Ranked{Key: items[f.at].key, Member: items[f.at].member}
 	}
-	placed, err := c.Engine.Placed(ctx, places)
+	placed, err := store.Placed(ctx, c.Engine, places)
 	var still findings
 	for i := range placed {
 		if placed[i] {

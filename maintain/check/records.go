@@ -38,10 +38,11 @@ func (c *checker) all(ctx context.Context) error {
 
 // each hands the keys that match a pattern to several goroutines, and tells how far it is.
 func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
-	about, err := c.Engine.Size(ctx)
+	survey, err := c.Engine.Survey(ctx)
 	if err != nil {
 		return err
 	}
+	about := survey.Records
 	group, judging := errgroup.WithContext(ctx)
 	group.SetLimit(judges)
 	done := int64(0)
@@ -68,7 +69,7 @@ func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.
 func (c *checker) scan(ctx context.Context, pattern string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for cursor := ""; ; {
-			keys, next, err := c.Engine.Scan(ctx, pattern, cursor, records.ScanBatch)
+			keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: pattern, Cursor: cursor, Count: records.ScanBatch})
 			slices.Sort(keys)
 			if !yield(slices.Compact(keys), err) || err != nil || next == "" {
 				return
@@ -119,8 +120,8 @@ func (c *checker) sort(keys []string) (s sorted) {
 }
 
 func (c *checker) sortOwn(s *sorted, raw string) {
-	if set, token, ok := store.ParseStage(raw); ok && set.Namespace() == c.NS {
-		s.staged = append(s.staged, item{raw: raw, key: set, member: token})
+	if set, rev, ok := store.ParseStage(raw); ok && set.Namespace() == c.NS {
+		s.staged = append(s.staged, item{raw: raw, key: set, member: rev})
 		return
 	}
 	key, err := recordkey.Parse(raw)
@@ -200,7 +201,7 @@ func (c *checker) members(ctx context.Context, look look, sets []item) error {
 // rest judges what is left of a large set.
 func (c *checker) rest(ctx context.Context, look look, set item, cursor string) error {
 	for cursor != "" {
-		members, next, err := c.Engine.ScanIndex(ctx, set.key, cursor, memberBatch)
+		members, next, err := c.Engine.Scan(ctx, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch})
 		switch {
 		case store.IsEntryError(err):
 			return nil // meanwhile another record
@@ -287,7 +288,7 @@ func (c *checker) around(ctx context.Context, t *change.Type, prks, srks []recor
 		}
 		fill := store.ParseFill(prk, hashes[i].Fields[store.FieldFill])
 		for _, p := range fill.Parts {
-			mine.staged = append(mine.staged, item{raw: store.StageKey(p.Set, fill.Token), key: p.Set, member: fill.Token})
+			mine.staged = append(mine.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
 		}
 	}
 	slices.SortFunc(srks, recordkey.Key.Compare)
@@ -391,7 +392,7 @@ func (c *checker) memberships(ctx context.Context, indexes []item, prks []record
 			asked, of = append(asked, store.Member{Set: index.key, Value: member}), append(of, item{index.raw, index.key, member})
 		}
 	}
-	in, err := c.Engine.Holds(ctx, asked)
+	in, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, er
 		}
 		asked, of = append(asked, index), append(of, i)
 	}
-	has, err := c.Engine.Holds(ctx, asked)
+	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, err
 		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond
 		switch {
 		case staged[i].Type == store.KindNone:
-		case isa != "" && store.ParseFill(prk, fill).Token == it.member:
+		case isa != "" && store.ParseFill(prk, fill).Rev == it.member:
 			fs.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
 		case age > longestAttempt:
 			f := fs.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))

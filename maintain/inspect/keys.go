@@ -85,7 +85,7 @@ func keys(ctx context.Context, v *view.View, pattern string) iter.Seq2[[]string,
 		}
 		prefix := v.NS.String()
 		for cursor := ""; ; {
-			keys, next, err := v.Engine.Scan(ctx, recordkey.Glob(prefix)+pattern, cursor, scanBatch)
+			keys, next, err := v.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(prefix) + pattern, Cursor: cursor, Count: scanBatch})
 			if err != nil {
 				yield(nil, err)
 				return

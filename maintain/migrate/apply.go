@@ -98,7 +98,7 @@ func (p *step) begin(ctx context.Context, c *view.View, progress func(done, abou
 			return err
 		}
 	}
-	if err := c.Engine.Settle(ctx); err != nil {
+	if _, err := c.Engine.Mend(ctx, store.AwaitSchema{}); err != nil {
 		return err
 	}
 	var tc TypeChange

@@ -46,7 +46,7 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 		return err
 	}
 	for cursor := ""; ; {
-		members, next, err := c.Engine.ScanIndex(ctx, set, cursor, memberBatch)
+		members, next, err := c.Engine.Scan(ctx, store.Scan{Index: set, Cursor: cursor, Count: memberBatch})
 		if err != nil {
 			if store.IsEntryError(err) {
 				return nil // another Redis type: check says so
@@ -71,10 +71,11 @@ func (p *step) undo(ctx context.Context, c *view.View, progress func(done, about
 			return err
 		}
 	}
-	about, err := c.Engine.Size(ctx)
+	survey, err := c.Engine.Survey(ctx)
 	if err != nil {
 		return err
 	}
+	about := survey.Records
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoers)
 	done := int64(0)

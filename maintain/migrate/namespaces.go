@@ -101,7 +101,7 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 // eachKey calls f for batches of the raw keys that begin with prefix, each of a batch once.
 func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) error) error {
 	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(prefix)+"*", cursor, records.ScanBatch)
+		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Cursor: cursor, Count: records.ScanBatch})
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func beginCopy(ctx context.Context, c *view.View, mark string, from, to recordke
 // anyKey says whether a namespace, or one inside it, holds a record.
 func anyKey(ctx context.Context, c *view.View, ns recordkey.Namespace) (bool, error) {
 	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, recordkey.Glob(ns.String())+"*", cursor, records.ScanBatch)
+		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(ns.String()) + "*", Cursor: cursor, Count: records.ScanBatch})
 		if err != nil || len(keys) > 0 {
 			return len(keys) > 0, err
 		}

@@ -37,7 +37,7 @@ type exchangeRecord struct {
 }
 
 // exchangeOf makes a line of an entry.
-func exchangeOf(t *change.Type, w store.Whole, names []string, secret bool) (exchange, error) {
+func exchangeOf(t *change.Type, w store.Entry, names []string, secret bool) (exchange, error) {
 	x := exchange{Type: t.Name, Facets: map[string]json.RawMessage{}}
 	for field, wire := range w.Record.Fields {
 		switch {

@@ -85,10 +85,10 @@ func (x *exporter) one(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read := store.WholeRead{PRK: r.Key}
+	read := store.EntryRead{PRK: r.Key}
 	var names []string
 	for cursor := ""; ; {
-		keys, next, err := x.Engine.Scan(ctx, recordkey.Glob(r.Key.String())+"/*", cursor, records.ScanBatch)
+		keys, next, err := x.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Cursor: cursor, Count: records.ScanBatch})
 		if err != nil {
 			return err
 		}
@@ -107,14 +107,14 @@ func (x *exporter) one(ctx context.Context) error {
 			break
 		}
 	}
-	return x.write(ctx, t, names, []store.WholeRead{read})
+	return x.write(ctx, t, names, []store.EntryRead{read})
 }
 
 // all writes all entries of a type.
 func (x *exporter) all(ctx context.Context, t *change.Type) error {
 	names := t.Schema.TertiaryNames()
 	for cursor := ""; ; {
-		keys, next, err := x.Engine.Scan(ctx, t.Guard().Entries, cursor, records.ScanBatch)
+		keys, next, err := x.Engine.Scan(ctx, store.Scan{Pattern: t.Guard().Entries, Cursor: cursor, Count: records.ScanBatch})
 		if err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func (x *exporter) all(ctx context.Context, t *change.Type) error {
 	}
 }
 
-func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.WholeRead, error) {
-	reads := make([]store.WholeRead, len(prks))
+func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.EntryRead, error) {
+	reads := make([]store.EntryRead, len(prks))
 	for i, prk := range prks {
 		reads[i].PRK = prk
 		for _, name := range names {
@@ -153,8 +153,8 @@ func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.W
 }
 
 // write writes some entries, each as it is at one moment.
-func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.WholeRead) error {
-	wholes, err := x.Engine.Wholes(ctx, reads)
+func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.EntryRead) error {
+	wholes, err := x.Engine.Read(ctx, reads)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (x *exporter) write(ctx context.Context, t *change.Type, names []string, re
 	return nil
 }
 
-func (x *exporter) line(t *change.Type, names []string, read store.WholeRead, whole store.Whole) error {
+func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, whole store.Entry) error {
 	err := whole.Err
 	for i, part := range whole.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {

@@ -65,7 +65,7 @@ type ImportOptions struct {
 // it, too; the last state that was saved is where Resume goes on. An entry that an import has created before it was cut off, and
 // does not know of, is recognised and counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
-	im, err := newImporter(view.Of(db), r, o)
+	im, err := newImporter(ctx, view.Of(db), r, o)
 	if err != nil {
 		return Report{}, err
 	}
@@ -82,8 +82,9 @@ type importer struct {
 	resumed bool
 	seen    *sightings // in a dry run
 	free    chan *batch
-	first   int // lines of the first batch
-	most    int // and of the others
+	first   int  // lines of the first batch
+	most    int  // and of the others
+	bulks   bool // one batch is over before the next begins
 	parsing sync.Mutex
 
 	// Of the one who reads.
@@ -91,7 +92,7 @@ type importer struct {
 	text []byte
 }
 
-func newImporter(c *view.View, r io.Reader, o ImportOptions) (*importer, error) {
+func newImporter(ctx context.Context, c *view.View, r io.Reader, o ImportOptions) (*importer, error) {
 	switch o.OnDuplicate {
 	case "":
 		o.OnDuplicate = DuplicateFail
@@ -106,7 +107,12 @@ func newImporter(c *view.View, r io.Reader, o ImportOptions) (*importer, error) 
 	if !im.resumed {
 		im.state = ImportState{ID: newImportID()}
 	}
-	if im.first, im.most = firstBatch, bulkBatch; c.Engine.Overlaps() {
+	survey, err := c.Engine.Survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	im.bulks = survey.Bulks
+	if im.first, im.most = firstBatch, bulkBatch; !im.bulks {
 		im.most = importBatch
 	}
 	if o.DryRun {

@@ -47,9 +47,11 @@ func (im *importer) finish(ctx context.Context, b *batch) error {
 // settle makes entries of one type. It returns lines whose made-up UIDs are taken.
 func (im *importer) settle(ctx context.Context, p *part, attempt int) (again []*line, err error) {
 	there := im.putOff(p)
-	_, errs := im.ApplyAll(ctx, p.t, p.changes, p.tried)
+	if p.errs == nil || slices.Contains(p.alone, false) {
+		im.apply(ctx, p, false)
+	}
 	for i, l := range p.lines {
-		switch err := errs[i]; {
+		switch err := p.errs[i]; {
 		case err == nil:
 			l.done = createdLine
 		case errors.Is(err, store.ErrDuplicate):
@@ -77,7 +79,8 @@ func (im *importer) putOff(p *part) (later []*line) {
 			later = append(later, l)
 			continue
 		}
-		rest.lines, rest.changes, rest.tried = append(rest.lines, l), append(rest.changes, p.changes[i]), append(rest.tried, p.tried[i])
+		rest.lines, rest.changes = append(rest.lines, l), append(rest.changes, p.changes[i])
+		rest.alone, rest.errs = append(rest.alone, true), append(rest.errs, p.errs[i])
 	}
 	*p = *rest
 	return later

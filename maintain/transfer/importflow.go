@@ -31,12 +31,12 @@ func (im *importer) blank() *batch {
 	select {
 	case b = <-im.free:
 	default:
-		b = &batch{held: make([]line, 0, max(im.first, im.most))}
+		b = &batch{held: make([]line, 0, max(im.first, im.most)), needs: store.Needs{}}
 	}
 	for _, p := range b.parts {
-		p.lines, p.changes, p.alone, p.tried = p.lines[:0], p.changes[:0], p.alone[:0], nil
+		p.lines, p.changes, p.alone, p.errs = p.lines[:0], p.changes[:0], p.alone[:0], nil
 	}
-	b.needs.Clear()
+	clear(b.needs)
 	b.lines, b.held, b.due, b.ready = b.lines[:0], b.held[:0], b.due[:0], make(chan struct{})
 	return b
 }
@@ -60,8 +60,8 @@ type part struct {
 	t       *change.Type
 	lines   []*line
 	changes []store.Change
-	alone   []bool // no line before it in the batch needs one of its keys
-	tried   []store.Tried
+	alone   []bool  // no line before it in the batch needs one of its keys
+	errs    []error // what became of the changes; nil: none was made yet
 }
 
 // parts lays out the changes that create the entries of lines, in addition to parts that there are. A line that
@@ -92,25 +92,33 @@ func (b *batch) choose() {
 	}
 }
 
-// ahead makes entries that nobody before in the batch can exclude, the short way.
+// ahead makes entries that no line before in the batch can exclude.
 func (im *importer) ahead(ctx context.Context, b *batch) {
 	defer close(b.made)
 	for _, p := range b.parts {
-		if !slices.Contains(p.alone, false) {
-			p.tried = im.Engine.CreateAll(ctx, p.changes)
-			continue
+		im.apply(ctx, p, true)
+	}
+}
+
+// apply makes the entries of a part that stand alone in the batch, or the others.
+func (im *importer) apply(ctx context.Context, p *part, alone bool) {
+	if !slices.Contains(p.alone, !alone) {
+		_, p.errs = im.ApplyAll(ctx, p.t, p.changes)
+		return
+	}
+	var some []store.Change
+	var of []int
+	for i := range p.changes {
+		if p.alone[i] == alone {
+			some, of = append(some, p.changes[i]), append(of, i)
 		}
-		var some []store.Change
-		var of []int
-		for i := range p.changes {
-			if p.alone[i] {
-				some, of = append(some, p.changes[i]), append(of, i)
-			}
-		}
-		p.tried = make([]store.Tried, len(p.changes))
-		for j, tried := range im.Engine.CreateAll(ctx, some) {
-			p.tried[of[j]] = tried
-		}
+	}
+	if p.errs == nil {
+		p.errs = make([]error, len(p.changes))
+	}
+	_, errs := im.ApplyAll(ctx, p.t, some)
+	for j, err := range errs {
+		p.errs[of[j]] = err
 	}
 }
 
@@ -131,7 +139,7 @@ func (w *window) fits() bool {
 		return false
 	}
 	for _, b := range w.under {
-		if b.needs.Meets(&w.next.needs) {
+		if b.needs.Meets(w.next.needs) {
 			return false
 		}
 	}
@@ -163,7 +171,7 @@ func (im *importer) write(ctx context.Context, order <-chan *batch) error {
 			if err := im.conclude(begun, &w, false); err != nil {
 				return err
 			}
-			if im.Engine.Overlaps() && !im.o.DryRun {
+			if !im.bulks && !im.o.DryRun {
 				w.most = mostAhead // the first batch has stored the schema, without which there is no short way
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +21,7 @@ const updateRounds = 20
 // which it needs, and for others who change its entry.
 func (im *importer) update(ctx context.Context, t *change.Type, lines []*line) error {
 	for attempt := 0; attempt < updateRounds && len(lines) > 0; {
-		u := updates{im: im, t: t}
+		u := updates{im: im, t: t, needs: store.Needs{}}
 		meant, err := im.meant(ctx, t, lines)
 		if err != nil {
 			return err
@@ -30,7 +31,7 @@ func (im *importer) update(ctx context.Context, t *change.Type, lines []*line) e
 				return err
 			}
 		}
-		_, errs := im.ApplyAll(ctx, t, u.changes, nil)
+		_, errs := im.ApplyAll(ctx, t, u.changes)
 		again, err := u.judge(errs)
 		if err != nil {
 			return err
@@ -63,9 +64,11 @@ func (u *updates) add(ctx context.Context, l *line, m meaning) error {
 	if m.err == nil && m.record.Fields != nil {
 		c, changed, m.err = u.im.updating(ctx, u.t, l, m.record)
 	}
-	waits := u.needs.Has(&create) || u.needs.Has(&c)
-	u.needs.Add(&create)
-	u.needs.Add(&c)
+	own := store.Needs{}
+	own.Add(&create)
+	own.Add(&c)
+	waits := own.Meets(u.needs)
+	maps.Copy(u.needs, own)
 	switch {
 	case waits:
 		u.later = append(u.later, l)

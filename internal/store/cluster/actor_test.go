@@ -250,11 +250,11 @@ func (s *stage) carryOut(a *actor, cmd redis.Cmder, args []string) error {
 func (a *actor) apply(ctx context.Context, c store.Change) error {
 	slices.SortFunc(c.Set, func(x, y store.Facet) int { return cmp.Compare(x.Field, y.Field) })
 	slices.Sort(c.Unset)
-	v, err := a.engine.Apply(ctx, c)
+	rev, err := a.engine.Apply(ctx, c)
 	if err == nil && a.stage.settle {
 		prk := c.Key.String()
 		for _, srk := range c.Claim {
-			_, _ = a.engine.run(ctx, on(swapScript, srk.String(), prk+" "+v.Rev, prk))
+			_, _ = a.engine.run(ctx, on(swapScript, srk.String(), prk+" "+rev, prk))
 		}
 	}
 	return err

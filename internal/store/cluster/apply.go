@@ -43,7 +43,15 @@ var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
 
 // Apply implements [store.Engine]. A create without contention is three rounds: claims, looks aside,
 // commit.
-func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
+	rev, err := e.apply(ctx, c)
+	if err == nil {
+		err = e.confirmed(ctx, c, rev)
+	}
+	return rev, err
+}
+
+func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestVerb)
 	defer cancel()
 	for late, queues := 0, false; ; queues = true {
@@ -58,15 +66,15 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (store.Version, erro
 		}
 		switch {
 		case err == nil:
-			return store.Version{Rev: a.token}, nil
+			return a.token, nil
 		case !errors.Is(err, errAgain):
-			return store.Version{}, a.name(err)
+			return "", a.name(err)
 		}
 		if err := e.pause(ctx, e.trips.several(1, 4)); err != nil {
-			return store.Version{}, a.name(redisx.Fail(err))
+			return "", a.name(redisx.Fail(err))
 		}
-		if c.Version, err = e.prepare(ctx, c); err != nil {
-			return store.Version{}, a.name(err)
+		if c.Seen, err = e.prepare(ctx, c); err != nil {
+			return "", a.name(err)
 		}
 	}
 }
@@ -126,7 +134,7 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
 	case !a.c.Create && !live:
 		return store.ErrNotFound
-	case !a.c.Create && rev != a.c.Version.Rev:
+	case !a.c.Create && rev != a.c.Seen.Rev:
 		return store.ErrConflict
 	}
 	return err
@@ -276,7 +284,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
-	if r.unsure && !store.Accounts(past, a.c.Version.Rev) {
+	if r.unsure && !store.Accounts(past, a.c.Seen.Rev) {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
@@ -288,7 +296,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		return store.ErrNotFound
 	case what == "damaged":
 		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
-	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Version.Rev:
+	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
 		return errAgain // it was only fenced, or is not ready yet
@@ -320,7 +328,7 @@ func (a *attempt) commitArgs() []string {
 			dying = a.token
 		}
 	}
-	args := []string{a.token, verb, a.c.Version.Rev, a.c.Version.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)}
+	args := []string{a.token, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)}
 	args = append(append(args, a.c.Tokens.Args()...), strconv.Itoa(len(a.c.Unset)))
 	args = append(args, a.c.Unset...)
 	for _, f := range a.c.Set {

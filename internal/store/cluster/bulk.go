@@ -15,58 +15,50 @@ import (
 // concurrent is how many changes are made at once: each is several rounds to several nodes.
 const concurrent = 64
 
-// CreateAll implements [store.Engine]: there is no short way.
-func (e *Engine) CreateAll(_ context.Context, cs []store.Change) []store.Tried {
-	return make([]store.Tried, len(cs))
-}
-
-// Overlaps implements [store.Engine].
-func (e *Engine) Overlaps() bool { return false }
-
 // Bulk implements [store.Engine]: every change is kept at once.
 func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
 	return ctx, func(context.Context) error { return nil }
 }
 
 // ApplyAll implements [store.Engine]: many changes at a time.
-func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change, _ []store.Tried) ([]store.Version, []error) {
-	versions, errs := make([]store.Version, len(cs)), make([]error, len(cs))
-	store.Each(cs, concurrent, func(i int) { versions[i], errs[i] = e.Apply(ctx, cs[i]) })
-	return versions, errs
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
+	revs, errs := make([]string, len(cs)), make([]error, len(cs))
+	store.Each(cs, concurrent, func(i int) { revs[i], errs[i] = e.Apply(ctx, cs[i]) })
+	return revs, errs
 }
 
-// wholeLooks is how often an entry is read that changes all the time.
-const wholeLooks = 8
+// readLooks is how often an entry is read that changes all the time.
+const readLooks = 8
 
-// Wholes implements [store.Engine]: entries and their records in one round, and once more those whose
+// Read implements [store.Engine]: entries and their records in one round, and once more those whose
 // entry was another by then.
-func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
-	wholes := make([]store.Whole, len(reads))
+func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
+	entries := make([]store.Entry, len(reads))
 	todo := make([]int, len(reads))
 	for i := range todo {
 		todo[i] = i
 	}
-	for range wholeLooks {
+	for range readLooks {
 		if len(todo) == 0 {
 			break
 		}
-		changed, err := e.readWholes(ctx, reads, wholes, todo)
+		changed, err := e.readEntries(ctx, reads, entries, todo)
 		if err != nil {
 			return nil, err
 		}
 		todo = changed
 	}
 	for _, i := range todo {
-		wholes[i] = store.Whole{Found: store.Found{Err: store.ErrConflict}}
+		entries[i] = store.Entry{Found: store.Found{Err: store.ErrConflict}}
 	}
-	return wholes, nil
+	return entries, nil
 }
 
-// readWholes reads some of the entries, and says which of them were others by the time their records were read.
-func (e *Engine) readWholes(ctx context.Context, reads []store.WholeRead, wholes []store.Whole, todo []int) (changed []int, err error) {
-	looks := make([]*wholeLook, len(todo))
+// readEntries reads some of the entries, and says which of them were others by the time their records were read.
+func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) (changed []int, err error) {
+	looks := make([]*entryLook, len(todo))
 	err = e.judged(ctx, len(todo), func(p redis.Pipeliner, j int) {
-		looks[j] = queueWhole(ctx, p, reads[todo[j]])
+		looks[j] = queueEntry(ctx, p, reads[todo[j]])
 	})
 	if err != nil {
 		return nil, err
@@ -79,16 +71,16 @@ func (e *Engine) readWholes(ctx context.Context, reads []store.WholeRead, wholes
 		return nil, err
 	}
 	for j, i := range todo {
-		if wholes[i], err = looks[j].whole(reads[i]); err != nil {
+		if entries[i], err = looks[j].entryOf(reads[i]); err != nil {
 			return nil, err
 		}
-		fill := wholes[i].Record.Fields[store.FieldFill]
+		fill := entries[i].Record.Fields[store.FieldFill]
 		if fill != "" {
 			if err := e.complete(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
 		}
-		if fill != "" || wholes[i].Err == nil && again[j].Val() != wholes[i].Record.Fields[store.FieldRev] {
+		if fill != "" || entries[i].Err == nil && again[j].Val() != entries[i].Record.Fields[store.FieldRev] {
 			changed = append(changed, i)
 		}
 	}
@@ -110,15 +102,15 @@ func (e *Engine) judged(ctx context.Context, n int, queue func(p redis.Pipeliner
 	return redisx.Harmless(err)
 }
 
-// A wholeLook is the answers about one entry.
-type wholeLook struct {
+// An entryLook is the answers about one entry.
+type entryLook struct {
 	entry *redis.MapStringStringCmd
 	kinds []*redis.StatusCmd
 	parts []func() ([]string, error)
 }
 
-func queueWhole(ctx context.Context, p redis.Pipeliner, r store.WholeRead) *wholeLook {
-	l := &wholeLook{entry: p.HGetAll(ctx, r.PRK.String())}
+func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) *entryLook {
+	l := &entryLook{entry: p.HGetAll(ctx, r.PRK.String())}
 	for i, k := range r.Keys {
 		l.kinds = append(l.kinds, p.Type(ctx, k.String()))
 		l.parts = append(l.parts, queuePart(ctx, p, k.String(), r.Kind[i]))
@@ -143,8 +135,8 @@ func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() 
 	return p.SMembers(ctx, key).Result
 }
 
-func (l *wholeLook) whole(r store.WholeRead) (store.Whole, error) {
-	w := store.Whole{Found: redisx.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
+func (l *entryLook) entryOf(r store.EntryRead) (store.Entry, error) {
+	w := store.Entry{Found: redisx.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
 	if w.Err != nil && !store.IsEntryError(w.Err) {
 		return w, w.Err
 	}

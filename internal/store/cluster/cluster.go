@@ -93,7 +93,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		close: sync.OnceValue(o.Close), node: o.Node,
-		checked: map[string]checkedSchema{}, now: o.Now, sleep: o.Sleep, token: store.NewToken, aside: aside,
+		checked: map[string]checkedSchema{}, now: o.Now, sleep: o.Sleep, token: store.NewRev, aside: aside,
 		reloading: reloading{turn: make(chan struct{}, 1)},
 	}
 	e.client = redisx.NewClient(client, redisx.Retry{

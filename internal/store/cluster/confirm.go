@@ -11,17 +11,20 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Confirm implements [store.Confirmer], on the nodes of the entry and of its claims.
-func (e *Engine) Confirm(ctx context.Context, c store.Change, v store.Version, n int, most time.Duration) error {
-	srv := c.Key.In(recordkey.Namespace{}).String() + " " + v.Rev
+// confirmed waits for the replicas that a change asks for, on the nodes of the entry and of its claims.
+func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) error {
+	if c.Replicas == 0 {
+		return nil
+	}
+	srv := c.Key.In(recordkey.Namespace{}).String() + " " + rev
 	return together(1+len(c.Claim), func(i int) error {
 		if i == 0 {
 			return e.confirm(ctx, c.Key, func(node redis.Cmdable, key string) error {
-				return redisx.ConfirmEntry(ctx, node, key, v, n, most)
+				return redisx.ConfirmEntry(ctx, node, key, rev, c.Replicas, c.ReplicaTime)
 			})
 		}
 		return e.confirm(ctx, c.Claim[i-1], func(node redis.Cmdable, key string) error {
-			return redisx.ConfirmSRK(ctx, node, key, srv, n, most)
+			return redisx.ConfirmSRK(ctx, node, key, srv, c.Replicas, c.ReplicaTime)
 		})
 	})
 }

@@ -21,7 +21,7 @@ var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 
 // fill is what ~fill says.
 func (a *attempt) fill() string {
-	f := store.Fill{Token: a.token}
+	f := store.Fill{Rev: a.token}
 	for _, m := range a.c.Add {
 		f.Parts = append(f.Parts, store.FillPart{Set: m.Key, Indexed: len(m.Index) > 0, Replaces: a.c.Replaces(m)})
 	}
@@ -38,7 +38,7 @@ func (a *attempt) layReady(ctx context.Context, m store.Members) error {
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
-		if err := e.promote(ctx, p, f.Token); err != nil {
+		if err := e.promote(ctx, p, f.Rev); err != nil {
 			return err
 		}
 	}

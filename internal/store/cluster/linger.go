@@ -16,10 +16,7 @@ const (
 	firstLinger = 100 * time.Millisecond
 )
 
-// InSteps implements [store.Peeker]: the records of one entry lie in many slots.
-func (e *Engine) InSteps() bool { return true }
-
-// Linger implements [store.Peeker].
+// Linger implements [store.Engine].
 func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
 	if n >= lingers || store.IsAlone(ctx) {
 		return false, nil

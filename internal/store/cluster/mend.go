@@ -25,6 +25,8 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return true, e.complete(ctx, s.Entry, s.Fill)
 	case store.Copy:
 		return e.copy(ctx, s)
+	case store.AwaitSchema:
+		return true, e.awaitSchema(ctx)
 	}
 	return e.Keys.Mend(ctx, s)
 }
@@ -58,9 +60,8 @@ func (e *Engine) alignIndex(ctx context.Context, m store.Align) (bool, error) {
 // changeWait is longer than a handle goes on by a schema that it could not compare.
 const changeWait = 15 * time.Second
 
-// Settle implements [store.Engine]: writers look at the schema now and then, so it waits until every
-// one of them has looked again, or stopped.
-func (e *Engine) Settle(ctx context.Context) error {
+// awaitSchema waits until every writer, who looks at the schema now and then, has looked again, or stopped.
+func (e *Engine) awaitSchema(ctx context.Context) error {
 	if err := e.sleep(ctx, changeWait); err != nil {
 		return redisx.Fail(err)
 	}

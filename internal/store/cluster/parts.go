@@ -55,15 +55,15 @@ func (e *Engine) fence(ctx context.Context, entry, srk recordkey.Key, look bool)
 
 // prepare reads an entry anew after an attempt that came to nothing: a create needs a dead one whose
 // burial is over, any other change one that is as it was but for its fence.
-func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, error) {
+func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
 	for looks := 0; ; looks++ {
 		r, err := e.run(ctx, on(prepareScript, c.Key.String(), tombstoneLife))
 		if err != nil {
-			return store.Version{}, redisx.Harmless(err)
+			return store.Seen{}, redisx.Harmless(err)
 		}
 		head, _ := r.value.([]any)
 		live, rev, dying, fill := redisx.Text(head, 0) != "", store.Rev(redisx.Text(head, 1)), redisx.Text(head, 3), redisx.Text(head, 4)
-		v := store.Version{Rev: rev, Fence: redisx.Text(head, 2)}
+		v := store.Seen{Rev: rev, Fence: redisx.Text(head, 2)}
 		switch {
 		case c.Create && live:
 			return v, &store.DuplicateError{Field: c.Key.Field(), Primary: true}
@@ -75,7 +75,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 			err = e.pause(ctx, min(e.trips.several(4, 12)<<min(looks, 10), longestPause))
 		case !live && !c.Mend:
 			return v, store.ErrNotFound
-		case rev != c.Version.Rev:
+		case rev != c.Seen.Rev:
 			return v, store.ErrConflict
 		case fill == "" || !c.Delete:
 			return v, nil
@@ -83,7 +83,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 			err = e.complete(ctx, c.Key, fill)
 		}
 		if err != nil {
-			return store.Version{}, redisx.Fail(err)
+			return store.Seen{}, redisx.Fail(err)
 		}
 	}
 }

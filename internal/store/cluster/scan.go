@@ -21,17 +21,20 @@ import (
 // A cursor is the mark of a shard, the name of its master and the master's own cursor. A master that is gone when a
 // listing goes on has been replaced, and its successor numbers its table in another way: then the listing
 // goes on with that shard from its beginning.
-func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
+func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, error) {
+	if s.Index.IsValid() {
+		return e.ScanIndex(ctx, s)
+	}
 	masters, err := e.inOrder(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	i, at, err := locate(masters, cursor)
+	i, at, err := locate(masters, s.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
 	keys, next, err := redisx.Scan(ctx, masters[i].client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
-		return pipe.Scan(ctx, at, pattern, int64(count))
+		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
 	})
 	if err != nil {
 		return nil, "", redisx.Fail(err)
@@ -42,11 +45,6 @@ func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([
 		}
 	}
 	return keys, masters[i].cursor(next), nil
-}
-
-// HoldsAtOnce implements [store.Engine] by Holds: no transaction spans servers.
-func (e *Engine) HoldsAtOnce(ctx context.Context, members []store.Member) ([]bool, error) {
-	return e.Holds(ctx, members)
 }
 
 // A master is one of the servers that own slots. Its mark is its shard's: the least number that is a key of the shard.

@@ -31,7 +31,7 @@ func entries(token string, each ...string) func() map[string]*cell {
 		for _, one := range each {
 			uid, words, _ := strings.Cut(one, " ")
 			prk := "user/uid:" + uid
-			rev := ("r" + uid + "___________")[:store.TokenLen]
+			rev := ("r" + uid + "___________")[:store.RevLen]
 			c := hash(words)
 			for field, value := range pairs(words) {
 				canonical := people.Schema.Canonical(value)

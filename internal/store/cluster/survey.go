@@ -6,29 +6,31 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// Survey implements [store.Surveyor], for every master, and loads the scripts there.
-func (e *Engine) Survey(ctx context.Context) ([]string, error) {
+// Survey implements [store.Engine], for every master, and loads the scripts there.
+func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
+	s := store.Survey{Steps: true, Bulks: true}
 	if err := e.eachNode(ctx); err != nil {
-		return nil, err
+		return s, err
 	}
 	if err := redisx.Faithful(ctx, e.client); err != nil {
-		return nil, err
+		return s, err
 	}
 	masters, err := e.masters(ctx)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if err := together(len(masters), func(i int) error { return redisx.Load(ctx, masters[i].client, allScripts) }); err != nil {
-		return nil, redisx.Fail(err)
+		return s, redisx.Fail(err)
 	}
-	var warnings []string
 	for _, m := range masters {
-		warnings = append(warnings, redisx.Evicts(ctx, m.client, "the node "+m.addr)...)
+		s.Warnings = append(s.Warnings, redisx.Evicts(ctx, m.client, "the node "+m.addr)...)
 	}
-	return warnings, nil
+	s.Records, err = e.Records(ctx)
+	return s, err
 }
 
 // eachNode tells of the nodes that the client knew before it was handed over.

@@ -6,7 +6,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// Admit implements [store.Throttler]: a script for each counter, at the same time. Where one refuses,
+// Admit implements [store.Engine]: a script for each counter, at the same time. Where one refuses,
 // the other takes back what it counted, unless the account has a budget of its own for the origin. What
 // cannot be taken back stays counted.
 func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
@@ -36,12 +36,12 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 	}
 }
 
-// Forgive implements [store.Throttler].
+// Forgive implements [store.Engine].
 func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
 	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Forgive(ctx, part, as) })
 }
 
-// Withdraw implements [store.Throttler].
+// Withdraw takes an admission back whose attempt was not made.
 func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
 	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Withdraw(ctx, part, as) })
 }

@@ -18,18 +18,18 @@ var membersLua string
 
 var membersScript = redisx.NewScript(membersLua, redisx.IsList)
 
-// ScanIndex implements [store.Engine].
-func (ks *Keys) ScanIndex(ctx context.Context, index recordkey.Key, cursor string, count int) ([]string, string, error) {
-	at, err := redisx.ParseCursor(cursor)
+// ScanIndex returns the next batch of members of an index.
+func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {
+	at, err := redisx.ParseCursor(s.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
 	if ks.options.WholeSets {
-		prks, err := ks.client.SMembers(ctx, index.String()).Result()
-		return prks, "", indexError(index, err)
+		prks, err := ks.client.SMembers(ctx, s.Index.String()).Result()
+		return prks, "", indexError(s.Index, err)
 	}
-	prks, at, err := ks.members(ctx, index, at, count)
-	return prks, at.String(), indexError(index, err)
+	prks, at, err := ks.members(ctx, s.Index, at, s.Count)
+	return prks, at.String(), indexError(s.Index, err)
 }
 
 // members takes one step over an index.
@@ -84,30 +84,31 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	return sizes, nil
 }
 
-// Holds implements [store.Engine].
-func (ks *Keys) Holds(ctx context.Context, members []store.Member) ([]bool, error) {
-	return holds(ctx, ks.client.Pipeline(), members)
-}
-
-// HoldsAtOnce implements [store.Engine] by a transaction.
-func (ks *Keys) HoldsAtOnce(ctx context.Context, members []store.Member) ([]bool, error) {
-	return holds(ctx, ks.client.TxPipeline(), members)
-}
-
-func holds(ctx context.Context, pipe redis.Pipeliner, members []store.Member) ([]bool, error) {
-	cmds := make([]*redis.BoolCmd, len(members))
+// Holds implements [store.Engine], for one moment by a transaction where the sets are in one slot.
+func (ks *Keys) Holds(ctx context.Context, members []store.Member, when store.When) ([]bool, error) {
+	pipe := ks.client.Pipeline()
+	if when == store.OneMoment && ks.options.OneSlot {
+		pipe = ks.client.TxPipeline()
+	}
+	answers := make([]func() (bool, error), len(members))
 	for i, m := range members {
-		cmds[i] = pipe.SIsMember(ctx, m.Set.String(), m.Value)
+		if m.Ordered {
+			score := pipe.ZScore(ctx, m.Set.String(), m.Value)
+			answers[i] = func() (bool, error) { return score.Err() == nil, score.Err() }
+		} else {
+			answers[i] = pipe.SIsMember(ctx, m.Set.String(), m.Value).Result
+		}
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	has := make([]bool, len(cmds))
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !redisx.WrongType(err) {
+	has := make([]bool, len(members))
+	for i := range answers {
+		is, err := answers[i]()
+		if err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
 			return nil, redisx.Fail(err)
 		}
-		has[i] = cmd.Val() // false for a record of another type
+		has[i] = is // false for a record of another type
 	}
 	return has, nil
 }
@@ -127,24 +128,4 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 
 func NotOrdered(key recordkey.Key) error {
 	return &store.CorruptError{Key: key.String(), Reason: "an ordered index that is not a sorted set (WRONGTYPE)"}
-}
-
-// Placed implements [store.Engine].
-func (ks *Keys) Placed(ctx context.Context, places []store.Ranked) ([]bool, error) {
-	pipe := ks.client.Pipeline()
-	cmds := make([]*redis.FloatCmd, len(places))
-	for i, p := range places {
-		cmds[i] = pipe.ZScore(ctx, p.Key.String(), p.Member)
-	}
-	if err := redisx.Exec(ctx, pipe); err != nil {
-		return nil, err
-	}
-	placed := make([]bool, len(cmds))
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
-			return nil, redisx.Fail(err)
-		}
-		placed[i] = cmd.Err() == nil
-	}
-	return placed, nil
 }

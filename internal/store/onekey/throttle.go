@@ -18,7 +18,7 @@ var throttleLua string
 
 var throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
 
-// Admit implements [store.Throttler]: one script for both counters.
+// Admit implements [store.Engine]: one script for both counters.
 func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
 	reply, err := ks.throttle(ctx, "admit", a, store.Admission{})
 	if err != nil {
@@ -29,19 +29,19 @@ func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, er
 	}, nil
 }
 
-// Forgive implements [store.Throttler].
+// Forgive implements [store.Engine].
 func (ks *Keys) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
 	_, err := ks.throttle(ctx, "forgive", a, as)
 	return err
 }
 
-// Withdraw implements [store.Throttler].
+// Withdraw takes an admission back whose attempt was not made.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err
 }
 
-// Reset implements [store.Throttler].
+// Reset implements [store.Engine].
 func (ks *Keys) Reset(ctx context.Context, a store.Attempt) error {
 	_, err := ks.throttle(ctx, "reset", store.Attempt{Account: a.Account, Now: a.Now}, store.Admission{})
 	return err
@@ -109,7 +109,7 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 	} {
 		args = append(args, strconv.FormatInt(n, 10))
 	}
-	args = append(args, store.NewToken(), "")
+	args = append(args, store.NewRev(), "")
 	if a.Account.IsValid() {
 		keys, args = append(keys, a.Account.String()), append(args, "account")
 	}
@@ -119,7 +119,7 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 	return keys, args
 }
 
-// Secret implements [store.Throttler].
+// Secret implements [store.Engine].
 func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
 		return "", redisx.Fail(err)

@@ -29,7 +29,7 @@ var (
 	PeekScript  = redisx.NewScript(TokensLua+peekLua, redisx.IsTexts)
 )
 
-// Issue implements [store.Tokener]: one script, harmless when sent again.
+// Issue implements [store.Engine]: one script, harmless when sent again.
 func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	keys, args, err := i.Call()
 	if err != nil {
@@ -42,7 +42,7 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	return store.Issued(redisx.Text(redisx.Items(reply), 0))
 }
 
-// Peek implements [store.Tokener]: one script, which only reads and may arrive twice.
+// Peek implements [store.Engine]: one script, which only reads and may arrive twice.
 func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, error) {
 	key, err := store.TokenKey(prk)
 	if err != nil {

@@ -52,14 +52,14 @@ func Faithful(ctx context.Context, c redis.UniversalClient) error {
 			return err
 		}
 	}
-	token := store.NewToken()
-	echo := Once{redis.NewCmd(ctx, "eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", token)}
+	nonce := store.NewRev()
+	echo := Once{redis.NewCmd(ctx, "eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce)}
 	pipe := c.Pipeline()
 	_ = pipe.Process(ctx, echo)
 	number := pipe.Exists(ctx, "~/probe/1")
 	hash := pipe.HGetAll(ctx, "~/probe/1")
 	_, err := pipe.Exec(ctx)
-	if list, _ := echo.Val().([]any); err == nil && (len(list) != 2 || list[0] != "~/probe/1" || list[1] != token) {
+	if list, _ := echo.Val().([]any); err == nil && (len(list) != 2 || list[0] != "~/probe/1" || list[1] != nonce) {
 		err = IsTexts.Check(nil)
 	}
 	if err == nil && (hash.Val() == nil || number.Err() != nil) {
@@ -163,9 +163,9 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, queue func(pipe r
 
 // rewriteRev writes what is there once more: WAIT waits for the writes of its own connection, and with
 // this one for all that were made on the server before it. A server that took over meanwhile, and has
-// not the change, does not know the token.
+// not the change, does not know its rev.
 //
-// KEYS[1] the entry, ARGV[1] the token of the change. Reply: 1 if it has the change.
+// KEYS[1] the entry, ARGV[1] the rev that it wrote. Reply: 1 if it has the change.
 const rewriteRev = `local past = redis.call('HGET', KEYS[1], '~rev')
 if not past then return 0 end
 for i = 1, #past, 12 do
@@ -182,8 +182,8 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
 // ConfirmEntry waits for n replicas of the server behind c that has an entry.
-func ConfirmEntry(ctx context.Context, c redis.Cmdable, key string, v store.Version, n int, most time.Duration) error {
-	return confirm(ctx, c, rewriteRev, key, v.Rev, n, most)
+func ConfirmEntry(ctx context.Context, c redis.Cmdable, key, rev string, n int, most time.Duration) error {
+	return confirm(ctx, c, rewriteRev, key, rev, n, most)
 }
 
 // ConfirmSRK waits for n replicas of the server behind c that has an SRK.

@@ -56,8 +56,8 @@ func TestLook(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(raws[0].Messages, want) || raws[0].Size != 2 {
 		t.Errorf("stream %v, %v", raws, err)
 	}
-	if n, err := e.Size(t.Context()); n != 5 || err != nil {
-		t.Errorf("size %d, %v", n, err)
+	if s, err := e.Survey(t.Context()); s.Records != 5 || err != nil {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestLookUnavailable(t *testing.T) {
 	e, ctx, keys := lookedAt(t), t.Context(), []string{"x"}
 	e.client.Close()
 	for name, look := range map[string]func() error{
-		"size":   func() error { _, err := e.Size(ctx); return err },
+		"survey": func() error { _, err := e.Survey(ctx); return err },
 		"kinds":  func() error { _, err := store.Kinds(ctx, e, keys); return err },
 		"texts":  func() error { _, err := store.Texts(ctx, e, keys); return err },
 		"facets": func() error { _, err := store.Facets(ctx, e, []store.FacetRead{{Key: "x"}}); return err },

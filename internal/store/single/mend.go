@@ -4,10 +4,14 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
@@ -33,6 +37,8 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return true, e.completeEntry(ctx, s.Entry, s.Fill)
 	case store.Copy:
 		return e.copy(ctx, s)
+	case store.AwaitSchema:
+		return true, nil // every change compares
 	}
 	return e.Keys.Mend(ctx, s)
 }
@@ -57,7 +63,7 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 	if r.Free {
 		how = "free"
 	}
-	_, _, err := e.write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
+	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
 	if redisx.WrongType(err) {
 		return onekey.NotOrdered(r.At.Key)
 	}
@@ -74,4 +80,76 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
 	}
 	return n == 1, nil
+}
+
+// completeEntry puts in place what a ~fill field says, for entries that were moved here from a cluster before that was
+// done there. Each step may be done again.
+func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
+	f := store.ParseFill(entry, fill)
+	for _, p := range f.Parts {
+		if err := e.promote(ctx, entry, p, f.Rev); err != nil {
+			return redisx.Fail(err)
+		}
+	}
+	return redisx.Fail(e.client.HDel(ctx, entry.String(), store.FieldFill).Err())
+}
+
+func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillPart, rev string) error {
+	stage, set := store.StageKey(p.Set, rev), p.Set.String()
+	var members []string
+	var err error
+	if p.Indexed {
+		if members, err = e.client.SMembers(ctx, stage).Result(); err != nil && !redisx.WrongType(err) {
+			return err
+		}
+	}
+	if p.Replaces {
+		err = e.replace(ctx, stage, set)
+	} else if err = e.client.SUnionStore(ctx, set, set, stage).Err(); err == nil {
+		err = e.client.Unlink(ctx, stage).Err()
+	}
+	prk := entry.In(recordkey.Namespace{}).String()
+	for i := 0; i < len(members) && err == nil; i++ {
+		index, unkeyable := recordkey.Index(p.Set.Type(), p.Set.Name(), members[i])
+		if unkeyable != nil {
+			continue
+		}
+		index = index.In(p.Set.Namespace())
+		_, err = e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
+	}
+	return err
+}
+
+// replace moves a record over another, unless that was done before.
+func (e *Engine) replace(ctx context.Context, from, to string) error {
+	if err := e.client.Persist(ctx, from).Err(); err != nil {
+		return err
+	}
+	err := e.client.Rename(ctx, from, to).Err()
+	if redisx.IsAnswer(err) && strings.Contains(err.Error(), "no such key") {
+		return nil
+	}
+	return err
+}
+
+// completed completes entries that were read.
+func (e *Engine) completed(ctx context.Context, found []store.Found) []store.Found {
+	for _, f := range found {
+		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
+			_ = e.completeEntry(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
+		}
+	}
+	return found
+}
+
+// complete completes an entry of which a record is asked for.
+func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
+	fill, err := e.client.HGet(ctx, entry.String(), store.FieldFill).Result()
+	if err == redis.Nil {
+		return nil
+	}
+	if err != nil {
+		return redisx.Fail(err)
+	}
+	return e.completeEntry(ctx, entry, fill)
 }

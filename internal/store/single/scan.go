@@ -6,22 +6,93 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Scan implements [store.Engine].
-func (e *Engine) Scan(ctx context.Context, pattern, cursor string, count int) ([]string, string, error) {
-	at, err := redisx.ParseCursor(cursor)
+func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, error) {
+	if s.Index.IsValid() {
+		return e.ScanIndex(ctx, s)
+	}
+	at, err := redisx.ParseCursor(s.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
 	if e.options.Match {
-		keys, next, err := e.client.Scan(ctx, at.At, "", int64(count)).Result()
-		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(pattern, k) })
+		keys, next, err := e.client.Scan(ctx, at.At, "", int64(s.Count)).Result()
+		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(s.Pattern, k) })
 		return keys, redisx.Cursor{At: next}.String(), redisx.Fail(err)
 	}
 	keys, at, err := redisx.Scan(ctx, e.client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
-		return pipe.Scan(ctx, at, pattern, int64(count))
+		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
 	})
 	return keys, at.String(), redisx.Fail(err)
+}
+
+// match reports whether a Redis glob matches a key, as a server's own SCAN has it: by bytes, with
+// ranges in either order and with classes that are never closed. Where what follows a star does not
+// match, only the last star takes a byte more: an earlier one could give it no better place.
+func match(pattern, key string) bool {
+	star, from := -1, 0 // after the last star, and where the key was there
+	p, k := 0, 0
+	for k < len(key) {
+		if p < len(pattern) && pattern[p] == '*' {
+			p++
+			star, from = p, k
+			continue
+		}
+		if p < len(pattern) {
+			if ok, size := matchByte(pattern[p:], key[k]); ok {
+				p, k = p+size, k+1
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		from++
+		p, k = star, from
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// matchByte matches one byte with the beginning of a pattern, and returns how long that is.
+func matchByte(pattern string, c byte) (ok bool, size int) {
+	switch {
+	case pattern[0] == '?':
+		return true, 1
+	case pattern[0] == '[':
+		ok, end := matchClass(pattern[1:], c)
+		return ok, min(end+2, len(pattern))
+	case pattern[0] == '\\' && len(pattern) > 1:
+		return pattern[1] == c, 2
+	}
+	return pattern[0] == c, 1
+}
+
+// matchClass matches one byte with a class, the text after its bracket, and returns where its
+// closing bracket is, or its length where there is none.
+func matchClass(class string, c byte) (ok bool, end int) {
+	i, not := 0, false
+	if i < len(class) && class[i] == '^' {
+		i, not = 1, true
+	}
+	for ; i < len(class) && class[i] != ']'; i++ {
+		switch {
+		case class[i] == '\\' && i+1 < len(class):
+			i++
+			ok = ok || class[i] == c
+		case i+2 < len(class) && class[i+1] == '-':
+			low, high := min(class[i], class[i+2]), max(class[i], class[i+2])
+			ok = ok || low <= c && c <= high
+			i += 2
+		default:
+			ok = ok || class[i] == c
+		}
+	}
+	return ok != not, i
 }

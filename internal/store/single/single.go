@@ -35,12 +35,14 @@ type Options struct {
 type Engine struct {
 	*onekey.Keys
 	client  *redisx.Client
-	joint   *joint // creates of many callers
-	lookups redisx.Counter
-	stored  sync.Map // store.Stored by the key of ~/schema/TYPE, as the last delete was told
 	options Options
 	close   func() error
-	plain   atomic.Bool // the server forbids scripts the keys that they do not declare
+
+	creating redisx.Counter
+	creates  *redisx.Batcher[*creation]
+	finding  redisx.Counter
+	stored   sync.Map    // store.Stored by the key of ~/schema/TYPE, as the last delete was told
+	strict   atomic.Bool // the server forbids scripts the keys that they do not declare
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -54,14 +56,43 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	// A batch has no caller's context, and so belongs to no bulk.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match})
-	e.joint = newJoint(e.create)
+	e.creates = redisx.NewBatcher(groupMost, e.createBatch)
 	return e
 }
 
 // Close implements [store.Engine]; further calls return the same.
 func (e *Engine) Close() error { return e.close() }
 
-// sent says whether the server may have run the command behind err.
+// Survey implements [store.Engine]. The embedded store is known.
+func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
+	s := store.Survey{Bulks: e.options.Bulk != nil}
+	if !e.options.Match {
+		if err := redisx.OneSlot(ctx, e.client); err != nil {
+			return s, err
+		}
+		if err := redisx.Faithful(ctx, e.client); err != nil {
+			return s, err
+		}
+		s.Warnings = redisx.Evicts(ctx, e.client, "the server")
+	}
+	var err error
+	s.Records, err = e.Records(ctx)
+	return s, err
+}
+
+// Bulk implements [store.Engine].
+func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
+	if e.options.Bulk == nil {
+		return ctx, func(context.Context) error { return nil }
+	}
+	bulk, end := e.options.Bulk(ctx)
+	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
+}
+
+// Linger implements [store.Engine]: every change is one script.
+func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
+
+// sent reports whether the server may have run the command that failed with err.
 func (e *Engine) sent(err error) bool {
 	if errors.Is(err, redisx.ErrAbandoned) || e.options.Doubtful != nil && e.options.Doubtful(err) {
 		return true
@@ -69,7 +100,10 @@ func (e *Engine) sent(err error) bool {
 	return redisx.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
 
-// passing says whether another attempt may succeed.
+// passing reports whether another attempt may succeed.
 func (e *Engine) passing(err error) bool {
 	return redisx.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
+
+// attempts is how often something is sent.
+const attempts = 6

@@ -2,12 +2,18 @@ package single
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
+
+//go:embed scripts/tertiary.lua
+var tertiaryLua string
+
+var tertiaryScript = redisx.NewScript(guardLua+tertiaryLua, redisx.IsVerdict)
 
 // Tertiary implements [store.Engine]: one script.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
@@ -52,7 +58,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
 	keys, args := tertiaryArgs(op, may)
 	if op.Write && !op.Once {
-		reply, _, err := e.write(ctx, tertiaryScript, keys, args)
+		reply, _, err := e.client.Write(ctx, tertiaryScript, keys, args)
 		return redisx.Items(reply), wrongType(op, err)
 	}
 	send := tertiaryScript.Read

@@ -147,7 +147,7 @@ func TestCreateArrivesTwice(t *testing.T) {
 			if r.Fields["name"] != tt.holds {
 				t.Errorf("the entry is %v, want the name %q", r.Fields, tt.holds)
 			}
-			if tt.between == nil && len(r.Fields[store.FieldRev]) != store.TokenLen {
+			if tt.between == nil && len(r.Fields[store.FieldRev]) != store.RevLen {
 				t.Errorf("~rev %q: made more than once", r.Fields[store.FieldRev])
 			}
 			if tags, _ := client.SMembers(t.Context(), "user/uid:u/tags").Result(); len(tags) != len(tt.tags) {

@@ -78,17 +78,18 @@ func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint
 // EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
 // an entry twice.
 func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
-	about, err := c.Engine.Size(ctx)
+	survey, err := c.Engine.Survey(ctx)
 	if err != nil {
 		return err
 	}
+	about := survey.Records
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
 			return err
 		}
 		for done, cursor := int64(0), ""; ; {
-			keys, next, err := c.Engine.Scan(ctx, t.Guard().Entries, cursor, ScanBatch)
+			keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: t.Guard().Entries, Cursor: cursor, Count: ScanBatch})
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,40 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+// A Lookup says where an entry is sought: at its PRK or, where that is the zero key, by SRKs.
+type Lookup struct {
+	PRK    recordkey.Key
+	SRKs   []recordkey.Key
+	All    bool // every SRK must name the entry; otherwise one is enough
+	Cached bool // a copy of the entry in this process will do, as it was a moment ago; of a PRK alone
+}
+
+// Found is the answer to a Lookup. Err is ErrNotFound, or ErrCorrupt for an entry that cannot be read.
+type Found struct {
+	Record Record
+	Err    error
+}
+
+// An EntryRead asks for an entry with tertiary records, each of one Redis type.
+type EntryRead struct {
+	PRK  recordkey.Key
+	Keys []recordkey.Key
+	Kind []string
+}
+
+// An Entry is the answer: the entry, or why there is none, and the contents of each record asked for.
+type Entry struct {
+	Found
+	Parts []Part
+}
+
+// A Part is a tertiary record: of Kind "none" where there is none, else of the Redis type asked for, or
+// of another one and then without values. They are as in Members.Values.
+type Part struct {
+	Kind   string
+	Values []string
+}
+
 // A Candidate is what one SRK led to: the PRK it names and the hash found there, or a problem.
 type Candidate struct {
 	SRK     recordkey.Key
@@ -111,17 +145,4 @@ func FoundAt(key recordkey.Key, fields map[string]string) Found {
 		return Found{Err: ErrNotFound}
 	}
 	return Found{Err: &CorruptError{Key: key.String(), Reason: "a hash without ~isa"}}
-}
-
-// IsEntryError says whether an error concerns one entry only.
-func IsEntryError(err error) bool {
-	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
-}
-
-// NotOfEntry returns an error that concerns the store and not one entry alone; nil for others.
-func NotOfEntry(err error) error {
-	if IsEntryError(err) {
-		return nil
-	}
-	return err
 }

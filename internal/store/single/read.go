@@ -10,43 +10,43 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-//go:embed scripts/whole.lua
-var wholeLua string
+//go:embed scripts/read.lua
+var readLua string
 
-var wholeScript = redisx.NewScript(wholeLua, redisx.IsList)
+var readScript = redisx.NewScript(readLua, redisx.IsList)
 
-// Wholes implements [store.Engine]: one script an entry, all in one round trip.
-func (e *Engine) Wholes(ctx context.Context, reads []store.WholeRead) ([]store.Whole, error) {
+// Read implements [store.Engine]: one script an entry, all in one round trip.
+func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, r := range reads {
-		cmds[i] = pipe.Do(ctx, wholeScript.Call(wholeKeys(r), r.Kind)...)
+		cmds[i] = pipe.Do(ctx, readScript.Call(readKeys(r), r.Kind)...)
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	wholes := make([]store.Whole, len(reads))
+	entries := make([]store.Entry, len(reads))
 	for i, cmd := range cmds {
 		if redisx.NoScript(cmd.Err()) {
-			cmd = e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...)
+			cmd = e.client.Do(ctx, readScript.CallInFull(readKeys(reads[i]), reads[i].Kind)...)
 		}
-		wholes[i] = wholeOf(reads[i], cmd)
-		if fill := wholes[i].Record.Fields[store.FieldFill]; fill != "" {
+		entries[i] = entryOf(reads[i], cmd)
+		if fill := entries[i].Record.Fields[store.FieldFill]; fill != "" {
 			if err := e.completeEntry(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
-			wholes[i] = wholeOf(reads[i], e.client.Do(ctx, wholeScript.CallInFull(wholeKeys(reads[i]), reads[i].Kind)...))
+			entries[i] = entryOf(reads[i], e.client.Do(ctx, readScript.CallInFull(readKeys(reads[i]), reads[i].Kind)...))
 		}
-		if err := store.NotOfEntry(wholes[i].Err); err != nil {
+		if err := store.NotOfEntry(entries[i].Err); err != nil {
 			return nil, err
 		}
 	}
-	return wholes, nil
+	return entries, nil
 }
 
-func wholeKeys(r store.WholeRead) []string { return appendKeys([]string{r.PRK.String()}, r.Keys) }
+func readKeys(r store.EntryRead) []string { return appendKeys([]string{r.PRK.String()}, r.Keys) }
 
-func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
+func entryOf(r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {
 		err = redisx.AsMany(len(reply), 1+len(r.Keys))
@@ -55,18 +55,18 @@ func wholeOf(r store.WholeRead, cmd *redis.Cmd) store.Whole {
 		err = redisx.IsTexts.Check(reply[0])
 	}
 	if err != nil {
-		return store.Whole{Found: redisx.FoundAt(r.PRK, nil, err)}
+		return store.Entry{Found: redisx.FoundAt(r.PRK, nil, err)}
 	}
 	fields := map[string]string{}
 	flat := redisx.Texts(reply[0])
 	for i := 0; i+1 < len(flat); i += 2 {
 		fields[flat[i]] = flat[i+1]
 	}
-	w := store.Whole{Found: redisx.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
+	w := store.Entry{Found: redisx.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
 		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
-			return store.Whole{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
+			return store.Entry{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: redisx.Texts(pair[1])}
 		if w.Parts[i].Kind == "zset" {

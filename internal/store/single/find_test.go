@@ -45,9 +45,9 @@ func (m *meddler) look(first redis.Cmder) {
 	}
 }
 
-// TestFindTogether changes entries between the round trips of a lookup that travels with others: its answer
+// TestFindBatch changes entries between the round trips of a lookup in one batch with others: its answer
 // is one that was true meanwhile (I2, I4).
-func TestFindTogether(t *testing.T) {
+func TestFindBatch(t *testing.T) {
 	srk := func(field string) recordkey.Key {
 		k, err := recordkey.SRK("user", field, "v")
 		if err != nil {
@@ -83,7 +83,7 @@ func TestFindTogether(t *testing.T) {
 			client.AddHook(m)
 			e := New(client, Options{})
 			for range redisx.Busy {
-				e.lookups.Enter()
+				e.finding.Enter()
 			}
 			found, err := e.Find(t.Context(), []store.Lookup{tt.lookup})
 			if err != nil {

@@ -2,6 +2,7 @@ package single
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"strings"
 
@@ -10,6 +11,18 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
+)
+
+var (
+	//go:embed scripts/lookup.lua
+	lookupLua string
+	//go:embed scripts/follow.lua
+	followLua string
+)
+
+var (
+	lookupScript = redisx.NewScript(lookupLua, redisx.IsList)
+	followScript = redisx.NewScript(followLua, 0) // it is read into a map
 )
 
 // Find implements [store.Engine]: one round trip for all lookups.
@@ -22,7 +35,7 @@ func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	if len(lookups) == 0 {
 		return nil, nil
 	}
-	if e.plain.Load() {
+	if e.strict.Load() {
 		return e.FindPlain(ctx, lookups)
 	}
 	if len(lookups) == 1 {
@@ -88,9 +101,9 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, er
 	if l.PRK.IsValid() {
 		return e.findAlone(ctx, l)
 	}
-	crowded := e.lookups.Enter()
-	defer e.lookups.Leave()
-	if crowded && !l.All && e.options.Bulk == nil {
+	busy := e.finding.Enter()
+	defer e.finding.Leave()
+	if busy && !l.All && e.options.Bulk == nil {
 		found, sure, err := e.FindBatched(ctx, l)
 		if err != nil {
 			return nil, redisx.Fail(err)
@@ -120,7 +133,7 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 		found, err = e.behindSeveral(ctx, l)
 	}
 	if undeclared(err) {
-		e.plain.Store(true)
+		e.strict.Store(true)
 		return e.FindPlain(ctx, []store.Lookup{l})
 	}
 	return []store.Found{found}, err

@@ -15,7 +15,7 @@ import (
 
 // A station stands in for a server: its scripts go on when they are let go.
 type station struct {
-	*joint
+	*Engine
 	mu    sync.Mutex
 	sizes []int // how many creates each script had
 	made  map[string]int
@@ -23,20 +23,27 @@ type station struct {
 }
 
 func newStation() *station {
-	s := &station{made: map[string]int{}, leave: make(chan bool)}
-	s.joint = newJoint(func(_ context.Context, gs []*createGroup) {
+	s := &station{Engine: &Engine{}, made: map[string]int{}, leave: make(chan bool)}
+	s.creates = redisx.NewBatcher(groupMost, func(_ context.Context, all []*creation) {
 		<-s.leave
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, g := range gs {
+		for _, g := range groups(firsts(all)) {
 			s.sizes = append(s.sizes, len(g.of))
 			for _, c := range g.of {
-				c.done = true
+				c.got.done = true
 				s.made[c.c.Key.Value()]++
 			}
 		}
 	})
 	return s
+}
+
+// create asks for an entry with a name, as one of many callers.
+func (s *station) create(t *testing.T, ctx context.Context, uid string) (done, maybe bool, err error) {
+	c := newcomer(t, uid)
+	got, err := s.createWithOthers(ctx, &c, "rev")
+	return got.done, errors.Is(err, store.ErrOutcomeUnknown), err
 }
 
 // newcomer is a create of an entry.
@@ -53,15 +60,15 @@ func newcomer(t *testing.T, uid string) store.Change {
 	return store.Change{Key: prk, Create: true, Claim: []recordkey.Key{srk}, Set: []store.Facet{{Field: "uid", Wire: uid}}}
 }
 
-// TestJoint has many callers create at once: each is told of its own entry, and few scripts make them.
-func TestJoint(t *testing.T) {
+// TestCreateBatch has many callers create at once: each is told of its own entry, and few scripts make them.
+func TestCreateBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		const callers = 200
 		errs := make([]error, callers)
 		for i := range callers {
 			go func() {
-				done, maybe, err := s.apply(t.Context(), newcomer(t, strconv.Itoa(i)), "token")
+				done, maybe, err := s.create(t, t.Context(), strconv.Itoa(i))
 				if !done || maybe || err != nil {
 					errs[i] = errors.New(strconv.FormatBool(done) + strconv.FormatBool(maybe))
 				}
@@ -77,26 +84,26 @@ func TestJoint(t *testing.T) {
 			t.Errorf("made %d entries", len(s.made))
 		}
 		for _, n := range s.sizes {
-			if n > createsMost {
+			if n > groupMost {
 				t.Errorf("a script of %d", n)
 			}
 		}
-		if n := len(s.sizes); n > redisx.Flushes+callers/createsMost+1 {
+		if n := len(s.sizes); n > redisx.Flushes+callers/groupMost+1 {
 			t.Errorf("%d scripts: %v", n, s.sizes)
 		}
 	})
 }
 
-// TestJointLeaves ends the contexts of two callers: what waits is never sent, and of what is under way
+// TestCreateBatchLeft ends the contexts of two callers: what waits is never sent, and of what is under way
 // nobody knows.
-func TestJointLeaves(t *testing.T) {
+func TestCreateBatchLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		ctx, cancel := context.WithCancel(t.Context())
 		maybes := make([]bool, 4)
 		for i := range maybes {
 			go func() {
-				done, maybe, err := s.apply(ctx, newcomer(t, strconv.Itoa(i)), "token")
+				done, maybe, err := s.create(t, ctx, strconv.Itoa(i))
 				if maybes[i] = maybe; done || !errors.Is(err, context.Canceled) {
 					t.Errorf("%d: %v, %v", i, done, err)
 				}
@@ -115,9 +122,9 @@ func TestJointLeaves(t *testing.T) {
 	})
 }
 
-// TestJointCollision sends two creates of one value in one script: it makes the first, and leaves the
+// TestCreateBatchCollision sends two creates of one value in one script: it makes the first, and leaves the
 // other to a script of its own.
-func TestJointCollision(t *testing.T) {
+func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		var mu sync.Mutex
@@ -128,7 +135,7 @@ func TestJointCollision(t *testing.T) {
 				if i < redisx.Flushes {
 					uid = strconv.Itoa(i)
 				}
-				done, maybe, err := s.apply(t.Context(), newcomer(t, uid), "token")
+				done, maybe, err := s.create(t, t.Context(), uid)
 				mu.Lock()
 				defer mu.Unlock()
 				if done && uid == "same" {

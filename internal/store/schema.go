@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -8,6 +9,44 @@ import (
 
 	"github.com/coffeenode/userdb/recordkey"
 )
+
+// Fields of the record that keeps a schema, ~/schema/TYPE.
+const (
+	FieldFingerprint = "fingerprint"
+	FieldSchema      = "schema"
+)
+
+// A Guard is compared with what ~/schema/TYPE says, in every change.
+type Guard struct {
+	Key         recordkey.Key
+	Types       recordkey.Key // the set of types that have a schema stored
+	Fingerprint string
+	JSON        string          // the schema itself, stored beside the fingerprint by the first change
+	Tertiary    map[string]bool // names of the tertiary records that the schema declares; true for indexed ones
+	Exact       bool            // may be stored where entries exist that no fingerprint describes
+	Entries     string          // the SCAN pattern of such entries
+}
+
+// NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
+// schema describes, since there is none.
+func NoEntries(ctx context.Context, e Engine, pattern string) error {
+	for cursor := ""; ; {
+		keys, next, err := e.Scan(ctx, Scan{Pattern: pattern, Cursor: cursor, Count: 1000})
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			key, err := recordkey.Parse(k)
+			if err == nil && key.Kind() != recordkey.KindPRK {
+				continue
+			}
+			return &MismatchError{}
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
 
 // A delete drops the tertiary records of every name that any program ever wrote under: programs whose schemas lay
 // records out in the same way may declare others. ~/schema/TYPE has a field for each such name, which is there

@@ -8,15 +8,15 @@ import (
 func TestNewToken(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		tok := NewToken()
-		if len(tok) != TokenLen || strings.ContainsAny(tok, " +/=-") || seen[tok] {
-			t.Fatalf("NewToken() = %q: want %d characters, new, without space or hyphen", tok, TokenLen)
+		tok := NewRev()
+		if len(tok) != RevLen || strings.ContainsAny(tok, " +/=-") || seen[tok] {
+			t.Fatalf("NewRev() = %q: want %d characters, new, without space or hyphen", tok, RevLen)
 		}
 		seen[tok] = true
 	}
 }
 
-func tok(c byte) string { return strings.Repeat(string(c), TokenLen) }
+func tok(c byte) string { return strings.Repeat(string(c), RevLen) }
 
 func TestAccounts(t *testing.T) {
 	four := tok('d') + tok('c') + tok('b') + tok('a')

@@ -1,0 +1,341 @@
+package single
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+//go:embed scripts/creates.lua
+var createsLua string
+
+var createsScript = redisx.NewScript(createsLua, redisx.IsVerdict)
+
+// How much one script creates: every other client waits for it.
+const (
+	groupMost  = 64
+	groupWords = 6000 // keys and arguments
+)
+
+// A creation is a change that creates an entry together with others.
+type creation struct {
+	c   *store.Change
+	rev string
+	got outcome
+}
+
+// onlyCreates reports whether a change creates an entry, not a huge one, and nothing else.
+func onlyCreates(c *store.Change) bool {
+	return c.Create && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) &&
+		words(c) <= groupWords
+}
+
+func words(c *store.Change) int {
+	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Aside) + len(c.Index) + 3*len(c.Rank)
+	for _, m := range c.Add {
+		n += 4 + len(m.Values) + 2*len(m.Index)
+	}
+	return n
+}
+
+// createWithOthers makes an entry in one script with those of other callers, which costs the server less than half. An
+// error is one of the context.
+func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
+	one := &creation{c: c, rev: rev}
+	err := e.creates.Do(ctx, one)
+	switch {
+	case errors.Is(err, redisx.ErrAbandoned):
+		return outcome{}, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	case err != nil:
+		return outcome{}, redisx.Fail(err)
+	}
+	return one.got, nil
+}
+
+// concurrent is how many changes are made at once that need scripts of their own.
+const concurrent = 16
+
+// ApplyAll implements [store.Engine]: creates go many to a script, all scripts in one pipeline; then what is left, each
+// by itself.
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
+	revs, errs := make([]string, len(cs)), make([]error, len(cs))
+	all, quick := make([]creation, len(cs)), make([]*creation, 0, len(cs))
+	needs := make(store.Needs, 4*len(cs))
+	for i := range cs {
+		revs[i] = store.NewRev()
+		all[i] = creation{c: &cs[i], rev: revs[i]}
+		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // else another change comes first
+			quick = append(quick, &all[i])
+		}
+	}
+	e.create(ctx, quick)
+	var rest []store.Change
+	var of []int
+	for i := range all {
+		if !all[i].got.done {
+			rest, of = append(rest, cs[i]), append(of, i)
+		}
+	}
+	store.Each(rest, concurrent, func(j int) {
+		i := of[j]
+		errs[i] = e.applyAny(ctx, cs[i], revs[i], all[i].got.maybe)
+	})
+	for i := range cs {
+		errs[i] = e.confirmed(ctx, cs[i], revs[i], errs[i])
+	}
+	return revs, errs
+}
+
+// createBatch makes entries of many callers.
+func (e *Engine) createBatch(ctx context.Context, all []*creation) { e.create(ctx, firsts(all)) }
+
+// firsts leaves out creations that need a key which one before them needs.
+func firsts(all []*creation) []*creation {
+	needs := make(store.Needs, 4*len(all))
+	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
+}
+
+// create makes entries of which nothing is there yet, and notes which. No two of them may need one key.
+func (e *Engine) create(ctx context.Context, all []*creation) {
+	gs := groups(all)
+	for again := range 2 {
+		if len(gs) == 0 {
+			return
+		}
+		pipe := e.client.Pipeline()
+		cmds := make([]redisx.Once, len(gs))
+		for i, g := range gs {
+			cmds[i] = redisx.NewOnce(ctx, g.command())
+			_ = pipe.Process(ctx, cmds[i])
+		}
+		_, _ = pipe.Exec(ctx)
+		var missing []*group
+		for i, g := range gs {
+			if again == 0 && redisx.NoScript(cmds[i].Err()) {
+				missing = append(missing, g)
+				continue
+			}
+			g.take(cmds[i].Cmd, e.sent)
+		}
+		if gs = missing; len(gs) > 0 && e.client.ScriptLoad(ctx, createsScript.Source).Err() != nil {
+			return
+		}
+	}
+}
+
+// take notes what the script answered.
+func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
+	reply, err := cmd.Slice()
+	what := redisx.Text(reply, 0)
+	if err == nil && what != "ok" && what != "other" {
+		err = redisx.Unknown(what)
+	}
+	for _, c := range g.of {
+		c.got = outcome{done: err == nil && what == "ok", maybe: err != nil && sent(err)}
+	}
+}
+
+// groups lays creates out for scripts that make many entries. No two of them may need one key.
+func groups(all []*creation) (gs []*group) {
+	g := newGroup(len(all))
+	for i, c := range all {
+		if !g.fits(c.c) {
+			gs = append(gs, g)
+			g = newGroup(len(all) - i)
+		}
+		g.add(c)
+	}
+	if len(g.of) > 0 {
+		gs = append(gs, g)
+	}
+	return gs
+}
+
+// A group is what one script creates, all of one type: see creates.lua.
+type group struct {
+	expected     int // how many it will most likely have
+	of           []*creation
+	size         int
+	shapes       []*shape
+	joins, ranks memberLists
+}
+
+func newGroup(n int) *group {
+	n = min(n, groupMost)
+	return &group{expected: n, of: make([]*creation, 0, n)}
+}
+
+// A shape is what entries have in common that lie in a row: their fields, and how many records.
+type shape struct {
+	fields                []string
+	claims, asides, fills int
+	entries               int
+	keys                  keyTexts
+	args                  []string
+}
+
+// keyTexts are keys, in one text.
+type keyTexts struct {
+	text []byte
+	ends []int
+}
+
+func (k *keyTexts) add(keys ...recordkey.Key) {
+	for i := range keys {
+		k.text, _ = keys[i].AppendText(k.text) // a change has no zero key
+		k.ends = append(k.ends, len(k.text))
+	}
+}
+
+func (k *keyTexts) all() []string {
+	all, text, from := make([]string, len(k.ends)), string(k.text), 0
+	for i, end := range k.ends {
+		all[i], from = text[from:end], end
+	}
+	return all
+}
+
+func (g *group) fits(c *store.Change) bool {
+	if len(g.of) == 0 {
+		return true
+	}
+	schema := &g.of[0].c.Schema
+	return len(g.of) < groupMost && g.size+words(c) <= groupWords &&
+		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint
+}
+
+func (g *group) add(one *creation) {
+	c := one.c
+	g.of, g.size = append(g.of, one), g.size+words(c)
+	s := g.shape(c)
+	s.entries++
+	s.args = append(s.args, one.rev)
+	s.keys.add(c.Key)
+	s.keys.add(c.Claim...)
+	s.keys.add(c.Aside...)
+	for i := range c.Add {
+		m := &c.Add[i]
+		s.keys.add(m.Key)
+		s.args = appendList(append(s.args, m.Command()), m.Values)
+		g.join(c, m.Index)
+	}
+	g.join(c, c.Index)
+	for _, r := range c.Rank {
+		g.ranks.add(r.Key, "0", r.Member)
+	}
+}
+
+// join has the entry join index sets.
+func (g *group) join(c *store.Change, indexes []recordkey.Key) {
+	for _, k := range indexes {
+		g.joins.add(k, c.Key.In(recordkey.Namespace{}).String())
+	}
+}
+
+// givenField reports whether the script itself knows the field's value of a new entry.
+func givenField(field string) bool { return field == store.FieldType || field == store.FieldPRK }
+
+// shape is the one that an entry has, most likely that of the one before, with its values put in.
+func (g *group) shape(c *store.Change) *shape {
+	for _, s := range slices.Backward(g.shapes) {
+		if s.claims == len(c.Claim) && s.asides == len(c.Aside) && s.fills == len(c.Add) && s.values(c.Set) {
+			return s
+		}
+	}
+	s := &shape{claims: len(c.Claim), asides: len(c.Aside), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
+	if len(g.shapes) == 0 { // most likely it is the only one
+		n := g.expected * (1 + s.claims + s.asides + s.fills)
+		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
+		s.args = make([]string, 0, g.expected*len(c.Set))
+	}
+	for _, f := range c.Set {
+		if !givenField(f.Field) {
+			s.fields, s.args = append(s.fields, f.Field), append(s.args, f.Wire)
+		}
+	}
+	g.shapes = append(g.shapes, s)
+	return s
+}
+
+// values puts in the values of an entry, in the order of the shape's fields, if it has just those.
+func (s *shape) values(set []store.Facet) bool {
+	from, n := len(s.args), 0
+	s.args = slices.Grow(s.args, len(s.fields))[:from+len(s.fields)]
+	for _, f := range set {
+		if givenField(f.Field) {
+			continue
+		}
+		i := slices.Index(s.fields, f.Field)
+		if i < 0 {
+			n = -1
+			break
+		}
+		s.args[from+i] = f.Wire
+		n++
+	}
+	if n != len(s.fields) {
+		s.args = s.args[:from]
+		return false
+	}
+	return true
+}
+
+// command is the call of the script.
+func (g *group) command() []any {
+	absent := 0
+	for _, s := range g.shapes {
+		absent += len(s.keys.ends)
+	}
+	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys)
+	first := g.of[0].c
+	head := []string{
+		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)),
+	}
+	all := append(make([]any, 0, 3+g.size+len(head)), "evalsha", createsScript.SHA, keys)
+	all = redisx.AppendWords(all, head[:1])
+	for _, s := range g.shapes {
+		all = redisx.AppendWords(all, s.keys.all())
+	}
+	all = redisx.AppendWords(redisx.AppendWords(all, g.joins.keys), g.ranks.keys)
+	all = redisx.AppendWords(all, head[1:])
+	for _, s := range g.shapes {
+		all = append(all, s.entries, s.claims, s.asides, s.fills, len(s.fields))
+		all = redisx.AppendWords(redisx.AppendWords(all, s.fields), s.args)
+	}
+	for _, p := range []memberLists{g.joins, g.ranks} {
+		for _, members := range p.members {
+			all = redisx.AppendWords(append(all, len(members)), members)
+		}
+	}
+	return all
+}
+
+// memberLists are the members that sets get, by set.
+type memberLists struct {
+	at      map[recordkey.Key]int
+	keys    []string
+	members [][]string
+}
+
+func (p *memberLists) add(key recordkey.Key, members ...string) {
+	if p.at == nil {
+		p.at = map[recordkey.Key]int{}
+	}
+	i, is := p.at[key]
+	if !is {
+		i = len(p.keys)
+		p.at[key] = i
+		p.keys, p.members = append(p.keys, key.String()), append(p.members, nil)
+	}
+	p.members[i] = append(p.members[i], members...)
+}
