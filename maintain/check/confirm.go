@@ -77,16 +77,13 @@ func suspects(items []item, found findings) []item {
 
 // common are the findings of now that were there before.
 func common(before, now findings) (both findings) {
-	type identity struct {
-		code      *code
-		key, seen string
-	}
+	type identity struct{ code, key, seen string }
 	known := make(map[identity]bool, len(before))
 	for _, f := range before {
-		known[identity{f.code, f.Key, f.seen}] = true
+		known[identity{f.Code, f.Key, f.seen}] = true
 	}
 	for _, f := range now {
-		if known[identity{f.code, f.Key, f.seen}] {
+		if known[identity{f.Code, f.Key, f.seen}] {
 			both = append(both, f)
 		}
 	}
@@ -116,8 +113,8 @@ func (c *checker) confirmAll(ctx context.Context, look look, items []item) error
 	return nil
 }
 
-// confirm looks at items until it is sure what is wrong with them, and resolves that: at once or, where a change is made in several
-// steps, when no writer can be in the middle of it.
+// confirm looks at items until it is sure what is wrong with them, and resolves that: at once or, where a change is made
+// in several steps, when no writer can be in the middle of it.
 func (c *checker) confirm(ctx context.Context, look look, items []item) error {
 	d, err := certain(ctx, look, items)
 	if err != nil || len(d.found) == 0 {

@@ -11,7 +11,7 @@
 // live with.
 //
 //	code                 no.  what is wrong
-//	entry_missing        0    what CheckOptions.Only points at is no live entry
+//	entry_missing        0    what Options.Only points at is no live entry
 //	entry_not_compact    0 w  of NotCompact alone: by its schema, Redis does not keep entries of a type compact
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field

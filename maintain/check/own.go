@@ -35,7 +35,7 @@ func (c *checker) own(ctx context.Context) (readable bool, err error) {
 	}
 	readable = true
 	for i, f := range found {
-		still := slices.ContainsFunc(left, func(l finding) bool { return l.code == f.code && l.Key == f.Key })
+		still := slices.ContainsFunc(left, func(l finding) bool { return l.digest() == f.digest() })
 		found[i].Repaired = !still
 		readable = readable && (!still || f.code == ownSecret)
 	}

@@ -119,6 +119,9 @@ type finding struct {
 	step   store.Step // of codes whose remedy is beforehand or ofRecord; nil: a person must decide
 }
 
+// digest stands for the same problem in whatever look.
+func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
+
 // findings collect what one look finds.
 type findings []finding
 

@@ -120,18 +120,14 @@ func (r *repair) due(c *code) bool {
 
 // results are the findings to tell in this round: each is told once, when it is known what became of it.
 func (r *repair) results(found, left findings) (told findings) {
-	type identity struct {
-		code *code
-		key  string
-	}
-	still := map[identity]bool{}
+	still := map[uint64]bool{}
 	for _, f := range left {
-		still[identity{f.code, f.Key}] = true
+		still[f.digest()] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range found {
-		f.Repaired = r.due(f.code) && !still[identity{f.code, f.Key}]
+		f.Repaired = r.due(f.code) && !still[f.digest()]
 		switch when := r.when(f); {
 		case when > r.round:
 			r.again = true
@@ -154,8 +150,6 @@ func (r *repair) when(f finding) int {
 	}
 	return roundRecords
 }
-
-func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
 
 // believes reports whether all that was found was noted before.
 func (r *repair) believes(found findings) bool {

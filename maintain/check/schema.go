@@ -118,26 +118,23 @@ func NotCompact(s schema.Schema) []Problem {
 		tell := func(field, format string, args ...any) {
 			fs.add(0, entryNotCompact, key, "", fmt.Sprintf(format, args...)).Field = field
 		}
-		tellOfType(name, s.Types[name], tell)
-	}
-	return fs.problems()
-}
-
-func tellOfType(name string, t schema.Type, tell func(field, format string, args ...any)) {
-	fields := kept(t)
-	if n := len(fields); n > compactFields {
-		tell("", "an entry of type %s with all its fields has %d, more than %d", records.Quoted(name), n, compactFields)
-	}
-	for _, field := range fields {
-		if n := len(field); n > compactBytes {
-			tell(field, "the name of the field %s has %d bytes, more than %d", records.Quoted(field), n, compactBytes)
+		t := s.Types[name]
+		fields := kept(t)
+		if n := len(fields); n > compactFields {
+			tell("", "an entry of type %s with all its fields has %d, more than %d", records.Quoted(name), n, compactFields)
+		}
+		for _, field := range fields {
+			if n := len(field); n > compactBytes {
+				tell(field, "the name of the field %s has %d bytes, more than %d", records.Quoted(field), n, compactBytes)
+			}
+		}
+		prk := len(recordkey.Escape(name)) + len("/") + len(recordkey.Escape(t.Primary)) + len(":")
+		if room := compactBytes - prk; room < defaultUID {
+			tell(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
+				store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
 		}
 	}
-	prk := len(recordkey.Escape(name)) + len("/") + len(recordkey.Escape(t.Primary)) + len(":")
-	if room := compactBytes - prk; room < defaultUID {
-		tell(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
-			store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
-	}
+	return fs.problems()
 }
 
 // kept are the names of all fields that an entry can have by its schema, sorted; on a cluster there may be one
