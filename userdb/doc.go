@@ -14,8 +14,8 @@
 //	~/schema/user                         hash    the store's own: the schema that records were written by
 //	~/types                               set     the types that have one
 //
-// An entry's ~rev begins with its version, twelve characters that are new with every change, and
-// remembers the three versions before. ~skv:FIELD holds the canonical form of a secondary value
+// An entry's ~rev begins with its Rev, twelve characters that are new with every change, and
+// remembers the three before. ~skv:FIELD holds the canonical form of a secondary value
 // where it differs from the facet.
 //
 // # Invariants
@@ -34,7 +34,7 @@
 //
 // A verb reads an entry, makes one change value of what shall differ (facets, SRKs to claim and to
 // release, index members), and has it carried out by one Lua script, which compares the entry's
-// version, looks at the claimed value under every secondary field of the type, and writes all or
+// Rev, looks at the claimed value under every secondary field of the type, and writes all or
 // nothing. A reader believes an SRK only if its entry is live and holds the value.
 //
 // # Caveats

@@ -39,14 +39,14 @@ func (e Entry) Type() string { return e.key.Type() }
 // UID is the primary value.
 func (e Entry) UID() string { return e.key.Value() }
 
-// Rev is the entry's version, or "" for one that only the original has written.
+// Rev is new with every change of the entry; "" for one that only the original has written.
 func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 
 // PasswordChanged is when the password was last set; the zero time where it is not known. A session that
 // keeps it, as it was in the entry that Login returned, is one to end when the entry's is another.
 func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.was}) }
 
-// Disabled says whether the entry may not log in.
+// Disabled reports whether the entry may not log in.
 func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }
 
 // Fields gives the names of the facets, sorted.
@@ -89,7 +89,7 @@ func (e Entry) Text(field string) string {
 	return v.Text()
 }
 
-// Put sets a facet of this copy. Copies of e made before keep theirs.
+// Put sets a facet of this copy. Earlier copies of e keep theirs.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, edit{v: v}) }
 
 // Drop unsets a facet of this copy.
@@ -130,7 +130,7 @@ func (e Entry) String() string {
 	return string(text)
 }
 
-// GoString is String: what the store keeps besides the facets is nobody's business.
+// GoString is String: what the store keeps besides the facets is not shown.
 func (e Entry) GoString() string { return e.String() }
 
 // LogValue is the entry's PRK: facets are personal data, and a log is no place for them.
@@ -144,13 +144,13 @@ func (t *Type) entry(r store.Record) (Entry, error) {
 	return t.bare(r), nil
 }
 
-// bare is entry for a record of which nobody knows whether it can be read.
+// bare is entry for a record that was not checked.
 func (t *Type) bare(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
 	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.t, was: r.Fields}
 }
 
-// readable says whether all facets can be read, those that were changed as they are now.
+// readable checks that all facets can be read, those that were changed as they are now.
 func (e Entry) readable() error {
 	r := store.Record{Key: e.key, Fields: e.was}
 	err := e.t.Readable(r)

@@ -27,8 +27,8 @@ var (
 var (
 	// ErrDuplicate: a secondary value, or the UID, is taken. A *FieldError says which field, never by whom.
 	ErrDuplicate = store.ErrDuplicate
-	// ErrConflict: the entry is not at the revision any more that the change was made from (I6), or
-	// it was changed all the time while a verb tried again.
+	// ErrConflict: the entry has another Rev by now than the one that the change was built from (I6), or
+	// it kept changing while a verb tried again.
 	ErrConflict = store.ErrConflict
 	// ErrInvalid: a rule refuses a value. A *FieldError says which field and which rule.
 	ErrInvalid = change.ErrInvalid
@@ -109,7 +109,7 @@ func invalid(field, rule, reason string) error {
 	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// public makes a FieldError of what the packages inside say about a field.
+// public turns what internal packages say about a field into a FieldError.
 func public(err error) error {
 	var taken *store.DuplicateError
 	var refused *change.FieldError

@@ -8,7 +8,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// EventKind says what happened.
+// An EventKind tells what happened.
 type EventKind string
 
 // The kinds of events.
@@ -19,7 +19,7 @@ const (
 	EventPassword EventKind = "password" // set or changed
 	EventDisable  EventKind = "disable"
 	EventEnable   EventKind = "enable"
-	EventIssue    EventKind = "issue"  // a token was made
+	EventIssue    EventKind = "issue"  // a token was issued
 	EventRedeem   EventKind = "redeem" // a token was spent
 	EventRefuse   EventKind = "refuse" // a token was not accepted
 )
@@ -28,7 +28,7 @@ const (
 // hash or a token.
 type Event struct {
 	Kind       EventKind
-	PRK        recordkey.Key // the zero key: nobody's
+	PRK        recordkey.Key // the zero key: no entry has the identifier
 	Origin     string        // as the caller gave it, at most 256 bytes of it
 	Identifier string        // of an identifier that nobody has, a keyed hash
 	Purpose    string        // of a token
@@ -65,7 +65,7 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// relative is a PRK as its own namespace has it; "" for nobody's.
+// relative is a PRK as its own namespace has it; "" for the zero key.
 func relative(key recordkey.Key) string {
 	if !key.IsValid() {
 		return ""

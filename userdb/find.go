@@ -51,7 +51,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 	return t.entry(r)
 }
 
-// Exists says whether a hint points at a live entry; an SRK alone is none.
+// Exists reports whether a hint points at a live entry; an SRK alone does not make one.
 func (t *Type) Exists(ctx context.Context, h hints.Hint) (bool, error) {
 	_, err := t.record(ctx, h)
 	if errors.Is(err, ErrNotFound) {
@@ -64,7 +64,7 @@ func (t *Type) Exists(ctx context.Context, h hints.Hint) (bool, error) {
 const findChunk = 256
 
 // FindAll returns the entries that hints point at, in their order, one round trip for every 256. An
-// entry that is absent or cannot be read, and a hint that is none, yield their error, and the
+// entry that is absent or cannot be read, and a hint that means nothing here, yield their error, and the
 // sequence goes on; it ends early only where the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
@@ -78,7 +78,7 @@ func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, e
 	}
 }
 
-// findSome yields one chunk, and says whether to go on.
+// findSome yields one chunk, and reports whether to go on.
 func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) bool {
 	refused := make([]error, len(hs))
 	var lookups []store.Lookup
@@ -150,12 +150,12 @@ const pageLimit = 100
 
 // All yields the entries that a query selects, reading in batches: memory stays flat and the server is
 // never blocked. Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least
-// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it begins anew
+// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it starts again
 // or a replica takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
 // on; any other error ends it.
 //
 // With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by
-// code points, numbers by size behind NaN, dates by time, null before false before true. Case and
+// code points, numbers by size after NaN, dates by time, null before false before true. Case and
 // accents count: it is the order of the bytes, not of a dictionary. An entry whose value changes
 // meanwhile may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {

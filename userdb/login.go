@@ -19,24 +19,24 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Attempt says where a login comes from.
+// An Attempt tells where a login comes from. The zero Attempt does not.
 type Attempt struct {
-	// Origin is an address or a name that the caller vouches for: not what a visitor can choose. ""
-	// is not known: then all visitors are strangers to an account.
+	// Origin is an address or a name that the caller vouches for, not what a visitor can choose. "": it
+	// is not known, and all visitors are strangers to an account.
 	Origin string
 }
 
 // Login returns the entry that has the identifier under any of its secondary fields, if the password
 // is its own. The identifier is a visitor's text: it is never parsed as a key. A hash that is foreign,
-// of another cost or pepper, or as the original made it, is replaced. The entry is as it was read last, when
-// nothing was left to be done: after Disable, Delete, SetPassword or ChangePassword have returned no login
-// reads it as it was before, however long it took until then.
+// of another cost or pepper, or as the original made it, is replaced. The entry is read once more when all
+// else is done: after Disable, Delete, SetPassword or ChangePassword have returned, no login returns it as it was
+// before, however long the login took until then.
 //
 // ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an
 // entry without one and a disabled one. ErrTooManyAttempts says that nothing was checked, because
 // too many attempts failed, and how long to wait. ErrUnavailable also says that more logins wait
 // for a processor than can be served before the deadline of ctx. ErrCorrupt names a broken record of the
-// store's own, without which nobody can be judged, or the entry that cannot be read.
+// store's own, without which no attempt can be judged, or the entry that cannot be read.
 //
 // Failures are counted for each account, and for each origin over all accounts; an identifier that
 // nobody has counts as an account. After ten failures in a day delays begin, which double from a
@@ -46,139 +46,139 @@ type Attempt struct {
 // stranger. A new password forgets all failures. An attempt counts as a failure while its password is
 // being checked, so ten logins of one account at the same moment can delay the eleventh.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Entry, error) {
-	g, err := t.visitor(ctx, identifier, a)
+	p, err := t.newProof(ctx, identifier, a)
 	if err != nil {
 		return Entry{}, err
 	}
-	why, err := g.stand(ctx, pw)
+	why, err := p.prove(ctx, pw)
 	renewed := ""
 	if err == nil && why != "" {
-		renewed, err = g.renew(ctx, pw, why)
+		renewed, err = p.renew(ctx, pw, why)
 	}
 	if err != nil {
 		return Entry{}, err
 	}
-	e, err := t.entry(g.r)
+	e, err := t.entry(p.r)
 	if err != nil {
-		t.db.emit(ctx, g.event(EventFailure))
+		t.db.emit(ctx, p.event(EventFailure))
 		return Entry{}, err
 	}
-	t.db.emit(ctx, Event{Kind: EventLogin, PRK: g.r.Key, Origin: a.Origin, Renewed: renewed})
+	t.db.emit(ctx, Event{Kind: EventLogin, PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
 }
 
-// standAttempts bounds how often a password is checked anew because the hash changed meanwhile.
-const standAttempts = 4
+// proveAttempts bounds how often a password is checked again because the hash changed meanwhile.
+const proveAttempts = 4
 
-// stand checks a password, and once it was right that it still is: an attempt may have waited for a
-// worker while its owner set another password or an operator disabled the entry. It returns what speaks
-// for a new hash.
-func (g *guess) stand(ctx context.Context, pw string) (renew string, err error) {
-	for range standAttempts {
-		result, err := g.check(ctx, pw)
+// prove checks a password and then, if it was right, whether it still is: an attempt may have waited for a
+// worker while the owner set another password or an operator disabled the entry. It returns why the hash
+// should be renewed.
+func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) {
+	for range proveAttempts {
+		result, err := p.check(ctx, pw)
 		if err != nil {
 			return "", err
 		}
-		same, err := g.look(ctx, g.hash())
+		same, err := p.reread(ctx, p.hash())
 		if err != nil || same {
 			return result.Renew, err
 		}
-		// Another hash, be it a renewed one: then the password is right for that, too.
+		// There is another hash. If it is a renewed one, the password is right for that, too.
 	}
 	return "", ErrConflict
 }
 
-// look reads the entry anew, and reports whether its hash is one of those that the password is right for. A
-// login ends with a look: what ended before it the right to log in lets nobody in.
-func (g *guess) look(ctx context.Context, right ...string) (bool, error) {
-	found, err := g.t.db.view.Engine.Find(ctx, []store.Lookup{{PRK: g.r.Key}})
+// reread reads the entry again, and reports whether its hash is one of those that the password is right for. A
+// login ends with it: nobody is let in whose right to log in ended before.
+func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
+	found, err := p.t.db.view.Engine.Find(ctx, []store.Lookup{{PRK: p.r.Key}})
 	if err != nil {
 		return false, err
 	}
 	now, err := found[0].Record, found[0].Err
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !g.lookup.Names(now)):
-		g.t.db.emit(ctx, g.event(EventFailure))
+	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
+		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
 		return false, err
 	}
-	g.r = now
-	return g.hash() != "" && slices.Contains(right, g.hash()), nil
+	p.r = now
+	return p.hash() != "" && slices.Contains(right, p.hash()), nil
 }
 
 // hash is the hash that the entry had when it was read last.
-func (g *guess) hash() string { return g.r.Fields[store.FieldPassword] }
+func (p *proof) hash() string { return p.r.Fields[store.FieldPassword] }
 
 // renew stores a new hash of a password that just proved right, and returns why, if it did. That takes as long
-// as a hash does; so the entry is judged once more behind it, whatever became of the new hash.
-func (g *guess) renew(ctx context.Context, pw, why string) (renewed string, err error) {
-	hash := g.replace(ctx, pw)
-	switch same, err := g.look(ctx, g.hash(), hash); {
+// as a hash does; so the entry is judged once more after it, whatever became of the new hash.
+func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err error) {
+	hash := p.replace(ctx, pw)
+	switch same, err := p.reread(ctx, p.hash(), hash); {
 	case err != nil:
 		return "", err
 	case !same:
-		_, err = g.stand(ctx, pw)
+		_, err = p.prove(ctx, pw)
 		return "", err
-	case g.hash() != hash:
+	case p.hash() != hash:
 		return "", nil
 	}
 	return why, nil
 }
 
-// replace tries to store a new hash, and returns it. Where another login was faster, or the entry changed, it
-// stays as it is by then.
-func (g *guess) replace(ctx context.Context, pw string) string {
-	hash, err := g.t.makeHash(ctx, pw)
+// replace tries to store a new hash, and returns it. Where another login was faster, or the entry has changed,
+// the entry stays as it is.
+func (p *proof) replace(ctx context.Context, pw string) string {
+	hash, err := p.t.makeHash(ctx, pw)
 	if err == nil {
-		err = g.store(ctx, hash)
+		err = p.store(ctx, hash)
 	}
 	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
-		g.t.warn(ctx, "a hash is not renewed", g.r, err)
+		p.t.warn(ctx, "a hash is not renewed", p.r, err)
 	}
 	return hash
 }
 
-func (g *guess) store(ctx context.Context, hash string) error {
-	wires := change.Bare(g.r)
+func (p *proof) store(ctx context.Context, hash string) error {
+	wires := change.Bare(p.r)
 	wires[store.FieldPassword] = hash
-	c, _, err := g.t.t.Update(g.r, wires, nil)
+	c, _, err := p.t.t.Update(p.r, wires, nil)
 	if err == nil {
-		_, err = g.t.apply(ctx, c, g.r)
+		_, err = p.t.apply(ctx, c, p.r)
 	}
 	return err
 }
 
-// visitor begins an attempt of whoever gives an identifier, at the entry that has it or at nobody's.
-func (t *Type) visitor(ctx context.Context, identifier string, a Attempt) (*guess, error) {
-	g := &guess{t: t, identifier: identifier, origin: a.Origin}
+// newProof begins an attempt to log in by an identifier, whether an entry has it or not.
+func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
+	p := &proof{t: t, identifier: identifier, origin: a.Origin}
 	s, err := t.db.view.Resolve(hints.Any(identifier), t.t.Name)
 	if err != nil || len(s.Lookup.SRKs) == 0 {
-		return g, nil // the text cannot be anybody's
+		return p, nil // the text cannot be anybody's
 	}
-	g.lookup = s.Lookup
+	p.lookup = s.Lookup
 	found, err := t.db.view.Look(ctx, []store.Lookup{s.Lookup})
 	if err == nil {
-		g.r, err = found[0].Record, found[0].Err
+		p.r, err = found[0].Record, found[0].Err
 	}
 	if store.IsEntryError(err) {
-		g.r, err = store.Record{}, nil
+		p.r, err = store.Record{}, nil
 	}
-	return g, err
+	return p, err
 }
 
-// A guess is one attempt to prove to be somebody. The zero record is nobody's.
-type guess struct {
+// A proof is one attempt to prove to be the owner of an account. The zero record: nobody has the identifier.
+type proof struct {
 	t                  *Type
 	lookup             store.Lookup // what the visitor named the entry by; the zero Lookup: nothing
 	r                  store.Record
 	identifier, origin string
 }
 
-// check compares a password, if the counters admit it, when a worker is free: so no more attempts
+// check compares a password, if the counters admit it. It waits for a worker first, so that no more attempts
 // are counted and not yet judged than there are workers.
-func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
-	attempt, err := g.attempt(ctx)
+func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
+	attempt, err := p.attempt(ctx)
 	if err != nil {
 		return password.Result{}, err
 	}
@@ -186,74 +186,74 @@ func (g guess) check(ctx context.Context, pw string) (password.Result, error) {
 	var as store.Admission
 	var failed error
 	job := func() {
-		if as, failed = g.t.db.view.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
-			result = g.verify(ctx, pw)
+		if as, failed = p.t.db.view.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
+			result = p.verify(ctx, pw)
 		}
 	}
-	if err := g.t.onPool(ctx, job); err != nil {
+	if err := p.t.onPool(ctx, job); err != nil {
 		return password.Result{}, err
 	}
 	switch {
 	case failed != nil:
 		return password.Result{}, curable(failed)
 	case as.Wait > 0:
-		e := g.event(EventThrottle)
+		e := p.event(EventThrottle)
 		e.Wait = as.Wait
-		g.t.db.emit(ctx, e)
+		p.t.db.emit(ctx, e)
 		return password.Result{}, &WaitError{Wait: as.Wait}
-	case !result.OK || g.r.Fields[store.FieldDisabled] != "":
-		g.t.db.emit(ctx, g.event(EventFailure))
+	case !result.OK || p.r.Fields[store.FieldDisabled] != "":
+		p.t.db.emit(ctx, p.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}
-	if err := g.t.db.view.Engine.Forgive(ctx, attempt, as); err != nil {
-		g.t.warn(ctx, "a good login stays counted as a failure", g.r, err)
+	if err := p.t.db.view.Engine.Forgive(ctx, attempt, as); err != nil {
+		p.t.warn(ctx, "a good login stays counted as a failure", p.r, err)
 	}
 	return result, nil
 }
 
-// verify does the same work whoever is asked for. Only an entry whose password was never set here may have one
-// of the original's making.
-func (g guess) verify(ctx context.Context, pw string) password.Result {
-	verify := g.t.hasher().Verify
-	if g.r.Fields[store.FieldChanged] == "" {
-		verify = g.t.hasher().VerifyOriginal
+// verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
+// have a hash as the original made them.
+func (p proof) verify(ctx context.Context, pw string) password.Result {
+	verify := p.t.hasher().Verify
+	if p.r.Fields[store.FieldChanged] == "" {
+		verify = p.t.hasher().VerifyOriginal
 	}
-	result, err := verify(g.hash(), pw)
+	result, err := verify(p.hash(), pw)
 	if err != nil {
-		g.t.warn(ctx, "a stored hash is not usable", g.r, err)
+		p.t.warn(ctx, "a stored hash is not usable", p.r, err)
 	}
 	return result
 }
 
-// event names the entry, or of nobody's identifier a keyed hash: people type passwords there.
-func (g guess) event(kind EventKind) Event {
-	e := Event{Kind: kind, PRK: g.r.Key, Origin: g.origin}
-	if !g.r.Live() {
-		e.Identifier = g.nobody()
+// event names the entry or, where there is none, a keyed hash of the identifier: people type passwords there.
+func (p proof) event(kind EventKind) Event {
+	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
+	if !p.r.Live() {
+		e.Identifier = p.nobody()
 	}
 	return e
 }
 
 // nobody is an identifier that nobody has, as it is counted and logged.
-func (g guess) nobody() string {
-	return g.t.db.secret.digest("identifier", g.t.t.Schema.Canonical(g.identifier))
+func (p proof) nobody() string {
+	return p.t.db.secret.digest("identifier", p.t.t.Schema.Canonical(p.identifier))
 }
 
 // attempt names the counters.
-func (g guess) attempt(ctx context.Context) (store.Attempt, error) {
-	if err := g.t.db.loadSecret(ctx); err != nil {
+func (p proof) attempt(ctx context.Context) (store.Attempt, error) {
+	if err := p.t.db.loadSecret(ctx); err != nil {
 		return store.Attempt{}, err
 	}
-	a := store.Attempt{Now: g.t.db.view.StoreTime()}
+	a := store.Attempt{Now: p.t.db.view.StoreTime()}
 	var err error
-	if g.r.Live() {
-		a.Account, err = g.t.t.Counters(g.r)
+	if p.r.Live() {
+		a.Account, err = p.t.t.Counters(p.r)
 	} else {
-		a.Account, err = g.t.t.Own("throttle", "nobody", g.nobody())
+		a.Account, err = p.t.t.Own("throttle", "nobody", p.nobody())
 	}
-	if err == nil && g.origin != "" {
-		a.Name = g.t.db.secret.digest("origin", g.origin)
-		a.Origin, err = g.t.t.Own("throttle", "origin", a.Name)
+	if err == nil && p.origin != "" {
+		a.Name = p.t.db.secret.digest("origin", p.origin)
+		a.Origin, err = p.t.t.Own("throttle", "origin", a.Name)
 	}
 	return a, err
 }
@@ -264,8 +264,7 @@ func (t *Type) warn(ctx context.Context, what string, r store.Record, err error)
 }
 
 // A secret keys the hashes under which identifiers that nobody has, and origins, are counted and
-// logged: visitors type passwords into the wrong box. It is made once for each namespace, and lies
-// in the database as ~/secret.
+// logged: visitors type passwords into the wrong box. Each namespace has one, in the database as ~/secret.
 type secret struct{ key atomic.Pointer[string] }
 
 // digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first.
@@ -275,7 +274,7 @@ func (s *secret) digest(kind, text string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// loadSecret reads the secret of the view's namespace, or makes it.
+// loadSecret reads the secret of the view's namespace; where there is none yet, it stores a new one.
 func (db *DB) loadSecret(ctx context.Context) error {
 	if db.secret.key.Load() != nil {
 		return nil

@@ -86,8 +86,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Whatever prints or logs a value that holds a secret gets a description without it. What stands in an
-// unexported field of somebody's struct is out of reach: fmt asks no method there.
+// A value that holds a secret is printed and logged without it. In an unexported field of another struct
+// that cannot be done: fmt asks no method there.
 
 // describe is a description as JSON, under the name of the type.
 func describe(what string, v any) string {

@@ -36,12 +36,12 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	if err != nil {
 		return err
 	}
-	g := guess{t: t, r: r, origin: a.Origin}
-	if _, err := g.stand(ctx, old); err != nil {
+	p := proof{t: t, r: r, origin: a.Origin}
+	if _, err := p.prove(ctx, old); err != nil {
 		return err
 	}
-	proved := g.hash()
-	err = t.setPassword(ctx, g.r, pw, a.Origin, func(now store.Record) error {
+	proved := p.hash()
+	err = t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
 		switch {
 		case now.Fields[store.FieldDisabled] != "":
 			return ErrLogin
@@ -54,7 +54,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		err = ErrLogin // it was there when the old password was right
 	}
 	if errors.Is(err, ErrLogin) {
-		t.db.emit(ctx, g.event(EventFailure))
+		t.db.emit(ctx, p.event(EventFailure))
 	}
 	return err
 }
@@ -84,8 +84,8 @@ func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, du
 	return t.t.Update(now, facets, own)
 }
 
-// passwordSet does what follows a new password: its owner is let in whatever strangers did, for guesses at the old
-// one tell nothing about the new one.
+// passwordSet does what follows a new password. It forgets failed logins: guesses at the old password tell nothing
+// about the new one.
 func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	counters, err := t.t.Counters(r)
 	if err == nil {
@@ -149,7 +149,7 @@ func (t *Type) judge(ctx context.Context, pw string, own []string) error {
 	if policy.Strength = p.Strength; policy.Strength == 0 {
 		return nil
 	}
-	// A text made for it keeps this busy for a second or two.
+	// There are texts that keep this busy for a second or two.
 	var weak error
 	err := t.onPool(ctx, func() { weak = policy.Check(pw, own...) })
 	return cmp.Or(err, weak)

@@ -73,7 +73,7 @@ func (r tertiary) write(ctx context.Context, command string, args ...string) (st
 	return r.do(ctx, store.Op{Command: command, Args: args, Write: true}, nil, nil)
 }
 
-// count is what a command says that reads a number.
+// count is the answer of a command that reads a number.
 func (r tertiary) count(ctx context.Context, command string) (int64, error) {
 	reply, err := r.read(ctx, command)
 	return reply.Int, err

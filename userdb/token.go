@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Token lets whoever has its secret do one thing once: prove that an address is his, set a new
+// A Token lets the one who has its secret do one thing once: prove to own an address, set a new
 // password, log in by a link. What the purposes are is up to the application, but for those that
 // begin with PurposeChange.
 //
@@ -32,7 +32,7 @@ type Token struct {
 
 // PurposeChange is how the purpose of a token begins that changes a secondary facet when it is
 // redeemed: "change:email" sets the facet email to the token's Value. Only then the value is
-// claimed, so that nobody can hold an address that he does not read. When the facet is changed in another
+// claimed, so that nobody can hold an address without reading it. When the facet is changed in another
 // way, the token ends.
 const PurposeChange = "change:"
 
@@ -47,7 +47,7 @@ const (
 var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", ErrNotFound)
 
 // Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as
-// letters, digits, hyphens and underscores, and no hyphen at the beginning. The entry's revision stays
+// letters, digits, hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays
 // as it is. ErrNotFound: there is no such entry, or it is disabled. ErrInvalid: the token is not one that can be, or
 // the UID has over 200 bytes.
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error) {
@@ -152,7 +152,7 @@ func (tk Token) bonds() []string {
 // Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event
 // is told.
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
-	l, err := t.look(ctx, purpose, secret)
+	l, err := t.held(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
@@ -161,13 +161,13 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 }
 
 // Redeem spends a token: of any number of callers one gets the entry and what the token was bound
-// to. It is a change of the entry, which has a new revision then. ErrNotFound is the one answer to a secret that is
-// spent, expired, ended, of another purpose, made up, or of an entry that is disabled or gone. With a purpose of
-// PurposeChange the same change sets the facet; ErrDuplicate says that somebody has the value by now. Whatever
+// to. It is a change of the entry, which has a new Rev then. ErrNotFound is the one answer to a secret that is
+// spent, expired, ended, forged, of another purpose, or of an entry that is disabled or gone. With a purpose of
+// PurposeChange the same change sets the facet; ErrDuplicate: another entry has the value by now. Whatever
 // the error, but for ErrOutcomeUnknown, nothing was spent. Set a password with ResetPassword instead.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
-	l, err := t.look(ctx, purpose, secret)
+	l, err := t.held(ctx, purpose, secret)
 	r := l.r
 	if err == nil {
 		r, err = t.spend(ctx, l, func(now store.Record) (store.Change, bool, error) {
@@ -194,7 +194,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
-	l, err := t.look(ctx, purpose, secret)
+	l, err := t.held(ctx, purpose, secret)
 	r := l.r
 	if err == nil {
 		var hash string
@@ -210,14 +210,14 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	return e, err
 }
 
-// A look is a token that was good a moment ago, with its entry.
-type look struct {
+// A heldToken is a token that was good a moment ago, with its entry.
+type heldToken struct {
 	r     store.Record
 	token store.Token
 }
 
 // told is what the caller hears of the token.
-func (l look) told() Token {
+func (l heldToken) told() Token {
 	tk := Token{Purpose: l.token.Purpose, Value: l.token.Value}
 	if len(l.token.Fields) > 0 {
 		tk.Field = l.token.Fields[0]
@@ -225,8 +225,8 @@ func (l look) told() Token {
 	return tk
 }
 
-// look reads what a secret is good for. Nothing is said of an entry to somebody who has no token of it.
-func (t *Type) look(ctx context.Context, purpose, secret string) (l look, err error) {
+// held reads what a secret is good for. Nothing is said of an entry to a caller without a token of it.
+func (t *Type) held(ctx context.Context, purpose, secret string) (l heldToken, err error) {
 	uid, ok := uidOf(secret)
 	if !ok || len(purpose) > maxPurpose {
 		return l, ErrNotFound
@@ -260,8 +260,8 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 	return t.t.Readable(r)
 }
 
-// spend has a change made that spends a token, if it and its entry are good at that moment.
-func (t *Type) spend(ctx context.Context, l look, build func(now store.Record) (store.Change, bool, error)) (store.Record, error) {
+// spend applies a change that spends a token, if it and its entry are good at that moment.
+func (t *Type) spend(ctx context.Context, l heldToken, build func(now store.Record) (store.Change, bool, error)) (store.Record, error) {
 	return t.rewrite(ctx, t.from(l.r), func(now store.Record) (store.Change, bool, error) {
 		if err := t.admits(now, l.token); err != nil {
 			return store.Change{}, false, err
@@ -306,7 +306,7 @@ func newSecret(uid string) (string, error) {
 	}
 }
 
-// uidOf is the UID in a secret; false for a text that is none.
+// uidOf is the UID in a secret; false for any other text.
 func uidOf(secret string) (string, bool) {
 	if len(secret) > secretText.EncodedLen(secretBytes+maxTokenUID) {
 		return "", false

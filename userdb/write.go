@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A NewEntry is what Create makes an entry of.
+// A NewEntry is what Create takes.
 type NewEntry struct {
 	UID      string        // "": the next one that Options.NewUID gives and no entry has
 	Facets   schema.Facets // without the primary one
@@ -115,7 +115,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 }
 
 // Save writes an entry that was read before and changed since with Put and Drop: one round trip.
-// ErrConflict says that it is not at that revision any more (I6); ErrNotFound that it is gone.
+// ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
 func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Entry{}, invalid(store.FieldType, "type", "not an entry of type "+t.Name())
@@ -187,9 +187,9 @@ func (t *Type) from(r store.Record) reading {
 	}
 }
 
-// rewrite has every verb that changes an entry read it, build a change of what was read, and have that applied,
-// again after a conflict. It returns the record as written, or as read where nothing was due; also where the change
-// is not confirmed.
+// rewrite is the loop of every verb that changes an entry: it reads the entry, builds a change of what was read, and
+// applies that, again after a conflict. It returns the record as written, also where the change is not
+// confirmed, or as read where nothing was due.
 func (t *Type) rewrite(ctx context.Context, read reading, build func(now store.Record) (c store.Change, due bool, err error)) (r store.Record, err error) {
 	err = retry(ctx, func() (conflict bool, err error) {
 		if r, err = read(ctx); err != nil {
@@ -205,7 +205,7 @@ func (t *Type) rewrite(ctx context.Context, read reading, build func(now store.R
 	return r, public(err)
 }
 
-// apply has a change of a record made, and returns the record as it is then; as it was where that failed.
+// apply makes a change of a record, and returns the record as it is after that; as it was where that failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
 	v, err := t.db.view.Apply(ctx, t.t, c)
 	if done(err) {
@@ -234,7 +234,7 @@ func retry(ctx context.Context, attempt func() (conflict bool, err error)) error
 	return ErrConflict
 }
 
-// done reports whether a change was made, be it that nobody knows about replicas.
+// done reports whether a change was made, even if it is not known to be on replicas.
 func done(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
 // written is the entry that a verb returns of a record, beside its error.

@@ -84,8 +84,8 @@ func TestUpdate(t *testing.T) {
 		want string
 	}{
 		{"nothing", schema.FoldCasefold, record("name", "bob"), facets("name", "bob"), ""},
-		{"a plain facet", schema.FoldCasefold, record("age", "4"), facets("age", "5"), "age=5"},
-		{"a plain facet goes", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
+		{"a facet without a role", schema.FoldCasefold, record("age", "4"), facets("age", "5"), "age=5"},
+		{"a facet without a role goes", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
 		{
 			"a secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
 			"name=Rob; claim user/name:Rob/~prk; aside user/email:Rob/~prk; release user/name:Bob/~prk",
@@ -225,7 +225,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestElements wants of elements what Redis takes, and an error for all that it would refuse behind the first write.
+// TestElements wants of elements what Redis takes, and an error for all that it would refuse after the first write.
 func TestElements(t *testing.T) {
 	for _, tt := range []struct {
 		kind     string

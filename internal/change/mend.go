@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Mending says what an entry's change may do.
+// A Mending limits what the change of an entry may do.
 type Mending struct {
 	Claim func(srk recordkey.Key) bool // whether a value that the entry has may be claimed for it
 	Lose  func(value string) bool      // whether a canonical value belongs to another entry; nil: none
@@ -38,8 +38,9 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	return c, true
 }
 
-// mendIdentity sets what an entry says of itself to what its key says. What is missing is certain;
-// what says otherwise is so only if it stands alone against the key and another witness.
+// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. What is missing is added; what differs is
+// replaced only where it is alone, and at least one of the others agrees with the key. It reports whether the identity
+// is certain.
 func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	agree, wrong := 0, []store.Facet{}
 	against := 0
@@ -145,8 +146,7 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 	return facets
 }
 
-// Reshape makes the change that brings a live entry to the schema of t, from whatever it was written
-// by: renamed facets (old name → new name), canonical values and their SRKs. What it was found by
+// Reshape makes the change that brings a live entry to the schema of t, whatever schema wrote it: renamed facets (old name → new name), canonical values and their SRKs. What it was found by
 // before stays in ~was:FIELD, and so do its old SRKs, until Tidy. held are the SRKs that name it. The
 // second result is false where that was done before.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {

@@ -22,7 +22,7 @@ import (
 // Where a value ends. A zero byte inside one is followed by 0xff.
 const (
 	placeEnd   = "\x00\x01"
-	placeAfter = "\x00\x02" // behind all places of a value, before those of any other
+	placeAfter = "\x00\x02" // after all places of a value, before those of any other
 	zeroInside = "\x00\xff"
 )
 

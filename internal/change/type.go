@@ -1,5 +1,5 @@
-// Package change makes changes: of a schema and a record as it was read, what shall be written. It asks no clock and
-// no server. internal/store carries a change out.
+// Package change builds changes: from a schema and a record as it was read to what is to be written. It asks no clock
+// and no server. internal/store carries a change out.
 package change
 
 import (

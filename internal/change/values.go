@@ -68,8 +68,7 @@ func (t *Type) Decode(r store.Record) (schema.Facets, error) {
 	return facets, nil
 }
 
-// Readable says whether Decode can read a record, and costs no more than looking at the fields that
-// have a codec.
+// Readable checks that Decode can read a record. It looks only at the fields that have a codec.
 func (t *Type) Readable(r store.Record) error {
 	for _, f := range t.cast {
 		wire, ok := r.Fields[f.name]
@@ -128,7 +127,7 @@ func Invalid(field, rule, reason string) error {
 	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// refused makes an ErrInvalid of what a rule answered.
+// refused turns the answer of a rule into an ErrInvalid.
 func refused(err error) error {
 	var rule *validate.Error
 	if errors.As(err, &rule) {

@@ -1,4 +1,4 @@
-// Package query reads: it makes a lookup of a hint, and lists what a selection means, by pages and in order.
+// Package query reads entries: it turns a hint into a lookup, and lists what a query selects, by pages and in order.
 package query
 
 import (
@@ -25,7 +25,7 @@ type Sought struct {
 	Target hints.Target
 }
 
-// Resolve makes a lookup of a hint. typ "" is type-free.
+// Resolve turns a hint into a lookup. typ "" is type-free.
 func (c *Reader) Resolve(h hints.Hint, typ string) (Sought, error) {
 	target, err := h.Resolve(c.Schema, typ)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Ty
 	return s.Type, r, err
 }
 
-// FindCached is Find for readers whom an entry as it was a moment ago does no harm.
+// FindCached is Find for a caller to whom an entry as it was a moment ago does no harm.
 func (c *Reader) FindCached(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
 	s, err := c.Resolve(h, typ)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error)
 }
 
 // Look answers lookups. An entry that was found by a value which it has only by another version of the
-// canonical form is not found: before records are brought over, bob@strasse.de must not lead to whoever
-// is bob@straße.de.
+// canonical form is not found: before records are brought over, bob@strasse.de must not lead to the
+// owner of bob@straße.de.
 func (c *Reader) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := c.Engine.Find(ctx, lookups)
 	for i := range found {

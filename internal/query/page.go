@@ -144,8 +144,8 @@ func (c *Reader) owns(t *change.Type, key recordkey.Key) bool {
 	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == c.NS
 }
 
-// A bookmark is a place in a listing: a cursor of the server's and, inside the batch that it gives,
-// what was taken of it. A batch that was the whole keyspace is taken in order, up to a key. Of
+// A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives,
+// what was taken of it. A batch that was the complete keyspace is taken in order, up to a key. Of
 // another batch, which the server may cut in another way when asked again, the keys taken are
 // remembered one by one, as hashes, so that none that is still to come is missed.
 type bookmark struct {

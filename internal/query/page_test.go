@@ -23,7 +23,7 @@ func prks(t *rapid.T, uids []string) []recordkey.Key {
 	return all
 }
 
-// A bookmark that travels as text means the same place: what was marked is not given again, and
+// A bookmark that travels as text means the same position: what was marked is not given again, and
 // everything else is.
 func TestBookmark(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -31,12 +31,12 @@ func TestBookmark(t *testing.T) {
 		batch := prks(t, uids)
 		slices.SortFunc(batch, func(a, b recordkey.Key) int { return cmpText(a, b) })
 		n := rapid.IntRange(1, len(batch)).Draw(t, "taken")
-		whole := rapid.Bool().Draw(t, "whole")
+		complete := rapid.Bool().Draw(t, "complete")
 		b := bookmark{}
-		if !whole {
+		if !complete {
 			b.cursor = rapid.StringMatching(`[0-9]{1,20}|[0-9]-[a-z0-9_:]+-[0-9]+`).Draw(t, "cursor")
 		}
-		b.mark(batch[:n], whole)
+		b.mark(batch[:n], complete)
 		read, err := parseBookmark(b.String())
 		if err != nil {
 			t.Fatal(err)

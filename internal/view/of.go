@@ -26,7 +26,7 @@ func Register(ofDB func(DB) *View, withConfig func(DB, Config) (DB, error)) {
 // Of is the view of a *userdb.DB.
 func Of(db DB) *View { return of(db) }
 
-// With is another *userdb.DB over the same connections, made of a configuration that edit may change: tests set
+// With is another *userdb.DB over the same connections, with a configuration that edit may change: tests set
 // a clock, or another engine.
 func With[D DB](db D, edit func(*Config)) (D, error) {
 	c := of(db).Config()

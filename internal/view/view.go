@@ -35,9 +35,9 @@ type Config struct {
 type Hashing interface {
 	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
-	// Judge is Hash without the hash: it says why that would refuse a password.
+	// Judge is Hash without the hash: it tells why Hash would refuse a password.
 	Judge(ctx context.Context, t *change.Type, password string, own []string) error
-	// Usable says why login cannot verify a stored hash.
+	// Usable tells why login cannot verify a stored hash.
 	Usable(t *change.Type, hash string) error
 	// Work counts what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
 	Work(t *change.Type) (rounds, foreign uint64)
@@ -67,7 +67,7 @@ func New(c Config) (*View, error) {
 	}, nil
 }
 
-// Config is what the view was made of.
+// Config is what New was given.
 func (v *View) Config() Config { return v.config }
 
 // Now is the time of this program.
@@ -140,7 +140,7 @@ func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	return guard, t.Schema.OtherForm(stored)
 }
 
-// explain names the difference behind a schema mismatch, and what mends it.
+// explain names the difference that a schema mismatch consists of, and what mends it.
 func explain(t *change.Type, err error) error {
 	if err == nil {
 		return nil
