@@ -240,7 +240,7 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 // new one, also when the old one comes back as a replica.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	st := redistest.StartSentinel(t, redistest.AppendOnly("always"))
+	st := redistest.StartSentinel(t, redistest.FailsOver, redistest.AppendOnly("always"))
 	db, err := userdb.Open(t.Context(), st.URL(), userdb.Options{})
 	must(t, err)
 	defer db.Close()

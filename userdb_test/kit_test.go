@@ -39,6 +39,7 @@ var stores = []struct {
 	{"memory", func(t *testing.T) *site { return embeddedSite(t, "memory:") }},
 	{"file", func(t *testing.T) *site { return embeddedSite(t, "file:"+filepath.Join(t.TempDir(), "db")) }},
 	{"redis", serverSite},
+	{"sentinel", sentinelSite},
 	{"cluster", clusterSite},
 }
 
@@ -405,20 +406,36 @@ type lasting struct{ testing.TB }
 
 func (lasting) Cleanup(func()) {}
 
-var six struct {
+// lasts are the servers that all tests share.
+var lasts struct {
 	sync.Mutex
-	cluster *redistest.Cluster
+	cluster  *redistest.Cluster
+	sentinel *redistest.Sentinel
+}
+
+// sentinelSite is the master that Sentinels watch, which all tests share, one after the other, emptied.
+func sentinelSite(t *testing.T) *site {
+	t.Helper()
+	lasts.Lock()
+	defer lasts.Unlock()
+	if lasts.sentinel == nil {
+		lasts.sentinel = redistest.StartSentinel(lasting{t})
+	}
+	must(t, lasts.sentinel.Master.Client().FlushAll(t.Context()).Err())
+	return newSite(t, lasts.sentinel.URL(), map[trait]string{
+		ownProcess: "the tests that stop and kill a master that Sentinels watch are those in failover_test.go",
+	})
 }
 
 // clusterSite is the six-node cluster that all tests share, one after the other, emptied.
 func clusterSite(t *testing.T) *site {
 	t.Helper()
-	six.Lock()
-	defer six.Unlock()
-	if six.cluster == nil {
-		six.cluster = redistest.StartCluster(lasting{t})
+	lasts.Lock()
+	defer lasts.Unlock()
+	if lasts.cluster == nil {
+		lasts.cluster = redistest.StartCluster(lasting{t})
 	}
-	s := newSite(t, six.cluster.URL(), map[trait]string{
+	s := newSite(t, lasts.cluster.URL(), map[trait]string{
 		ownProcess: "the tests that stop and kill the nodes of a cluster are those in failover_test.go",
 	})
 	s.empty()

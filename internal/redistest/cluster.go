@@ -47,7 +47,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
-// FailsOver has a cluster notice within a second that a node has died.
+// FailsOver has a cluster, or Sentinels, notice within a second that a node has died.
 func FailsOver(c *config) { c.failsOver = true }
 
 func clusterNode(c *config) {

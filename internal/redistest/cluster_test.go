@@ -50,7 +50,7 @@ func TestSentinel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts five servers")
 	}
-	s := StartSentinel(t)
+	s := StartSentinel(t, FailsOver)
 	client := s.Client()
 	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)

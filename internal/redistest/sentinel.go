@@ -12,9 +12,10 @@ import (
 // MasterName is what the Sentinels of this package call their master.
 const MasterName = "userdb"
 
-// A Sentinel is a throwaway master with one replica and three Sentinels, which
-// make the replica master about two seconds after the master was killed. Give
-// it AppendOnly where a killed master is to come back with its data.
+// A Sentinel is a throwaway master with one replica and three Sentinels. With
+// FailsOver they make the replica master about two seconds after the master was
+// killed; without it they wait so long for it that a busy machine makes it not fail.
+// Give it AppendOnly where a killed master is to come back with its data.
 type Sentinel struct {
 	Master, Replica *Server // as they began
 	Sentinels       []*Server
@@ -28,9 +29,17 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	s := &Sentinel{t: t, Master: Start(t, opts...)}
 	port := s.Master.port
 	s.Replica = Start(t, append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", port)))...)
+	var chosen config
+	for _, opt := range opts {
+		opt(&chosen)
+	}
+	patient := "60000"
+	if chosen.failsOver {
+		patient = "1000"
+	}
 	watch := Config(
 		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", MasterName, port),
-		"sentinel down-after-milliseconds "+MasterName+" 1000",
+		"sentinel down-after-milliseconds "+MasterName+" "+patient,
 		"sentinel failover-timeout "+MasterName+" 2000",
 	)
 	for range 3 {

@@ -44,7 +44,7 @@ type config struct {
 	tls   bool     // no connections without, but through the unix socket
 	args  []string // after the configuration file
 
-	failsOver bool // of a cluster
+	failsOver bool // of a cluster, and of Sentinels
 }
 
 // Config adds lines in the form of redis.conf.
