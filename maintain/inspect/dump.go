@@ -4,6 +4,7 @@ package inspect
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -190,3 +191,6 @@ func (d *dumper) messages(messages []store.Message) int {
 	}
 	return len(messages)
 }
+
+// ErrFormat is a format of records that Dump does not know.
+var ErrFormat = errors.New("no such format of a dump")

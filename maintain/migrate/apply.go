@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,8 +26,7 @@ const (
 // stopped at any moment; the same Plan and Apply go on where it was. progress is told how many records
 // were gone through of how many about, anew for each pass; nil: nobody is.
 //
-// From its first to its last step nobody else can write entries of a type that changes; whoever tries is told
-// ErrSchemaMismatch. Those who look for entries find them as by the old schema until all were brought
+// From its first to its last step nobody else can write entries of a type that changes: ErrSchemaMismatch. Those who look for entries find them as by the old schema until all were brought
 // over, then as by the new one; by the new one they find each as soon as it was brought over. The stored
 // fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
@@ -65,7 +66,7 @@ func (p *step) apply(ctx context.Context, c *view.View, progress func(done, abou
 	if err := p.begin(ctx, c, progress); err != nil {
 		return err
 	}
-	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.undo} {
+	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.removeObsolete} {
 		bulk, end := c.Engine.Bulk(ctx)
 		if err := firstError(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
 			return err
@@ -128,12 +129,12 @@ func (p *step) build(ctx context.Context, c *view.View, progress func(done, abou
 	}
 	var late lateEntries
 	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
-		return late.unless(prk, p.reshape(ctx, c, t, prk))
+		return late.postpone(prk, p.reshape(ctx, c, t, prk))
 	})
 	if err != nil {
 		return err
 	}
-	return late.again(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
+	return late.retry(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
 }
 
 func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key) error {
@@ -185,7 +186,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// rewrite makes a change of an entry from what it is now, and returns the facets behind it: nil where
+// rewrite makes a change of an entry from what it is now, and returns the facets after it: nil where
 // the entry is not live.
 func rewrite(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
 	for range rewrites {
@@ -212,7 +213,7 @@ func rewrite(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Ke
 	return nil, store.ErrConflict
 }
 
-// heldBy says which SRKs name a record.
+// heldBy tells which SRKs name a record.
 func heldBy(ctx context.Context, c *view.View, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
 	srvs, err := store.Texts(ctx, c.Engine, records.Texts(srks))
 	if err != nil {
@@ -223,4 +224,207 @@ func heldBy(ctx context.Context, c *view.View, r store.Record, srks []recordkey.
 		held[srk] = srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key)
 	}
 	return func(k recordkey.Key) bool { return held[k] }, nil
+}
+
+// lateEntries are entries that get a value which another one has by the old schema and not by the new one:
+// they can be brought over only after that one was.
+type lateEntries struct {
+	mu   sync.Mutex
+	prks []recordkey.Key
+	why  error // the last duplicate
+}
+
+// postpone notes an entry that met a duplicate, and passes other errors on.
+func (l *lateEntries) postpone(prk recordkey.Key, err error) error {
+	if !errors.Is(err, store.ErrDuplicate) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prks, l.why = append(l.prks, prk), err
+	return nil
+}
+
+// retry does what was postponed, one after another, until nothing is left or nothing more can be done.
+func (l *lateEntries) retry(do func(recordkey.Key) error) error {
+	for len(l.prks) > 0 {
+		waiting := l.prks
+		l.prks = nil
+		for _, prk := range waiting {
+			if err := l.postpone(prk, do(prk)); err != nil {
+				return err
+			}
+		}
+		if len(l.prks) == len(waiting) {
+			return l.why
+		}
+	}
+	return nil
+}
+
+// index puts an entry that was brought over into the indexes that are new.
+func (p *step) index(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
+	for _, name := range p.indexed {
+		var err error
+		if wire, has := r.Fields[name]; slices.Contains(t.Indexed, name) && has {
+			err = p.join(ctx, c, t, name, wire, store.Align{Entry: r.Key, Facet: store.Facet{Field: name, Wire: wire}})
+		} else if t.Schema.Tertiary[name].Indexed {
+			err = p.indexMembers(ctx, c, t, r.Key, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.rank(ctx, c, t, r)
+}
+
+func (p *step) join(ctx context.Context, c *view.View, t *change.Type, name, value string, m store.Align) error {
+	index, err := recordkey.Index(t.Name, name, value)
+	if err != nil {
+		return nil // no index can have it: check says so
+	}
+	m.Index, m.Member = index.In(c.NS), records.Relative(m.Entry)
+	_, err = c.Engine.Mend(ctx, m)
+	return err
+}
+
+// indexMembers puts an entry into the index sets of all members of one of its sets.
+func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, name string) error {
+	set, err := prk.Tertiary(name)
+	if err != nil {
+		return err
+	}
+	for cursor := ""; ; {
+		members, next, err := c.Engine.Scan(ctx, store.Scan{Index: set, Cursor: cursor, Count: memberBatch})
+		if err != nil {
+			if store.IsEntryError(err) {
+				return nil // another Redis type: check says so
+			}
+			return err
+		}
+		for _, m := range members {
+			if err := p.join(ctx, c, t, name, m, store.Align{Entry: prk, Set: set, Value: m}); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// removeObsolete removes the SRKs and the index sets that the old schema had and the new one has not.
+func (p *step) removeObsolete(ctx context.Context, c *view.View, progress func(done, about int64)) error {
+	for _, field := range p.obsolete.orders {
+		if err := discardOrder(ctx, c, p.t, field); err != nil {
+			return err
+		}
+	}
+	survey, err := c.Engine.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	about := survey.Records
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(removers)
+	done := int64(0)
+	err = eachKey(gctx, c, c.NS.String()+recordkey.Escape(p.t.Name)+"/", func(keys []string) error {
+		group.Go(func() error { return p.removeAmong(gctx, c, keys) })
+		if done = min(done+records.ScanBatch, about); progress != nil {
+			progress(done, about)
+		}
+		return gctx.Err()
+	})
+	return firstError(group.Wait(), err)
+}
+
+// memberBatch is how many members of a set are read at a time, about.
+const memberBatch = 500
+
+// removers is how many batches of keys are gone through at once.
+const removers = 3
+
+// removeAmong removes what is obsolete among some keys of the type.
+func (p *step) removeAmong(ctx context.Context, c *view.View, keys []string) error {
+	var srks []recordkey.Key
+	for _, raw := range keys {
+		k, err := recordkey.Parse(raw)
+		switch {
+		case err != nil:
+		case k.Kind() == recordkey.KindSRK:
+			srks = append(srks, k)
+		case k.Kind() == recordkey.KindIndex && slices.Contains(p.obsolete.indexes, k.Field()):
+			if _, err := c.Engine.Mend(ctx, store.Remove{Key: raw}); err != nil {
+				return err
+			}
+		}
+	}
+	for some := range slices.Chunk(srks, records.LookBatch) {
+		if err := p.removeSRKs(ctx, c, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSRKs removes, of some SRKs, those of fields that are no keys any more, and those that by the new
+// schema name an entry without the value.
+func (p *step) removeSRKs(ctx context.Context, c *view.View, srks []recordkey.Key) error {
+	srvs, err := store.Texts(ctx, c.Engine, records.Texts(srks))
+	if err != nil {
+		return err
+	}
+	var named []store.Remove
+	var owners []string
+	for i, srk := range srks {
+		owner := c.NS.String() + store.Owner(srvs[i].Wire)
+		switch key, err := recordkey.Parse(owner); {
+		case !srvs[i].Is:
+		case slices.Contains(p.obsolete.srks, srk.Field()):
+			if _, err := c.Engine.Mend(ctx, store.Remove{Key: srk.String(), Seen: srvs[i]}); err != nil {
+				return err
+			}
+		case err == nil && key.Kind() == recordkey.KindPRK && key.Type() == p.t.Name && slices.Contains(p.t.Secondary, srk.Field()):
+			named = append(named, store.Remove{Key: srk.String(), Seen: srvs[i], Owner: owner, Field: srk.Field(), Value: srk.Value()})
+			owners = append(owners, owner)
+		}
+	}
+	hashes, err := store.Hashes(ctx, c.Engine, owners)
+	for i, h := range hashes {
+		facet, has := h.Fields[named[i].Field]
+		if h.Other || records.Gone(h.Fields) || has && p.t.Schema.Canonical(facet) == named[i].Value {
+			continue
+		}
+		if _, err := c.Engine.Mend(ctx, named[i]); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// rank puts an entry at its places in the ordered indexes that are new.
+func (p *step) rank(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
+	if len(p.ordered) == 0 {
+		return nil
+	}
+	places, _ := t.Places(r) // check tells of entries that have none
+	for _, place := range places {
+		if !slices.Contains(p.ordered, place.Facet.Field) {
+			continue
+		}
+		if _, err := c.Engine.Mend(ctx, store.Rank{Entry: r.Key, At: place}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discardOrder removes the ordered index of a field.
+func discardOrder(ctx context.Context, c *view.View, t *change.Type, field string) error {
+	key, err := t.OrderKey(field)
+	if err != nil {
+		return err
+	}
+	_, err = c.Engine.Mend(ctx, store.Remove{Key: key.String()})
+	return err
 }

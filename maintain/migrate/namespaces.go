@@ -3,11 +3,13 @@ package migrate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -190,40 +192,48 @@ func beginCopy(ctx context.Context, c *view.View, mark string, from, to recordke
 	return err
 }
 
-// anyKey says whether a namespace, or one inside it, holds a record.
+var errFound = errors.New("found")
+
+// anyKey reports whether a namespace, or one inside it, holds a record.
 func anyKey(ctx context.Context, c *view.View, ns recordkey.Namespace) (bool, error) {
-	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(ns.String()) + "*", Cursor: cursor, Count: records.ScanBatch})
-		if err != nil || len(keys) > 0 {
-			return len(keys) > 0, err
+	err := eachKey(ctx, c, ns.String(), func(keys []string) error {
+		if len(keys) > 0 {
+			return errFound
 		}
-		if cursor = next; cursor == "" {
-			return false, nil
-		}
+		return nil
+	})
+	if errors.Is(err, errFound) {
+		return true, nil
 	}
+	return false, err
 }
 
 // copyKeys copies records, several at once, but for the store's own records of an entry, such as its tokens.
-func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordkey.Namespace) (n int64, err error) {
-	done := make([]bool, len(keys))
+func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordkey.Namespace) (int64, error) {
+	return countDone(ctx, keys, func(ctx context.Context, key string) (bool, error) {
+		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
+			return false, nil
+		}
+		return c.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
+	})
+}
+
+// countDone calls f for keys, several at once, and counts for how many of them it did something.
+func countDone(ctx context.Context, keys []string, f func(context.Context, string) (bool, error)) (int64, error) {
+	var n atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(rewriters)
-	for i, key := range keys {
-		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
-			continue
-		}
-		group.Go(func() (err error) {
-			done[i], err = c.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
+	for _, key := range keys {
+		group.Go(func() error {
+			done, err := f(ctx, key)
+			if done {
+				n.Add(1)
+			}
 			return err
 		})
 	}
-	err = group.Wait()
-	for _, is := range done {
-		if is {
-			n++
-		}
-	}
-	return n, err
+	err := group.Wait()
+	return n.Load(), err
 }
 
 // copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
@@ -237,8 +247,8 @@ func copyOf(key string, from, to recordkey.Namespace) string {
 }
 
 // DropNamespace removes all records of a namespace and of those inside it, and says how many. Nothing
-// outside is touched. It may be stopped and called again. Whoever writes to it meanwhile may find
-// that half of what was written is gone: let nobody. ErrNamespace: it is the whole store.
+// outside is touched. It may be stopped and called again. Let nobody write to it
+// meanwhile: half of what is written may go. ErrNamespace: it is the whole store.
 func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
@@ -248,7 +258,9 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	for {
 		var some int64
 		err := eachKey(ctx, c, ns.String(), func(keys []string) error {
-			gone, err := discardAll(ctx, c, keys)
+			gone, err := countDone(ctx, keys, func(ctx context.Context, key string) (bool, error) {
+				return c.Engine.Mend(ctx, store.Remove{Key: key})
+			})
 			some += gone
 			return err
 		})
@@ -257,25 +269,6 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 			return n, err
 		}
 	}
-}
-
-func discardAll(ctx context.Context, c *view.View, keys []string) (n int64, err error) {
-	gone := make([]bool, len(keys))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(rewriters)
-	for i, key := range keys {
-		group.Go(func() (err error) {
-			gone[i], err = c.Engine.Mend(ctx, store.Remove{Key: key})
-			return err
-		})
-	}
-	err = group.Wait()
-	for _, is := range gone {
-		if is {
-			n++
-		}
-	}
-	return n, err
 }
 
 // CountNamespace counts all records of a namespace and of those inside it.

@@ -30,7 +30,7 @@ type TypeChange struct {
 	UnderWay   bool        // it was begun, and is not finished
 	Entries    int64       // of the type
 	Rewritten  int64       // entries in which fields change
-	SRKs       int64       // SRKs to be made
+	SRKs       int64       // SRKs to be created
 	Collisions []Collision // what must be decided before; at most 1000 are listed
 }
 

@@ -65,22 +65,22 @@ const exportBatch = 100
 
 func (x *exporter) export(ctx context.Context) error {
 	if !x.o.Only.IsZero() {
-		return x.one(ctx)
+		return x.writeOne(ctx)
 	}
 	for _, name := range x.Schema.Names() {
 		t, err := x.Type(name)
 		if err != nil {
 			return err
 		}
-		if err := x.all(ctx, t); err != nil {
+		if err := x.writeType(ctx, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one writes the entry that a hint points at.
-func (x *exporter) one(ctx context.Context) error {
+// writeOne writes the entry that a hint points at.
+func (x *exporter) writeOne(ctx context.Context) error {
 	t, r, err := x.Find(ctx, x.o.Only, x.o.Type)
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func (x *exporter) one(ctx context.Context) error {
 	return x.write(ctx, t, names, []store.EntryRead{read})
 }
 
-// all writes all entries of a type.
-func (x *exporter) all(ctx context.Context, t *change.Type) error {
+// writeType writes all entries of a type.
+func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	names := t.Schema.TertiaryNames()
 	for cursor := ""; ; {
 		keys, next, err := x.Engine.Scan(ctx, store.Scan{Pattern: t.Guard().Entries, Cursor: cursor, Count: records.ScanBatch})
@@ -176,9 +176,9 @@ func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, wh
 			err = &store.CorruptError{Key: read.Keys[i].String(), Reason: "of another Redis type than the schema says: " + records.Quoted(part.Kind)}
 		}
 	}
-	var line exchange
+	var line exportLine
 	if err == nil {
-		if line, err = exchangeOf(t, whole, names, x.o.Secrets); err != nil {
+		if line, err = exportLineOf(t, whole, names, x.o.Secrets); err != nil {
 			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
 		}
 	}

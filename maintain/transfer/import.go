@@ -1,4 +1,8 @@
 // Package transfer brings entries into an account store and out of it: as JSON lines, or from CSV.
+//
+// An import runs in one direction, batch by batch: lines are read (jsonlines.go, csvrows.go), each becomes an entry and
+// the change that creates it (line.go), the changes are written (write.go, duplicates.go), and what became of each line
+// is told (outcome.go).
 package transfer
 
 import (
@@ -9,14 +13,13 @@ import (
 	"crypto/sha256"
 	"encoding/csv"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"runtime"
-	"strings"
 	"sync"
 
-	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/userdb"
@@ -46,6 +49,41 @@ type ImportOptions struct {
 	// Refused is told of refused lines. Nil: nobody is.
 	Refused func(line int64, reason string)
 }
+
+// A Report counts what an import or an export did.
+type Report struct {
+	Read    int64 `json:"read"` // entries, or lines
+	Created int64 `json:"created"`
+	Updated int64 `json:"updated"`
+	Skipped int64 `json:"skipped"`
+	Refused int64 `json:"refused"`
+}
+
+// An ImportState is how far an import came, for going on with ImportOptions.Resume. It is kept as JSON.
+type ImportState struct {
+	ID     string `json:"id"`    // of the import: UIDs that it makes up follow from it
+	Lines  int64  `json:"lines"` // read and done with
+	Bytes  int64  `json:"bytes"` // of the input that they take
+	Sum    string `json:"sum"`   // a checksum of those
+	Report Report `json:"report"`
+}
+
+// ErrInput is an input that Import cannot read, or options that say nothing.
+var ErrInput = errors.New("bad input")
+
+// A ReadError is an input of an import that could not be read to its end. All lines before Line are done with.
+type ReadError struct {
+	Line   int64 // the first line of text, from 1, that was not read, nor what comes after it
+	Offset int64 // where it begins, in bytes
+	Err    error // why; an ErrInput where it is not the reader that failed
+}
+
+func (e *ReadError) Error() string {
+	return fmt.Sprintf("reading the input: line %d, and what is behind it, was not read: %v", e.Line, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // Import brings in entries: JSON lines as Export writes them, or CSV with a header. Each entry is written
 // whole, with its tertiary records, or not at all, and all rules and all uniqueness hold as for Create; but
@@ -77,22 +115,29 @@ type importer struct {
 	*view.View
 	o       ImportOptions
 	src     lineSource
+	sum     hash.Hash // of the input
+	text    []byte    // what was added to it last
 	rejects rejects
 	state   ImportState
 	resumed bool
 	seen    *sightings // in a dry run
-	free    chan *batch
-	first   int  // lines of the first batch
-	most    int  // and of the others
-	bulks   bool // one batch is over before the next begins
-	parsing sync.Mutex
-
-	// Of the one who reads.
-	sum  hash.Hash
-	text []byte
+	batches sync.Pool  // what batches hold is most of an import's memory: they are used again
+	first   int        // lines of the first batch
+	most    int        // and of the others
+	bulks   bool       // one batch is over before the next begins
 }
 
-func newImporter(ctx context.Context, c *view.View, r io.Reader, o ImportOptions) (*importer, error) {
+const (
+	firstBatch  = 100     // lines that are written together
+	importBatch = 500     // and later
+	bulkBatch   = 1000    // where each batch waits for a disk
+	importBytes = 4 << 20 // or so much of the input
+)
+
+// clearBatch is how many lines with clear passwords are prepared together: they take their time.
+var clearBatch = max(16, runtime.GOMAXPROCS(0))
+
+func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions) (*importer, error) {
 	switch o.OnDuplicate {
 	case "":
 		o.OnDuplicate = DuplicateFail
@@ -100,14 +145,12 @@ func newImporter(ctx context.Context, c *view.View, r io.Reader, o ImportOptions
 	default:
 		return nil, fmt.Errorf("%w: on a duplicate %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
-	if o.Type == "" {
-		o.Type = "user"
-	}
-	im := &importer{View: c, o: o, sum: sha256.New(), free: make(chan *batch, 2*mostAhead), state: o.Resume, resumed: o.Resume.ID != ""}
+	o.Type = cmp.Or(o.Type, "user")
+	im := &importer{View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != ""}
 	if !im.resumed {
 		im.state = ImportState{ID: newImportID()}
 	}
-	survey, err := c.Engine.Survey(ctx)
+	survey, err := v.Engine.Survey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -147,105 +190,45 @@ func (im *importer) open(r io.Reader) error {
 	return nil
 }
 
-const (
-	firstBatch  = 100     // lines that are written together
-	importBatch = 500     // and later
-	bulkBatch   = 1000    // where each batch waits for a disk
-	importBytes = 4 << 20 // or so much of the input
-	clearBatch  = 16      // with clear passwords, which take their time
-)
-
-// run reads in one goroutine, parses in others, and writes in the caller's, in order.
+// run reads in one goroutine, makes entries in another, and writes in the caller's, all in the order of the input.
 func (im *importer) run(ctx context.Context) error {
 	if err := im.skip(); err != nil {
 		return err
 	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	parsers := runtime.GOMAXPROCS(0)
-	todo, order := make(chan *batch), make(chan *batch, parsers)
+	working, stop := context.WithCancel(ctx)
+	read, prepared := make(chan *batch, 1), make(chan *batch, 1)
 	var unread error // of the input: what was read before is written all the same
 	var group sync.WaitGroup
 	group.Go(func() {
-		defer close(todo)
-		defer close(order)
-		unread = im.read(reading, todo, order)
+		defer close(read)
+		unread = im.read(working, read)
 	})
-	for range parsers {
-		group.Go(func() {
-			for b := range todo {
-				im.parse(reading, b)
-				close(b.ready)
+	group.Go(func() {
+		defer close(prepared)
+		for b := range read {
+			im.prepare(working, b)
+			if !hand(working, prepared, b) {
+				return
 			}
-		})
-	}
-	err := im.write(ctx, order)
+		}
+	})
+	err := im.write(ctx, prepared)
 	stop()
-	for range order { // the reader may wait to hand one over
-	}
 	group.Wait()
 	return cmp.Or(err, context.Cause(ctx), unread)
 }
 
-// read cuts the input into batches.
-func (im *importer) read(ctx context.Context, todo, order chan<- *batch) error {
-	for most := im.first; ; most = im.most {
-		b := im.blank()
-		more, err := im.fill(b, most)
-		if len(b.lines) > 0 && !hand(ctx, b, order, todo) {
-			return nil
-		}
-		if !more || err != nil {
-			return err
-		}
+// hand hands a batch on, and reports whether it was taken. One that was prepared while ctx ended may be cut off.
+func hand(ctx context.Context, to chan<- *batch, b *batch) bool {
+	if ctx.Err() != nil {
+		return false
 	}
-}
-
-// hand hands a batch over, and reports whether all wanted it.
-func hand(ctx context.Context, b *batch, to ...chan<- *batch) bool {
-	for _, c := range to {
-		select {
-		case c <- b:
-		case <-ctx.Done():
-			return false
-		}
+	select {
+	case to <- b:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	return true
-}
-
-// fill puts lines into a batch. An error is what ends the input behind them.
-func (im *importer) fill(b *batch, most int) (more bool, err error) {
-	more = true
-	for size := int64(0); len(b.lines) < most && size < importBytes; {
-		l := b.room()
-		if more, err = im.src.next(l); !more || err != nil {
-			break
-		}
-		b.lines = append(b.lines, l)
-		im.digest(l)
-		if size += l.size; most > clearBatch && mayBeClear(im.src, l) {
-			most = clearBatch
-		}
-	}
-	b.sum = hex.EncodeToString(im.sum.Sum(nil))
-	return more, err
-}
-
-// digest notes a line that was read.
-func (im *importer) digest(l *line) {
-	im.text = append(im.text[:0], l.raw...)
-	im.sum.Write(im.text)
-}
-
-func mayBeClear(src lineSource, l *line) bool {
-	if rows, is := src.(*csvRows); is {
-		for _, name := range rows.header {
-			if name == columnClear {
-				return true
-			}
-		}
-	}
-	return strings.Contains(l.raw, `"`+columnClear+`"`)
 }
 
 // skip reads over what an interrupted import has done.
@@ -261,7 +244,7 @@ func (im *importer) skip() error {
 		}
 		im.digest(&l)
 	}
-	if im.state.Lines > 0 && hex.EncodeToString(im.sum.Sum(nil)) != im.state.Sum {
+	if im.state.Lines > 0 && im.checksum() != im.state.Sum {
 		return errOther
 	}
 	return nil
@@ -269,97 +252,52 @@ func (im *importer) skip() error {
 
 var errOther = fmt.Errorf("%w: it is not the input whose import was interrupted, or it was changed since", ErrInput)
 
-// record counts what became of a batch, and has that saved.
-func (im *importer) record(b *batch) error {
-	s := &im.state
-	for _, l := range b.lines {
-		s.Lines++
-		s.Bytes += l.size
-		if l.blank() {
-			continue
-		}
-		s.Report.Read++
-		switch l.done {
-		case createdLine:
-			s.Report.Created++
-		case updatedLine:
-			s.Report.Updated++
-		case skippedLine:
-			s.Report.Skipped++
-		case refusedLine:
-			s.Report.Refused++
-			if err := im.refuse(l); err != nil {
-				return err
-			}
-		}
-	}
-	s.Sum = b.sum
-	im.again(b)
-	if im.o.Save == nil {
-		return nil
-	}
-	return im.o.Save(*s)
+// digest adds a line to the checksum of the input.
+func (im *importer) digest(l *line) {
+	im.text = append(im.text[:0], l.raw...)
+	im.sum.Write(im.text)
 }
 
-func (im *importer) refuse(l *line) error {
-	if im.o.Refused != nil {
-		im.o.Refused(l.no, l.err.Error())
-	}
-	if im.rejects == nil {
-		return nil
-	}
-	if err := im.rejects.write(l); err != nil {
-		return fmt.Errorf("writing a refused line: %w", err)
-	}
-	return nil
-}
+func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
-// parse makes drafts of the lines of a batch, hashes clear passwords, and lays out what creates the entries.
-// But for hashing, one at a time does that: it is faster than any server, and a processor is left for those
-// who keep the server busy.
-func (im *importer) parse(ctx context.Context, b *batch) {
-	im.parsing.Lock()
-	defer im.parsing.Unlock()
-	clear := im.draft(ctx, b)
-	if len(clear) > 0 {
-		im.parsing.Unlock()
-		for _, l := range clear {
-			im.hash(ctx, l)
+// read cuts the input into batches.
+func (im *importer) read(ctx context.Context, to chan<- *batch) error {
+	for most := im.first; ; most = im.most {
+		b := im.blank()
+		more, err := im.fill(b, most)
+		if len(b.lines) > 0 && !hand(ctx, to, b) {
+			return nil
 		}
-		im.parsing.Lock()
-	}
-	for _, l := range b.lines {
-		if l.t != nil && l.err == nil {
-			b.due = append(b.due, l)
+		if !more || err != nil {
+			return err
 		}
-	}
-	if !im.o.DryRun {
-		b.parts = im.parts(b.parts, b.due, 0)
-		b.choose()
 	}
 }
 
-// draft makes drafts, and returns the lines with clear passwords.
-func (im *importer) draft(ctx context.Context, b *batch) (clear []*line) {
-	for _, l := range b.lines {
-		if l.err != nil || l.blank() || ctx.Err() != nil {
-			continue
+// fill puts lines into a batch. An error is what ends the input after them.
+func (im *importer) fill(b *batch, most int) (more bool, err error) {
+	more = true
+	for size := int64(0); len(b.lines) < most && size < importBytes; {
+		l := b.room()
+		if more, err = im.src.next(l); !more || err != nil {
+			break
 		}
-		if l.err = im.src.parse(im.View, l, &b.scratch); l.err == nil && l.clear != "" {
-			clear = append(clear, l)
+		b.lines = append(b.lines, l)
+		im.digest(l)
+		if size += l.size; most > clearBatch && im.src.mayBeClear(l) {
+			most = clearBatch
 		}
 	}
-	return clear
+	b.sum = im.checksum()
+	return more, err
 }
 
-// hash hashes a line's clear password; a dry run only says whether that would be refused.
-func (im *importer) hash(ctx context.Context, l *line) {
-	if im.o.DryRun {
-		l.err = im.Hashing.Judge(ctx, l.t, l.clear, l.identifiers())
-		return
-	}
-	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, l.identifiers())
-	if l.err = err; err == nil {
-		l.draft.Facets[store.FieldPassword] = hash
-	}
+// A lineSource reads an input.
+type lineSource interface {
+	// next reads the next line, and reports whether there is one. An error, a *ReadError, ends the input.
+	next(l *line) (more bool, err error)
+	// mayBeClear reports whether a line may hold a clear password.
+	mayBeClear(l *line) bool
+	// parse makes a draft of a line.
+	parse(v *view.View, l *line) error
 }

@@ -160,12 +160,14 @@ func unclosed(text []byte, bad *csv.ParseError) bool {
 	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
-func (s *csvRows) parse(c *view.View, l *line, _ *reading) error {
+func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.header, columnClear) }
+
+func (s *csvRows) parse(v *view.View, l *line) error {
 	typ := s.kind
 	if i := slices.Index(s.header, columnType); i >= 0 && l.cells[i] != "" {
 		typ = l.cells[i]
 	}
-	t, err := c.Type(typ)
+	t, err := v.Type(typ)
 	if err != nil {
 		return err
 	}
@@ -179,10 +181,10 @@ func (s *csvRows) parse(c *view.View, l *line, _ *reading) error {
 			return err
 		}
 	}
-	return l.take(c, own)
+	return l.take(v, own)
 }
 
-// column takes a cell that is no facet, and says whether the column is for such.
+// column takes a cell that is no facet, and reports whether the column is for such.
 func (s *secrets) column(name, cell string) bool {
 	switch name {
 	case columnHash:
@@ -228,7 +230,7 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 	if cell = strings.TrimSpace(cell); !json.Valid([]byte(cell)) {
 		return change.Content{}, fmt.Errorf("tertiary record %s: no JSON", records.Quoted(name))
 	}
-	c, err := exchangeRecord{Kind: kind, Value: json.RawMessage(cell)}.content(name)
+	c, err := tertiaryRecord{Kind: kind, Value: json.RawMessage(cell)}.content(name)
 	if err != nil {
 		return c, fmt.Errorf("tertiary record %s: %w", records.Quoted(name), err)
 	}

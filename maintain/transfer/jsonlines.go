@@ -1,40 +1,156 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
+
+// maxImportLine is how long one entry may be, in bytes.
+const maxImportLine = 16 << 20
+
+// jsonLines is an input of JSON lines.
+type jsonLines struct {
+	r    *bufio.Reader
+	no   int64
+	size int64
+	kind string  // the type where a line names none
+	last reading // of the line that was parsed last
+}
+
+func (s *jsonLines) next(l *line) (more bool, err error) {
+	switch err := s.read(l); {
+	case err == io.EOF && l.size == 0:
+		return false, nil
+	case err != nil && err != io.EOF:
+		return false, &ReadError{Line: s.no + 1, Offset: s.size, Err: err}
+	}
+	s.no++
+	s.size += l.size
+	l.no = s.no
+	return true, nil
+}
+
+// read reads to the end of a line. One that is too long is read over.
+func (s *jsonLines) read(l *line) error {
+	part, err := s.r.ReadSlice('\n')
+	l.size, l.raw = int64(len(part)), string(part)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		part, err = s.r.ReadSlice('\n')
+		if l.size += int64(len(part)); l.size > maxImportLine {
+			l.raw, l.err = l.raw[:100], errLongLine
+		} else {
+			l.raw += string(part)
+		}
+	}
+	return err
+}
+
+var (
+	errLongLine = errors.New("it is over 16 MiB")
+	errNoObject = errors.New("no JSON object as an export has it")
+)
+
+func (s *jsonLines) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"`+columnClear+`"`) }
+
+func (s *jsonLines) parse(v *view.View, l *line) error {
+	r := &s.last
+	if !scanLine(l.raw, r) {
+		if err := readLine(l.raw, r); err != nil {
+			return err
+		}
+	}
+	if r.kind == "" {
+		r.kind = s.kind
+	}
+	t, err := v.Type(r.kind)
+	if err != nil {
+		return err
+	}
+	l.begin(t, len(r.facets)+len(r.wire))
+	for _, f := range r.facets {
+		value, err := f.value(t.Schema.Codec(f.field))
+		if err == nil {
+			err = l.put(f.field, value)
+		} else {
+			err = unreadableFacet(f.field, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(r.wire)+len(r.tertiary) > 0 {
+		if err := l.takeExact(r); err != nil {
+			return err
+		}
+	}
+	return l.take(v, r.secrets)
+}
+
+// takeExact takes facets in base64, and tertiary records.
+func (l *line) takeExact(r *reading) (err error) {
+	for _, field := range slices.Sorted(maps.Keys(r.wire)) {
+		v, err := schema.Decode(l.t.Schema.Codec(field), string(r.wire[field]))
+		if err != nil {
+			return unreadableFacet(field, err)
+		}
+		if err := l.put(field, v); err != nil {
+			return err
+		}
+	}
+	l.draft.More, err = r.contents()
+	return err
+}
+
+func (r *reading) contents() (all []change.Content, err error) {
+	for _, name := range slices.Sorted(maps.Keys(r.tertiary)) {
+		c, err := r.tertiary[name].content(name)
+		if err != nil {
+			return nil, fmt.Errorf("tertiary record %s: %w", records.Quoted(name), err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// jsonProblem says what is wrong with a line without quoting it: it may hold secrets.
+func jsonProblem(err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("no JSON: something is wrong at byte %d", syntax.Offset)
+	}
+	return errNoObject
+}
 
 // A reading is what a line of JSON says, before a schema says what it means.
 type reading struct {
 	kind     string // the type; "": none is named
 	facets   []facetText
 	wire     map[string][]byte
-	tertiary map[string]exchangeRecord
+	tertiary map[string]tertiaryRecord
 	secrets
 }
 
-// secrets are what is kept of an entry besides its facets: a hash or a clear password, dates, and a flag for it being
-// disabled where no date is known.
-type secrets struct{ hash, clear, changed, disabled, flag string }
-
-// A facetText is a facet in JSON. A plain one is a string that says what stands between its quotes.
+// A facetText is a facet in JSON. An unescaped one is a string with nothing escaped between its quotes.
 type facetText struct {
 	field, raw string
-	plain      bool
+	unescaped  bool
 }
 
 func (f facetText) value(c schema.Codec) (schema.Value, error) {
-	if f.plain && (c == schema.CodecText || c == schema.CodecDate) {
+	if f.unescaped && (c == schema.CodecText || c == schema.CodecDate) {
 		return schema.ParseText(c, f.raw[1:len(f.raw)-1])
 	}
 	return schema.ParseJSON(c, json.RawMessage(f.raw))
@@ -64,7 +180,7 @@ func readLine(text string, r *reading) error {
 				return err
 			})
 		case "tertiary":
-			r.tertiary = map[string]exchangeRecord{}
+			r.tertiary = map[string]tertiaryRecord{}
 			return members(value, func(name string, value json.RawMessage) error {
 				x, err := readRecord(value)
 				r.tertiary[name] = x
@@ -100,7 +216,7 @@ func object(text string) (json.RawMessage, error) {
 }
 
 // readRecord reads a tertiary record.
-func readRecord(raw json.RawMessage) (x exchangeRecord, err error) {
+func readRecord(raw json.RawMessage) (x tertiaryRecord, err error) {
 	err = members(raw, func(name string, value json.RawMessage) error {
 		switch name {
 		case "kind":
@@ -120,73 +236,35 @@ func readRecord(raw json.RawMessage) (x exchangeRecord, err error) {
 // without members. What encoding/json makes a struct or a map of would be the last of two, also of two that differ in
 // case.
 func members(raw json.RawMessage, member func(name string, value json.RawMessage) error) error {
-	if string(raw) == "null" {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	begin, err := dec.Token()
+	if err == nil && begin == nil {
 		return nil
 	}
-	if len(raw) == 0 || raw[0] != '{' {
+	if begin != json.Delim('{') {
 		return errors.New("no JSON object where one is wanted")
 	}
 	met := map[string]bool{}
-	for at := afterSpace(raw, 1); raw[at] != '}'; {
-		if raw[at] == ',' {
-			at = afterSpace(raw, at+1)
+	for dec.More() {
+		token, _ := dec.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return jsonProblem(err)
 		}
-		end := valueEnd(raw, at)
-		var name string
-		if err := typed("", raw[at:end], &name); err != nil {
-			return err
-		}
-		at = afterSpace(raw, afterSpace(raw, end)+1) // the colon
-		end = valueEnd(raw, at)
 		if met[name] {
 			return fmt.Errorf("%s stands there twice", records.Quoted(name))
 		}
 		met[name] = true
-		if err := member(name, raw[at:end:end]); err != nil {
+		if err := member(name, value); err != nil {
 			return err
 		}
-		at = afterSpace(raw, end)
 	}
 	return nil
 }
 
-func afterSpace(raw []byte, at int) int {
-	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\r' || raw[at] == '\n' {
-		at++
-	}
-	return at
-}
-
-// valueEnd is where the value that begins at a place ends.
-func valueEnd(raw []byte, at int) int {
-	for depth, text := 0, false; at < len(raw); at++ {
-		switch c := raw[at]; {
-		case text && c == '\\':
-			at++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			depth++
-			continue
-		case depth == 0 && strings.IndexByte(" \t\r\n,:}]", c) >= 0: // behind a number, true, false or null
-			return at
-		case c == '}' || c == ']':
-			depth--
-		}
-		if depth == 0 && !text && strings.IndexByte("\"}]", raw[at]) >= 0 {
-			return at + 1
-		}
-	}
-	return at
-}
-
 // typed reads the value of a member.
 func typed[T any](name string, raw json.RawMessage, to *T) error {
-	if text, is := any(to).(*string); is && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
-		*text = string(raw[1 : len(raw)-1])
-		return nil
-	}
 	if json.Unmarshal(raw, to) != nil {
 		return fmt.Errorf("%s is of another JSON type", records.Quoted(name))
 	}
@@ -195,15 +273,15 @@ func typed[T any](name string, raw json.RawMessage, to *T) error {
 
 func unknownMember(name string) error { return fmt.Errorf("unknown field %s", records.Quoted(name)) }
 
-// scanLine reads a line of the usual kind, in a tenth of the time: an object with members that readLine knows,
+// scanLine reads a simple line, in a tenth of the time of readLine: an object with members that readLine knows,
 // none of them twice, and in it only strings that have nothing escaped, numbers, true, false and null.
-func scanLine(text string, r *reading) (usual bool) {
+func scanLine(text string, r *reading) (simple bool) {
 	s := scanner{text: text}
 	*r = reading{facets: r.facets[:0]}
 	texts := [...]*string{&r.kind, &r.hash, &r.clear, &r.changed, &r.disabled}
-	var met [len(usualMembers)]bool
+	var met [len(simpleMembers)]bool
 	s.object(func(name string) {
-		i := slices.Index(usualMembers[:], name)
+		i := slices.Index(simpleMembers[:], name)
 		if s.lost = s.lost || i < 0 || met[i]; s.lost {
 			return
 		}
@@ -217,12 +295,12 @@ func scanLine(text string, r *reading) (usual bool) {
 	return !s.lost && s.at == len(text) && utf8.ValidString(text) && !twice(r.facets)
 }
 
-var usualMembers = [...]string{"type", "password", "clear_password", "password_changed", "disabled", "facets"}
+var simpleMembers = [...]string{"type", "password", "clear_password", "password_changed", "disabled", "facets"}
 
-// mostScanned is how many facets a usual line has at most: each is compared with all others.
+// mostScanned is how many facets a simple line has at most: each is compared with all others.
 const mostScanned = 100
 
-// twice says whether a facet is there twice, or whether there are too many to tell.
+// twice reports whether a facet is there twice, or whether there are too many to tell.
 func twice(facets []facetText) bool {
 	if len(facets) > mostScanned {
 		return true
@@ -237,7 +315,7 @@ func twice(facets []facetText) bool {
 	return false
 }
 
-// A scanner reads usual JSON from the left. Once it is lost it reads nothing that counts.
+// A scanner reads simple JSON from the left. Once it is lost it reads nothing that counts.
 type scanner struct {
 	text string
 	at   int
@@ -258,7 +336,7 @@ func (s *scanner) space() {
 	}
 }
 
-// take reads c, with space before it, and says whether it stands there.
+// take reads c, with space before it, and reports whether it stands there.
 func (s *scanner) take(c byte) bool {
 	s.space()
 	if s.peek() != c {

@@ -4,11 +4,57 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// record counts what became of a batch, and has that saved.
+func (im *importer) record(b *batch) error {
+	s := &im.state
+	for _, l := range b.lines {
+		s.Lines++
+		s.Bytes += l.size
+		if l.blank() {
+			continue
+		}
+		s.Report.Read++
+		switch l.done {
+		case createdLine:
+			s.Report.Created++
+		case updatedLine:
+			s.Report.Updated++
+		case skippedLine:
+			s.Report.Skipped++
+		case refusedLine:
+			s.Report.Refused++
+			if err := im.refuse(l); err != nil {
+				return err
+			}
+		}
+	}
+	s.Sum = b.sum
+	im.batches.Put(b)
+	if im.o.Save == nil {
+		return nil
+	}
+	return im.o.Save(*s)
+}
+
+func (im *importer) refuse(l *line) error {
+	if im.o.Refused != nil {
+		im.o.Refused(l.no, l.err.Error())
+	}
+	if im.rejects == nil {
+		return nil
+	}
+	if err := im.rejects.write(l); err != nil {
+		return fmt.Errorf("writing a refused line: %w", err)
+	}
+	return nil
+}
 
 // A rejection says why a line was refused.
 type rejection struct {

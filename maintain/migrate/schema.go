@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,7 +13,67 @@ import (
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
+
+// StoredSchema is the schema in the database: the types that entries of the view's namespace were
+// written by. It is the zero Schema where nothing was written yet, or only by the original.
+// userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
+func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
+	return storedIn(ctx, db, records.FieldSchema)
+}
+
+// BegunSchema is the schema that Apply has begun to bring records to, of the types that it is not
+// done with; the zero Schema where there is none. Errors are those of StoredSchema.
+func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
+	return storedIn(ctx, db, records.FieldNext)
+}
+
+// storedIn reads the types that have a schema in a field of ~/schema/TYPE.
+func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
+	c := view.Of(db)
+	types, err := recordkey.Own("types")
+	if err != nil {
+		return schema.Schema{}, err
+	}
+	raws, err := store.Inspect(ctx, c.Engine, []string{types.In(c.NS).String()}, 0)
+	if err != nil {
+		return schema.Schema{}, err
+	}
+	names := raws[0].Items
+	if kind := raws[0].Type; kind != store.KindNone && kind != "set" {
+		return schema.Schema{}, records.Corrupt(types, "not a set")
+	}
+	keys := make([]recordkey.Key, len(names))
+	for i, name := range names {
+		key, err := recordkey.Own("schema", name)
+		if err != nil {
+			return schema.Schema{}, records.Corrupt(types, "it names a type that no key can name")
+		}
+		keys[i] = key.In(c.NS)
+	}
+	hashes, err := store.Hashes(ctx, c.Engine, records.Texts(keys))
+	if err != nil {
+		return schema.Schema{}, err
+	}
+	stored := map[string]string{}
+	for i, h := range hashes {
+		text, is := h.Fields[field]
+		if is || field == records.FieldSchema && (h.Other || len(h.Fields) > 0) { // else nothing was stored but the name
+			stored[names[i]] = text
+		}
+	}
+	s, err := records.ParseSchema(stored)
+	if err != nil {
+		return schema.Schema{}, records.Corrupt(types, err.Error())
+	}
+	for i, h := range hashes {
+		if t, is := s.Types[names[i]]; is && field == records.FieldSchema && records.IsAnother(t, h.Fields) {
+			return schema.Schema{}, records.Corrupt(keys[i], records.AnotherSchema)
+		}
+	}
+	return s, nil
+}
 
 // A state is what is stored of the schema of a type.
 type state struct {
@@ -63,16 +124,16 @@ func storedForm(t schema.Type) string {
 // A step is how one type gets to its new schema.
 type step struct {
 	state
-	t       *change.Type      // by the new schema
-	renames map[string]string // old name → new name
-	indexed []string          // fields and tertiary sets whose index is new
-	ordered []string          // fields whose ordered index is new
-	undone  undone
+	t        *change.Type      // by the new schema
+	renames  map[string]string // old name → new name
+	indexed  []string          // fields and tertiary sets whose index is new
+	ordered  []string          // fields whose ordered index is new
+	obsolete obsolete
 }
 
-// undone is what the old schema kept and the new one does not: fields of SRKs, of index sets and of
+// An obsolete is what the old schema kept and the new one does not: fields of SRKs, of index sets and of
 // ordered indexes.
-type undone struct{ srks, indexes, orders []string }
+type obsolete struct{ srks, indexes, orders []string }
 
 func newStep(t *change.Type, s state) *step {
 	p := &step{state: s, t: t, renames: map[string]string{}}
@@ -90,10 +151,10 @@ func newStep(t *change.Type, s state) *step {
 			p.ordered = append(p.ordered, field)
 		}
 	}
-	p.undone = undone{without(from.Secondary(), to.Secondary()), without(before, after), without(from.Ordered(), to.Ordered())}
+	p.obsolete = obsolete{without(from.Secondary(), to.Secondary()), without(before, after), without(from.Ordered(), to.Ordered())}
 	for old := range p.renames {
-		if !slices.Contains(p.undone.srks, old) {
-			p.undone.srks = append(p.undone.srks, old)
+		if !slices.Contains(p.obsolete.srks, old) {
+			p.obsolete.srks = append(p.obsolete.srks, old)
 		}
 	}
 	return p
@@ -103,17 +164,17 @@ func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
-// moves says whether records have to change, not only what is stored of the schema.
+// moves reports whether records have to change, not only what is stored of the schema.
 func (p *step) moves() bool {
 	return p.changing || p.t.Schema.Fingerprint() != p.from.Fingerprint() || len(p.renames)+len(p.ordered) > 0
 }
 
-// due says whether there is anything to do.
+// due reports whether there is anything to do.
 func (p *step) due() bool {
 	return p.moves() || p.fields[records.FieldSchema] != storedForm(p.t.Schema)
 }
 
-// under is what the one who changes the schema writes under, and nobody else.
+// under is the guard of the change itself: nothing else writes under it.
 func (p *step) under() store.Guard {
 	g := p.t.Guard()
 	g.Fingerprint, g.Exact = "~"+p.from.Fingerprint()+">"+p.t.Schema.Fingerprint(), false
@@ -138,3 +199,13 @@ func (p *step) claimed(r store.Record) func(recordkey.Key) bool {
 	}
 	return func(k recordkey.Key) bool { return held[k] }
 }
+
+var (
+	// ErrCollision is a schema by which two entries would have one secondary value, or that needs a key
+	// that no record can have. Nothing was changed.
+	ErrCollision = errors.New("the records do not fit the schema")
+	// ErrNamespace is a namespace that cannot be copied or dropped.
+	ErrNamespace = errors.New("not a namespace for this")
+	// ErrNotEmpty is a namespace to copy to that holds records.
+	ErrNotEmpty = errors.New("the namespace holds records already")
+)

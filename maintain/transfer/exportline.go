@@ -18,27 +18,27 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An exchange is one line of an export: an entry. What JSON cannot say exactly stands in base64: facets
+// An exportLine is one line of an export: an entry. What JSON cannot say exactly stands in base64: facets
 // in Wire, the values of a tertiary record in its value64.
-type exchange struct {
+type exportLine struct {
 	Type     string                     `json:"type,omitempty"`
 	Facets   map[string]json.RawMessage `json:"facets"`
 	Wire     map[string][]byte          `json:"wire,omitempty"`
-	Tertiary map[string]exchangeRecord  `json:"tertiary,omitempty"`
+	Tertiary map[string]tertiaryRecord  `json:"tertiary,omitempty"`
 	Password string                     `json:"password,omitempty"`
 	Changed  string                     `json:"password_changed,omitempty"`
 	Disabled string                     `json:"disabled,omitempty"`
 }
 
-type exchangeRecord struct {
+type tertiaryRecord struct {
 	Kind    string          `json:"kind"`
 	Value   json.RawMessage `json:"value,omitempty"`
 	Value64 []string        `json:"value64,omitempty"`
 }
 
-// exchangeOf makes a line of an entry.
-func exchangeOf(t *change.Type, w store.Entry, names []string, secret bool) (exchange, error) {
-	x := exchange{Type: t.Name, Facets: map[string]json.RawMessage{}}
+// exportLineOf makes a line of an entry.
+func exportLineOf(t *change.Type, w store.Entry, names []string, secret bool) (exportLine, error) {
+	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}}
 	for field, wire := range w.Record.Fields {
 		switch {
 		case field == store.FieldPassword:
@@ -58,7 +58,7 @@ func exchangeOf(t *change.Type, w store.Entry, names []string, secret bool) (exc
 			continue
 		}
 		if x.Tertiary == nil {
-			x.Tertiary = map[string]exchangeRecord{}
+			x.Tertiary = map[string]tertiaryRecord{}
 		}
 		x.Tertiary[names[i]] = recordOf(part)
 	}
@@ -66,7 +66,7 @@ func exchangeOf(t *change.Type, w store.Entry, names []string, secret bool) (exc
 }
 
 // facet says a facet in JSON if it comes back from there as it is.
-func (x *exchange) facet(c schema.Codec, field, wire string) {
+func (x *exportLine) facet(c schema.Codec, field, wire string) {
 	v, err := schema.Decode(c, wire)
 	if err == nil && utf8.ValidString(wire) {
 		raw, err := v.MarshalJSON()
@@ -86,84 +86,56 @@ func comesBack(c schema.Codec, raw []byte, wire string) bool {
 	return err == nil && back.Wire() == wire
 }
 
-func recordOf(part store.Part) exchangeRecord {
+func recordOf(part store.Part) tertiaryRecord {
 	values := part.Values
 	if part.Kind == "set" {
 		values = slices.Sorted(slices.Values(values))
 	}
-	x := exchangeRecord{Kind: part.Kind}
+	x := tertiaryRecord{Kind: part.Kind}
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
 		for _, v := range values {
 			x.Value64 = append(x.Value64, base64.StdEncoding.EncodeToString([]byte(v)))
 		}
 		return x
 	}
-	var v jsonValue
+	var text []byte // of texts and numbers: it cannot fail
 	switch part.Kind {
 	case "zset":
-		v = scoredValue(values)
+		text, _ = jsonline.Marshal(pairsOf(values))
 	case "hash":
-		v = hashValue(values)
+		text, _ = jsonline.Marshal(mapOf(values))
 	case "string":
-		v = jsonText(values[0])
+		text, _ = jsonline.Marshal(values[0])
 	default:
-		v = listValue(values)
+		text, _ = jsonline.Marshal(append([]string{}, values...))
 	}
-	x.Value = json.RawMessage(v)
+	x.Value = bytes.TrimSpace(text)
 	return x
 }
 
-// A jsonValue is JSON.
-type jsonValue []byte
-
-func jsonText(s string) jsonValue {
-	raw, _ := schema.Text(s).MarshalJSON()
-	return raw
-}
-
-func listValue(values []string) jsonValue {
-	out := jsonValue{'['}
-	for i, v := range values {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, jsonText(v)...)
-	}
-	return append(out, ']')
-}
-
-func scoredValue(values []string) jsonValue {
-	out := jsonValue{'['}
+// pairsOf makes pairs of member and score; a score is a number, or the text inf or -inf.
+func pairsOf(values []string) [][2]any {
+	pairs := [][2]any{}
 	for i := 0; i+1 < len(values); i += 2 {
-		if i > 0 {
-			out = append(out, ',')
+		pair := [2]any{values[i+1], values[i]}
+		if f, err := strconv.ParseFloat(values[i], 64); err == nil && !math.IsInf(f, 0) {
+			pair[1] = json.Number(strconv.FormatFloat(f, 'g', -1, 64))
 		}
-		out = append(append(append(out, '['), jsonText(values[i+1])...), ',')
-		out = append(append(out, scoreJSON(values[i])...), ']')
+		pairs = append(pairs, pair)
 	}
-	return append(out, ']')
+	return pairs
 }
 
-// scoreJSON is a score: a number, or the text inf or -inf.
-func scoreJSON(score string) []byte {
-	f, err := strconv.ParseFloat(score, 64)
-	if err != nil || math.IsInf(f, 0) {
-		return jsonText(score)
-	}
-	return strconv.AppendFloat(nil, f, 'g', -1, 64)
-}
-
-func hashValue(values []string) jsonValue {
-	all := schema.Facets{}
+func mapOf(values []string) map[string]string {
+	m := map[string]string{}
 	for i := 0; i+1 < len(values); i += 2 {
-		all[values[i]] = schema.Text(values[i+1])
+		m[values[i]] = values[i+1]
 	}
-	text, _ := jsonline.Marshal(all) // of texts: it cannot fail
-	return bytes.TrimSpace(text)
+	return m
 }
 
 // content reads a tertiary record of a line.
-func (x exchangeRecord) content(name string) (change.Content, error) {
+func (x tertiaryRecord) content(name string) (change.Content, error) {
 	c := change.Content{Name: name, Kind: x.Kind}
 	if x.Value64 != nil && x.Value != nil {
 		return c, errors.New("both value and value64")
@@ -230,7 +202,7 @@ func textsOf(raw json.RawMessage) (texts []string, err error) {
 var errBase64 = errors.New("not base64")
 
 // wellFormed looks at values that came as a flat list.
-func (x exchangeRecord) wellFormed(values []string) error {
+func (x tertiaryRecord) wellFormed(values []string) error {
 	switch {
 	case x.Kind == "string" && len(values) != 1, (x.Kind == "zset" || x.Kind == "hash") && len(values)%2 != 0:
 		return fmt.Errorf("its value64 is none of kind %s", records.Quoted(x.Kind))
