@@ -167,6 +167,9 @@ func (s *Site) Check(t Tester, o check.Options) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(p.Text, "%!") {
+			t.Errorf("a text without its words: %v", p)
+		}
 		found = append(found, p.Code+" "+p.Key)
 	}
 	slices.Sort(found)
