@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"slices"
@@ -71,13 +72,14 @@ func newRoot(s *session) *cobra.Command {
 }
 
 func (s *session) globalFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.Store, "store", "", "where the records are, as a `URL` (USERDB_STORE; else a file of this user)")
-	flags.StringVar(&s.Schema, "schema", "", "schema JSON in a `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
-	flags.StringVar(&s.Namespace, "namespace", "", "the view of one namespace; `A/B` is B inside A (USERDB_NAMESPACE)")
-	flags.StringVar(&s.Type, "type", "user", "the type `T` that is meant where a hint names none")
+	flags.StringVar(&s.Store, "store", "", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)")
+	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
+	flags.StringVar(&s.Namespace, "namespace", "", "see one namespace alone; `A/B` is B inside A (USERDB_NAMESPACE)")
+	flags.StringVar(&s.Type, "type", "user", "type `T` is meant where a hint names none")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
-	flags.Func("timeout", "most time `D` the whole command may take: 5s, 2m, 1d; 0 is no limit (30s; where\nmuch is read or written, no limit)", func(text string) error {
+	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\nwhere much may be read or written, no limit)"
+	flags.Func("timeout", usage, func(text string) error {
 		d, err := duration(text)
 		s.Timeout = &d
 		return err
@@ -120,13 +122,26 @@ func disabledFlag(c *cobra.Command, to **bool) {
 	})
 }
 
-// takeWords has verb, and those below it, take as many words as its usage names: TYPE, [HINT], FIELD=VALUE….
+// wordHelp is what the words of usage lines mean.
+var wordHelp = map[string]string{
+	"HINT":    "HINT points at an entry; 'userdb hint --help' has its forms.",
+	"TYPE":    "TYPE is a type of the schema, such as user.",
+	"PATTERN": "PATTERN is a Redis glob: * is any text, ? one character, [ab] one of them.",
+}
+
+// takeWords has verb, and those below it, take as many words as its usage names, such as TYPE, [HINT] or
+// FIELD=VALUE…, and tell what they mean.
 func (s *session) takeWords(verb *cobra.Command) {
 	for _, below := range verb.Commands() {
 		s.takeWords(below)
 	}
 	names := strings.Fields(verb.Use)[1:]
 	many := len(names) > 0 && strings.HasSuffix(strings.Trim(names[len(names)-1], "[]"), "…")
+	for _, name := range names {
+		if text, ok := wordHelp[strings.Trim(name, "[]…")]; ok && verb.Name() != "hint" {
+			verb.Long = cmp.Or(verb.Long, verb.Short+".") + "\n\n" + text
+		}
+	}
 	verb.Args = func(_ *cobra.Command, words []string) error {
 		if len(words) < len(names) && names[len(words)][0] != '[' {
 			return errors.New("missing: " + names[len(words)])

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -431,9 +432,12 @@ func runExample(t *testing.T, line string) {
 	}
 }
 
-// A help fits a terminal and tells everything that is declared.
+var update = flag.Bool("update", false, "write the help that there is to testdata/help.txt")
+
+// The help of each command is as in testdata/help.txt, fits a terminal, and tells everything that is declared.
 func TestHelp(t *testing.T) {
-	const width = 104
+	const width, golden = 104, "testdata/help.txt"
+	var all strings.Builder
 	everyCommand(theRoot(), func(c *cobra.Command) {
 		got := here(nil, "", append([]string{"help"}, strings.Fields(c.CommandPath())[1:]...)...)
 		if got.code != 0 || got.err != "" {
@@ -449,5 +453,17 @@ func TestHelp(t *testing.T) {
 				t.Errorf("the help of %s has a line of %d characters: %s", c.CommandPath(), n, line)
 			}
 		}
+		own, _, _ := strings.Cut(got.out, "\nGlobal Flags:\n") // they stand in the first help
+		if !strings.Contains(c.CommandPath(), " completion ") {
+			fmt.Fprintf(&all, "=== %s\n%s", c.CommandPath(), own)
+		}
 	})
+	if *update {
+		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || all.String() != string(want) {
+		t.Errorf("%v: the help is not as in %s: renew it with -update, and read the difference", err, golden)
+	}
 }

@@ -23,9 +23,9 @@ func createVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
 		Short: "Make an entry",
-		Long: `Make an entry of a type of the schema, such as user. The primary facet (uid=…) is made up where it
-is left out. Values are written as the schema says: numbers, true or false, ISO dates, JSON; other
-fields hold text. A password is asked for without echo, or read as one line with --password-stdin.`,
+		Long: `Make an entry. The primary facet (uid=…) is made up where it is left out. Values are written as the
+schema says: numbers, true or false, ISO dates, JSON; other fields hold text. A password is asked
+for without echo, or read as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
   userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
@@ -53,7 +53,7 @@ fields hold text. A password is asked for without echo, or read as one line with
 			})
 		}, asking),
 	}
-	c.Flags().StringArrayVar(&d.tags, "tag", nil, "tags `T...`, set in the same change")
+	c.Flags().StringArrayVar(&d.tags, "tag", nil, "tag it with `T...` in the same change")
 	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
 	pw.flag(c)
 	return c
@@ -138,8 +138,8 @@ func getVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get HINT…",
 		Short: "Print entries",
-		Long: `Print entries in the order of the hints; see 'userdb hint --help'. Where one is not found, the
-others are printed all the same, and the exit code is that of the first that failed.`,
+		Long: `Print entries in the order of the hints. Where one is not found, the others are printed all the
+same, and the exit code is that of the first that failed.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
@@ -233,9 +233,10 @@ func setVerb(s *session) *cobra.Command {
 
 func unsetVerb(s *session) *cobra.Command {
 	return changeVerb(s, &cobra.Command{
-		Use:     "unset HINT FIELD…",
-		Short:   "Unset facets of an entry",
-		Long:    `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after it.`,
+		Use:   "unset HINT FIELD…",
+		Short: "Unset facets of an entry",
+		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
+it.`,
 		Example: `  userdb unset email=alice@example.com job name`,
 	}, func(names []string) error {
 		if slices.Contains(names, passwordField) {

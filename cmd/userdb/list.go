@@ -22,9 +22,9 @@ func listVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list TYPE",
 		Short: "List entries of a type",
-		Long: `List entries of a type of the schema, such as user. They come in no order, as they are found, or
-with --order by the values of an ordered field; those without a value are left out then. Values are
-compared as the schema says. After the key of an entry that may not log in stands the word disabled.`,
+		Long: `List entries of a type. They come in no order, as they are found, or with --order by the values of
+an ordered field; those without a value are left out then. Values are compared as the schema says.
+After the key of an entry that may not log in stands the word disabled.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2
@@ -55,7 +55,7 @@ compared as the schema says. After the key of an entry that may not log in stand
 	}
 	c.Flags().StringArrayVar(&where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
 	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`; where there may be more, standard error says --after what")
-	c.Flags().StringVar(&q.After, "after", "", "go on after the `CURSOR` of a limit")
+	c.Flags().StringVar(&q.After, "after", "", "go on after `CURSOR`, which a list with --limit printed")
 	disabledFlag(c, &q.Disabled)
 	o.flags(c)
 	return c
@@ -201,9 +201,8 @@ func keysVerb(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "keys PATTERN",
 		Short: "List record keys, sorted",
-		Long: `List record keys, sorted, by a Redis glob: * is any text, ? one character, [ab] one of them. The
-store's own records (~/…) are left out. Keys hold values in canonical form: under the fold casefold
-in small letters, and domains as A-labels (xn--strae-oqa.de).`,
+		Long: `List record keys, sorted. The store's own records (~/…) are left out. Keys hold values in canonical
+form: under the fold casefold in small letters, and domains as A-labels (xn--strae-oqa.de).`,
 		Example: `  userdb keys 'user/uid:*'
   userdb keys 'user/*/~prk' --json`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
@@ -225,7 +224,7 @@ func walkVerb(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "walk PATTERN",
 		Short:   "List record keys as they are found",
-		Long:    `Like keys, but each key is printed when it is found: in no order, one perhaps twice.`,
+		Long:    `List record keys as keys does, but each when it is found: in no order, one perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			return each(inspect.Keys(ctx, db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
@@ -261,9 +260,8 @@ func removeVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
-		Long: `Remove records by a Redis glob; see 'userdb keys --help'. An entry goes with all that belongs to it;
-an identifier or an index of an entry that stays, stays, too. Without --yes it says how many records
-match. Prints how many were removed.`,
+		Long: `Remove records. An entry goes with all that belongs to it; an identifier or an index of an entry
+that stays, stays, too. Without --yes it says how many records match. Prints how many were removed.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
@@ -284,8 +282,8 @@ func dumpVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dump [PATTERN]",
 		Short: "Show records with what is in them",
-		Long: `Show records with what is in them, all or those that a Redis glob matches; see 'userdb keys --help'.
-It is for people: scripts take get, list and keys. Password hashes are only shown with --reveal.`,
+		Long: `Show records with what is in them, all or those that PATTERN matches. It is for people: scripts take
+get, list and keys. Password hashes are only shown with --reveal.`,
 		Example: `  userdb dump
   userdb dump 'user/uid:*' --format short`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -303,7 +301,7 @@ It is for people: scripts take get, list and keys. Password hashes are only show
 			return inspect.Dump(ctx, db, s.out, o)
 		}),
 	}
-	choice(c, &o.Format, "format", "how much `F` to show: long, short (a line each) or keys (default long)", "long", "short", "keys")
+	choice(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")
 	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also password hashes")
 	return c
 }

@@ -45,7 +45,7 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 			return s.timed(ctx, func(ctx context.Context) error { return s.login(ctx, words[0], origin, &pw) })
 		}, asking, public),
 	}
-	c.Flags().StringVar(&origin, "origin", "", "where the attempt comes from, an address or a name `O`; failures are\ncounted for each")
+	c.Flags().StringVar(&origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
 	pw.flag(c)
 	grants(c)
 	return c
@@ -205,9 +205,9 @@ disabled entry has none (3).`,
 			return s.out.say(map[string]string{"token": secret}, secret)
 		}),
 	}
-	purposeFlag(c, &tk.Purpose, "what it is for, in your own words `P`; change:FIELD sets a secondary facet to the\nvalue when it is redeemed")
-	c.Flags().StringVar(&tk.Value, "value", "", "what it is bound to, such as an address `V`")
-	c.Flags().Func("life", "how long `D` it is good, such as 15m or 2d; at most 30d (1h)", func(text string) (err error) {
+	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\nfacet to the value when it is redeemed")
+	c.Flags().StringVar(&tk.Value, "value", "", "it is bound to `VALUE`, such as an address")
+	c.Flags().Func("life", "it is good for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
 		tk.Life, err = duration(text)
 		return err
 	})
@@ -261,7 +261,7 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 			return s.out.say(all, block(e.Key().String(), all))
 		}, public),
 	}
-	purposeFlag(c, &purpose, "what `P` it must have been issued for")
+	purposeFlag(c, &purpose, "it must have been issued for `PURPOSE`")
 	grants(c)
 	return c
 }

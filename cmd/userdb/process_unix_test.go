@@ -143,7 +143,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Who reads but the beginning, as head does, gets no complaint.
+// A reader of the beginning alone, as head is, gets no complaint.
 func TestClosedOutput(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	t.Setenv("USERDB_STORE", store)

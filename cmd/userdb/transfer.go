@@ -77,8 +77,8 @@ with --resume goes on from there.`,
 		}, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
-	choice(c, &r.o.OnDuplicate, "on-duplicate", "what to `DO` where an entry is there, or has the identifier: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
-	c.Flags().StringVar(&r.rejects.path, "rejects", "", "where refused lines go, in the form of the input (default: `FILE`.rejects)")
+	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
+	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\nname and .rejects)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
 	c.Flags().BoolVar(&r.resume, "resume", false, "go on with an import that was interrupted")
 	return c
@@ -101,7 +101,7 @@ type importRun struct {
 
 func (r *importRun) run(ctx context.Context) error {
 	r.bar = r.s.progress("", true)
-	defer r.close()
+	defer func() { r.opened.Close() }() // only ever read; nil for standard input
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -246,19 +246,15 @@ func (r *importRun) tell(line int64, reason string) {
 	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
 }
 
-func (r *importRun) close() {
-	if r.opened != nil {
-		r.opened.Close() // only ever read
-	}
-}
-
 // conclude says what the import did.
 func (r *importRun) conclude(report transfer.Report, err error) error {
 	if err != nil {
-		if r.last.Lines > 0 && r.state != "" {
-			fmt.Fprintf(r.s.std.err, "%s done with; --resume goes on from there\n", count(r.last.Lines, "line"))
-		} else if r.last.Lines > 0 {
-			fmt.Fprintf(r.s.std.err, "%s done with\n", count(r.last.Lines, "line"))
+		more := ""
+		if r.state != "" {
+			more = "; --resume goes on from there"
+		}
+		if r.last.Lines > 0 {
+			fmt.Fprintf(r.s.std.err, "%s done with%s\n", count(r.last.Lines, "line"), more)
 		}
 		return r.unread(err)
 	}
@@ -275,10 +271,11 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 	if report.Refused == 0 {
 		return nil
 	}
+	where := ""
 	if r.o.Rejects != nil {
-		return fmt.Errorf("%w: %s; see %s", errRefused, count(report.Refused, "line"), shown(r.rejects.path))
+		where = "; see " + shown(r.rejects.path)
 	}
-	return fmt.Errorf("%w: %s", errRefused, count(report.Refused, "line"))
+	return fmt.Errorf("%w: %s%s", errRefused, count(report.Refused, "line"), where)
 }
 
 // unread says how much of a file was not read.
