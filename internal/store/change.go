@@ -65,7 +65,7 @@ func (m Members) Command() string {
 	return "SADD"
 }
 
-// Replaces says whether the change puts members in place of what is there: always, but in the case of a
+// Replaces reports whether the change puts members in place of what is there: always, but in the case of a
 // set that is not dropped in the same change.
 func (c Change) Replaces(m Members) bool {
 	return m.Kind != "" && m.Kind != "set" ||

@@ -35,7 +35,7 @@ var ErrCache = errors.New("entries of this store cannot be cached")
 // ErrUnconfirmed is a change that was made, but not known to be on as many replicas as asked for.
 var ErrUnconfirmed = errors.New("committed, not confirmed")
 
-// A DuplicateError says which SRK of a change is taken, never by whom. Primary is set when it is the PRK.
+// A DuplicateError says which SRK of a change is taken, never which entry has it. Primary is set when it is the PRK.
 type DuplicateError struct {
 	Field   string
 	Primary bool
@@ -46,8 +46,8 @@ func (e *DuplicateError) Error() string { return ErrDuplicate.Error() + ": " + e
 // Is makes the error an ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// Duplicate says that another entry holds srk, one that c claims or looks at aside. It names the field
-// that c claims the value for: under which one the other has it is nobody's business.
+// Duplicate is the error that another entry holds srk, one that c claims or looks at aside. It names the field
+// that c claims the value for: the other's field is not told.
 func Duplicate(c Change, srk recordkey.Key) *DuplicateError {
 	for _, claim := range c.Claim {
 		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {

@@ -92,7 +92,7 @@ func believeOne(l Lookup, c Candidate) Found {
 		return Found{Err: ErrNotFound}
 	}
 	if c.Fields == nil {
-		return Found{Err: fmt.Errorf("%w: %w: no hash behind %s", ErrUnavailable, ErrReply, c.SRK)}
+		return Found{Err: fmt.Errorf("%w: %w: no hash for %s", ErrUnavailable, ErrReply, c.SRK)}
 	}
 	key = key.In(c.SRK.Namespace())
 	r := Record{Key: key, Fields: c.Fields}
@@ -102,7 +102,7 @@ func believeOne(l Lookup, c Candidate) Found {
 	return FoundAt(key, c.Fields)
 }
 
-// holds says whether the entry has the value of an SRK under its field or, where a lookup asks under
+// holds reports whether the entry has the value of an SRK under its field or, where a lookup asks under
 // several, under another of them: the value may have moved between two reads.
 func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 	if r.Holds(srk.Field(), srk.Value()) {

@@ -76,7 +76,7 @@ func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
 		func(r Raw) string { return r.Type })
 }
 
-// A Text is a string, or one field of a hash; Is is false where there is none.
+// A Text is a string, or one field of a hash; Is is false where it does not exist.
 type Text struct {
 	Wire string
 	Is   bool
@@ -98,7 +98,7 @@ func Facets(ctx context.Context, e Engine, reads []FacetRead) ([]Text, error) {
 		func(f FacetRead) LookAt { return LookAt{Key: f.Key, As: LookField, Field: f.Field} }, textOf)
 }
 
-// A Hash is a whole hash: no fields where there is no record, and Other where it is no hash.
+// A Hash is a whole hash: no fields where there is no record, and Other where it is of another Redis type.
 type Hash struct {
 	Fields map[string]string
 	Other  bool
@@ -111,8 +111,8 @@ func Hashes(ctx context.Context, e Engine, keys []string) ([]Hash, error) {
 		func(r Raw) Hash { return Hash{r.Fields, r.Other} })
 }
 
-// A SetPage is the beginning of a set: no members where there is no record, and Other where it is no
-// set. Next is the cursor for the rest, "" at the end.
+// A SetPage is the beginning of a set: no members where there is no record, and Other where it is of another
+// Redis type. Next is the cursor for the rest, "" at the end.
 type SetPage struct {
 	Members []string
 	Next    string

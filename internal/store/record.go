@@ -47,17 +47,17 @@ func FieldLost(field string) string { return prefixLost + field }
 // by the old schema, so that it can still be found by that.
 func FieldWas(field string) string { return prefixWas + field }
 
-// Holds says whether the record has a canonical value under a secondary field, by the schema in force
+// Holds reports whether the record has a canonical value under a secondary field, by the schema in force
 // or by the one that is just being left.
 func (r Record) Holds(field, value string) bool {
 	was, changing := r.Fields[FieldWas(field)]
 	return r.SKV(field) == value || changing && was == value
 }
 
-// OwnField says whether a field is the store's own and not a facet.
+// OwnField reports whether a field is the store's own and not a facet.
 func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
 
-// Live says whether the record is an entry, not a tombstone.
+// Live reports whether the record is an entry, not a tombstone.
 func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 
 // Seen is what a change of the record expects.
@@ -73,7 +73,7 @@ func (r Record) SKV(field string) string {
 	return r.Fields[field]
 }
 
-// Tombstone says whether only the store's own fields are left, as a delete or a fence leaves them.
+// Tombstone reports whether only the store's own fields are left, as a delete or a fence leaves them.
 func Tombstone(fields map[string]string) bool {
 	for f := range fields {
 		if !OwnField(f) || f == FieldType {

@@ -5,31 +5,31 @@ import (
 	"testing"
 )
 
-func TestNewToken(t *testing.T) {
+func TestNewRev(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		tok := NewRev()
-		if len(tok) != RevLen || strings.ContainsAny(tok, " +/=-") || seen[tok] {
-			t.Fatalf("NewRev() = %q: want %d characters, new, without space or hyphen", tok, RevLen)
+		one := NewRev()
+		if len(one) != RevLen || strings.ContainsAny(one, " +/=-") || seen[one] {
+			t.Fatalf("NewRev() = %q: want %d characters, new, without space or hyphen", one, RevLen)
 		}
-		seen[tok] = true
+		seen[one] = true
 	}
 }
 
-func tok(c byte) string { return strings.Repeat(string(c), RevLen) }
+func rev(c byte) string { return strings.Repeat(string(c), RevLen) }
 
 func TestAccounts(t *testing.T) {
-	four := tok('d') + tok('c') + tok('b') + tok('a')
+	four := rev('d') + rev('c') + rev('b') + rev('a')
 	for _, tt := range []struct {
 		name, past, rev string
 		want            bool
 	}{
 		{"never there", "", "", true},
-		{"a short history is a whole one", tok('b') + tok('a'), "", true},
-		{"the version is still remembered", four, tok('a'), true},
-		{"forgotten", four, tok('z'), false},
+		{"a short history is a whole one", rev('b') + rev('a'), "", true},
+		{"the rev is still remembered", four, rev('a'), true},
+		{"forgotten", four, rev('z'), false},
 		{"four writes since it was absent", four, "", false},
-		{"only at a version's place", four, "aaaaaaaaaaab", false},
+		{"only across two revs", four, "aaaaaaaaaaab", false},
 	} {
 		if got := Accounts(tt.past, tt.rev); got != tt.want {
 			t.Errorf("%s: Accounts(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
@@ -38,7 +38,7 @@ func TestAccounts(t *testing.T) {
 }
 
 func TestRevAndOwner(t *testing.T) {
-	if got := Rev(tok('b') + tok('a')); got != tok('b') {
+	if got := Rev(rev('b') + rev('a')); got != rev('b') {
 		t.Errorf("Rev = %q, want the newest", got)
 	}
 	if got := Rev(""); got != "" {

@@ -28,7 +28,7 @@ type Guard struct {
 }
 
 // NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
-// schema describes, since there is none.
+// schema describes.
 func NoEntries(ctx context.Context, e Engine, pattern string) error {
 	for cursor := ""; ; {
 		keys, next, err := e.Scan(ctx, Scan{Pattern: pattern, Cursor: cursor, Count: 1000})

@@ -87,7 +87,7 @@ type Survey struct {
 }
 
 // A Cache says how many entries are copied into this process, about, and how old a copy gets at most.
-// The zero Cache is none. A copy goes when the server says that the entry has changed, which is a moment after it has.
+// The zero Cache keeps nothing. A copy goes when the server says that the entry has changed, which is a moment after it has.
 // What this engine wrote itself it has seen, once the writing has returned.
 type Cache struct {
 	Entries int
@@ -111,14 +111,14 @@ type Order struct {
 	Count    int
 }
 
-// A Bound is an end of a range of members. The zero Bound is none.
+// A Bound is an end of a range of members. The zero Bound sets no limit.
 type Bound struct {
 	At   string
 	Open bool // without At itself
 	Is   bool
 }
 
-// Lex is the bound as the commands of sorted sets take it; free stands for none.
+// Lex is the bound as the commands of sorted sets take it; free stands for the zero Bound.
 func (b Bound) Lex(free string) string {
 	switch {
 	case !b.Is:

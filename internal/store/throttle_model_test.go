@@ -73,7 +73,7 @@ func (w *window) wait(now time.Time, most int) time.Duration {
 	return max(w.next.Sub(now), 0)
 }
 
-// fail counts one more failure, behind which the delay doubles.
+// fail counts one more failure, after which the delay doubles.
 func (w *window) fail(now time.Time, length time.Duration, free int) {
 	if w.failures++; w.failures == 1 {
 		w.ends = now.Add(length)
@@ -93,7 +93,7 @@ func (w *window) unfail(now time.Time) {
 	w.refresh(now)
 }
 
-// hasOwn says whether an origin has a failure of its own left.
+// hasOwn reports whether an origin has a failure of its own left.
 func (a *account) hasOwn(origin string) bool {
 	_, familiar := a.seen[origin]
 	return familiar && a.own[origin] < store.FamiliarMost

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -329,7 +330,7 @@ func (a *attempt) commitArgs() []string {
 		}
 	}
 	args := []string{a.token, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)}
-	args = append(append(args, a.c.Tokens.Args()...), strconv.Itoa(len(a.c.Unset)))
+	args = append(append(args, onekey.EndingArgs(a.c.Tokens)...), strconv.Itoa(len(a.c.Unset)))
 	args = append(args, a.c.Unset...)
 	for _, f := range a.c.Set {
 		args = append(args, f.Field, f.Wire)

@@ -101,7 +101,7 @@ func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args 
 	if as.Own {
 		own = "1"
 	}
-	args = []string{verb, store.Millis(a.Now), a.Name, own}
+	args = []string{verb, millis(a.Now), a.Name, own}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
 		store.FamiliarMost, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),

@@ -176,7 +176,7 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	return redisx.Items(answer), nil
 }
 
-// learn takes what the script has to know before it can make the change, or why it cannot be made.
+// learn takes what the script has to know first, or returns why the change cannot be made.
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -32,7 +33,7 @@ func changeArgs(c store.Change, rev string, may bool, known [][]string, owners [
 	args = appendList(args, c.Unset)
 	rankKeys, ranks := rankLists(c.Rank)
 	unrankKeys, unranks := rankLists(c.Unrank)
-	args = appendList(appendList(appendList(args, ranks), unranks), c.Tokens.Args())
+	args = appendList(appendList(appendList(args, ranks), unranks), onekey.EndingArgs(c.Tokens))
 	for _, ks := range [][]recordkey.Key{c.Claim, c.Aside, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// connLife ends connections that only read: where another server takes over behind one address, a
+// connLife ends connections that only read: where another server takes over at one address, a
 // writer is told so by READONLY, and a reader by nothing.
 const connLife = time.Minute
 
@@ -138,7 +138,7 @@ func newCopies(c store.Cache) *copies {
 }
 
 // forget takes out the copy of a record. A reply that is under way is not kept either: it may be from
-// before. So whoever asks from now on gets what the server has now.
+// before. So those who ask from now on get what the server has now.
 func (c *copies) forget(key string) {
 	if prefix := c.prefix.Load(); prefix != nil {
 		c.DeleteByRedisKey(*prefix + key)

@@ -174,7 +174,7 @@ func newGroup(n int) *group {
 	return &group{expected: n, of: make([]*creation, 0, n)}
 }
 
-// A shape is what entries have in common that lie in a row: their fields, and how many records.
+// A shape is what entries in a row have in common: their fields, and how many records.
 type shape struct {
 	fields                []string
 	claims, asides, fills int

@@ -51,7 +51,7 @@ func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 		case *redis.MapStringStringCmd:
 			found[i] = redisx.FoundAt(l.PRK, cmd.Val(), cmd.Err())
 		case *redis.Cmd:
-			found[i], err = e.behind(ctx, l, cmd)
+			found[i], err = e.answered(ctx, l, cmd)
 		}
 		if err == nil {
 			err = store.NotOfEntry(found[i].Err)
@@ -80,8 +80,8 @@ func (e *Engine) pipeline(ctx context.Context, lookups []store.Lookup) ([]redis.
 	return cmds, nil
 }
 
-// behind reads what the lookup script answered, running it again where the server did not have it.
-func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (store.Found, error) {
+// answered reads what the lookup script answered, and runs it again where the server did not have it.
+func (e *Engine) answered(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (store.Found, error) {
 	if cmd.Err() != nil {
 		found, err := e.findOne(ctx, l)
 		if err != nil {
@@ -96,7 +96,7 @@ func (e *Engine) behind(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (st
 	return believed(l, reply)
 }
 
-// findOne answers one lookup. Those behind SRKs go together with others where many come at the same time.
+// findOne answers one lookup: one by SRKs in one batch with those of other callers, where many come at the same time.
 func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, error) {
 	if l.PRK.IsValid() {
 		return e.findAlone(ctx, l)
@@ -115,7 +115,7 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, er
 	return e.findAlone(ctx, l)
 }
 
-// findAlone answers one lookup: a plain command for a PRK, else a script.
+// findAlone answers one lookup: by HGETALL at a PRK, else by a script.
 func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, error) {
 	var found store.Found
 	var err error
@@ -128,9 +128,9 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 		found = redisx.FoundAt(l.PRK, nil, err)
 		err = store.NotOfEntry(found.Err)
 	case len(l.SRKs) == 1:
-		found, err = e.behindOne(ctx, l)
+		found, err = e.follow(ctx, l)
 	default:
-		found, err = e.behindSeveral(ctx, l)
+		found, err = e.lookUp(ctx, l)
 	}
 	if undeclared(err) {
 		e.strict.Store(true)
@@ -139,11 +139,11 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 	return []store.Found{found}, err
 }
 
-// ownerField is under which the script for one SRK gives what it names, among the entry's fields.
+// ownerField is the name under which follow.lua puts the PRK among the entry's fields.
 const ownerField = "~srv"
 
-// behindOne follows one SRK. The reply is read into the map that the record keeps.
-func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, error) {
+// follow reads the entry that one SRK names. The reply is read into the map that the record keeps.
+func (e *Engine) follow(ctx context.Context, l store.Lookup) (store.Found, error) {
 	srk, prefix := l.SRKs[0].String(), l.SRKs[0].Namespace().String()
 	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.SHA, 1, srk, prefix)
 	err := e.client.Process(ctx, cmd)
@@ -168,7 +168,8 @@ func (e *Engine) behindOne(ctx context.Context, l store.Lookup) (store.Found, er
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
 
-func (e *Engine) behindSeveral(ctx context.Context, l store.Lookup) (store.Found, error) {
+// lookUp reads the entries that several SRKs name.
+func (e *Engine) lookUp(ctx context.Context, l store.Lookup) (store.Found, error) {
 	reply, err := lookupScript.Read(ctx, e.client.Process, keysOf(l.SRKs), prefixOf(l))
 	if err != nil {
 		return store.Found{}, redisx.Fail(err)
@@ -185,7 +186,7 @@ func believed(l store.Lookup, reply []any) (store.Found, error) {
 	return store.Believe(l, cs), nil
 }
 
-// undeclared knows the answers of servers that forbid scripts the keys that they do not declare.
+// undeclared reports whether err is the answer of a server that forbids scripts the keys that they do not declare.
 func undeclared(err error) bool {
 	if err == nil || !redisx.IsAnswer(err) {
 		return false

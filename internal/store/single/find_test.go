@@ -13,10 +13,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A meddler does something behind each round trip of reads of a client.
+// A meddler does something after each round trip of reads of a client.
 type meddler struct {
-	trips  int
-	behind func(trip int)
+	rounds int
+	after  func(round int)
 }
 
 func (*meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -37,11 +37,11 @@ func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// look counts a round trip, if it is none that begins a connection, and none of a script.
+// look counts a round trip, but for those that begin a connection and those of scripts.
 func (m *meddler) look(first redis.Cmder) {
 	if name := first.Name(); name == "get" || name == "hgetall" {
-		m.trips++
-		m.behind(m.trips)
+		m.rounds++
+		m.after(m.rounds)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestFindBatch(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
 		lookup store.Lookup
-		behind map[int]string // what happens behind a round trip
+		after  map[int]string // what happens after a round trip
 		want   string         // UID
 		alone  bool           // where nothing happens: it must be looked up again by itself
 	}{
@@ -68,18 +68,18 @@ func TestFindBatch(t *testing.T) {
 		{what: "under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
 		{what: "not there", lookup: store.Lookup{SRKs: email}},
 		{what: "not there, under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
-		{what: "renamed", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "rename"}},
-		{what: "moved to the other field", lookup: store.Lookup{SRKs: both}, behind: map[int]string{1: "move"}, want: "u"},
-		{what: "moved, and asked under one", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "move"}},
-		{what: "deleted", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "delete"}},
-		{what: "given to another", lookup: store.Lookup{SRKs: name}, behind: map[int]string{1: "give"}, want: "w"},
-		{what: "changed behind it", lookup: store.Lookup{SRKs: name}, behind: map[int]string{2: "give"}, want: "u"},
+		{what: "renamed", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "rename"}},
+		{what: "moved to the other field", lookup: store.Lookup{SRKs: both}, after: map[int]string{1: "move"}, want: "u"},
+		{what: "moved, and asked under one", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "move"}},
+		{what: "deleted", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "delete"}},
+		{what: "given to another", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "give"}, want: "w"},
+		{what: "changed after it", lookup: store.Lookup{SRKs: name}, after: map[int]string{2: "give"}, want: "u"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			srv := redistest.Shared(t)
 			p, client := newPair(t, srv), srv.Client()
 			p.make("u", "v")
-			m := &meddler{behind: func(trip int) { p.meddle(tt.behind[trip]) }}
+			m := &meddler{after: func(round int) { p.meddle(tt.after[round]) }}
 			client.AddHook(m)
 			e := New(client, Options{})
 			for range redisx.Busy {
@@ -92,12 +92,12 @@ func TestFindBatch(t *testing.T) {
 			if got := found[0].Record.Key.Value(); got != tt.want || tt.want == "" && !errors.Is(found[0].Err, store.ErrNotFound) {
 				t.Errorf("got %q, %v; want %q", got, found[0].Err, tt.want)
 			}
-			if m.behind = func(int) {}; tt.behind == nil {
+			if m.after = func(int) {}; tt.after == nil {
 				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.alone || err != nil {
 					t.Errorf("sure: %v, %v", sure, err)
 				}
 			}
-			if m.trips == 0 {
+			if m.rounds == 0 {
 				t.Error("it travelled by itself")
 			}
 		})

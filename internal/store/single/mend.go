@@ -68,7 +68,7 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 		return onekey.NotOrdered(r.At.Key)
 	}
 	if err != nil {
-		return fmt.Errorf("settling a place in %s: %w", r.At.Key, err)
+		return fmt.Errorf("mending %s: %w", r.At.Key, err)
 	}
 	return nil
 }

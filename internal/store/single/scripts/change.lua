@@ -48,7 +48,7 @@ end
 
 -- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Tokens that came
 -- since stay.
-local again = rev == token
+local again = rev == own
 if remembered() and not again then return {'ok'} end
 if again and verb ~= 'delete' then
   in_pieces('HDEL', entry, unset)
@@ -69,7 +69,7 @@ if again then
   -- It is dead already.
 elseif verb == 'create' then
   if live then return {'exists', past} end
-  -- Sent again, and the tombstone may have forgotten the token: the entry may have come and gone (I7).
+  -- Sent again, and the tombstone may have forgotten the rev: the entry may have come and gone (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
   if has_facets() then return {'damaged'} end
 else
@@ -178,7 +178,7 @@ if #occupied > 1 then return occupied end
 
 -- From here on only writes. The first of them is the one that a refusing server refuses. If a later one is refused,
 -- what was written is garbage that nobody is shown (I4), or is written again by the next sending: what an entry
--- takes comes before its version, and what it leaves after that.
+-- takes comes before its rev, and what it leaves after that.
 refused = not again and store_schema()
 if refused then return refused end
 local wrote = unstored or again
@@ -191,7 +191,7 @@ local function write(command, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
   wrote = true
 end
-local remember = token .. string.sub(past, 1, 36)
+local remember = own .. string.sub(past, 1, 36)
 local taken = {} -- places that the entry leaves and takes again
 local function take_places()
   -- A full server refuses this, which changes nothing, and not an UNLINK.

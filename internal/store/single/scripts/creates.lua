@@ -1,7 +1,6 @@
 -- creates: makes many entries, if none of the records that they need is there yet (I1, I2, I7).
 --
--- It is the short way for entries among strangers. Whatever else is the case, nothing is written, and
--- each of them goes through the script change, which looks closer. Entries of one shape have the same
+-- It is the quick way. In any other case nothing is written, and each of them goes through change.lua, which looks closer. Entries of one shape have the same
 -- fields and as many records, so that names and numbers are sent once for all of them.
 --
 -- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
@@ -9,7 +8,7 @@
 --          sets to join, and last the ordered indexes.
 -- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
 --          index sets, ordered indexes. Of each shape, how many: entries, and of each entry SRKs, asides,
---          tertiary records and facets; the fields; then of each entry the values of the facets, the token and
+--          tertiary records and facets; the fields; then of each entry the values of the facets, the rev and
 --          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
 --          index the places. Members, PRKs and places are lists: a number and the items.
 -- Reply: {"ok"} | {"other"}
@@ -31,8 +30,8 @@ for i = 1, nrank do
   if failed(pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
 end
 
--- What entries take comes before them: SRKs and index members that no live entry stands behind are garbage at worst
--- (I4). So the arguments are gone through twice: first for what lies behind the entries.
+-- What entries take comes before them: SRKs and index members that name no live entry are garbage at worst
+-- (I4). So the arguments are gone through twice: first for what comes before the entries.
 local at, k, srks, nsrk, relative = 7, 1, {}, 0, ARGV[3] + 1
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}

@@ -3,7 +3,7 @@
 -- KEYS[1]  the entry, a hash          KEYS[2]  ~/schema/TYPE, a hash
 -- KEYS[3]  ~/types, the set of types that have a schema stored
 -- ARGV[1]  own PRK, relative          ARGV[2]  namespace prefix
--- ARGV[3]  token of this attempt      ARGV[4]  fingerprint of the caller's schema
+-- ARGV[3]  the rev to be written     ARGV[4]  fingerprint of the caller's schema
 -- ARGV[5]  that schema as JSON        ARGV[6]  "1": it may be stored where none is
 -- ARGV[7]  the type, as ~isa has it
 --
@@ -12,17 +12,17 @@
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 local entry, schema = KEYS[1], KEYS[2]
-local prk, prefix, token = ARGV[1], ARGV[2], ARGV[3]
+local prk, prefix, own = ARGV[1], ARGV[2], ARGV[3]
 
 local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens')
 if failed(head) then return redis.error_reply(head.err) end
 local live, past = head[1] and head[1] ~= '', head[2] or ''
 local rev = string.sub(past, 1, 12)
 
--- I7: a token that the entry remembers was committed before, and only the reply was lost.
+-- I7: a rev that the entry remembers was committed before, and only the reply was lost.
 local function remembered()
   for i = 1, #past, 12 do
-    if string.sub(past, i, i + 11) == token then return true end
+    if string.sub(past, i, i + 11) == own then return true end
   end
   return false
 end

@@ -1,10 +1,10 @@
--- lookup: from SRKs to entries, in one step (I2, I4). Whoever asks checks that the entry holds the value.
+-- lookup: from SRKs to entries, in one step (I2, I4). The caller checks that the entry holds the value.
 --
 -- KEYS     SRKs
 -- ARGV[1]  namespace prefix
 -- Reply: one item for each SRK: nil | {PRK, field, value, …} | {"", error}
 --
--- The entry's key is known only here; a server that forbids that is asked with two plain commands.
+-- The entry's key is known only here; a server that forbids that is asked in two rounds of GET and HGETALL.
 local out = {}
 for i, key in ipairs(KEYS) do
   local srv = redis.pcall('GET', key)

@@ -2,7 +2,7 @@
 --
 -- KEYS  as in guard, [4] the tertiary record, then the index sets to join, then those to leave.
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
---       then its arguments behind the key.
+--       then its arguments after the key.
 --
 -- Reply: {"ok", what the command answered} | {"absent"} | {"filling"} | {"schema", stored} | {"unstored"}
 

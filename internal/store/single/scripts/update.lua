@@ -1,10 +1,10 @@
--- update: the usual case of change.lua, facets and secondary values of a live entry, in as few commands
--- as can be (I1, I2, I6, I7). Whatever is unusual is left to change.lua, which knows the token if this
--- was done.
+-- update: the common case of change.lua, facets and secondary values of a live entry, in as few commands
+-- as can be (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was
+-- done.
 --
 -- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs aside, SRKs to release
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many aside
--- ARGV[5]  expected ~rev  ARGV[6]  token   ARGV[7]  how many fields to unset, then those, then field, value, …
+-- ARGV[5]  expected ~rev  ARGV[6]  the rev to be written   ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
 local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens')
@@ -16,7 +16,7 @@ if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
--- What the entry takes comes before its version, and what it leaves after that (I1, I4, I7).
+-- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).
 local first
 local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
 if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
