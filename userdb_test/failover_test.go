@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,15 +94,23 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	for _, err := range l.odd {
 		t.Errorf("under load: %v", err)
 	}
-	for name := range l.created {
-		_, err := users.Find(t.Context(), hints.Any(name))
-		if errors.Is(err, userdb.ErrNotFound) {
-			lost = append(lost, name)
-		} else if err != nil {
-			t.Errorf("finding %s: %v", name, err)
-		}
+	names := slices.Sorted(maps.Keys(l.created))
+	wanted := make([]hints.Hint, len(names))
+	for i, name := range names {
+		wanted[i] = hints.Any(name)
 	}
-	slices.Sort(lost)
+	i := 0
+	for _, err := range users.FindAll(t.Context(), wanted...) {
+		if errors.Is(err, userdb.ErrNotFound) {
+			lost = append(lost, names[i])
+		} else if err != nil {
+			t.Errorf("finding %s: %v", names[i], err)
+		}
+		i++
+	}
+	if i < len(names) {
+		t.Errorf("only %d of %d names were looked up", i, len(names))
+	}
 	t.Logf("%d creates were acknowledged, %d of them are not found", len(l.created), len(lost))
 	return lost
 }
