@@ -21,19 +21,19 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A stage lets the commands of several actors at a store through, one at a time, in the order that
+// A simulation lets the commands of several actors at a store through, one at a time, in the order that
 // somebody chooses.
-type stage struct {
-	direct   sync.Mutex // over commands that nobody holds up
-	world    *world
-	tamper   tamper
-	settle   bool  // tampering: see mutants
-	until    int64 // what actors know of the schema holds so long
-	patience int   // how often an actor pauses before its time is over
-	client   *redis.Client
-	actors   []*actor
-	commits  map[string]int // by the verb that made them
-	late     [][]string     // writes that were carried out, and may arrive once more
+type simulation struct {
+	direct     sync.Mutex // over commands that nobody holds up
+	world      *world
+	tamper     tamper
+	bareClaims bool  // tampering: see mutants
+	until      int64 // what actors know of the schema holds so long
+	patience   int   // how often an actor pauses before its time is over
+	client     *redis.Client
+	actors     []*actor
+	commits    map[string]int // by verb
+	late       [][]string     // writes that were carried out, and may arrive once more
 }
 
 // A tamper changes what an actor sends: nil args are not carried out, and answer reply.
@@ -43,7 +43,7 @@ type tamper func(a *actor, args []string) (changed []string, reply any)
 type actor struct {
 	id      int
 	name    string
-	stage   *stage
+	sim     *simulation
 	engine  *Engine
 	mu      sync.Mutex
 	pending []*request
@@ -81,9 +81,9 @@ const mostPauses = 40
 
 type actorKey struct{}
 
-// newStage makes a stage. Its client never connects to anything.
-func newStage(w *world, t tamper) *stage {
-	s := &stage{world: w, tamper: t, until: math.MaxInt64, patience: mostPauses, client: redis.NewClient(&redis.Options{
+// newSimulation makes a simulation. Its client never connects to anything.
+func newSimulation(w *world, t tamper) *simulation {
+	s := &simulation{world: w, tamper: t, until: math.MaxInt64, patience: mostPauses, client: redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}
 	s.client.AddHook(s)
@@ -91,14 +91,14 @@ func newStage(w *world, t tamper) *stage {
 }
 
 // reset begins a run.
-func (s *stage) reset(start map[string]*cell) {
+func (s *simulation) reset(start map[string]*cell) {
 	s.world.reset(start)
 	s.actors, s.commits, s.late = nil, map[string]int{}, nil
 }
 
-// cast begins what an actor does.
-func (s *stage) cast(id int, verbs []verb) *actor {
-	a := &actor{id: id, name: fmt.Sprint(id), stage: s, count: map[string]int{}}
+// newActor begins what an actor does.
+func (s *simulation) newActor(id int, verbs []verb) *actor {
+	a := &actor{id: id, name: fmt.Sprint(id), sim: s, count: map[string]int{}}
 	a.engine = s.newEngine(people.Guard())
 	a.engine.sleep = a.pause
 	a.engine.token = a.token
@@ -111,11 +111,11 @@ func (s *stage) cast(id int, verbs []verb) *actor {
 	return a
 }
 
-func (s *stage) newEngine(guard store.Guard) *Engine {
+func (s *simulation) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
-	e.aside = func(ctx context.Context, do func(context.Context)) { do(ctx) }
+	e.background = func(ctx context.Context, do func(context.Context)) { do(ctx) }
 	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed, s.until}
 	return e
 }
@@ -136,7 +136,7 @@ func (a *actor) pause(context.Context, time.Duration) error {
 	runtime.Callers(3, callers[:])
 	r := &request{text: "pause"}
 	f, _ := runtime.CallersFrames(callers[:]).Next()
-	if !strings.HasSuffix(f.Function, ".Apply") && !strings.HasSuffix(f.Function, ".prepare") {
+	if !strings.HasSuffix(f.Function, ".apply") && !strings.HasSuffix(f.Function, ".prepare") {
 		a.mu.Lock()
 		r.after = a.granted
 		a.mu.Unlock()
@@ -145,12 +145,12 @@ func (a *actor) pause(context.Context, time.Duration) error {
 }
 
 // tire counts pauses: one too many, and the actor's time is over. It is counted when a pause ends: which one is
-// too many is the choice of whoever lets them through, not chance.
+// too many is the choice of the one that lets them through, not chance.
 func (a *actor) tire(r *request) error {
 	if r.text != "pause" {
 		return nil
 	}
-	if a.pauses++; a.pauses <= a.stage.patience {
+	if a.pauses++; a.pauses <= a.sim.patience {
 		return nil
 	}
 	return errWeary
@@ -163,7 +163,7 @@ func (a *actor) grant(text string) {
 	a.granted = text
 }
 
-func (a *actor) weary() bool { return a.pauses > a.stage.patience }
+func (a *actor) weary() bool { return a.pauses > a.sim.patience }
 
 // event is a step that is no command.
 func (a *actor) event(text string, do func(*world)) error {
@@ -183,10 +183,10 @@ func (a *actor) ask(r *request) error {
 }
 
 // DialHook implements redis.Hook.
-func (s *stage) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *simulation) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (s *stage) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (s *simulation) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		a, ok := ctx.Value(actorKey{}).(*actor)
 		args := argsOf(cmd)
@@ -204,11 +204,11 @@ func (s *stage) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 }
 
 // ProcessPipelineHook implements redis.Hook: the commands of a pipeline go to different nodes, in any order.
-func (s *stage) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *simulation) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	one := s.ProcessHook(nil)
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		errs := make([]error, len(cmds))
-		_ = together(len(cmds), func(i int) error {
+		_ = parallel(len(cmds), func(i int) error {
 			errs[i] = one(ctx, cmds[i])
 			return nil
 		})
@@ -235,7 +235,7 @@ func argsOf(cmd redis.Cmder) []string {
 }
 
 // carryOut runs a command on the world and sets its answer.
-func (s *stage) carryOut(a *actor, cmd redis.Cmder, args []string) error {
+func (s *simulation) carryOut(a *actor, cmd redis.Cmder, args []string) error {
 	var reply any
 	if a != nil && s.tamper != nil {
 		args, reply = s.tamper(a, args)
@@ -251,7 +251,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 	slices.SortFunc(c.Set, func(x, y store.Facet) int { return cmp.Compare(x.Field, y.Field) })
 	slices.Sort(c.Unset)
 	rev, err := a.engine.Apply(ctx, c)
-	if err == nil && a.stage.settle {
+	if err == nil && a.sim.bareClaims {
 		prk := c.Key.String()
 		for _, srk := range c.Claim {
 			_, _ = a.engine.run(ctx, on(swapScript, srk.String(), prk+" "+rev, prk))
@@ -261,7 +261,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 }
 
 // do runs a command and notes what was committed (I7).
-func (s *stage) do(a *actor, args []string) any {
+func (s *simulation) do(a *actor, args []string) any {
 	if a == nil || len(args) < 5 || args[1] != commitScript.SHA {
 		return s.world.do(args)
 	}
@@ -321,7 +321,7 @@ func setAnswer(cmd redis.Cmder, reply any) error {
 		}
 		c.SetVal(m)
 	default:
-		panic(fmt.Sprintf("the stage does not know %T", cmd))
+		panic(fmt.Sprintf("the simulation does not know %T", cmd))
 	}
 	return nil
 }
@@ -361,7 +361,7 @@ func (f fault) String() string {
 }
 
 // step lets one request through, and waits until all actors wait again.
-func (s *stage) step(r *request, f fault) {
+func (s *simulation) step(r *request, f fault) {
 	a := r.actor
 	if f == dies {
 		s.die(a)
@@ -412,7 +412,7 @@ func isWriting(args []string) bool {
 }
 
 // die ends an actor: none of its commands is carried out any more.
-func (s *stage) die(a *actor) {
+func (s *simulation) die(a *actor) {
 	a.mu.Lock()
 	a.dead = true
 	pending := a.pending
@@ -425,7 +425,7 @@ func (s *stage) die(a *actor) {
 }
 
 // close ends all actors that are left.
-func (s *stage) close() {
+func (s *simulation) close() {
 	for _, a := range s.actors {
 		s.die(a)
 	}

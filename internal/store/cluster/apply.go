@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,21 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+var (
+	//go:embed scripts/claim.lua
+	claimLua string
+	//go:embed scripts/swap.lua
+	swapLua string
+	//go:embed scripts/commit.lua
+	commitLua string
+)
+
+var (
+	claimScript  = redisx.NewScript(claimLua, redisx.IsNumber|redisx.IsText)
+	swapScript   = redisx.NewScript(swapLua, redisx.IsNumber)
+	commitScript = redisx.NewScript(onekey.TokensLua+commitLua, redisx.IsVerdict)
+)
+
 // An attempt is one try to make a change, with a token of its own.
 type attempt struct {
 	e      *Engine
@@ -22,9 +38,9 @@ type attempt struct {
 	token  string
 	own    string // the SRV of this attempt
 	going  []seenSRK
-	gone   []goneMembers   // of indexed sets that others take the place of
-	queues bool            // an attempt before this one met somebody
-	turns  []recordkey.Key // SRKs that were only claimed to queue
+	gone   []goneMembers   // of indexed sets that are replaced
+	queues bool            // an attempt before this one met another
+	queued []recordkey.Key // SRKs that were only claimed to queue
 	sent   bool            // the commit was sent
 	began  time.Time       // when
 	until  int64           // the commit may be made, by the server's clock in milliseconds
@@ -36,14 +52,19 @@ type seenSRK struct {
 	srv string
 }
 
+// How long a verb goes on with what is left to do.
+const (
+	giveBackTime = 2 * time.Second
+	finishTime   = 10 * time.Second
+)
+
 // errAgain: the attempt met something that is over by now; begin again with a new token.
 var errAgain = errors.New("begin again")
 
 // errLate: the commit came later than what is known of the schema in force.
 var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
 
-// Apply implements [store.Engine]. A create without contention is three rounds: claims, looks aside,
-// commit.
+// Apply implements [store.Engine]. A create without contention is three rounds: claims, looks, commit.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev, err := e.apply(ctx, c)
 	if err == nil {
@@ -71,13 +92,23 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		case !errors.Is(err, errAgain):
 			return "", a.name(err)
 		}
-		if err := e.pause(ctx, e.trips.several(1, 4)); err != nil {
+		if err := e.pause(ctx, e.latency.several(1, 4)); err != nil {
 			return "", a.name(redisx.Fail(err))
 		}
 		if c.Seen, err = e.prepare(ctx, c); err != nil {
 			return "", a.name(err)
 		}
 	}
+}
+
+// concurrent is how many changes are made at once: each is several rounds to several nodes.
+const concurrent = 64
+
+// ApplyAll implements [store.Engine]: many changes at a time.
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
+	revs, errs := make([]string, len(cs)), make([]error, len(cs))
+	store.Each(cs, concurrent, func(i int) { revs[i], errs[i] = e.Apply(ctx, cs[i]) })
+	return revs, errs
 }
 
 // mostLate is how often a commit comes too late, each time with a new look at the schema, before the clocks are to blame.
@@ -100,7 +131,7 @@ func (a *attempt) name(err error) error {
 	return err
 }
 
-// run is the protocol. Whatever ends it before the commit leaves only garbage behind.
+// run is the protocol. If it ends before the commit, it leaves only garbage.
 func (a *attempt) run(ctx context.Context) error {
 	err := a.beforeCommit(ctx)
 	if err != nil {
@@ -118,8 +149,8 @@ func (a *attempt) run(ctx context.Context) error {
 	return err
 }
 
-// entryFirst says of a change whose values are taken what is wrong with its own entry, if anything is
-// besides: that the UID is taken, or that the entry has changed or is gone. One server says that first, too.
+// entryFirst returns, for a change whose values are taken, what is wrong with its own entry, if anything is:
+// that the UID is taken, or that the entry has changed or is gone. One server says that first, too.
 func (a *attempt) entryFirst(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
@@ -158,14 +189,14 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 			return err
 		}
 	}
-	err := together(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
+	err := parallel(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
 	if err != nil {
 		return err
 	}
 	n := len(a.c.Aside)
-	err = together(n+len(a.c.Add), func(i int) error {
+	err = parallel(n+len(a.c.Add), func(i int) error {
 		if i < n {
-			return a.lookAside(ctx, a.c.Aside[i])
+			return a.lookElsewhere(ctx, a.c.Aside[i])
 		}
 		return a.layReady(ctx, a.c.Add[i-n])
 	})
@@ -179,7 +210,7 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 // readGoing is step 5: the SRKs that will go, as they are before the commit.
 func (a *attempt) readGoing(ctx context.Context) error {
 	seen := make([]string, len(a.c.Release))
-	err := together(len(seen), func(i int) (err error) {
+	err := parallel(len(seen), func(i int) (err error) {
 		seen[i], err = a.e.get(ctx, a.c.Release[i].String())
 		return err
 	})
@@ -199,7 +230,7 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 			return err
 		}
 		seen, occupied := r.value.(string)
-		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.turns, srk) {
+		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queued, srk) {
 			return nil // where it only queues, the entry itself may have it, or have had it
 		}
 		if taken, err := a.take(ctx, srk, seen, a.own); err != nil || taken {
@@ -208,9 +239,9 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// lookAside is step 3. Nearly always there is nothing, which the client learns from an EXISTS in half the time:
+// lookElsewhere is step 3. Nearly always there is nothing, which the client learns from an EXISTS in half the time:
 // to it, a GET that finds nothing is an error that it looks into.
-func (a *attempt) lookAside(ctx context.Context, srk recordkey.Key) error {
+func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
 		is, err := a.e.exists(ctx, srk.String())
 		if err != nil || !is {
@@ -345,7 +376,7 @@ func (a *attempt) commitArgs() []string {
 // the claim is in use after all. It does what it can in the time there is: what stays is garbage.
 func (a *attempt) giveBack(ctx context.Context) {
 	afterwards(ctx, giveBackTime, func(ctx context.Context) {
-		_ = together(len(a.c.Claim), func(i int) error {
+		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
 			if a.sent {
 				if held, err := a.e.fence(ctx, a.c.Key, srk, false); held || err != nil {
@@ -355,35 +386,35 @@ func (a *attempt) giveBack(ctx context.Context) {
 			_, err := a.e.run(ctx, on(swapScript, srk.String(), a.own, ""))
 			return err
 		})
-		_ = a.leave(ctx)
+		_ = a.leaveQueue(ctx)
 		for _, m := range a.c.Add {
 			_ = a.e.write(ctx, "unlink", store.StageKey(m.Key, a.token))
 		}
 	})
 }
 
-// finish does what the commit made due. If it does not come to the end, a check finds the rest.
+// finish does what is due after the commit. If it does not come to the end, a check finds the rest.
 func (a *attempt) finish(ctx context.Context) {
 	afterwards(ctx, finishTime, func(ctx context.Context) {
 		ng := len(a.going)
-		err := together(ng+2, func(i int) error {
+		err := parallel(ng+2, func(i int) error {
 			switch i {
 			case ng:
-				return a.settle(ctx)
+				return a.align(ctx)
 			case ng + 1:
-				return a.leave(ctx)
+				return a.leaveQueue(ctx)
 			}
 			_, err := a.e.run(ctx, on(swapScript, a.going[i].key.String(), a.going[i].srv, ""))
 			return err
 		})
 		if err == nil && a.c.Delete {
-			_, _ = a.e.bury(ctx, a.c.Key, a.token, "end", "")
+			_, _ = a.e.markDying(ctx, a.c.Key, a.token, "end", "")
 		}
 	})
 }
 
-// settle brings indexes and tertiary records in line with what was committed.
-func (a *attempt) settle(ctx context.Context) error {
+// align brings indexes and tertiary records in line with what was committed.
+func (a *attempt) align(ctx context.Context) error {
 	if a.c.Delete {
 		limited, cancel, dying := a.stillDying(ctx)
 		defer cancel()
@@ -392,12 +423,12 @@ func (a *attempt) settle(ctx context.Context) error {
 		}
 		ctx = limited
 	}
-	err := together(3, func(i int) error {
+	err := parallel(3, func(i int) error {
 		switch i {
 		case 0:
-			return a.e.alignFacets(ctx, a.c.Key, placesOf(a.c))
+			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))
 		case 1:
-			return together(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
+			return parallel(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
 		}
 		return a.e.dropNamed(ctx, a.c)
 	})
@@ -407,7 +438,7 @@ func (a *attempt) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(len(a.gone), func(i int) error {
+	return parallel(len(a.gone), func(i int) error {
 		_, err := a.e.alignMembers(ctx, a.gone[i].set, a.gone[i].members, false)
 		return err
 	})

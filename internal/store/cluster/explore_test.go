@@ -20,14 +20,14 @@ type choice struct {
 // An explorer takes a scenario through all orders of its steps that stay inside its budgets. States are
 // merged: the same records, and actors that were told the same, have the same future.
 type explorer struct {
-	stage       *stage
+	sim         *simulation
 	scenario    scenario
 	preemptions int // how often an actor may be stopped in the middle for another
 	faults      int // how many actors may die, or answers be lost
 	kinds       []fault
 	most        int // states
-	troupe      *troupe
-	stock       *stock
+	behaviour   *behaviour
+	memo        *memo
 	seen        map[uint64]uint8 // by state: with which budgets used up
 	judged      map[uint64]bool  // records that break nothing
 	todo        [][]moment       // by budgets used up
@@ -46,7 +46,7 @@ type moment struct {
 	preemptions int
 	faults      int
 	deaths      int
-	outdated    bool               // a commit was made by a schema that is no more
+	outdated    bool               // a commit was made by a schema that is gone
 	fault       fault              // the last one
 	undone      bool               // what was acknowledged is not there any more
 	held        [mostFinders]uint8 // by whom the value was held that an actor looks for, since it began
@@ -82,14 +82,14 @@ func (x *explorer) explore() string {
 		x.kinds = []fault{lost, dies}
 	}
 	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
-	x.stage.reset(nil)
-	x.stage.patience = setting("USERDB_PAUSES", 4)
-	x.stage.until = math.MaxInt64
+	x.sim.reset(nil)
+	x.sim.patience = setting("USERDB_PAUSES", 4)
+	x.sim.until = math.MaxInt64
 	if x.scenario.guarded {
-		x.stage.until = startTime + stale.Milliseconds()
+		x.sim.until = startTime + stale.Milliseconds()
 	}
-	x.troupe, x.stock = newTroupe(x.stage, x.scenario.actors), newStock(x.stage.world)
-	defer x.troupe.close()
+	x.behaviour, x.memo = newBehaviour(x.sim, x.scenario.actors), newMemo(x.sim.world)
+	defer x.behaviour.close()
 	x.push(x.beginning())
 	for i := range x.todo {
 		for len(x.todo[i]) > 0 {
@@ -107,16 +107,16 @@ func (x *explorer) explore() string {
 	return ""
 }
 
-// limited says whether there was no room for all states.
+// limited reports whether there was no room for all states.
 func (x *explorer) limited() bool { return x.states >= x.most }
 
 func (x *explorer) beginning() moment {
 	m := moment{current: -1, now: startTime}
 	for _, key := range sortedKeys(x.scenario.start()) {
-		m.cells = put(m.cells, x.stock.key(key), x.stock.cell(x.scenario.start()[key]))
+		m.cells = put(m.cells, x.memo.key(key), x.memo.cell(x.scenario.start()[key]))
 	}
 	for i := range x.scenario.actors {
-		m.cast = append(m.cast, role{at: x.troupe.first(x.stock, i)})
+		m.cast = append(m.cast, role{at: x.behaviour.first(x.memo, i)})
 	}
 	x.look(&m)
 	return m
@@ -203,7 +203,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 	if h.lost {
 		h.reply, reply = 0, nil
 	}
-	next := x.troupe.tell(x.stock, r.at, h, reply)
+	next := x.behaviour.tell(x.memo, r.at, h, reply)
 	if next.tokens > r.at.tokens {
 		r.sent = false
 	}
@@ -213,20 +213,20 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 // carryOut runs a command, as it is tampered with, on the records.
 func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	if answer, is := elsewhere[f]; is {
-		return x.stock.reply(answer), answer
+		return x.memo.reply(answer), answer
 	}
-	if x.stage.tamper != nil && w.cmd != nil {
-		x.stock.fill(m.now, m.cells)
-		args, reply := x.stage.tamper(&actor{id: r.at.actor, stage: x.stage, verb: r.at.verb, sent: r.sent}, w.args)
+	if x.sim.tamper != nil && w.cmd != nil {
+		x.memo.fill(m.now, m.cells)
+		args, reply := x.sim.tamper(&actor{id: r.at.actor, sim: x.sim, verb: r.at.verb, sent: r.sent}, w.args)
 		if args == nil {
-			return x.stock.reply(reply), reply
+			return x.memo.reply(reply), reply
 		}
-		w = x.stock.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
+		w = x.memo.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
 	}
-	e := x.stock.run(w, m.now, m.cells, f.refuses())
+	e := x.memo.run(w, m.now, m.cells, f.refuses())
 	if f == undone {
 		m.undone = true
-		return e.reply, x.stock.said[e.reply]
+		return e.reply, x.memo.said[e.reply]
 	}
 	m.cells = slices.Clone(m.cells)
 	for i, k := range w.keys {
@@ -235,13 +235,13 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	m.now = e.now
 	r.sent = r.sent || e.ok
 	if e.committed {
-		m.outdated = m.outdated || at(m.cells, x.stock.key(reliedOn)) != 0
+		m.outdated = m.outdated || at(m.cells, x.memo.key(reliedOn)) != 0
 		m.commits += 1 << (4 * (r.at.actor*mostVerbs + r.at.done))
 	}
 	if w.cmd == nil {
 		return 0, nil
 	}
-	return e.reply, x.stock.said[e.reply]
+	return e.reply, x.memo.said[e.reply]
 }
 
 // refuses is the number of the write that is refused, 0 for none.
@@ -253,7 +253,7 @@ func (x *explorer) befalls(f fault, m moment, w want) bool {
 	case w.cmd == nil || f == dies:
 		return false
 	case f == undone:
-		e := x.stock.run(w, m.now, m.cells, 0)
+		e := x.memo.run(w, m.now, m.cells, 0)
 		for i, k := range w.keys {
 			if e.cells[i] != at(m.cells, k) {
 				return true
@@ -261,7 +261,7 @@ func (x *explorer) befalls(f fault, m moment, w want) bool {
 		}
 		return false
 	case f >= refused:
-		return x.stock.run(w, m.now, m.cells, f.refuses()).refused
+		return x.memo.run(w, m.now, m.cells, f.refuses()).refused
 	}
 	return true
 }
@@ -269,7 +269,7 @@ func (x *explorer) befalls(f fault, m moment, w want) bool {
 // mostVerbs of one actor.
 const mostVerbs = 4
 
-// stops says whether going on with an actor stops another in the middle.
+// stops reports whether going on with an actor stops another in the middle.
 func (x *explorer) stops(m moment, actor int) bool { return m.current >= 0 && m.current != actor }
 
 // options are all choices inside the budgets.
@@ -361,15 +361,15 @@ func (x *explorer) broken(m moment) string {
 			}
 		}
 	}
-	x.stock.fill(m.now, m.cells)
-	v := x.stage.violated()
+	x.memo.fill(m.now, m.cells)
+	v := x.sim.violated()
 	x.judged[sum] = v == ""
 	return v
 }
 
 // end judges a run that came to its end.
 func (x *explorer) end(m moment) string {
-	x.stock.fill(m.now, m.cells)
+	x.memo.fill(m.now, m.cells)
 	if m.undone {
 		return ""
 	}
@@ -377,7 +377,7 @@ func (x *explorer) end(m moment) string {
 		return v + x.story(m.trace)
 	}
 	if x.scenario.final != nil {
-		if v := x.scenario.final(x.stage); v != "" {
+		if v := x.scenario.final(x.sim); v != "" {
 			return v + x.story(m.trace)
 		}
 	}
@@ -397,10 +397,10 @@ func (x *explorer) end(m moment) string {
 			}
 		}
 	}
-	if m.fault >= moved && (m.fault < refused || x.stage.world.answer != nonLocal || won < verbs) {
+	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
 		return "" // who is refused for good does not go on, and may leave something
 	}
-	if v := x.stage.leftover(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4")) {
+	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4")) {
 		return v + x.story(m.trace)
 	}
 	if x.scenario.wins > 0 && won != x.scenario.wins {
@@ -465,7 +465,7 @@ var scriptNames = []struct {
 	{"fence", fenceScript},
 	{"prepare", prepareScript},
 	{"commit", commitScript},
-	{"bury", buryScript},
+	{"bury", dyingScript},
 	{"ready", readyScript},
 	{"promote", promoteScript},
 	{"filled", filledScript},

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +14,7 @@ import (
 
 // violated says which invariant the records break, "" for none. It holds at every moment, whoever
 // has died.
-func (s *stage) violated() string {
+func (s *simulation) violated() string {
 	for verb, n := range s.commits {
 		if n > 1 {
 			return "I7: committed twice: " + verb
@@ -44,7 +46,7 @@ func (s *stage) violated() string {
 }
 
 // keys are those of all records but what is laid ready.
-func (s *stage) keys() []string {
+func (s *simulation) keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.world.cells)), func(k string) bool {
 		return strings.HasPrefix(k, "~/fill/") || s.world.at(k) == nil
 	})
@@ -58,7 +60,7 @@ func record(k recordkey.Key, c *cell) store.Record {
 }
 
 // entry checks I1, I2 and I3 of one hash.
-func (s *stage) entry(k recordkey.Key, c *cell, holders map[string]string) string {
+func (s *simulation) entry(k recordkey.Key, c *cell, holders map[string]string) string {
 	r := record(k, c)
 	if !r.Live() {
 		return ""
@@ -87,7 +89,7 @@ func (s *stage) entry(k recordkey.Key, c *cell, holders map[string]string) strin
 }
 
 // shown asks the store's own judgement of an SRK what a reader would be shown (I4).
-func (s *stage) shown(k recordkey.Key, c *cell) string {
+func (s *simulation) shown(k recordkey.Key, c *cell) string {
 	owner := store.Owner(c.text)
 	candidate := store.Candidate{SRK: k, Owner: owner}
 	if e := s.world.at(owner); e != nil {
@@ -100,8 +102,8 @@ func (s *stage) shown(k recordkey.Key, c *cell) string {
 	return ""
 }
 
-// leftover says what is left of verbs that have all come to their end, "" for nothing.
-func (s *stage) leftover() string {
+// garbage says what is left of verbs that have all come to their end, "" for nothing.
+func (s *simulation) garbage() string {
 	for _, key := range slices.Sorted(maps.Keys(s.world.cells)) {
 		c := s.world.at(key)
 		if c == nil {
@@ -114,7 +116,7 @@ func (s *stage) leftover() string {
 		var v string
 		switch k.Kind() {
 		case recordkey.KindPRK:
-			v = s.settled(k, c)
+			v = s.indexAgrees(k, c)
 		case recordkey.KindSRK:
 			if r := s.recordOf(store.Owner(c.text)); !r.Live() || r.SKV(k.Field()) != k.Value() {
 				v = "I4: left over: " + key
@@ -140,7 +142,7 @@ func (s *stage) leftover() string {
 	return ""
 }
 
-func (s *stage) settled(k recordkey.Key, c *cell) string {
+func (s *simulation) indexAgrees(k recordkey.Key, c *cell) string {
 	r := record(k, c)
 	switch {
 	case r.Fields[store.FieldDying] != "":
@@ -155,12 +157,12 @@ func (s *stage) settled(k recordkey.Key, c *cell) string {
 	return ""
 }
 
-func (s *stage) recordOf(prk string) store.Record {
+func (s *simulation) recordOf(prk string) store.Record {
 	k, _ := recordkey.Parse(prk)
 	return record(k, s.world.at(prk))
 }
 
-func (s *stage) isIn(prk, field, value string) bool {
+func (s *simulation) isIn(prk, field, value string) bool {
 	r := s.recordOf(prk)
 	if field != "tags" {
 		return r.Live() && r.Fields[field] == value
@@ -169,9 +171,98 @@ func (s *stage) isIn(prk, field, value string) bool {
 }
 
 // indexed checks I5 of one membership.
-func (s *stage) indexed(k recordkey.Key, field, value string) string {
+func (s *simulation) indexed(k recordkey.Key, field, value string) string {
 	if s.world.at("user/"+field+":"+value+"/~prks").field(k.String()) == nil {
 		return fmt.Sprintf("I5: %s is not in the index of %s=%s", k, field, value)
+	}
+	return ""
+}
+
+// mostFinders is how many actors of a scenario may look for owners.
+const mostFinders = 4
+
+// uids are those of scenarios.
+var uids = []string{"A", "P", "Q", "R"}
+
+// A shown is what a lookup answered: a UID, or "" for nobody.
+type shown string
+
+func (s shown) Error() string { return "shown: " + string(s) }
+
+// find looks for the owner of a value by its SRKs.
+func find(value string, fields ...string) verb {
+	return verb{name: fmt.Sprintf("find %s %v", value, fields), finds: value, in: fields, do: func(ctx context.Context, a *actor) error {
+		var l store.Lookup
+		for _, field := range fields {
+			srk, err := recordkey.SRK("user", field, value)
+			if err != nil {
+				return err
+			}
+			l.SRKs = append(l.SRKs, srk)
+		}
+		found, err := a.engine.Find(ctx, []store.Lookup{l})
+		switch {
+		case err != nil:
+			return err
+		case errors.Is(found[0].Err, store.ErrNotFound):
+			return shown("")
+		case found[0].Err != nil:
+			return found[0].Err
+		}
+		return shown(found[0].Record.Key.Value())
+	}}
+}
+
+// look notes for those who look for owners by whom their values are held now: bit 0 is nobody.
+func (x *explorer) look(m *moment) {
+	for i, r := range m.cast {
+		if v := x.sought(i, r); v.finds != "" {
+			m.held[i] |= x.holders(*m, v)
+		}
+	}
+}
+
+// sought is the verb that an actor is at.
+func (x *explorer) sought(i int, r role) verb {
+	if r.dead || r.at.done >= len(x.scenario.actors[i]) {
+		return verb{}
+	}
+	return x.scenario.actors[i][r.at.done]
+}
+
+// holders are those who hold a value, by their bits.
+func (x *explorer) holders(m moment, v verb) (bits uint8) {
+	for i, uid := range uids {
+		r := record(recordkey.Key{}, x.memo.list[at(m.cells, x.memo.key("user/uid:"+uid))])
+		for _, field := range v.in {
+			if r.Live() && r.SKV(field) == v.finds {
+				bits |= 1 << (i + 1)
+			}
+		}
+	}
+	if bits == 0 {
+		return 1
+	}
+	return bits
+}
+
+// misled says what was wrong about the answer to an actor's lookup: it must have been so at some moment since it began. Where
+// writes were lost, only who was shown must have held the value.
+func (x *explorer) misled(m moment, i int, name string, answer error) string {
+	var who shown
+	var corrupt *store.CorruptError
+	switch {
+	case x.scenario.actors[i][m.cast[i].at.done-1].finds == "":
+		return ""
+	case errors.As(answer, &corrupt) && !m.undone:
+		return "lookup: " + name + ": " + answer.Error()
+	case !errors.As(answer, &who), m.undone && who == "":
+		return ""
+	}
+	for bit, uid := range append([]string{""}, uids...) {
+		if uid == string(who) && m.held[i]&(1<<bit) == 0 {
+			return fmt.Sprintf("lookup: %s: shown %q, held by %b", name, uid, m.held[i])
+		}
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Mend implements [store.Engine].
@@ -53,14 +54,14 @@ func (e *Engine) alignIndex(ctx context.Context, m store.Align) (bool, error) {
 		return false, err
 	}
 	in := wire[0].Is && wire[0].Wire == m.Facet.Wire
-	p := place{key: m.Index.String(), member: m.Member, facet: m.Facet, in: in}
-	return in, e.alignFacets(ctx, m.Entry, []place{p})
+	p := membership{key: m.Index.String(), member: m.Member, facet: m.Facet, in: in}
+	return in, e.alignFacets(ctx, m.Entry, []membership{p})
 }
 
 // changeWait is longer than a handle goes on by a schema that it could not compare.
 const changeWait = 15 * time.Second
 
-// awaitSchema waits until every writer, who looks at the schema now and then, has looked again, or stopped.
+// awaitSchema waits until every writer has looked at the schema again, as each does now and then, or has stopped.
 func (e *Engine) awaitSchema(ctx context.Context) error {
 	if err := e.sleep(ctx, changeWait); err != nil {
 		return redisx.Fail(err)
@@ -89,4 +90,51 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
 	}
 	return true, nil
+}
+
+// remove takes an SRK away as in step 2: after its entry is fenced, and only if it is still exactly what was seen.
+func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
+	if l.Owner == "" && (l.Kind != "" || l.Seen.Is) {
+		return e.Keys.Mend(ctx, l) // one script on one key
+	}
+	owner, err := recordkey.Parse(l.Owner)
+	owned := err == nil && owner.Kind() == recordkey.KindPRK
+	switch {
+	case owned && l.Field != "":
+		held, err := e.holds(ctx, owner, l)
+		if err != nil || held {
+			return false, err
+		}
+		return e.discard(ctx, l)
+	case owned:
+		gone := false
+		_, err := e.ifDead(ctx, owner, "", func(ctx context.Context) (err error) {
+			gone, err = e.discard(ctx, l)
+			return err
+		})
+		return gone, err
+	}
+	return e.discard(ctx, l)
+}
+
+func (e *Engine) discard(ctx context.Context, l store.Remove) (bool, error) {
+	if l.Seen.Is {
+		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen.Wire, ""))
+		return r.yes(), redisx.Harmless(err)
+	}
+	command := []string{"unlink", l.Key}
+	if l.Member != "" {
+		command = []string{"srem", l.Key, l.Member}
+	}
+	n, err := e.command(ctx, redisx.IsNumber, command...)
+	return n != int64(0) && err == nil, redisx.Harmless(err)
+}
+
+// holds fences an entry unless it holds the value of what is to be removed.
+func (e *Engine) holds(ctx context.Context, owner recordkey.Key, l store.Remove) (bool, error) {
+	srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value)
+	if err != nil {
+		return false, nil
+	}
+	return e.fence(ctx, owner, srk, false)
 }

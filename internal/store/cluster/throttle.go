@@ -15,7 +15,7 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 		return e.Keys.Admit(ctx, a)
 	}
 	var as [2]store.Admission
-	err := together(2, func(i int) (err error) {
+	err := parallel(2, func(i int) (err error) {
 		as[i], err = e.Keys.Admit(ctx, [2]store.Attempt{account, origin}[i])
 		return err
 	})
@@ -41,7 +41,7 @@ func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admissio
 	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Forgive(ctx, part, as) })
 }
 
-// Withdraw takes an admission back whose attempt was not made.
+// Withdraw takes back an admission whose attempt did not happen.
 func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
 	return e.each(a, as, func(part store.Attempt) error { return e.Keys.Withdraw(ctx, part, as) })
 }
@@ -52,5 +52,5 @@ func (e *Engine) each(a store.Attempt, as store.Admission, do func(store.Attempt
 	if !as.At {
 		return do(account)
 	}
-	return together(2, func(i int) error { return do([2]store.Attempt{account, origin}[i]) })
+	return parallel(2, func(i int) error { return do([2]store.Attempt{account, origin}[i]) })
 }

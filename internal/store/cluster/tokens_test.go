@@ -94,7 +94,7 @@ func issue(uid, hash string) verb {
 }
 
 // tokensHold is what is wrong with the tokens of A whenever all have ended.
-func tokensHold(s *stage) string {
+func tokensHold(s *simulation) string {
 	e, record := s.world.at("user/uid:A"), s.world.at(tokensOfA)
 	mark, _ := e.field(store.FieldTokens).(string)
 	count := record != nil && e.field("~isa") == "user" && mark != ""
@@ -115,7 +115,7 @@ func tokensHold(s *stage) string {
 	case count && late != "" && !strings.HasSuffix(late, " "+email):
 		return "tokens: one for " + late + " is good, and the address is " + email
 	case count && email == "second" && counts("h1") != "":
-		return "tokens: an older one is good behind a newer one"
+		return "tokens: an older one is good beside a newer one"
 	case email == "n" && (count || e.field("name") != nil):
 		return "tokens: the new entry has those of the old one"
 	}
@@ -125,8 +125,8 @@ func tokensHold(s *stage) string {
 // tokenScenarios are those in which tokens are spent, or end.
 func tokenScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
-	plain := entries(some, "A email=a")
-	open := withTokens(plain, "h1 reset", "h2 reset", "h3 login")
+	bare := entries(some, "A email=a")
+	open := withTokens(bare, "h1 reset", "h2 reset", "h3 login")
 	var all []scenario
 	for _, s := range []struct {
 		name  string
@@ -141,13 +141,13 @@ func tokenScenarios() []scenario {
 		{"spend | disable", open, 0, one(spend("A", "h1", "reset", "job=first")), one(disable("A"))},
 		{"spend | update", open, 2, one(spend("A", "h1", "reset", "job=first")), one(update("A", "name=x"))},
 		{"spend | issue", open, 2, one(spend("A", "h1", "reset", "job=first")), one(issue("A", "h9"))},
-		{"issue | disable", plain, 0, one(issue("A", "h9")), one(disable("A"))},
+		{"issue | disable", bare, 0, one(issue("A", "h9")), one(disable("A"))},
 		{"issue | disable, with others", open, 0, one(issue("A", "h9")), one(disable("A"))},
-		{"issue | issue", plain, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
-		{"issue | update email", plain, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
-		{"issue | update email and back", plain, 0, one(issue("A", "h9")), then(update("A", "email=b"), update("A", "email=a"))},
+		{"issue | issue", bare, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
+		{"issue | update email", bare, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
+		{"issue | update email and back", bare, 0, one(issue("A", "h9")), then(update("A", "email=b"), update("A", "email=a"))},
 		{"spend | delete, create", open, 0, one(spend("A", "h1", "reset", "name=second")), then(remove("A"), create("A", "email=n"))},
-		{"issue | delete, create", plain, 0, one(issue("A", "h9")), then(remove("A"), create("A", "email=m"))},
+		{"issue | delete, create", bare, 0, one(issue("A", "h9")), then(remove("A"), create("A", "email=m"))},
 	} {
 		all = append(all, scenario{name: "tokens: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, final: tokensHold})
 	}

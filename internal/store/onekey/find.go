@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// FindPlain answers lookups with two rounds of plain commands: SRKs, then the entries that they name.
+// FindByCommands answers lookups with two rounds of commands that need no script: SRKs, then the entries that they name.
 // That is for servers on which the lookup script may not touch the entry, and for clusters.
-func (ks *Keys) FindPlain(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	found, err := ks.findPlain(ctx, lookups)
+func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	found, err := ks.findByCommands(ctx, lookups)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.
 		if !errors.Is(f.Err, store.ErrCorrupt) && !errors.Is(f.Err, store.ErrNotFound) {
 			break
 		}
-		again, err := ks.findPlain(ctx, []store.Lookup{l})
+		again, err := ks.findByCommands(ctx, []store.Lookup{l})
 		if err != nil {
 			return f, err
 		}
@@ -55,7 +55,7 @@ type reading struct {
 	entries []*redis.MapStringStringCmd
 }
 
-func (ks *Keys) findPlain(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	ways := make([]reading, len(lookups))
 	var first, second []redis.Cmder
 	for i, l := range lookups {
@@ -139,7 +139,7 @@ type batchedFind struct {
 	sure  bool
 }
 
-// FindBatched answers a lookup together with those of other callers, by plain commands: many of them cost the server
+// FindBatched answers a lookup together with those of other callers, by commands: many of them cost the server
 // less than a script each. sure is false where the answer may be of two moments, so that the lookup must be answered by
 // itself. An error is one of the context.
 func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, sure bool, err error) {

@@ -46,12 +46,7 @@ func (ks *Keys) members(ctx context.Context, index recordkey.Key, at redisx.Curs
 	if err != nil {
 		return nil, at, redisx.IsText.Check(nil)
 	}
-	members := redisx.Items(reply[2])
-	prks := make([]string, len(members))
-	for i := range members {
-		prks[i] = redisx.Text(members, i)
-	}
-	return prks, next, nil
+	return redisx.Texts(reply[2]), next, nil
 }
 
 func indexError(index recordkey.Key, err error) error {
@@ -126,6 +121,7 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 	return members, redisx.Fail(err)
 }
 
+// NotOrdered is the error for an ordered index of another Redis type.
 func NotOrdered(key recordkey.Key) error {
 	return &store.CorruptError{Key: key.String(), Reason: "an ordered index that is not a sorted set (WRONGTYPE)"}
 }

@@ -4,8 +4,9 @@ package onekey
 import (
 	"context"
 
-	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 // Keys are those methods of an engine that need one slot at a time.
@@ -31,7 +32,7 @@ func New(client *redisx.Client, o Options) *Keys {
 	return ks
 }
 
-// Client is what the engine speaks through, for tests that look at the records themselves.
+// Client is the client that the engine was given, for tests that look at the records themselves.
 func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].

@@ -35,7 +35,7 @@ func (ks *Keys) Forgive(ctx context.Context, a store.Attempt, as store.Admission
 	return err
 }
 
-// Withdraw takes an admission back whose attempt was not made.
+// Withdraw takes back an admission whose attempt did not happen.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err

@@ -107,7 +107,7 @@ func field(info, name string) string {
 }
 
 // A Cursor is where a SCAN goes on: a cursor, and the process that it is of. The tables of a server that has begun anew,
-// or of the replica in its place, are in another order, in which an old cursor means nothing.
+// or of the replica that replaced it, are in another order, in which an old cursor means nothing.
 //
 //	42_9f0c3a1e
 type Cursor struct {
@@ -162,8 +162,8 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, queue func(pipe r
 }
 
 // rewriteRev writes what is there once more: WAIT waits for the writes of its own connection, and with
-// this one for all that were made on the server before it. A server that took over meanwhile, and has
-// not the change, does not know its rev.
+// this one for all that were made on the server before it. A server that took over meanwhile, and does not have
+// the change, does not know its rev.
 //
 // KEYS[1] the entry, ARGV[1] the rev that it wrote. Reply: 1 if it has the change.
 const rewriteRev = `local past = redis.call('HGET', KEYS[1], '~rev')

@@ -36,7 +36,7 @@ func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 		return nil, nil
 	}
 	if e.strict.Load() {
-		return e.FindPlain(ctx, lookups)
+		return e.FindByCommands(ctx, lookups)
 	}
 	if len(lookups) == 1 {
 		return e.findOne(ctx, lookups[0])
@@ -134,7 +134,7 @@ func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, 
 	}
 	if undeclared(err) {
 		e.strict.Store(true)
-		return e.FindPlain(ctx, []store.Lookup{l})
+		return e.FindByCommands(ctx, []store.Lookup{l})
 	}
 	return []store.Found{found}, err
 }

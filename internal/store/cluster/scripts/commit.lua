@@ -63,10 +63,10 @@ end
 if ARGV[2] == 'delete' then
   if not done then
     if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
-    local burial = {}
-    if ARGV[6] ~= '' then burial = {'~dying', ARGV[6], '~since', time[1]} end
+    local removal = {}
+    if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
     -- A full server refuses an HSET that is the first write: this one changes nothing, for a live entry has no end.
-    local refused = write('PERSIST') or write('HSET', '~isa', '', '~rev', remember, unpack(burial))
+    local refused = write('PERSIST') or write('HSET', '~isa', '', '~rev', remember, unpack(removal))
     if refused then return refused end
     redis.call('HDEL', KEYS[1], '~fence')
   end
@@ -102,7 +102,7 @@ if not done then
   if refused then return refused end
   if tombstone then redis.call('PERSIST', KEYS[1]) end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
-  -- The version comes last: with it the entry is whole.
+  -- ~rev comes last: with it the entry is complete.
   while #ARGV - set >= 2000 do
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000

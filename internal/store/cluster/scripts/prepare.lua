@@ -2,7 +2,7 @@
 -- long as anything that was prepared on it can arrive, it must not go, or what it counts would recur.
 --
 -- KEYS[1]  the entry      ARGV[1]  seconds that a tombstone lives
--- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last burial began}, "" for none
+-- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}, "" for none
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~since')
 if head.err then return redis.error_reply(head.err) end
 if (not head[1] or head[1] == '') and redis.call('PTTL', KEYS[1]) > 0 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end

@@ -1,8 +1,8 @@
 -- ready: lays members ready for a tertiary record of an entry that is not committed yet.
 --
--- KEYS[1]  the place beside the record, of one attempt alone      ARGV[1]  seconds that it lives
+-- KEYS[1]  a key beside the record, of one attempt alone      ARGV[1]  seconds that it lives
 -- ARGV[2]  the command that puts members in                       ARGV[3…]  the members
--- It may arrive twice, also behind itself: members that are there stay, and only a list must not get them again.
+-- It may arrive twice: members that are there stay, and only a list must not get them again.
 local first = 3
 if ARGV[2] == 'RPUSH' then
   local n = redis.pcall('LLEN', KEYS[1])

@@ -1,4 +1,4 @@
--- issue: puts a token beside a live entry, which keeps its version. Behind tokens.lua.
+-- issue: puts a token beside a live entry, which keeps its rev. After tokens.lua.
 --
 -- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot
 -- ARGV[1]  type               ARGV[2]  ~rev (its first twelve characters) as it was read, "" for none

@@ -1,4 +1,4 @@
--- members: one step of SSCAN over an index, from its beginning where the cursor is another process's (store.Place).
+-- members: one step of SSCAN over an index, from its beginning where the cursor is another process's (redisx.Cursor).
 --
 -- KEYS[1]  the index set      ARGV[1]  cursor      ARGV[2]  the process that it is of, or ""      ARGV[3]  about how many
 -- Reply: {this process, "" where it may not be asked, next cursor, members}

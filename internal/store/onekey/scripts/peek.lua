@@ -1,4 +1,4 @@
--- peek: a token that is good, if the entry has ~tokens; it stays. Behind tokens.lua.
+-- peek: a token that is good, if the entry has ~tokens; it stays. After tokens.lua.
 --
 -- KEYS[1]  the record of an entry's tokens
 -- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's

@@ -70,7 +70,7 @@ local function count(h, kind)
   if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), longest)) end
 end
 
--- As if the attempt had not been made: it could not have been while there was a delay.
+-- As if there had been no attempt: there could be none while there was a delay.
 local function withdraw(h, kind)
   if kind == 'account' and ARGV[4] == '1' then
     h['n:' .. name] = text(math.max(num(h, 'n:' .. name) - 1, 0))

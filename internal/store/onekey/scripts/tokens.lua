@@ -5,7 +5,7 @@
 -- until when it is good, in milliseconds; a number that is greater for a newer one; its purpose; the facets that
 -- it is bound to, in hexadecimal digits, with slashes between; and the value, escaped as purposes are. Members of
 -- other forms, and those whose time is over, count as absent. All do where the entry has no ~tokens: so
--- one field of the entry ends them all, and an entry that is made anew inherits none. The field says "1" and, after
+-- one field of the entry ends them all, and an entry that is created again inherits none. The field says "1" and, after
 -- it, the names of members that ended with the last change: it is written with the version, so that they have
 -- ended also where a server refuses to remove them then.
 

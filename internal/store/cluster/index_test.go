@@ -10,7 +10,7 @@ import (
 // direct is an engine over some records, whose commands nobody holds up.
 func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
 	t.Helper()
-	s := newStage(newWorld(unchanged), nil)
+	s := newSimulation(newWorld(unchanged), nil)
 	s.reset(start)
 	e := s.newEngine(people.Guard())
 	t.Cleanup(func() { s.client.Close() })
@@ -26,9 +26,9 @@ func parsed(t *testing.T, key string) recordkey.Key {
 	return k
 }
 
-// TestPlaces takes and frees places in an ordered index, for entries that have the value, another one, none, or
+// TestRank takes and frees places in an ordered index, for entries that have the value, another one, none, or
 // that are dead.
-func TestPlaces(t *testing.T) {
+func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +39,8 @@ func TestPlaces(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		start        map[string]*cell
-		after        bool // Occupy: the place is taken
-		afterVacated bool // Vacate of a taken place: it still is
+		after        bool // the place was to be taken: it is
+		afterVacated bool // the place was taken, and to be freed: it is still taken
 	}{
 		{"it has the value", entries(some, "A name=n")(), true, false},
 		{"it has another", entries(some, "A name=m")(), false, true},
@@ -67,8 +67,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPlacesOf follows a change of an ordered facet, which the facet of a place decides.
-func TestPlacesOf(t *testing.T) {
+// TestMembershipsOfChange follows a change of an ordered facet, which the facet of a place decides.
+func TestMembershipsOfChange(t *testing.T) {
 	at := func(member, wire string) store.Ranked {
 		return store.Ranked{Key: parsed(t, "user/job:x/~prks"), Member: member, Facet: store.Facet{Field: "name", Wire: wire}}
 	}
@@ -83,7 +83,7 @@ func TestPlacesOf(t *testing.T) {
 	} {
 		e, w := direct(t, entries(some, "A name="+tt.holds)())
 		w.do([]string{"zadd", "user/job:x/~prks", "0", "old"})
-		if err := e.alignFacets(t.Context(), c.Key, placesOf(c)); err != nil {
+		if err := e.alignFacets(t.Context(), c.Key, membershipsOf(c)); err != nil {
 			t.Error(err)
 		}
 		got := w.at("user/job:x/~prks").names()
@@ -93,7 +93,7 @@ func TestPlacesOf(t *testing.T) {
 	}
 }
 
-// TestDiscard removes leftovers, and nothing that an entry holds.
+// TestDiscard removes garbage, and nothing that an entry holds.
 func TestDiscard(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
 	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + some, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}

@@ -1,12 +1,16 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
@@ -34,14 +38,14 @@ func TestLocate(t *testing.T) {
 		{"the beginning of a master", []master{a, b, c}, b.cursor(begin), 1, begin, nil},
 		{"replaced: its shard from the beginning", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
 		{"one before it replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},
-		{"one behind it replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
+		{"one after it replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
 		{"it and all others replaced", []master{of(c, 0), of(a, 1), of(b, 4)}, of(first, 4).cursor(at), 2, begin, nil},
 		{"its shard is no more", []master{a, c}, b.cursor(at), 1, begin, nil},
 		{"fewer than there were", []master{a}, c.cursor(at), 0, begin, nil},
 		{"no cursor", []master{a}, "x", 0, begin, store.ErrCursor},
 		{"no mark of a shard", []master{a}, "x-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
-		{"no place", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
-		{"a place below zero", []master{a}, "0-10_0_0_2:7000--1", 0, begin, store.ErrCursor},
+		{"no cursor", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
+		{"a cursor below zero", []master{a}, "0-10_0_0_2:7000--1", 0, begin, store.ErrCursor},
 		{"a mark below zero", []master{a}, "-1-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
 	} {
 		i, at, err := locate(tt.masters, tt.cursor)
@@ -51,7 +55,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestShardsKeepTheirOrder: when replicas have taken the places of all masters, the shards are gone through as before.
+// TestShardsKeepTheirOrder: when replicas have replaced all masters, the shards are gone through as before.
 func TestShardsKeepTheirOrder(t *testing.T) {
 	c := redistest.StartCluster(t)
 	cc := c.Client()
@@ -101,4 +105,62 @@ func addrs(ms []master) (all []string) {
 		all = append(all, m.addr)
 	}
 	return all
+}
+
+// TestReloadDeadline stops the one node that all slots belong to, by what the client knows, and has the next one asked for
+// the state answer nothing either: that has a deadline, another is asked, and the command goes where it belongs by then.
+func TestReloadDeadline(t *testing.T) {
+	first, second := redistest.Start(t), redistest.Start(t)
+	var failed, stuck, endless atomic.Int32
+	slots := func(ctx context.Context) ([]redis.ClusterSlot, error) {
+		addr := first.Addr()
+		if failed.Load() > 0 {
+			if addr = second.Addr(); stuck.Add(1) == 1 {
+				if _, ends := ctx.Deadline(); !ends {
+					endless.Add(1)
+					return nil, errors.New("no deadline")
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+	}
+	cc := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: slots, MaxRedirects: -1, DialerRetries: 1})
+	t.Cleanup(func() { cc.Close() })
+	e, ctx := New(cc, Options{}), t.Context()
+	if is, err := e.exists(ctx, "x"); is || err != nil {
+		t.Fatal(is, err)
+	}
+	if err := second.Client().Set(ctx, "x", "y", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	failed.Add(1)
+	first.Kill()
+	if is, err := e.exists(ctx, "x"); !is || err != nil || endless.Load() > 0 {
+		t.Errorf("got %v, %v, %d times without a deadline; want the record at the node that took over", is, err, endless.Load())
+	}
+	if n := stuck.Load(); n < 2 {
+		t.Errorf("asked %d times for the state, want a second time after the deadline", n)
+	}
+}
+
+// TestLinger: the sum of the waits is longer than a writer may take for the steps of a change, and not much.
+func TestLinger(t *testing.T) {
+	var waited time.Duration
+	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
+	looks := 0
+	for {
+		more, err := e.Linger(t.Context(), looks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			break
+		}
+		looks++
+	}
+	if waited <= dyingTime || waited > dyingTime+5*time.Second || looks < 8 {
+		t.Errorf("%d looks in %v, want some more than %v", looks, waited, dyingTime)
+	}
 }

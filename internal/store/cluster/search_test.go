@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,23 +13,90 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
+// setting is a number that the environment may make larger.
+func setting(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+func unchanged(source string) string { return source }
+
+// TestInterleavings takes the engine's own code through all orders of its commands with up to three
+// preemptions, and one death or one lost answer.
+func TestInterleavings(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				x := explorer{
+					sim: newSimulation(newWorld(unchanged), nil), scenario: s,
+					preemptions: setting("USERDB_PREEMPTIONS", 2), faults: 1, most: setting("USERDB_STATES", 300_000),
+				}
+				if v := x.explore(); v != "" {
+					t.Fatalf("after %d states: %s", x.states, v)
+				}
+				how := "exhaustive"
+				if x.limited() {
+					how = "NOT exhaustive"
+				}
+				t.Logf("%s: %d states, %d ends (%d of them out of time), %d situations of an actor, %d of a command",
+					how, x.states, x.ends, x.weary, len(x.behaviour.nodes), len(x.memo.effects))
+			})
+		})
+	}
+}
+
+// TestRefusals takes the engine through orders of its commands where nodes do not serve one of them: the slot is another's,
+// or is being migrated, or a script is refused one of its writes, whichever; or a replica takes over that lacks the last
+// of them. A caller that is told that something was not done may believe it.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer wrong
+		kinds  []fault
+	}{
+		{"slots", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
+		{"rights", noRight, refusals},
+	} {
+		for _, s := range scenarios() {
+			t.Run(tt.name+": "+s.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(unchanged)
+					w.answer = tt.answer
+					x := explorer{
+						sim: newSimulation(w, nil), scenario: s, kinds: tt.kinds,
+						preemptions: 1, faults: 1, most: setting("USERDB_STATES", 300_000),
+					}
+					if v := x.explore(); v != "" {
+						t.Fatalf("after %d states: %s", x.states, v)
+					}
+					t.Logf("%d states, %d ends; limited: %v", x.states, x.ends, x.limited())
+				})
+			})
+		}
+	}
+}
+
 // A mutant is the engine without one of its safeguards. Scripts are rewritten before they run, and
 // commands on their way.
 type mutant struct {
-	name    string
-	rewrite func(source string) string
-	tamper  tamper
-	kinds   []fault
-	settle  bool     // a claim becomes the plain PRK when the change is made
-	in      []string // beginnings of the scenarios in which it is found out
-	finds   string
+	name       string
+	rewrite    func(source string) string
+	tamper     tamper
+	kinds      []fault
+	bareClaims bool     // a claim becomes the bare PRK when the change is made
+	in         []string // beginnings of the scenarios in which it is found out
+	finds      string
 }
 
 func replaced(old, new string) func(string) string {
 	return func(source string) string { return strings.Replace(source, old, new, 1) }
 }
 
-// isFence says whether a command is a fence, and of whom.
+// isFence reports whether a command is a fence, and of whom.
 func isFence(args []string) (entry string, is bool) {
 	if args[0] != "evalsha" || args[1] != fenceScript.SHA || args[7] != "fence" {
 		return "", false
@@ -33,7 +104,7 @@ func isFence(args []string) (entry string, is bool) {
 	return args[3], true
 }
 
-// own says whether an actor's running verb is about an entry.
+// own reports whether an actor's running verb is about an entry.
 func own(a *actor, entry string) bool {
 	words := strings.Fields(a.verb)
 	return entry == "user/uid:"+words[2]
@@ -52,7 +123,7 @@ func withoutAside(_ *actor, args []string) ([]string, any) {
 // mutants are those of the protocol's model, and the safeguards that the engine adds to it.
 var mutants = []mutant{
 	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutAside},
-	{name: "settle", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "plain"}, settle: true},
+	{name: "bare claims", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
 	{name: "bluntrelease", finds: "I1", in: []string{"update a->x->a | create", "update a->x | update a->x->a", "update a->x | the same"}, rewrite: replaced(
 		"if seen == ARGV[1] then", "local function who(s) return s and string.match(s, '^([^ ]*)') end\n"+
 			"if seen == ARGV[1] or (ARGV[3] and who(seen) == who(ARGV[1])) then"), tamper: func(a *actor, args []string) ([]string, any) {
@@ -91,8 +162,8 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "nodying", finds: "I", in: []string{"tags: tag | delete", "index: delete, create", "tags: create | delete"}, rewrite: replaced(
-		"if ARGV[6] ~= '' then burial", "if false then burial"), tamper: func(_ *actor, args []string) ([]string, any) {
-		if args[1] == buryScript.SHA {
+		"if ARGV[6] ~= '' then removal", "if false then removal"), tamper: func(_ *actor, args []string) ([]string, any) {
+		if args[1] == dyingScript.SHA {
 			return nil, int64(1)
 		}
 		return args, nil
@@ -149,9 +220,9 @@ func TestMutants(t *testing.T) {
 						if !slices.ContainsFunc(m.in, func(name string) bool { return strings.HasPrefix(s.name, name) }) {
 							continue
 						}
-						st := newStage(newWorld(rewrite), m.tamper)
-						st.settle = m.settle
-						x := explorer{stage: st, scenario: s, preemptions: b.preemptions, faults: b.faults, kinds: m.kinds, most: 200_000}
+						st := newSimulation(newWorld(rewrite), m.tamper)
+						st.bareClaims = m.bareClaims
+						x := explorer{sim: st, scenario: s, preemptions: b.preemptions, faults: b.faults, kinds: m.kinds, most: 200_000}
 						v := x.explore()
 						tried += x.states
 						if strings.HasPrefix(v, m.finds) && v != "" {
@@ -165,4 +236,130 @@ func TestMutants(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A walk is one random run: two to four actors with one to three verbs each, which die, whose answers
+// are lost, and whose writes arrive once more at any later time.
+type walk struct {
+	sim   *simulation
+	rnd   *rand.Rand
+	names []string
+}
+
+// TestWalks goes far beyond what can be searched through.
+func TestWalks(t *testing.T) {
+	const parts = 4
+	count := setting("USERDB_WALKS", 10_000)
+	for part := range parts {
+		t.Run(fmt.Sprint(part), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulation(newWorld(unchanged), nil)
+				for seed := part; seed < count; seed += parts {
+					w := walk{sim: s, rnd: rand.New(rand.NewPCG(uint64(seed), uint64(setting("USERDB_SEED", 1))))}
+					if v := w.run(); v != "" {
+						t.Fatalf("walk %d: %s, in\n%s", seed, v, strings.Join(w.names, "\n"))
+					}
+				}
+			})
+		})
+	}
+}
+
+func pick(r *rand.Rand, from string) string { return string(from[r.IntN(len(from))]) }
+
+// start has none, one or both of A and B, with SRVs of a cluster or of one server.
+func (w *walk) start() map[string]*cell {
+	var each []string
+	for _, uid := range "AB" {
+		if w.rnd.IntN(3) > 0 {
+			each = append(each, string(uid)+" email="+strings.ToLower(string(uid))+[]string{"", " job=cook"}[w.rnd.IntN(2)])
+		}
+	}
+	return entries([]string{some, ""}[w.rnd.IntN(2)], each...)()
+}
+
+func (w *walk) verb() verb {
+	uid, v, f := pick(w.rnd, "ABPQ"), pick(w.rnd, "abxAX"), []string{"email", "name"}[w.rnd.IntN(2)]
+	words := f + "=" + v
+	switch w.rnd.IntN(10) {
+	case 0, 1:
+		words = "email=" + v + " name=" + pick(w.rnd, "abx")
+	case 2:
+		words = f + "= job=" + []string{"cook", "baker"}[w.rnd.IntN(2)]
+	}
+	switch w.rnd.IntN(9) {
+	case 0, 1, 2:
+		return update(uid, words)
+	case 3, 4:
+		return remove(uid)
+	case 5:
+		return tag(uid, "red")
+	case 6:
+		return untag(uid, "red")
+	}
+	return create(uid, words, []string{"red", "blue"}[:w.rnd.IntN(3)]...)
+}
+
+func (w *walk) run() string {
+	s := w.sim
+	s.reset(w.start())
+	defer s.close()
+	for range 2 + w.rnd.IntN(3) {
+		var verbs []verb
+		for range 1 + w.rnd.IntN(3) {
+			verbs = append(verbs, w.verb())
+		}
+		names := make([]string, len(verbs))
+		for i, v := range verbs {
+			names[i] = v.name
+		}
+		w.names = append(w.names, strings.Join(names, ", "))
+		s.play(verbs)
+	}
+	synctest.Wait()
+	faults := w.rnd.IntN(4) > 0 // else nothing happens but other orders
+	complete := !faults
+	for {
+		if faults && len(s.late) > 0 && w.rnd.IntN(7) == 0 {
+			i := w.rnd.IntN(len(s.late))
+			s.world.do(s.late[i])
+			s.late = slices.Delete(s.late, i, i+1)
+		} else if !w.step(faults) {
+			break
+		}
+		if v := s.violated(); v != "" {
+			return v
+		}
+	}
+	weary := slices.ContainsFunc(s.actors, func(a *actor) bool { return a.weary() })
+	if complete && !weary {
+		return s.garbage()
+	}
+	return ""
+}
+
+// step lets one request through; false when nobody has one.
+func (w *walk) step(faults bool) bool {
+	var all []*request
+	for _, a := range w.sim.actors {
+		all = append(all, a.waiting()...)
+	}
+	if len(all) == 0 {
+		return false
+	}
+	r, f := all[w.rnd.IntN(len(all))], none
+	if faults {
+		switch w.rnd.IntN(100) {
+		case 0:
+			f = dies
+		case 1, 2, 3, 4, 5, 6:
+			f = lost
+		}
+	}
+	if r.cmd == nil && f == lost {
+		f = none
+	}
+	w.sim.step(r, f)
+	return true
 }

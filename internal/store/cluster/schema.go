@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"time"
 
@@ -20,13 +21,18 @@ const (
 	apart = 2 * time.Second
 )
 
+//go:embed scripts/schema.lua
+var schemaLua string
+
+var schemaScript = redisx.NewScript(schemaLua, redisx.IsVerdict)
+
 // A checkedSchema is when the stored fingerprint was last the one of this handle.
 type checkedSchema struct {
 	at    time.Time
 	until int64 // milliseconds of the server's clock
 }
 
-// guard compares the stored schema, and stores it where there is none. It says until when a commit may go by that.
+// guard compares the stored schema, and stores it where there is none. It returns until when a commit may rely on that.
 func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err error) {
 	name := guardName(g)
 	e.mu.Lock()
@@ -62,7 +68,7 @@ func (e *Engine) lookAgain(g store.Guard) {
 }
 
 // compareSchema stores the schema where none is. If it was known to be there, all records have been
-// removed behind our back, and ours are the first again. It says when it was so, in milliseconds of the
+// removed by somebody else, and ours are the first again. It returns when it was so, in milliseconds of the
 // clock of the node that has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	may := "0"
@@ -76,10 +82,11 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		reply, _ := r.value.([]any)
 		switch redisx.Text(reply, 0) {
 		case "ok":
-			if at, is := wholeNumber(reply, 1); is {
-				return at, nil
+			at, err := redisx.Numbers(reply[1:])
+			if err != nil || len(at) != 1 {
+				return 0, redisx.Fail(redisx.Unknown("ok"))
 			}
-			return 0, redisx.Fail(redisx.Unknown("ok"))
+			return at[0], nil
 		case "schema":
 			return 0, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
@@ -104,13 +111,4 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		may = "1"
 	}
 	return 0, store.ErrConflict
-}
-
-// wholeNumber is item i of a reply, and false where it is none.
-func wholeNumber(reply []any, i int) (int64, bool) {
-	if i >= len(reply) {
-		return 0, false
-	}
-	n, is := reply[i].(int64)
-	return n, is
 }

@@ -56,10 +56,10 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// TestClocksApart has a node whose clock is far behind that of another: no look at the schema holds there.
+// TestClocksApart has a node whose clock is far from that of another: no look at the schema holds there.
 func TestClocksApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)
+		s := newSimulation(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)
 		s.until = 0
 		s.reset(with(entries(some, "A email=a"), storedSchema, hash("fingerprint="+people.Guard().Fingerprint))())
 		s.play(then(update("A", "email=x")))

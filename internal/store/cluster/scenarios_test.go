@@ -1,12 +1,192 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 )
+
+// people is the type that all actors know: two secondary fields, an index, an indexed set.
+var people = func() *change.Type {
+	secondary := schema.Field{Role: schema.RoleSecondary}
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Fold: schema.FoldCasefold,
+		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "job": {Role: schema.RoleIndexed}},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
+	}}}, recordkey.Namespace{})
+	if err != nil {
+		panic(err)
+	}
+	t, err := c.Type("user")
+	if err != nil {
+		panic(err)
+	}
+	return t
+}()
+
+// A verb is what an actor does.
+type verb struct {
+	name    string
+	do      func(ctx context.Context, a *actor) error
+	commits bool     // it has done nothing unless it committed
+	finds   string   // it looks for the owner of this value
+	in      []string // under these fields
+}
+
+// verbAttempts is how often a verb begins again when the entry has changed meanwhile.
+const verbAttempts = 3
+
+// pairs makes a map of FIELD=VALUE words; "" values mean that the field goes.
+func pairs(words string) map[string]string {
+	m := map[string]string{}
+	for _, w := range strings.Fields(words) {
+		field, value, _ := strings.Cut(w, "=")
+		m[field] = value
+	}
+	return m
+}
+
+func create(uid, words string, tags ...string) verb {
+	return verb{name: "create " + uid + " " + words, commits: true, do: func(ctx context.Context, a *actor) error {
+		c, err := people.Create(change.Draft{UID: uid, Facets: pairs(words), More: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
+		if err == nil {
+			err = a.apply(ctx, c)
+		}
+		return err
+	}}
+}
+
+func update(uid, words string) verb {
+	return verb{name: "update " + uid + " " + words, do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			facets := map[string]string{}
+			for f, v := range r.Fields {
+				if !store.OwnField(f) {
+					facets[f] = v
+				}
+			}
+			maps.Copy(facets, pairs(words))
+			maps.DeleteFunc(facets, func(_, v string) bool { return v == "" })
+			return people.Update(r, facets, nil)
+		})
+	}}
+}
+
+func remove(uid string) verb {
+	return verb{name: "delete " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r), true, nil })
+	}}
+}
+
+// retag replaces an entry's tags.
+func retag(uid string, tags ...string) verb {
+	return verb{name: "retag " + uid + " " + strings.Join(tags, " "), do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			c, _, err := people.Update(r, pairs("uid="+uid+" email="+r.Fields["email"]), nil)
+			if err == nil {
+				err = people.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
+			}
+			return c, true, err
+		})
+	}}
+}
+
+func rewriteEntry(ctx context.Context, a *actor, uid string, make func(store.Record) (store.Change, bool, error)) error {
+	for attempt := 1; ; attempt++ {
+		prk, err := people.PRK(uid)
+		if err != nil {
+			return err
+		}
+		found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
+		if err == nil {
+			err = found[0].Err
+		}
+		if err != nil {
+			return err
+		}
+		c, changed, err := make(found[0].Record)
+		if err != nil || !changed {
+			return err
+		}
+		err = a.apply(ctx, c)
+		if !errors.Is(err, store.ErrConflict) || attempt == verbAttempts {
+			return err
+		}
+	}
+}
+
+// tag and untag change the set of an entry.
+func tag(uid, t string) verb   { return tagged("tag", "SADD", uid, t, true) }
+func untag(uid, t string) verb { return tagged("untag", "SREM", uid, t, false) }
+
+func tagged(name, command, uid, t string, join bool) verb {
+	return verb{name: name + " " + uid + " " + t, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK(uid)
+		key, index, err := people.Tertiary(prk, "tags", "set", []string{t})
+		if err != nil {
+			return err
+		}
+		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard()}
+		if op.Index = index; !join {
+			op.Index, op.Unindex = nil, index
+		}
+		_, err = a.engine.Tertiary(ctx, op)
+		return err
+	}}
+}
+
+// wait is time that goes by between the steps of others.
+func wait(seconds int64) verb {
+	return verb{name: fmt.Sprintf("wait %d", seconds), do: func(_ context.Context, a *actor) error {
+		return a.event("clock", func(w *world) { w.now += seconds * 1000 })
+	}}
+}
+
+const (
+	storedSchema = "~/schema/user"
+	reliedOn     = "~/schema/relied" // there when somebody relies on another schema
+)
+
+// restate has another schema be in force, waits, and relies on that nobody writes by the old one any more.
+func restate() verb {
+	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
+		if err := a.engine.write(ctx, "hset", storedSchema, "fingerprint", "another"); err != nil {
+			return err
+		}
+		if err := a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() }); err != nil {
+			return err
+		}
+		return a.engine.write(ctx, "hset", reliedOn, "on", "another")
+	}}
+}
+
+// then is several verbs of one actor. After one that failed for an unknown reason none follows.
+func then(verbs ...verb) []verb { return verbs }
+
+// play has one more actor do its verbs.
+func (s *simulation) play(verbs []verb) {
+	s.actors = append(s.actors, s.newActor(len(s.actors), verbs))
+}
+
+func (a *actor) perform(ctx context.Context, verbs []verb) {
+	for i, v := range verbs {
+		a.mu.Lock()
+		a.verb = fmt.Sprintf("%d %s", i, v.name)
+		a.mu.Unlock()
+		err := v.do(ctx, a)
+		a.mu.Lock()
+		a.results = append(a.results, err)
+		a.mu.Unlock()
+	}
+}
 
 // A scenario is a store and what several actors do with it at the same time.
 type scenario struct {
@@ -18,13 +198,13 @@ type scenario struct {
 	late   bool // no time goes by before the first actor has ended or died
 	// What actors know of the schema holds for ten seconds, and then they look again.
 	guarded bool
-	final   func(s *stage) string // what is wrong when all have ended or died, "" for nothing
+	final   func(s *simulation) string // what is wrong when all have ended or died, "" for nothing
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
 
 // entries are records as a cluster has them: each argument is a UID and its facets. With a token ""
-// the SRVs are plain, as one server writes them.
+// the SRVs have no token, as one server writes them.
 func entries(token string, each ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := map[string]*cell{}
@@ -70,8 +250,8 @@ func with(start func() map[string]*cell, key string, c *cell) func() map[string]
 
 func setOf(member string) *cell { return &cell{kind: 'S', hash: map[string]string{member: ""}} }
 
-// anew wants of an entry that was deleted and made anew the tags of the new one, and no others.
-func anew(s *stage) string {
+// anew wants of an entry that was deleted and created again the tags of the new one, and no others.
+func anew(s *simulation) string {
 	e, tags := s.world.at("user/uid:A"), s.world.at("user/uid:A/tags")
 	if e.field("email") == "x" && e.field(store.FieldFill) == nil && !slices.Equal(tags.names(), []string{"red"}) {
 		return fmt.Sprint("I7: the new entry has the tags ", tags.names())
@@ -93,7 +273,7 @@ func nothing() map[string]*cell { return map[string]*cell{} }
 // scenarios are those of the protocol's model, and more.
 func scenarios() []scenario {
 	a := entries(some, "A email=a")
-	plain := entries("", "A email=a")
+	bare := entries("", "A email=a")
 	ab, aa := entries(some, "A email=a name=b"), entries(some, "A email=a name=a")
 	job := entries(some, "A name=n job=cook")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
@@ -115,11 +295,11 @@ func scenarios() []scenario {
 		{name: "update a->x | update a->x->a", start: a, actors: [][]verb{one(update("A", "email=x")), then(update("A", "email=x"), update("A", "email=a"))}},
 		{name: "update a->x->a | create email=a", start: a, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
 		{name: "update a->x->a | create name=a", start: a, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
-		{name: "plain: update a->x->a | create email=a", start: plain, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
-		{name: "plain: update a->x->a | create name=a", start: plain, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
-		{name: "plain: update a->x | update a->x->a", start: plain, actors: [][]verb{one(update("A", "email=x")), then(update("A", "email=x"), update("A", "email=a"))}},
-		{name: "plain leftover: update A email=a | create a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A")), actors: [][]verb{one(update("A", "email=a")), one(create("Q", "email=a"))}, wins: 1},
-		{name: "leftover of the own: update A email=a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A "+some)), actors: [][]verb{one(update("A", "email=a"))}, wins: 1},
+		{name: "bare: update a->x->a | create email=a", start: bare, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
+		{name: "bare: update a->x->a | create name=a", start: bare, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
+		{name: "bare: update a->x | update a->x->a", start: bare, actors: [][]verb{one(update("A", "email=x")), then(update("A", "email=x"), update("A", "email=a"))}},
+		{name: "bare garbage: update A email=a | create a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A")), actors: [][]verb{one(update("A", "email=a")), one(create("Q", "email=a"))}, wins: 1},
+		{name: "garbage of its own: update A email=a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A "+some)), actors: [][]verb{one(update("A", "email=a"))}, wins: 1},
 		{name: "delete and create again | create email=a", start: a, actors: [][]verb{then(remove("A"), create("A", "email=a")), one(create("Q", "email=a"))}},
 		{name: "delete | create email=a", start: a, actors: [][]verb{one(remove("A")), one(create("Q", "email=a"))}},
 		{name: "delete | update a->x", start: a, actors: [][]verb{one(remove("A")), one(update("A", "email=x"))}},

@@ -1,11 +1,11 @@
--- bury: step 6. While anybody removes what belonged to a dead entry, it is not created anew.
+-- dying: step 6. While a process removes what belonged to a dead entry, the entry is not created anew.
 --
 -- KEYS[1]  the entry      ARGV[1]  own token, of twelve characters
 -- ARGV[2]  "begin" or "end"      ARGV[3]  seconds that a tombstone lives
--- ARGV[4]  with "end": tokens of others, who have died, to take out, too
+-- ARGV[4]  with "end": tokens of others, which have died, to take out, too
 -- Reply: 1; 0 where the entry is live
 --
--- ~dying holds the tokens of all who are at it, ~since the seconds in which they began.
+-- ~dying holds the tokens of all removals that go on, ~since the seconds in which they began.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
 if head.err then return redis.error_reply(head.err) end
 if head[1] and head[1] ~= '' then return 0 end

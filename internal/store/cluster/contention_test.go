@@ -26,10 +26,10 @@ type network struct {
 	world *world
 }
 
-const trip = time.Millisecond
+const roundTrip = time.Millisecond
 
-// crowd is a type with three fields that values may stand in.
-var crowd = func() *change.Type {
+// threeFields is a type with three fields that values may stand in.
+var threeFields = func() *change.Type {
 	field := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"email": field, "name": field, "nick": field},
@@ -61,11 +61,11 @@ func (n *network) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			r.at[time.Now()] = true
 			r.mu.Unlock()
 		}
-		time.Sleep(trip / 2)
+		time.Sleep(roundTrip / 2)
 		n.mu.Lock()
 		err := setAnswer(cmd, n.world.do(argsOf(cmd)))
 		n.mu.Unlock()
-		time.Sleep(trip / 2)
+		time.Sleep(roundTrip / 2)
 		return err
 	}
 }
@@ -73,7 +73,7 @@ func (n *network) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	one := n.ProcessHook(nil)
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return together(len(cmds), func(i int) error { return one(ctx, cmds[i]) })
+		return parallel(len(cmds), func(i int) error { return one(ctx, cmds[i]) })
 	}
 }
 
@@ -113,12 +113,12 @@ func contend(t *testing.T, callers int, orders []string) {
 	client.AddHook(n)
 	defer client.Close()
 	e := New(client, Options{})
-	g := crowd.Guard()
+	g := threeFields.Guard()
 	e.checked[guardName(g)] = checkedSchema{time.Now().Add(time.Hour), math.MaxInt64}
 	var mu sync.Mutex
 	won, first, most := 0, 0, 0
-	_ = together(callers, func(i int) error {
-		c, err := crowd.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
+	_ = parallel(callers, func(i int) error {
+		c, err := threeFields.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
 		if err != nil {
 			t.Error(err)
 			return nil
@@ -138,4 +138,49 @@ func contend(t *testing.T, callers int, orders []string) {
 	if won != 1 || first > 16 || most > 16 {
 		t.Errorf("%d succeeded, the first in %d rounds, all in %d; want 1, at most 16, at most 16", won, first, most)
 	}
+}
+
+// TestHandOver has a value go from a field of one entry to another field of another while somebody looks for it under
+// both: it reads the first before it gave the value up, and the second once it had it. That is no damage.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newWorld(unchanged), nil)
+		before, after := entries(some, "A email=x", "B email=b")(), entries(some, "A email=a", "B email=b name=x")()
+		before["user/name:x/~prk"] = after["user/name:x/~prk"] // B's claim, which comes first
+		s.reset(before)
+		var found store.Found
+		s.play(then(finding([]string{"user/email:x/~prk", "user/name:x/~prk"}, &found)))
+		synctest.Wait()
+		defer s.close()
+		a := s.actors[0]
+		for len(a.waiting()) > 0 {
+			r := a.waiting()[0]
+			s.step(r, none)
+			if r.args[0] == "hgetall" && r.args[1] == "user/uid:A" {
+				s.world.cells = after
+			}
+		}
+		if err := a.results[0]; err != nil || found.Err != nil || found.Record.Key.Value() != "B" {
+			t.Errorf("got %v, %v, %v; want B", found.Record.Key, found.Err, err)
+		}
+	})
+}
+
+// finding looks for an entry by any of some SRKs.
+func finding(srks []string, found *store.Found) verb {
+	return verb{name: "find", do: func(ctx context.Context, a *actor) error {
+		var l store.Lookup
+		for _, text := range srks {
+			srk, err := recordkey.Parse(text)
+			if err != nil {
+				return err
+			}
+			l.SRKs = append(l.SRKs, srk)
+		}
+		all, err := a.engine.Find(ctx, []store.Lookup{l})
+		if err == nil {
+			*found = all[0]
+		}
+		return err
+	}}
 }

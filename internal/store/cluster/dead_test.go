@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// TestDeleteThatDied has a delete die at each of its steps. The entry can be created anew: at once where
+// the delete had not begun or had ended, else when it must have died; it has nothing of the old one then.
+func TestDeleteThatDied(t *testing.T) {
+	const most = 100
+	for steps, ended := 0, false; !ended; steps++ {
+		if steps == most {
+			t.Fatal("the delete does not end")
+		}
+		t.Run(fmt.Sprint(steps), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulation(newWorld(unchanged), nil)
+				s.patience = 1000
+				start := entries(some, "A email=a job=cook")
+				s.reset(with(with(start, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))())
+				s.play(then(remove("A")))
+				synctest.Wait()
+				deleter := s.actors[0]
+				for range steps {
+					if rs := deleter.waiting(); len(rs) > 0 {
+						s.step(rs[0], none)
+					}
+				}
+				ended = len(deleter.waiting()) == 0
+				s.die(deleter)
+				s.createAnew(t)
+			})
+		})
+	}
+}
+
+// createAnew creates A over what is left of it, if it is dead, while time goes by.
+func (s *simulation) createAnew(t *testing.T) {
+	t.Helper()
+	dead := !s.recordOf("user/uid:A").Live()
+	waits := dead && s.world.at("user/uid:A").field("~dying") != nil
+	begin := s.world.now
+	s.play(then(create("A", "email=x", "red")))
+	synctest.Wait()
+	a := s.actors[1]
+	for len(a.waiting()) > 0 {
+		if r := a.waiting()[0]; r.text == "pause" {
+			s.world.now += 1000
+		}
+		s.step(a.waiting()[0], none)
+		if v := s.violated(); v != "" {
+			t.Fatal(v)
+		}
+	}
+	took := time.Duration(s.world.now-begin) * time.Millisecond
+	switch err := a.results[0]; {
+	case !dead && err == nil:
+		t.Error("created over a live entry")
+	case dead && err != nil:
+		t.Errorf("got %v", err)
+	case waits != (took > finishTime), took > dyingTime+2*time.Second:
+		t.Errorf("waited %v; the removal was under way: %v", took, waits)
+	}
+	if v := anew(s); v != "" {
+		t.Error(v)
+	}
+	if c := s.world.at("user/uid:A"); dead && (c.field("~dying") != nil || c.field("~since") != nil) {
+		t.Errorf("still dying: %v", c)
+	}
+}
+
+// TestDeleteThatIsSlow has a create wait for a delete that is slow, and for another removal
+// that began meanwhile.
+func TestDeleteThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newWorld(unchanged), nil)
+		s.patience = 1000
+		s.reset(map[string]*cell{"user/uid:A": ending(hash("~rev=rA__________ ~dying=aaaaaaaaaaaabbbbbbbbbbbb ~since=1000,1000"), startTime+80_000_000)})
+		s.play(then(create("A", "email=x", "red")))
+		synctest.Wait()
+		defer s.close()
+		a := s.actors[0]
+		for i := 0; len(a.waiting()) > 0; i++ {
+			if s.world.now < startTime+(dyingTime-2*time.Second).Milliseconds() && s.recordOf("user/uid:A").Live() {
+				t.Fatal("created while a removal was under way")
+			}
+			r := a.waiting()[0]
+			if r.text == "pause" {
+				s.world.now += 1000
+			}
+			if dying := s.world.at("user/uid:A").field("~dying"); i < 1000 && dying != nil && len(dying.(string)) == 36 {
+				i = 1000 // it takes over: now a third begins
+				s.world.do([]string{"hset", "user/uid:A", "~dying", dying.(string) + "cccccccccccc", "~since", fmt.Sprint(s.world.at("user/uid:A").field("~since"), " ", s.world.now/1000)})
+			}
+			s.step(r, none)
+			if dying := s.world.at("user/uid:A").field("~dying"); i > 1000 && dying == "cccccccccccc" {
+				return // those who died are out, and the third is waited for
+			}
+		}
+		t.Error("the removal that began meanwhile was ended, too")
+	})
+}
+
+// TestLookAfterwardsFails has every look at the entry fail once a tertiary command was carried out: that is no "nothing was
+// written", upon which a caller would do it again.
+func TestLookAfterwardsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := false
+		s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
+			done = done || strings.EqualFold(args[0], "sadd") && args[1] == "user/uid:A/tags"
+			if done && args[0] == "hget" {
+				return nil, wrong("TRYAGAIN Multiple keys request during rehashing of slot")
+			}
+			return args, nil
+		})
+		s.patience = 1000
+		s.reset(entries(some, "A name=n")())
+		s.play(then(tag("A", "red")))
+		synctest.Wait()
+		defer s.close()
+		for a := s.actors[0]; len(a.waiting()) > 0; {
+			s.step(a.waiting()[0], none)
+		}
+		err := s.actors[0].results[0]
+		if !done || !errors.Is(err, store.ErrOutcomeUnknown) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("got %v, want that the outcome is unknown", err)
+		}
+	})
+}
+
+// TestReadBetween has somebody else put a tag in its place between the reading of the record and that of its entry: who
+// reads then finds it.
+func TestReadBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newWorld(unchanged), nil)
+		start := entries(some, "A name=n")()
+		token := some
+		start["user/uid:A"].hash[store.FieldFill] = token + " i:tags"
+		start[store.StageKey(parsed(t, "user/uid:A/tags"), token)] = setOf("red")
+		s.reset(start)
+		var members []string
+		s.play(then(reading("A", &members)))
+		synctest.Wait()
+		defer s.close()
+		a := s.actors[0]
+		for _, command := range []string{"SMEMBERS", "hmget"} {
+			for _, r := range a.waiting() {
+				if r.cmd != nil && r.args[0] == command {
+					s.step(r, none)
+				}
+			}
+			if command == "SMEMBERS" {
+				e := s.newEngine(people.Guard())
+				if err := e.complete(t.Context(), parsed(t, "user/uid:A"), token+" i:tags"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for len(a.waiting()) > 0 {
+			s.step(a.waiting()[0], none)
+		}
+		if err := a.results[0]; err != nil || len(members) != 1 {
+			t.Errorf("got %q, %v; want the tag", members, err)
+		}
+	})
+}
+
+// reading reads the tags of an entry.
+func reading(uid string, members *[]string) verb {
+	return verb{name: "read " + uid, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK(uid)
+		key, _, err := people.Tertiary(prk, "tags", "set", nil)
+		if err != nil {
+			return err
+		}
+		reply, err := a.engine.Tertiary(ctx, store.Op{PRK: prk, Key: key, Command: "SMEMBERS", Schema: people.Guard()})
+		*members = reply.Items
+		return err
+	}}
+}

@@ -1,0 +1,417 @@
+package cluster
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing/synctest"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// A memo has a number for every key, record and answer that a search has met, and knows what each command
+// does to the records it is sent to: so it runs once in each situation, whatever lies around it.
+type memo struct {
+	world   *world
+	keys    map[string]int
+	names   []string
+	cells   map[string]uint32
+	list    []*cell // by number; 0 is no record
+	texts   map[string]uint32
+	replies map[string]uint32
+	said    []any
+	effects map[situation]effect
+}
+
+// A situation is a command in a situation.
+type situation struct {
+	text          uint32
+	now           int64
+	first, second uint32 // the records at its keys
+	refuse        int    // the write of a script that is refused
+}
+
+// An effect is what comes of a situation.
+type effect struct {
+	reply     uint32
+	cells     [2]uint32
+	now       int64
+	committed bool // an entry's version changed
+	ok        bool // a commit said so
+	refused   bool // a write of the script was
+}
+
+func newMemo(w *world) *memo {
+	return &memo{
+		world: w, keys: map[string]int{}, cells: map[string]uint32{}, list: []*cell{nil},
+		texts: map[string]uint32{}, replies: map[string]uint32{}, effects: map[situation]effect{},
+	}
+}
+
+func (st *memo) key(name string) int {
+	i, known := st.keys[name]
+	if !known {
+		i = len(st.names)
+		st.keys[name], st.names = i, append(st.names, name)
+	}
+	return i
+}
+
+func (st *memo) cell(c *cell) uint32 {
+	if c == nil {
+		return 0
+	}
+	text := c.String()
+	n, known := st.cells[text]
+	if !known {
+		n = uint32(len(st.list))
+		st.cells[text], st.list = n, append(st.list, c.clone())
+	}
+	return n
+}
+
+func (st *memo) text(s string) uint32 {
+	n, known := st.texts[s]
+	if !known {
+		n = uint32(len(st.texts))
+		st.texts[s] = n
+	}
+	return n
+}
+
+func (st *memo) reply(v any) uint32 {
+	text := replyText(v)
+	n, known := st.replies[text]
+	if !known {
+		n = uint32(len(st.said))
+		st.replies[text], st.said = n, append(st.said, v)
+	}
+	return n
+}
+
+// replyText tells replies apart.
+func replyText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(v)
+	case wrong:
+		return "error " + string(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, x := range v {
+			parts[i] = replyText(x)
+		}
+		return "[" + strings.Join(parts, " ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+func (st *memo) want(r *request) want {
+	w := want{request: r, id: st.text(r.text)}
+	if r.cmd != nil {
+		w.keys = st.keysOf(r.args)
+	}
+	return w
+}
+
+// keysOf are the keys of a command, at most two.
+func (st *memo) keysOf(args []string) []int {
+	names := args[1:2]
+	if args[0] == "evalsha" {
+		n, _ := strconv.Atoi(args[2])
+		names = args[3 : 3+n]
+	}
+	keys := make([]int, len(names))
+	for i, name := range names {
+		keys[i] = st.key(name)
+	}
+	return keys
+}
+
+// run is what comes of a command.
+func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
+	d := situation{text: w.id, now: now, refuse: refuse}
+	for i, k := range w.keys {
+		if n := at(cells, k); i == 0 {
+			d.first = n
+		} else {
+			d.second = n
+		}
+	}
+	e, known := st.effects[d]
+	if !known {
+		e = st.find(w, d)
+		st.effects[d] = e
+	}
+	return e
+}
+
+func (st *memo) find(w want, d situation) effect {
+	st.world.reset(nil)
+	st.world.now = d.now
+	numbers := [2]uint32{d.first, d.second}
+	for i, k := range w.keys {
+		if n := numbers[i]; n != 0 {
+			st.world.cells[st.names[k]] = st.list[n].clone()
+		}
+	}
+	e := effect{cells: numbers}
+	if w.event != nil {
+		w.event(st.world)
+	}
+	if w.cmd != nil || w.args != nil {
+		before := st.rev(w)
+		st.world.refuse = d.refuse
+		reply := st.world.do(w.args)
+		st.world.refuse, e.refused = 0, d.refuse > 0 && st.world.refused
+		e.reply = st.reply(reply)
+		if w.args[0] == "evalsha" && w.args[1] == commitScript.SHA {
+			list, _ := reply.([]any)
+			e.ok, e.committed = len(list) > 0 && list[0] == "ok", st.rev(w) != before
+		}
+	}
+	for i, k := range w.keys {
+		e.cells[i] = st.cell(st.world.at(st.names[k]))
+	}
+	e.now = st.world.now
+	return e
+}
+
+func (st *memo) rev(w want) string {
+	rev, _ := st.world.at(st.names[w.keys[0]]).field(store.FieldRev).(string)
+	return rev
+}
+
+// fill makes the world what some cells are.
+func (st *memo) fill(now int64, cells []uint32) {
+	st.world.now = now
+	st.world.cells = make(map[string]*cell, len(cells))
+	for i, n := range cells {
+		if n != 0 {
+			st.world.cells[st.names[i]] = st.list[n]
+		}
+	}
+}
+
+func at(cells []uint32, key int) uint32 {
+	if key < len(cells) {
+		return cells[key]
+	}
+	return 0
+}
+
+// put is cells with another record at a key.
+func put(cells []uint32, key int, n uint32) []uint32 {
+	for len(cells) <= key {
+		cells = append(cells, 0)
+	}
+	cells[key] = n
+	return cells
+}
+
+func (c *cell) clone() *cell {
+	n := *c
+	n.hash = maps.Clone(c.hash)
+	return &n
+}
+
+// String tells records apart.
+func (c *cell) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%c %d %q", c.kind, c.ends, c.text)
+	for _, f := range slices.Sorted(maps.Keys(c.hash)) {
+		fmt.Fprintf(&b, " %q=%q", f, c.hash[f])
+	}
+	return b.String()
+}
+
+// A behaviour knows what each actor of a scenario does next, whatever it was told before: the engine's own code
+// was asked once for each, and is asked again only for what it was never told.
+type behaviour struct {
+	sim    *simulation
+	verbs  [][]verb
+	nodes  map[nodeName]*node
+	parked []*node // with an actor that can go on from there
+}
+
+type nodeName struct {
+	actor int
+	seen  uint64
+}
+
+// A node is an actor that waits for answers. What it was told in which order does not matter where it
+// asked for several things at a time.
+type node struct {
+	number uint64
+	seen   uint64
+	actor  int
+	wants  []want
+	verb   string
+	done   int // verbs that have ended
+	tokens int
+	errs   []error // results of the verbs that have ended
+	weary  bool    // its time is over
+	before *node   // how it came here: by this answer
+	told   telling
+	next   map[heard]*node
+	live   *actor
+}
+
+// A want is a request as it is known before it is sent.
+type want struct {
+	*request
+	id   uint32 // of its text
+	keys []int
+}
+
+func (w want) pauses() bool { return w.text == "pause" }
+
+// resting reports whether an actor may be left alone here without being stopped in the middle.
+func (n *node) resting() bool {
+	return !slices.ContainsFunc(n.wants, func(w want) bool { return !w.pauses() })
+}
+
+type telling struct {
+	want  int
+	reply any
+	lost  bool
+}
+
+// heard is a telling by the number of its reply.
+type heard struct {
+	want  int
+	reply uint32
+	lost  bool
+}
+
+// mostParked bounds the goroutines that wait for a search to come back to them.
+const mostParked = 30_000
+
+func newBehaviour(s *simulation, verbs [][]verb) *behaviour {
+	return &behaviour{sim: s, verbs: verbs, nodes: map[nodeName]*node{}}
+}
+
+// first is an actor that was told nothing yet.
+func (t *behaviour) first(st *memo, i int) *node { return t.nodeOf(st, t.begin(i), nil, telling{}) }
+
+func (t *behaviour) begin(i int) *actor {
+	a := t.sim.newActor(i, t.verbs[i])
+	synctest.Wait()
+	return a
+}
+
+// tell is what an actor does when it is answered.
+func (t *behaviour) tell(st *memo, n *node, h heard, reply any) *node {
+	if next := n.next[h]; next != nil {
+		return next
+	}
+	a := n.live
+	if n.live = nil; a == nil {
+		a = t.repeat(n)
+	}
+	told := telling{h.want, reply, h.lost}
+	a.hear(told)
+	next := t.nodeOf(st, a, n, told)
+	n.next[h] = next
+	return next
+}
+
+// repeat brings an actor where a node is.
+func (t *behaviour) repeat(n *node) *actor {
+	var all []telling
+	for at := n; at.before != nil; at = at.before {
+		all = append(all, at.told)
+	}
+	a := t.begin(n.actor)
+	for _, told := range slices.Backward(all) {
+		a.hear(told)
+	}
+	if !n.fits(a) {
+		panic("an actor that was told the same does something else")
+	}
+	return a
+}
+
+// fits reports whether an actor is where a node is: orders of goroutines must make no difference.
+func (n *node) fits(a *actor) bool {
+	return n.seen == a.seen && slices.EqualFunc(n.wants, a.waiting(), func(w want, r *request) bool {
+		return w.text == r.text && w.after == r.after
+	})
+}
+
+// hear answers an actor, and waits until it waits again.
+func (a *actor) hear(t telling) {
+	r := a.waiting()[t.want]
+	a.mu.Lock()
+	a.pending = slices.DeleteFunc(a.pending, func(p *request) bool { return p == r })
+	a.mu.Unlock()
+	answer := "lost"
+	err := a.tire(r)
+	if t.lost {
+		err = errLost
+	} else if r.cmd != nil {
+		_ = setAnswer(r.cmd, t.reply) // the error stands in the command
+		answer = replyText(t.reply)
+	}
+	if err == errWeary {
+		answer = "too late"
+	}
+	a.note(r, answer)
+	a.grant(r.text)
+	r.grant <- err
+	synctest.Wait()
+}
+
+// note adds to what tells an actor's states apart.
+func (a *actor) note(r *request, answer string) {
+	text := r.text + "\x00" + r.after
+	a.count[text]++
+	a.seen += maphash.String(seed, text+string(rune('0'+a.count[text]))+answer)
+}
+
+// nodeOf is where an actor is now.
+func (t *behaviour) nodeOf(st *memo, a *actor, before *node, told telling) *node {
+	name := nodeName{a.id, a.seen}
+	n := t.nodes[name]
+	if n == nil {
+		n = &node{number: uint64(len(t.nodes) + 1), seen: a.seen, actor: a.id, before: before, told: told, next: map[heard]*node{}}
+		for _, r := range a.waiting() {
+			n.wants = append(n.wants, st.want(r))
+		}
+		a.mu.Lock()
+		n.verb, n.done, n.tokens, n.errs = a.verb, len(a.results), a.tokens, slices.Clone(a.results)
+		n.weary = a.weary()
+		a.mu.Unlock()
+		t.nodes[name] = n
+	} else if !n.fits(a) {
+		panic("actors that were told the same do different things")
+	}
+	if n.live != nil || len(n.wants) == 0 {
+		t.sim.die(a)
+		return n
+	}
+	n.live = a
+	if t.parked = append(t.parked, n); len(t.parked) > mostParked {
+		t.leave(t.parked[0])
+		t.parked = t.parked[1:]
+	}
+	return n
+}
+
+func (t *behaviour) leave(n *node) {
+	if n.live != nil {
+		t.sim.die(n.live)
+		n.live = nil
+	}
+}
+
+// close ends all actors.
+func (t *behaviour) close() {
+	for _, n := range t.parked {
+		t.leave(n)
+	}
+	t.parked = nil
+}

@@ -1,0 +1,280 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+// TestRefusedForAWhile has a server refuse one of the protocol's commands for a while: while a slot moves, when it
+// is no master any more, when it loads. The command is sent again until it is carried out, once.
+func TestRefusedForAWhile(t *testing.T) {
+	for _, answer := range []wrong{
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"READONLY You can't write against a read only replica.",
+		"CLUSTERDOWN The cluster is down",
+		"LOADING Redis is loading the dataset in memory",
+		"NOREPLICAS Not enough good replicas to write.",
+	} {
+		for _, s := range []redisx.Script{claimScript, readyScript, commitScript, promoteScript, filledScript} {
+			for _, times := range []int{1, 4, 1 << 20} {
+				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.Source[3:], times)
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { refuse(t, answer, s, times) })
+				})
+			}
+		}
+	}
+}
+
+func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
+	t.Helper()
+	count := 0
+	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
+		if args[0] == "evalsha" && args[1] == refused.SHA && count < times {
+			count++
+			return nil, answer
+		}
+		return args, nil
+	})
+	s.patience = 1000
+	s.reset(nothing())
+	s.play(then(create("P", "email=x", "red")))
+	synctest.Wait()
+	defer s.close()
+	a := s.actors[0]
+	for len(a.waiting()) > 0 {
+		s.step(a.waiting()[0], none)
+	}
+	err := a.results[0]
+	committed := refused.SHA != claimScript.SHA && refused.SHA != readyScript.SHA && refused.SHA != commitScript.SHA
+	switch ended := times < attempts; {
+	case ended && (err != nil || count != times || s.garbage() != ""):
+		t.Errorf("refused %d times: %v, %s", count, err, s.garbage())
+	case !ended && count != attempts:
+		t.Errorf("sent %d times, want %d", count, attempts)
+	case !ended && committed && err != nil:
+		t.Errorf("it was committed, but: %v", err)
+	case !ended && !committed && (!errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), string(answer))):
+		t.Errorf("got %v, want the store unavailable, with the cause", err)
+	case !ended && !committed && s.recordOf("user/uid:P").Live():
+		t.Error("it was committed")
+	}
+	if v := s.violated(); v != "" {
+		t.Error(v)
+	}
+}
+
+// TestNoScript has servers that know no script, as new masters do: they are sent in full.
+func TestNoScript(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources := map[string]string{}
+		for _, s := range allScripts {
+			sources[s.Source] = s.SHA
+		}
+		sent := map[string]int{}
+		s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
+			switch args[0] {
+			case "evalsha":
+				return nil, wrong("NOSCRIPT No matching script. Please use EVAL.")
+			case "eval":
+				sha := sources[args[1]]
+				sent[sha]++
+				return append([]string{"evalsha", sha}, args[2:]...), nil
+			}
+			return args, nil
+		})
+		s.reset(nothing())
+		s.play(then(create("P", "email=x", "red"), update("P", "email=y"), remove("P"), create("P", "email=z")))
+		synctest.Wait()
+		defer s.close()
+		a := s.actors[0]
+		for len(a.waiting()) > 0 {
+			s.step(a.waiting()[0], none)
+		}
+		if err := errors.Join(a.results...); err != nil || s.garbage() != "" || s.violated() != "" {
+			t.Errorf("%v, %s, %s", err, s.garbage(), s.violated())
+		}
+		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, readyScript, promoteScript, filledScript} {
+			if sent[script.SHA] == 0 {
+				t.Errorf("never sent: %.30s", script.Source)
+			}
+		}
+	})
+}
+
+// TestOddReplies has one command come back with a reply of another kind, as through a client that changes what it
+// sends: no verb takes that for "not there", "taken" or "done".
+func TestOddReplies(t *testing.T) {
+	numbers := []any{nil, "1", []any{}, []any{"ok"}}
+	verdicts := []any{nil, "ok", int64(1), []any{}, []any{int64(1)}, []any{"odd"}}
+	for _, tt := range []struct {
+		name, command, first string
+		odd                  []any
+	}{
+		{"exists", "exists", "", numbers},
+		{"sadd", "sadd", "user/uid:P/tags", numbers},
+		{"claim", "evalsha", claimScript.SHA, []any{nil, []any{}}},
+		{"ready", "evalsha", readyScript.SHA, numbers},
+		{"fence", "evalsha", fenceScript.SHA, numbers},
+		{"swap", "evalsha", swapScript.SHA, numbers},
+		{"commit", "evalsha", commitScript.SHA, verdicts},
+	} {
+		for _, odd := range tt.odd {
+			t.Run(fmt.Sprintf("%s %T %v", tt.name, odd, odd), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					oddReply(t, func(args []string) bool {
+						return strings.EqualFold(args[0], tt.command) && (tt.first == "" || args[1] == tt.first)
+					}, odd)
+				})
+			})
+		}
+	}
+}
+
+func oddReply(t *testing.T, is func(args []string) bool, odd any) {
+	t.Helper()
+	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
+		if is(args) {
+			return nil, odd
+		}
+		return args, nil
+	})
+	s.patience = 1000
+	s.reset(map[string]*cell{"user/email:x/~prk": text("user/uid:Q " + some)})
+	s.play(then(create("P", "email=x name=n", "red"), tag("P", "blue")))
+	synctest.Wait()
+	defer s.close()
+	a := s.actors[0]
+	for len(a.waiting()) > 0 {
+		s.step(a.waiting()[0], none)
+	}
+	var first error
+	for _, err := range a.results {
+		if err != nil {
+			first = err
+			break
+		}
+	}
+	if !errors.Is(first, store.ErrReply) || !errors.Is(first, store.ErrUnavailable) && !errors.Is(first, store.ErrOutcomeUnknown) {
+		t.Errorf("got %v, want the store unavailable for a reply of another kind", first)
+	}
+	if v := s.violated(); v != "" {
+		t.Error(v)
+	}
+}
+
+// TestOutcomeUnknown shows when nobody can know whether a change was made: no answer to its commit ever
+// comes, or none before the entry has forgotten it. Everything stays as it is then (step 7).
+func TestOutcomeUnknown(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		lost    int    // answers to the commit
+		between []verb // what others do before it is sent again
+		want    error
+	}{
+		{name: "answered", want: nil},
+		{name: "one answer is lost", lost: 1, want: nil},
+		{name: "no answer comes", lost: 1000, want: store.ErrOutcomeUnknown},
+		{name: "others changed the entry, which remembers", lost: 1, between: then(update("P", "name=a"), update("P", "name=b")), want: nil},
+		{
+			name: "others changed the entry, which has forgotten", lost: 1, want: store.ErrOutcomeUnknown,
+			between: then(update("P", "name=a"), update("P", "name=b"), update("P", "name=c"), update("P", "name=d")),
+		},
+		{
+			name: "others deleted the entry, and created it again", lost: 1, want: store.ErrOutcomeUnknown,
+			between: then(remove("P"), create("P", "name=a"), remove("P"), create("P", "name=b")),
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulation(newWorld(unchanged), nil)
+				s.reset(nothing())
+				s.play(then(create("P", "email=x")))
+				synctest.Wait()
+				lose := tt.lost
+				for a := s.actors[0]; len(a.waiting()) > 0; {
+					r, f := a.waiting()[0], none
+					if r.cmd != nil && lose > 0 && r.args[1] == commitScript.SHA {
+						lose, f = lose-1, lost
+					}
+					s.step(r, f)
+					if f == lost && len(tt.between) > 0 {
+						s.play(tt.between)
+						synctest.Wait()
+						for b := s.actors[len(s.actors)-1]; len(b.waiting()) > 0; {
+							s.step(b.waiting()[0], none)
+						}
+					}
+					if v := s.violated(); v != "" {
+						t.Fatal(v)
+					}
+				}
+				if err := s.actors[0].results[0]; !errors.Is(err, tt.want) || errors.Is(err, store.ErrDuplicate) {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+				if s.commits["0: 0 create P email=x"] != 1 {
+					t.Errorf("committed %d times, want once", s.commits["0: 0 create P email=x"])
+				}
+			})
+		})
+	}
+}
+
+// TestScriptsInOpenSlot sends scripts to real nodes while the slot of their key is being migrated: what they write
+// is there afterwards, though what they remove would have to be written at another node.
+func TestScriptsInOpenSlot(t *testing.T) {
+	c := redistest.StartCluster(t)
+	e, ctx := New(c.Client(), Options{}), t.Context()
+	defer e.Close()
+
+	g := people.Guard()
+	state := func(fingerprint string, more ...store.Facet) []store.Facet {
+		return append([]store.Facet{{Field: "fingerprint", Wire: fingerprint}, {Field: "schema", Wire: "{}"}}, more...)
+	}
+	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "", State: state("f1", store.Facet{Field: "next", Wire: "x"})}); !is || err != nil {
+		t.Fatal(is, err)
+	}
+	slot := c.OpenSlot(g.Key.String())
+	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "f1", State: state("f2")}); !is || err != nil {
+		t.Errorf("restating: %v, %v", is, err)
+	}
+	if now := e.client.HGetAll(ctx, g.Key.String()).Val(); len(now) != 2 || now["fingerprint"] != "f2" {
+		t.Errorf("stored is %q", now)
+	}
+	slot.Finish()
+
+	for kind, values := range map[string][]string{
+		"set": {"a", "b"}, "list": {"a", "a", "b"}, "zset": {"1", "a", "2", "b"}, "hash": {"a", "b"}, "string": {"a"},
+	} {
+		a := newAttempt(e, store.Change{Key: parsed(t, "user/uid:"+kind)})
+		m := store.Members{Key: parsed(t, "user/uid:"+kind+"/tags"), Kind: kind, Values: values}
+		lay := func() {
+			t.Helper()
+			if err := a.layReady(ctx, m); err != nil {
+				t.Errorf("%s: laying ready: %v", kind, err)
+			}
+		}
+		lay()
+		before := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val()
+		slot := c.OpenSlot(m.Key.String())
+		lay() // once more, as after a lost answer
+		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val(); after != before {
+			t.Errorf("%s: laid ready twice, it is another", kind)
+		}
+		slot.Finish()
+		if err := e.promote(ctx, store.FillPart{Set: m.Key, Replaces: true}, a.token); err != nil {
+			t.Errorf("%s: promoting: %v", kind, err)
+		}
+		key := m.Key.String()
+		if is, ends := e.client.Type(ctx, key).Val(), e.client.TTL(ctx, key).Val(); is != kind || ends != -1 {
+			t.Errorf("%s: there is a %s that lives %v", kind, is, ends)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package redisx
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// A Client is a client with what engines need beyond it: retries, and batches of single commands. Those go each by
+// itself while few callers are under way, and in one pipeline with others when many are. That is decided by what is under
+// way and not by a setting.
+type Client struct {
+	redis.UniversalClient
+	Retry   Retry
+	alone   bool
+	callers Counter
+	// The client repeats a pipeline only if it may repeat all of it.
+	repeated, once *Batcher[redis.Cmder]
+}
+
+// NewClient returns a client; alone: every command is sent by itself.
+func NewClient(c redis.UniversalClient, r Retry, alone bool) *Client {
+	s := &Client{UniversalClient: c, Retry: r, alone: alone}
+	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = s.All(ctx, cmds) }
+	s.repeated, s.once = NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)
+	return s
+}
+
+// Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
+func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
+	defer c.callers.Leave()
+	if busy := c.callers.Enter(); !busy || c.alone {
+		return c.UniversalClient.Process(ctx, cmd)
+	}
+	batcher := c.repeated
+	if cmd.NoRetry() {
+		batcher = c.once
+	}
+	if err := batcher.Do(ctx, cmd); err != nil {
+		return err
+	}
+	return cmd.Err()
+}
+
+// All sends commands in one round trip. The error of each stands in it, and the first is returned.
+func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
+		return c.UniversalClient.Process(ctx, cmds[0])
+	}
+	if len(cmds) == 0 {
+		return nil
+	}
+	pipe := c.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// Write runs a script until its outcome is known: one that may arrive twice, or knows itself by a token (I7). unsure
+// reports whether an earlier attempt may have been carried out: then the caller decides what an answer proves.
+func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (reply any, unsure bool, err error) {
+	return c.Retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, c.Process, keys, args) })
+}
+
+// Exec sends a pipeline whose commands are judged one by one. An error is about all of them.
+func Exec(ctx context.Context, pipe redis.Pipeliner) error {
+	if pipe.Len() == 0 {
+		return nil
+	}
+	cmds, err := pipe.Exec(ctx)
+	return Answered(cmds, err)
+}
+
+// Answered is the error of commands that were not all answered; what one of them was answered stands there.
+func Answered(cmds []redis.Cmder, err error) error {
+	if err != nil && !IsAnswer(err) {
+		return Fail(err)
+	}
+	for _, cmd := range cmds {
+		if Refused(cmd.Err()) {
+			return Fail(cmd.Err())
+		}
+	}
+	return nil
+}
+
+// firstWait is the wait before something is sent for the second time. Each further wait is twice as long.
+const firstWait = 10 * time.Millisecond
+
+// A Retry sends something again until a server answers, as long as that makes sense.
+type Retry struct {
+	Attempts int
+	Passing  func(error) bool                           // another attempt may succeed
+	Sent     func(error) bool                           // the server may have carried it out
+	Pause    func(context.Context, time.Duration) error // waits, with jitter
+	Before   func(context.Context, error)               // is called before each further attempt; nil: nothing
+}
+
+// Do sends something that may arrive twice. unsure reports whether an earlier attempt may have been carried out:
+// then an answer may be about the second time.
+func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (value any, unsure bool, err error) {
+	for attempt := range r.Attempts {
+		if value, err = send(unsure); err == nil {
+			return value, unsure, nil
+		}
+		unsure = unsure || r.Sent(err)
+		if !r.Passing(err) || ctx.Err() != nil {
+			break
+		}
+		if r.Before != nil {
+			r.Before(ctx, err)
+		}
+		if r.Pause(ctx, firstWait<<attempt) != nil {
+			break
+		}
+	}
+	if unsure {
+		return nil, true, &UnknownError{err}
+	}
+	return nil, false, Fail(err)
+}
+
+// An UnknownError is about something that may have been done.
+type UnknownError struct{ Cause error }
+
+func (u *UnknownError) Error() string {
+	return store.ErrOutcomeUnknown.Error() + ": " + u.Cause.Error()
+}
+
+// Unwrap makes the error an ErrOutcomeUnknown besides what its cause is.
+func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown, u.Cause} }
+
+// Harmless is the error of something that may be done any number of times: whether it was does not matter.
+func Harmless(err error) error {
+	var u *UnknownError
+	if errors.As(err, &u) {
+		return Fail(u.Cause)
+	}
+	return err
+}
+
+// Pause waits for d, give or take half of it.
+func Pause(ctx context.Context, d time.Duration) error { return Sleep(ctx, d/2+rand.N(d)) }
+
+// Sleep waits for d, or until the context ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// A Script is Lua source, the name under which a server keeps it, and the kinds that its replies may be of.
+type Script struct {
+	Source, SHA string
+	Reply       Shape
+}
+
+// NewScript returns the script of some source.
+func NewScript(source string, reply Shape) Script {
+	return Script{source, redis.NewScript(source).Hash(), reply}
+}
+
+// Once is a command that the client does not repeat: a write whose reply was lost is sent again by the
+// engine, which then knows that it was.
+type Once struct{ *redis.Cmd }
+
+// NewOnce returns such a command.
+func NewOnce(ctx context.Context, call []any) Once { return Once{redis.NewCmd(ctx, call...)} }
+
+// NoRetry is asked by the client.
+func (Once) NoRetry() bool { return true }
+
+// A Process sends one command, as a client's or a Sender's Process does.
+type Process func(ctx context.Context, cmd redis.Cmder) error
+
+// Write runs a script, in full where the server did not have it. The client does not repeat it.
+func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
+	return s.run(keys, args, func(call []any) (*redis.Cmd, error) {
+		cmd := NewOnce(ctx, call)
+		return cmd.Cmd, process(ctx, cmd)
+	})
+}
+
+// Read is Write for a script that only reads, which the client itself may repeat.
+func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
+	return s.run(keys, args, func(call []any) (*redis.Cmd, error) {
+		cmd := redis.NewCmd(ctx, call...)
+		return cmd, process(ctx, cmd)
+	})
+}
+
+func (s Script) run(keys, args []string, send func(call []any) (*redis.Cmd, error)) (any, error) {
+	cmd, err := send(s.Call(keys, args))
+	if NoScript(err) {
+		cmd, err = send(s.CallInFull(keys, args))
+	}
+	return Answer(cmd, err, s.Reply)
+}
+
+// Answer is what a command was answered, if that is of a kind that its reply may be of. Where the context ended, the
+// command may still be under way, and is not looked at.
+func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	if err := reply.Check(cmd.Val()); err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// Call is the command that runs the script by its name.
+func (s Script) Call(keys, args []string) []any { return evalArgs("evalsha", s.SHA, keys, args) }
+
+// CallInFull is the command for a server that does not have the script.
+func (s Script) CallInFull(keys, args []string) []any { return evalArgs("eval", s.Source, keys, args) }
+
+func evalArgs(command, what string, keys, args []string) []any {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, command, what, len(keys))
+	return AppendWords(AppendWords(all, keys), args)
+}
+
+// AppendWords appends pointers to texts: each text would be copied to become an argument.
+func AppendWords(all []any, texts []string) []any {
+	for i := range texts {
+		all = append(all, &texts[i])
+	}
+	return all
+}
+
+// NoScript reports whether err is the answer of a server that does not have a script.
+func NoScript(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
+}
+
+// Load gives a server scripts, in one round trip. Those that it does not have are sent in full later.
+func Load(ctx context.Context, server redis.Cmdable, scripts []Script) error {
+	pipe := server.Pipeline()
+	for _, s := range scripts {
+		pipe.ScriptLoad(ctx, s.Source)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) { // it may forbid that, and run them
+		return Fail(err)
+	}
+	return nil
+}
