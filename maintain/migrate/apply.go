@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (p *step) apply(ctx context.Context, c *view.View, progress func(done, abou
 	}
 	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.removeObsolete} {
 		bulk, end := c.Engine.Bulk(ctx)
-		if err := firstError(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
+		if err := cmp.Or(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
 			return err
 		}
 	}
@@ -174,16 +175,7 @@ func (p *step) eachLive(ctx context.Context, c *view.View, progress func(done, a
 		}
 		return gctx.Err()
 	})
-	return firstError(group.Wait(), err)
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(group.Wait(), err)
 }
 
 // rewrite makes a change of an entry from what it is now, and returns the facets after it: nil where
@@ -294,12 +286,11 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 	if err != nil {
 		return err
 	}
-	for cursor := ""; ; {
-		members, next, err := c.Engine.Scan(ctx, store.Scan{Index: set, Cursor: cursor, Count: memberBatch})
+	for members, err := range records.Scan(ctx, c, store.Scan{Index: set, Count: memberBatch}) {
+		if store.IsEntryError(err) {
+			return nil // another Redis type: check says so
+		}
 		if err != nil {
-			if store.IsEntryError(err) {
-				return nil // another Redis type: check says so
-			}
 			return err
 		}
 		for _, m := range members {
@@ -307,10 +298,8 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 				return err
 			}
 		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // removeObsolete removes the SRKs and the index sets that the old schema had and the new one has not.
@@ -335,7 +324,7 @@ func (p *step) removeObsolete(ctx context.Context, c *view.View, progress func(d
 		}
 		return gctx.Err()
 	})
-	return firstError(group.Wait(), err)
+	return cmp.Or(group.Wait(), err)
 }
 
 // memberBatch is how many members of a set are read at a time, about.

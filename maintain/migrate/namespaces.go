@@ -102,8 +102,7 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 
 // eachKey calls f for batches of the raw keys that begin with prefix, each of a batch once.
 func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) error) error {
-	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Cursor: cursor, Count: records.ScanBatch})
+	for keys, err := range records.Scan(ctx, c, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
@@ -112,10 +111,8 @@ func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) 
 		if err := f(keys); err != nil {
 			return err
 		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // copyMark is the store's own record in a namespace that is being copied to, ~/copying: where from.

@@ -87,8 +87,7 @@ func (x *exporter) writeOne(ctx context.Context) error {
 	}
 	read := store.EntryRead{PRK: r.Key}
 	var names []string
-	for cursor := ""; ; {
-		keys, next, err := x.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Cursor: cursor, Count: records.ScanBatch})
+	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
@@ -103,9 +102,6 @@ func (x *exporter) writeOne(ctx context.Context) error {
 				read.Keys, read.Kind = append(read.Keys, key), append(read.Kind, kinds[i])
 			}
 		}
-		if cursor = next; cursor == "" {
-			break
-		}
 	}
 	return x.write(ctx, t, names, []store.EntryRead{read})
 }
@@ -113,13 +109,12 @@ func (x *exporter) writeOne(ctx context.Context) error {
 // writeType writes all entries of a type.
 func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	names := t.Schema.TertiaryNames()
-	for cursor := ""; ; {
-		keys, next, err := x.Engine.Scan(ctx, store.Scan{Pattern: t.Guard().Entries, Cursor: cursor, Count: records.ScanBatch})
+	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: t.Guard().Entries, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
 		for some := range slices.Chunk(x.PRKs(t, keys), exportBatch) {
-			reads, err := wholeReads(t, names, some)
+			reads, err := entryReads(t, names, some)
 			if err != nil {
 				return err
 			}
@@ -130,13 +125,11 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 		if x.o.Progress != nil {
 			x.o.Progress(x.report.Read)
 		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
-func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.EntryRead, error) {
+func entryReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.EntryRead, error) {
 	reads := make([]store.EntryRead, len(prks))
 	for i, prk := range prks {
 		reads[i].PRK = prk
@@ -154,31 +147,31 @@ func wholeReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.E
 
 // write writes some entries, each as it is at one moment.
 func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.EntryRead) error {
-	wholes, err := x.Engine.Read(ctx, reads)
+	entries, err := x.Engine.Read(ctx, reads)
 	if err != nil {
 		return err
 	}
-	for i, whole := range wholes {
-		if whole.Err == store.ErrNotFound {
+	for i, entry := range entries {
+		if entry.Err == store.ErrNotFound {
 			continue
 		}
-		if err := x.line(t, names, reads[i], whole); err != nil {
+		if err := x.line(t, names, reads[i], entry); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, whole store.Entry) error {
-	err := whole.Err
-	for i, part := range whole.Parts {
+func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, entry store.Entry) error {
+	err := entry.Err
+	for i, part := range entry.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
 			err = &store.CorruptError{Key: read.Keys[i].String(), Reason: "of another Redis type than the schema says: " + records.Quoted(part.Kind)}
 		}
 	}
 	var line exportLine
 	if err == nil {
-		if line, err = exportLineOf(t, whole, names, x.o.Secrets); err != nil {
+		if line, err = exportLineOf(t, entry, names, x.o.Secrets); err != nil {
 			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
 		}
 	}

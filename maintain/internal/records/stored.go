@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"slices"
 	"strings"
 
@@ -79,6 +80,19 @@ func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint
 	return found, err
 }
 
+// Scan yields what one SCAN after the other finds, until one finds an error or the last has been made.
+func Scan(ctx context.Context, v *view.View, at store.Scan) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for {
+			found, next, err := v.Engine.Scan(ctx, at)
+			if !yield(found, err) || err != nil || next == "" {
+				return
+			}
+			at.Cursor = next
+		}
+	}
+}
+
 // EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
 // an entry twice.
 func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
@@ -92,8 +106,8 @@ func EachEntry(ctx context.Context, c *view.View, names []string, progress func(
 		if err != nil {
 			return err
 		}
-		for done, cursor := int64(0), ""; ; {
-			keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: t.Guard().Entries, Cursor: cursor, Count: ScanBatch})
+		done := int64(0)
+		for keys, err := range Scan(ctx, c, store.Scan{Pattern: t.Guard().Entries, Count: ScanBatch}) {
 			if err != nil {
 				return err
 			}
@@ -103,24 +117,13 @@ func EachEntry(ctx context.Context, c *view.View, names []string, progress func(
 			if done = min(done+ScanBatch, about); progress != nil {
 				progress((int64(i)*about+done)/int64(len(names)), about)
 			}
-			if cursor = next; cursor == "" {
-				break
-			}
 		}
 	}
 	return nil
 }
 
 func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string, f func(*change.Type, store.Record) error) error {
-	var keys []recordkey.Key
-	slices.Sort(raws)
-	for _, raw := range slices.Compact(raws) {
-		k, err := recordkey.Parse(raw)
-		if err == nil && k.Kind() == recordkey.KindPRK && k.Type() == t.Name && k.Field() == t.Schema.Primary && k.Namespace() == c.NS {
-			keys = append(keys, k)
-		}
-	}
-	for some := range slices.Chunk(keys, LookBatch) {
+	for some := range slices.Chunk(c.PRKs(t, raws), LookBatch) {
 		hashes, err := store.Hashes(ctx, c.Engine, Texts(some))
 		if err != nil {
 			return err
