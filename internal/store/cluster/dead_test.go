@@ -136,8 +136,8 @@ func TestLookAfterwardsFails(t *testing.T) {
 	})
 }
 
-// TestReadBetween has somebody else put a tag in its place between the reading of the record and that of its entry: who
-// reads then finds it.
+// TestReadBetween has another process move a tag to its record between the reading of the record and that of its entry: the
+// reader finds it.
 func TestReadBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)

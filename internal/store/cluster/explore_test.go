@@ -465,7 +465,7 @@ var scriptNames = []struct {
 	{"fence", fenceScript},
 	{"prepare", prepareScript},
 	{"commit", commitScript},
-	{"bury", dyingScript},
+	{"dying", dyingScript},
 	{"ready", readyScript},
 	{"promote", promoteScript},
 	{"filled", filledScript},

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// violated says which invariant the records break, "" for none. It holds at every moment, whoever
+// violated says which invariant the records break, "" for none. It holds at every moment, whichever actor
 // has died.
 func (s *simulation) violated() string {
 	for verb, n := range s.commits {
@@ -213,7 +213,7 @@ func find(value string, fields ...string) verb {
 	}}
 }
 
-// look notes for those who look for owners by whom their values are held now: bit 0 is nobody.
+// look notes for actors that look for owners, which entries hold their values now: bit 0 is nobody.
 func (x *explorer) look(m *moment) {
 	for i, r := range m.cast {
 		if v := x.sought(i, r); v.finds != "" {

@@ -39,7 +39,7 @@ type effect struct {
 	reply     uint32
 	cells     [2]uint32
 	now       int64
-	committed bool // an entry's version changed
+	committed bool // an entry's rev changed
 	ok        bool // a commit said so
 	refused   bool // a write of the script was
 }

@@ -81,7 +81,7 @@ if ARGV[2] == 'delete' then
   return {'ok'}
 end
 local set = 13 + n
--- A canonical value that goes because its facet is written as it is: it is that value until the version is written.
+-- A canonical value that goes because its facet is written as it is: it is that value until ~rev is written.
 local value, early, late, canonical = {}, {}, {}, {}
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
 for i = 13, 12 + n do

@@ -6,7 +6,7 @@
 -- it is bound to, in hexadecimal digits, with slashes between; and the value, escaped as purposes are. Members of
 -- other forms, and those whose time is over, count as absent. All do where the entry has no ~tokens: so
 -- one field of the entry ends them all, and an entry that is created again inherits none. The field says "1" and, after
--- it, the names of members that ended with the last change: it is written with the version, so that they have
+-- it, the names of members that ended with the last change: it is written with ~rev, so that they have
 -- ended also where a server refuses to remove them then.
 
 local function clock(given)
@@ -54,7 +54,7 @@ end
 -- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. e has: all, "1" if all go;
 -- now; spend, a token that must be good, or refused is true, and its purpose, all of which goes; and
 -- touched, the facets that the change sets or unsets. What stays is open then, and mark what ~tokens becomes with the
--- version, nil if it stays as it is.
+-- rev, nil if it stays as it is.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))
