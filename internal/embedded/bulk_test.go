@@ -48,26 +48,15 @@ func TestCloseWritesBulk(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
-	if err := open(t, "").Room(1 << 40); err != nil {
-		t.Errorf("in memory: %v", err)
-	}
+func TestLimit(t *testing.T) {
 	s := open(t, file(t))
 	if s.limit != 50_000 {
 		t.Errorf("the limit is %d", s.limit)
 	}
 	s.limit = 10
 	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v 6 v 7 v 8 v")
-	if err := s.Room(2); err != nil {
-		t.Error(err)
-	}
-	err := s.Room(3)
-	want := "embedded: store is full: it has 8 records, and 3 more would be over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
-	if !errors.Is(err, ErrFull) || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	err = s.Client().MSet(t.Context(), "a", 1, "b", 2, "c", 3).Err()
-	want = "embedded: change not saved: " + s.Path() + ": embedded: store is full: 11 records are over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
+	err := s.Client().MSet(t.Context(), "a", 1, "b", 2, "c", 3).Err()
+	want := "embedded: change not saved: " + s.path + ": embedded: store is full: 11 records are over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
 	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -86,7 +75,7 @@ func TestOverfullShrinks(t *testing.T) {
 		t.Errorf("grown: %v", err)
 	}
 	do(t, s.Client(), "DEL 1")
-	if got := len(onDisk(t, s.Path())); got != 4 {
+	if got := len(onDisk(t, s.path)); got != 4 {
 		t.Errorf("%d records", got)
 	}
 }

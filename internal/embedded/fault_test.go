@@ -111,22 +111,22 @@ func TestFullDisk(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "close", "rename"} {
 		t.Run(step, func(t *testing.T) {
 			s, d := faulty(t)
-			before, err := os.ReadFile(s.Path())
+			before, err := os.ReadFile(s.path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			d.set(step)
 			for range 2 {
 				err = s.Client().Set(t.Context(), "new", "v", 0).Err()
-				want := "embedded: change not saved: " + s.Path() + ": faulty " + step + ": no space left on device"
+				want := "embedded: change not saved: " + s.path + ": faulty " + step + ": no space left on device"
 				if !errors.Is(err, ErrUnsaved) || !errors.Is(err, syscall.ENOSPC) || err.Error() != want {
 					t.Errorf("got %v, want %s", err, want)
 				}
 			}
-			if after, err := os.ReadFile(s.Path()); string(after) != string(before) {
+			if after, err := os.ReadFile(s.path); string(after) != string(before) {
 				t.Errorf("the file was %q and is %q, %v", before, after, err)
 			}
-			if _, err := os.Stat(s.Path() + ".tmp"); err == nil {
+			if _, err := os.Stat(s.path + ".tmp"); err == nil {
 				t.Error("the temporary file was left")
 			}
 			if got := s.Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"old"}) {
@@ -134,7 +134,7 @@ func TestFullDisk(t *testing.T) {
 			}
 			d.set("")
 			do(t, s.Client(), "SET newer v")
-			if got := len(onDisk(t, s.Path())); got != 2 {
+			if got := len(onDisk(t, s.path)); got != 2 {
 				t.Errorf("%d records on disk, want 2", got)
 			}
 		})
@@ -149,7 +149,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	d.set("")
-	if got, want := s.Client().DBSize(t.Context()).Val(), int64(len(onDisk(t, s.Path()))); got != want {
+	if got, want := s.Client().DBSize(t.Context()).Val(), int64(len(onDisk(t, s.path))); got != want {
 		t.Errorf("%d records in memory, %d on disk", got, want)
 	}
 }
@@ -175,7 +175,7 @@ func TestFullTmpfs(t *testing.T) {
 	if !errors.Is(err, ErrUnsaved) || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v", err)
 	}
-	if got := onDisk(t, s.Path()); len(got) != 1 || got[0].Key != "old" {
+	if got := onDisk(t, s.path); len(got) != 1 || got[0].Key != "old" {
 		t.Errorf("on disk: %+v", got)
 	}
 	do(t, s.Client(), "SET small v")
@@ -214,7 +214,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 	done.Range(func(key, _ any) bool { want[key.(string)] = true; return true })
 	unsaved.Range(func(any, any) bool { failed++; return true })
 	got := map[string]bool{}
-	for _, r := range onDisk(t, s.Path()) {
+	for _, r := range onDisk(t, s.path) {
 		got[r.Key] = true
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -243,7 +243,7 @@ func TestFaultInBulk(t *testing.T) {
 	if err := s.Client().Set(ctx, "bulk2", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
 		t.Errorf("going on with the bulk: %v", err)
 	}
-	want := "a write failed since the bulk began: embedded: change not saved: " + s.Path() + ": "
+	want := "a write failed since the bulk began: embedded: change not saved: " + s.path + ": "
 	if err := end(t.Context()); !errors.Is(err, ErrUnsaved) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s…", err, want)
 	}
@@ -260,7 +260,7 @@ func TestFaultAndDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.set("")
-	if err := os.WriteFile(s.Path(), []byte("x"), 0o600); err != nil {
+	if err := os.WriteFile(s.path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -271,7 +271,7 @@ func TestFaultAndDamage(t *testing.T) {
 	if err := s.Close(); !errors.Is(err, ErrUnsaved) {
 		t.Errorf("Close: %v", err)
 	}
-	if got, err := os.ReadFile(s.Path()); string(got) != "x" {
+	if got, err := os.ReadFile(s.path); string(got) != "x" {
 		t.Errorf("the damaged file was overwritten: %q, %v", got, err)
 	}
 }
@@ -284,7 +284,7 @@ func TestTempFileIsALink(t *testing.T) {
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(victim, s.Path()+".tmp"); err != nil {
+	if err := os.Symlink(victim, s.path+".tmp"); err != nil {
 		t.Skip(err)
 	}
 	do(t, s.Client(), "SET k v")
@@ -330,7 +330,7 @@ func TestWaitIsCancelled(t *testing.T) {
 	}
 	close(d.end)
 	closeStore(t, s)
-	if got := len(onDisk(t, s.Path())); got != 1 {
+	if got := len(onDisk(t, s.path)); got != 1 {
 		t.Errorf("%d records: Close did not wait for the write", got)
 	}
 }
@@ -367,7 +367,7 @@ func TestWriteThatBeganBefore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := len(onDisk(t, s.Path())); got != 2 {
+	if got := len(onDisk(t, s.path)); got != 2 {
 		t.Errorf("%d records on disk, want 2", got)
 	}
 }
@@ -385,7 +385,7 @@ func TestNoWriteAfterClose(t *testing.T) {
 	if !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
 	}
-	if got := onDisk(t, s.Path()); got != nil {
+	if got := onDisk(t, s.path); got != nil {
 		t.Errorf("on disk: %+v", got)
 	}
 }

@@ -174,7 +174,7 @@ func TestLock(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { cancel(errors.New("enough")) })
 	_, err := Open(ctx, path)
-	if want := "embedded: file is locked by another process (" + first.Path() + ".lock): enough"; !errors.Is(err, ErrLocked) || err.Error() != want {
+	if want := "embedded: file is locked by another process (" + first.path + ".lock): enough"; !errors.Is(err, ErrLocked) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	opened := make(chan *Store)

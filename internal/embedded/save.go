@@ -13,12 +13,6 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// Sync returns when every change that was answered before the call is in the
-// file. Only changes of an open bulk are not there yet.
-func (s *Store) Sync(ctx context.Context) error {
-	return s.run(ctx, nil, func() error { return s.wait(ctx, s.engine.version.Load()) })
-}
-
 // A bulk is a run of changes that one write puts into the file.
 type bulk struct {
 	begun bool // epoch is set; under Store.mu

@@ -125,26 +125,6 @@ func (s *Store) newClient() *redis.Client {
 // Client returns the one client of the store. The store closes it.
 func (s *Store) Client() *redis.Client { return s.client }
 
-// Path returns the real path of the file, or "" for a store in memory.
-func (s *Store) Path() string { return s.path }
-
-// Room fails with ErrFull unless n more records fit. It is asked before a
-// change, and reserves nothing: a file that grows over its limit all the same
-// makes the write fail, which undoes all changes that waited for it.
-func (s *Store) Room(n int) error {
-	if s.path == "" {
-		return nil
-	}
-	have, err := s.client.DBSize(context.Background()).Result()
-	if err != nil {
-		return err
-	}
-	if have+int64(n) > int64(s.limit) {
-		return fullError(fmt.Sprintf("it has %d records, and %d more would be over the limit of %d", have, n, s.limit))
-	}
-	return nil
-}
-
 // Close writes what a bulk left unwritten, ends the client and lets go of the
 // file. It fails when the last write did. Further calls return the same.
 func (s *Store) Close() error { return s.close() }

@@ -291,9 +291,6 @@ func TestManyWriters(t *testing.T) {
 				if err := s.Client().Set(t.Context(), fmt.Sprintf("%d-%d", i, j), "v", 0).Err(); err != nil {
 					t.Error(err)
 				}
-				if err := s.Sync(t.Context()); err != nil {
-					t.Error(err)
-				}
 			}
 		})
 	}
@@ -315,9 +312,6 @@ func TestClose(t *testing.T) {
 		}
 		if err := s.Client().Get(t.Context(), "k").Err(); err == nil {
 			t.Error("a command after Close: no error")
-		}
-		if err := s.Sync(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("Sync after Close: %v", err)
 		}
 	}
 }
