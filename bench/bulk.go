@@ -31,14 +31,6 @@ func (s *server) empty(ctx context.Context) {
 	}
 }
 
-func bulkRows() []row {
-	return []row{
-		importRow(), checkRow(),
-		{name: "any-scale", what: "time of a * lookup among a hundred times as many entries", quick: true, target: 1.25, most: true, run: func(ctx context.Context, b *bench) (outcome, error) { return b.anyScale(ctx) }},
-		{name: "memory", what: "bytes of an entry against the original's records of the same data", quick: true, target: 1.10, most: true, run: func(ctx context.Context, b *bench) (outcome, error) { return b.memory(ctx) }},
-	}
-}
-
 // anyScale compares the time of a lookup in a small and in a large database, one after the other.
 func (b *bench) anyScale(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)

@@ -11,13 +11,6 @@ import (
 	"github.com/coffeenode/userdb/maintain/check"
 )
 
-func checkRow() row {
-	return row{
-		name: "check", what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them", target: 3.5, most: true,
-		run: func(ctx context.Context, b *bench) (outcome, error) { return b.checking(ctx) },
-	}
-}
-
 // checking compares whole checks with whole bare passes, in turn, over the same records.
 func (b *bench) checking(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,14 +18,6 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/userdb"
 )
-
-func clusterRows() []row {
-	return []row{
-		{name: "cluster-create", what: "create on six nodes, against one bare script in one slot", target: 0.25, run: func(ctx context.Context, b *bench) (outcome, error) { return b.clusterCreate(ctx) }},
-		{name: "cluster-create-trips", what: "its p50 behind a proxy that adds 1 ms each way, in round trips of that proxy", target: 3.4, most: true, run: func(ctx context.Context, b *bench) (outcome, error) { return b.clusterTrips(ctx) }},
-		{name: "cluster-lookup", what: "lookup on six nodes, against GET, then HGETALL", target: 0.9, run: func(ctx context.Context, b *bench) (outcome, error) { return b.clusterLookup(ctx) }},
-	}
-}
 
 // A nodes is a cluster of six servers of our own.
 type nodes struct {
@@ -134,10 +127,7 @@ func bareOneSlot(ctx context.Context, c *redis.ClusterClient, k int) error {
 
 func (b *bench) clusterCreate(ctx context.Context) (outcome, error) {
 	return b.withCluster(ctx, func(users *userdb.Type, c *redis.ClusterClient, _ *nodes) (outcome, error) {
-		return b.compare(ctx, 1, variant{"userdb", func(ctx context.Context, w, i int) error {
-			_, err := users.Create(ctx, newUser(serial(7, w, i)))
-			return err
-		}}, variant{"one slot", func(ctx context.Context, w, i int) error { return bareOneSlot(ctx, c, serial(8, w, i)) }})
+		return b.compare(ctx, 1, creates(users, 7), variant{"one slot", func(ctx context.Context, w, i int) error { return bareOneSlot(ctx, c, serial(8, w, i)) }})
 	})
 }
 
@@ -162,14 +152,10 @@ func (b *bench) clusterLookup(ctx context.Context) (outcome, error) {
 	})
 }
 
-// prkOf is the PRK in an SRV, which has a token behind it.
+// prkOf is the PRK in an SRV, which has a token after it.
 func prkOf(srv string) string {
-	for i := range srv {
-		if srv[i] == ' ' {
-			return srv[:i]
-		}
-	}
-	return srv
+	prk, _, _ := strings.Cut(srv, " ")
+	return prk
 }
 
 // clusterTrips puts a slow wire before every node, and divides.
@@ -186,10 +172,7 @@ func (b *bench) clusterTrips(ctx context.Context) (outcome, error) {
 		if err != nil {
 			return outcome{}, err
 		}
-		rs, err := interleave(ctx, b.server, 1, b.rounds, 4*b.per, variant{"userdb", func(ctx context.Context, w, i int) error {
-			_, err := users.Create(ctx, newUser(serial(9, w, i)))
-			return err
-		}}, variant{"PING", func(ctx context.Context, w, i int) error { return slow.Get(ctx, "ready").Err() }})
+		rs, err := interleave(ctx, b.server, 1, b.rounds, 4*b.per, creates(users, 9), variant{"PING", func(ctx context.Context, w, i int) error { return slow.Get(ctx, "ready").Err() }})
 		if err != nil {
 			return outcome{}, err
 		}

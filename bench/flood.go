@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -90,10 +89,8 @@ func (b *bench) readUnderFlood(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	defer db.Close()
-	read := variant{"read", func(ctx context.Context, w, i int) error {
-		_, err := users.Find(ctx, hints.UID(uid(pick(w, i))))
-		return err
-	}}
+	read := finds(users)
+	read.name = "read"
 	idle, err := interleave(ctx, b.server, 4, b.rounds, b.per, read)
 	if err != nil {
 		return outcome{}, err

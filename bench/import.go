@@ -16,13 +16,6 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func importRow() row {
-	return row{
-		name: "import", what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks", quick: true, target: 0.8,
-		run: func(ctx context.Context, b *bench) (outcome, error) { return b.importing(ctx) },
-	}
-}
-
 // importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty database.
 func (b *bench) importing(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)

@@ -16,27 +16,6 @@ import (
 
 const loginPassword = "correct horse battery"
 
-func loginRows() []row {
-	return []row{
-		{
-			name: "login", what: "against a bare bcrypt compare of the same cost, on all cores", quick: true, target: 0.97,
-			run: func(ctx context.Context, b *bench) (outcome, error) { return b.login(ctx) },
-		},
-		{
-			name: "login-same-time", what: "the slowest median of a wrong password, an unknown identifier, no password and a disabled entry, against the fastest", target: 1.1, most: true,
-			run: func(ctx context.Context, b *bench) (outcome, error) { return b.loginAnswers(ctx) },
-		},
-		{
-			name: "read-under-login-flood", what: "p99 of reads under ten times more logins than can be hashed, against idle", target: 3, most: true,
-			run: func(ctx context.Context, b *bench) (outcome, error) { return b.readUnderFlood(ctx) },
-		},
-		{
-			name: "memory-under-login-flood", what: "heap and stacks late in that flood, against early in it", target: 1.1, most: true,
-			run: func(ctx context.Context, b *bench) (outcome, error) { return b.memoryUnderFlood(ctx) },
-		},
-	}
-}
-
 // loginStore has a user for each worker, so that throttling holds none of them back. Passwords are hashed by so
 // many workers, 0: as many as the library takes by itself.
 func (b *bench) loginStore(ctx context.Context, cost, n, workers int) (*userdb.DB, *userdb.Type, error) {

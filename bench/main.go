@@ -46,7 +46,7 @@ func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) error
 		b.rounds, b.per = 7, 60*time.Millisecond
 	}
 	rep := newReport(ctx, s)
-	for _, r := range rows() {
+	for _, r := range rows {
 		if quick && !r.quick || !only.MatchString(r.name) {
 			continue
 		}

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // A row is one claim: a ratio and the target that it must reach.
@@ -15,8 +19,11 @@ type row struct {
 	target float64
 	most   bool // the ratio must stay below the target, not above
 	tcp    bool // the full run measures it over TCP as well
-	run    func(ctx context.Context, b *bench) (outcome, error)
+	run    measure
 }
+
+// A measure does what a row is about.
+type measure func(b *bench, ctx context.Context) (outcome, error)
 
 // An outcome is what a row measured.
 type outcome struct {
@@ -35,13 +42,13 @@ type bench struct {
 
 // measure runs a row, which passes or not by what comes out on the unix socket.
 func (b *bench) measure(ctx context.Context, r row) (outcome, error) {
-	o, err := r.run(ctx, b)
+	o, err := r.run(b, ctx)
 	if err != nil || b.quick || !r.tcp {
 		return o, err
 	}
 	over := *b
 	over.server = b.server.overTCP()
-	t, err := r.run(ctx, &over)
+	t, err := r.run(&over, ctx)
 	o.note = strings.TrimSpace(o.note + fmt.Sprintf(" Over TCP %.2f", t.ratio))
 	return o, err
 }
@@ -63,18 +70,55 @@ func (b *bench) size(full, quick int) int {
 	return full
 }
 
-func rows() []row {
-	var all []row
-	for _, n := range []int{1, 16, 128} {
-		all = append(all, readRows(n)...)
-		all = append(all, createRow(n))
+// beside compares what f makes of the library, opened for it, and of a bare client.
+func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) (outcome, error) {
+	db, users, err := b.server.open(ctx, o)
+	if err != nil {
+		return outcome{}, err
 	}
-	all = append(all, writeRows()...)
-	all = append(all, bulkRows()...)
-	all = append(all, loginRows()...)
-	all = append(all, peerRows()...)
-	all = append(all, clusterRows()...)
-	return append(all, keysRow())
+	defer db.Close()
+	c := b.server.client(workers + 8)
+	defer c.Close()
+	ours, bare := f(users, c)
+	return b.compare(ctx, workers, ours, bare)
+}
+
+// What several rows measure.
+const (
+	getWhat    = "entry by PRK, cast, against HGETALL into a map"
+	lookupWhat = "by a secondary key and by *, against one bare script GET, HGETALL"
+	createWhat = "with uniqueness over 2 fields, against one bare script that checks 3 keys"
+)
+
+// rows are all rows, in the order of the report.
+var rows = []row{
+	{name: "get-1", what: getWhat, quick: true, tcp: true, target: 0.95, run: get(1, 0)},
+	{name: "lookup-1", what: lookupWhat, quick: true, tcp: true, target: 0.92, run: lookup(1)},
+	{name: "create-1", what: createWhat, quick: true, tcp: true, target: 0.92, run: create(1, bareScript)},
+	{name: "get-16", what: getWhat, tcp: true, target: 0.95, run: get(16, 0)},
+	{name: "lookup-16", what: lookupWhat, tcp: true, target: 0.92, run: lookup(16)},
+	{name: "create-16", what: createWhat, tcp: true, target: 0.92, run: create(16, bareScript)},
+	{name: "get-128", what: getWhat, quick: true, tcp: true, target: 3, run: get(128, 0)},
+	{name: "lookup-128", what: lookupWhat, quick: true, tcp: true, target: 1.5, run: lookup(128)},
+	{name: "get-128-cached", what: "the same with Options.Cache, all entries hot", tcp: true, target: 3, run: get(128, 2*population)},
+	{name: "create-128", what: createWhat, quick: true, tcp: true, target: 0.92, run: create(128, bareScript)},
+	{name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", quick: true, tcp: true, target: 0.75, run: create(1, barePipeline)},
+	{name: "update-1", what: "one plain and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: (*bench).update},
+	{name: "import", what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks", quick: true, target: 0.8, run: (*bench).importing},
+	{name: "check", what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them", target: 3.5, most: true, run: (*bench).checking},
+	{name: "any-scale", what: "time of a * lookup among a hundred times as many entries", quick: true, target: 1.25, most: true, run: (*bench).anyScale},
+	{name: "memory", what: "bytes of an entry against the original's records of the same data", quick: true, target: 1.10, most: true, run: (*bench).memory},
+	{name: "login", what: "against a bare bcrypt compare of the same cost, on all cores", quick: true, target: 0.97, run: (*bench).login},
+	{name: "login-same-time", what: "the slowest median of a wrong password, an unknown identifier, no password and a disabled entry, against the fastest", target: 1.1, most: true, run: (*bench).loginAnswers},
+	{name: "read-under-login-flood", what: "p99 of reads under ten times more logins than can be hashed, against idle", target: 3, most: true, run: (*bench).readUnderFlood},
+	{name: "memory-under-login-flood", what: "heap and stacks late in that flood, against early in it", target: 1.1, most: true, run: (*bench).memoryUnderFlood},
+	{name: "om-save-128", what: "Create, against Save of rueidis/om, which knows no uniqueness", quick: true, target: 1, run: (*bench).omSave},
+	{name: "om-fetch-128", what: "Find, against Fetch of rueidis/om", quick: true, target: 1, run: (*bench).omFetch},
+	{name: "handmade-128", what: "Create, against go-redis by hand with WATCH and MULTI", quick: true, target: 1, run: create(128, handmade)},
+	{name: "cluster-create", what: "create on six nodes, against one bare script in one slot", target: 0.25, run: (*bench).clusterCreate},
+	{name: "cluster-create-trips", what: "its p50 behind a proxy that adds 1 ms each way, in round trips of that proxy", target: 3.4, most: true, run: (*bench).clusterTrips},
+	{name: "cluster-lookup", what: "lookup on six nodes, against GET, then HGETALL", target: 0.9, run: (*bench).clusterLookup},
+	{name: "keys", what: "allocations to parse a key, and to build one and write it as text; 0 and 1", target: 1, most: true, run: (*bench).keys},
 }
 
 func (r row) ok(o outcome, slack float64) bool {
@@ -83,5 +127,3 @@ func (r row) ok(o outcome, slack float64) bool {
 	}
 	return o.ratio >= r.target*slack
 }
-
-func named(what string, n int) string { return fmt.Sprintf("%s-%d", what, n) }

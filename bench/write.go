@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -37,20 +38,6 @@ return 1`)
 // serial numbers users that no other variant makes.
 func serial(variant, worker, i int) int { return (variant*1000+worker)*10_000_000 + i + 1_000_000 }
 
-func createRow(n int) row {
-	return row{
-		name: named("create", n), what: "with uniqueness over 2 fields, against one bare script that checks 3 keys", quick: n != 16, tcp: true, target: 0.92,
-		run: func(ctx context.Context, b *bench) (outcome, error) {
-			return b.create(ctx, n, func(c *redis.Client) variant {
-				return variant{"script", func(ctx context.Context, w, i int) error {
-					k := serial(2, w, i)
-					return bareCreate.Run(ctx, c, []string{prk(k), srkMail(k), srkName(k)}, newFields(k)...).Err()
-				}}
-			})
-		},
-	}
-}
-
 // newFields are those that Create writes.
 func newFields(n int) []any {
 	return []any{
@@ -59,42 +46,62 @@ func newFields(n int) []any {
 	}
 }
 
-func (b *bench) create(ctx context.Context, workers int, bare func(*redis.Client) variant) (outcome, error) {
-	db, users, err := b.server.users(ctx)
-	if err != nil {
-		return outcome{}, err
-	}
-	defer db.Close()
-	c := b.server.client(workers + 8)
-	defer c.Close()
-	defer b.server.reset(ctx)
-	return b.compare(ctx, workers, variant{"userdb", func(ctx context.Context, w, i int) error {
-		k := serial(1, w, i)
-		_, err := users.Create(ctx, userdb.NewEntry{UID: uid(k), Facets: facets(k)})
+// creates makes users with the library.
+func creates(users *userdb.Type, number int) variant {
+	return variant{"userdb", func(ctx context.Context, w, i int) error {
+		_, err := users.Create(ctx, newUser(serial(number, w, i)))
 		return err
-	}}, bare(c))
+	}}
 }
 
-func writeRows() []row {
-	return []row{
-		{
-			name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", quick: true, tcp: true, target: 0.75,
-			run: func(ctx context.Context, b *bench) (outcome, error) {
-				return b.create(ctx, 1, func(c *redis.Client) variant {
-					return variant{"pipeline", func(ctx context.Context, w, i int) error {
-						k := serial(3, w, i)
-						pipe := c.Pipeline()
-						pipe.HSet(ctx, prk(k), newFields(k)...)
-						pipe.Set(ctx, srkMail(k), prk(k), 0)
-						pipe.Set(ctx, srkName(k), prk(k), 0)
-						_, err := pipe.Exec(ctx)
-						return err
-					}}
-				})
-			},
-		},
-		{name: "update-1", what: "one plain and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: func(ctx context.Context, b *bench) (outcome, error) { return b.update(ctx) }},
+// create compares creates with those of a bare client.
+func create(workers int, bare func(*redis.Client) variant) measure {
+	return func(b *bench, ctx context.Context) (outcome, error) {
+		defer b.server.reset(ctx)
+		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
+			return creates(users, 1), bare(c)
+		})
 	}
+}
+
+func bareScript(c *redis.Client) variant {
+	return variant{"script", func(ctx context.Context, w, i int) error {
+		k := serial(2, w, i)
+		return bareCreate.Run(ctx, c, []string{prk(k), srkMail(k), srkName(k)}, newFields(k)...).Err()
+	}}
+}
+
+func barePipeline(c *redis.Client) variant {
+	return variant{"pipeline", func(ctx context.Context, w, i int) error {
+		pipe := c.Pipeline()
+		putNew(ctx, pipe, serial(3, w, i))
+		_, err := pipe.Exec(ctx)
+		return err
+	}}
+}
+
+// putNew writes what Create does, without a check.
+func putNew(ctx context.Context, p redis.Pipeliner, k int) {
+	p.HSet(ctx, prk(k), newFields(k)...)
+	p.Set(ctx, srkMail(k), prk(k), 0)
+	p.Set(ctx, srkName(k), prk(k), 0)
+}
+
+var errTaken = errors.New("taken")
+
+// handmade is what people write themselves: watch the keys, look, write in a transaction.
+func handmade(c *redis.Client) variant {
+	return variant{"WATCH/MULTI", func(ctx context.Context, w, i int) error {
+		k := serial(6, w, i)
+		return c.Watch(ctx, func(tx *redis.Tx) error {
+			n, err := tx.Exists(ctx, prk(k), srkMail(k), srkName(k)).Result()
+			if err != nil || n > 0 {
+				return fmt.Errorf("%w %d: %w", errTaken, n, err)
+			}
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { putNew(ctx, p, k); return nil })
+			return err
+		}, prk(k), srkMail(k), srkName(k))
+	}}
 }
 
 func (b *bench) update(ctx context.Context) (outcome, error) {

@@ -60,7 +60,7 @@ func (h *Hasher) Usable(stored string) error {
 	if stored == "" {
 		return &HashError{Reason: "empty"}
 	}
-	if acceptable.MatchString(stored) {
+	if acceptable(stored) {
 		return nil
 	}
 	_, err := h.parse(stored)
