@@ -187,16 +187,40 @@ func (t *Type) indexes(c *store.Change, old store.Record, facets map[string]stri
 		if has == had && is == was {
 			continue
 		}
-		if has {
-			key, ok := t.Index(field, is)
-			if !ok {
-				return Invalid(field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
-			}
-			c.Index = append(c.Index, key)
-		}
 		if had {
 			c.Unindex = t.appendIndex(c.Unindex, field, was)
 		}
+		if !has {
+			continue
+		}
+		key, ok := t.Index(field, is)
+		if !ok {
+			return Invalid(field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
+		}
+		c.Index = append(c.Index, key)
+	}
+	return nil
+}
+
+// ranks moves the entry between places in ordered indexes (I5).
+func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string) error {
+	for _, field := range t.Ordered {
+		is, has := facets[field]
+		was, had := old.Fields[field]
+		if has == had && is == was {
+			continue
+		}
+		if p, ok := t.Place(old.Key, field, was); had && ok {
+			c.Unrank = append(c.Unrank, p)
+		}
+		if !has {
+			continue
+		}
+		p, ok := t.Place(old.Key, field, is)
+		if !ok {
+			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
+		}
+		c.Rank = append(c.Rank, p)
 	}
 	return nil
 }

@@ -122,26 +122,3 @@ func PlaceOwner(member string) string {
 	_, prk, _ := strings.Cut(member, placeEnd)
 	return prk
 }
-
-// ranks moves the entry between places in ordered indexes (I5).
-func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string) error {
-	for _, field := range t.Ordered {
-		is, has := facets[field]
-		was, had := old.Fields[field]
-		if has == had && is == was {
-			continue
-		}
-		if p, ok := t.Place(old.Key, field, was); had && ok {
-			c.Unrank = append(c.Unrank, p)
-		}
-		if !has {
-			continue
-		}
-		p, ok := t.Place(old.Key, field, is)
-		if !ok {
-			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
-		}
-		c.Rank = append(c.Rank, p)
-	}
-	return nil
-}
