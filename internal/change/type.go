@@ -4,6 +4,7 @@ package change
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -60,7 +61,7 @@ type Type struct {
 	Secondary []string // sorted
 	Indexed   []string
 	Ordered   []string
-	cast      []castField // the fields whose wire is not any text
+	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
 	guard     store.Guard
 	ns        recordkey.Namespace
 }
@@ -78,40 +79,24 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
-	return &Type{
+	t := &Type{
 		Name: name, Schema: st, Rules: rules, guard: guard, ns: ns,
-		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: castFields(st),
-	}, nil
-}
-
-// A castField is a field with a codec that cannot read every text.
-type castField struct {
-	name  string
-	codec schema.Codec
-}
-
-func castFields(st schema.Type) []castField {
-	var cast []castField
+		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: map[string]schema.Codec{},
+	}
 	for field := range st.Fields {
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {
-			cast = append(cast, castField{field, codec})
+			t.cast[field] = codec
 		}
 	}
-	return cast
+	return t, nil
 }
 
 // newGuard is what every change of the type compares with the schema in the database.
 func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard, error) {
-	key, err := recordkey.Own("schema", name)
-	if err != nil {
-		return store.Guard{}, err
-	}
-	types, err := recordkey.Own("types")
-	if err != nil {
-		return store.Guard{}, err
-	}
-	text, err := json.Marshal(st)
-	if err != nil {
+	key, badKey := recordkey.Own("schema", name)
+	types, badTypes := recordkey.Own("types")
+	text, badText := json.Marshal(st)
+	if err := errors.Join(badKey, badTypes, badText); err != nil {
 		return store.Guard{}, err
 	}
 	entries := recordkey.Pattern{Namespace: ns, Kind: recordkey.KindPRK, Type: name, Field: st.Primary}

@@ -61,7 +61,7 @@ func (t *Type) Decode(r store.Record) (schema.Facets, error) {
 		}
 		v, err := schema.Decode(t.Schema.Codec(field), wire)
 		if err != nil {
-			return nil, &store.CorruptError{Key: r.Key.String(), Reason: "facet " + shown(field) + ": " + err.Error()}
+			return nil, unreadable(r, field, err)
 		}
 		facets[field] = v
 	}
@@ -70,16 +70,22 @@ func (t *Type) Decode(r store.Record) (schema.Facets, error) {
 
 // Readable checks that Decode can read a record. It looks only at the fields that have a codec.
 func (t *Type) Readable(r store.Record) error {
-	for _, f := range t.cast {
-		wire, ok := r.Fields[f.name]
-		if !ok {
-			continue
-		}
-		if _, err := schema.Decode(f.codec, wire); err != nil {
-			return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + shown(f.name) + ": " + err.Error()}
+	for field, codec := range t.cast {
+		if wire, has := r.Fields[field]; has {
+			if _, err := schema.Decode(codec, wire); err != nil {
+				return unreadable(r, field, err)
+			}
 		}
 	}
 	return nil
+}
+
+// unreadable names a facet that its codec cannot read.
+func unreadable(r store.Record, field string, err error) error {
+	if len(field) > 64 || !utf8.ValidString(field) {
+		field = "of a long or binary name"
+	}
+	return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + field + ": " + err.Error()}
 }
 
 // Bare is a record's facets on the wire, with the password and without the store's own fields.
@@ -91,14 +97,6 @@ func Bare(r store.Record) map[string]string {
 		}
 	}
 	return facets
-}
-
-// shown makes a field's name fit for an error.
-func shown(field string) string {
-	if len(field) > 64 || !utf8.ValidString(field) {
-		return "of a long or binary name"
-	}
-	return field
 }
 
 // ErrInvalid is a value that a rule refuses.
