@@ -119,7 +119,7 @@ type SetPage struct {
 	Other   bool
 }
 
-// Sets reads the beginning of each set, about count members; ScanIndex reads on.
+// Sets reads the beginning of each set, about count members; Scan reads on.
 func Sets(ctx context.Context, e Engine, keys []string, count int) ([]SetPage, error) {
 	return lookEach(ctx, e, keys,
 		func(key string) LookAt { return LookAt{Key: key, As: LookSet, Count: count} },

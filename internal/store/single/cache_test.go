@@ -1,6 +1,8 @@
 package single
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"reflect"
 	"runtime"
@@ -35,5 +37,106 @@ func TestForgetful(t *testing.T) {
 		if !methods[name] {
 			t.Errorf("%s is no method of an engine, but one of %v", name, slices.Sorted(maps.Keys(methods)))
 		}
+	}
+}
+
+// reply is what HGETALL answers in RESP3.
+func reply(pairs ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%%%d\r\n", len(pairs)/2)
+	for _, text := range pairs {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(text), text)
+	}
+	return b.String()
+}
+
+// TestFit: what is kept is an entry without its hash, and nothing else.
+func TestFit(t *testing.T) {
+	long := strings.Repeat("x", longCopy)
+	for _, tt := range []struct{ name, reply, want string }{
+		{"an entry", reply("~isa", "user", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
+		{"with a hash", reply("~isa", "user", "password", "$2a$12$abc", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
+		{"with a hash first and last", reply("password", "1", "~isa", "user", "password", "2"), reply("~isa", "user")},
+		{"values with ends of lines, and none", reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", ""), reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", "")},
+		{"absent", reply(), ""},
+		{"a tombstone", reply("~rev", "abc", "~dying", "1"), ""},
+		{"an empty type", reply("~isa", "", "name", "Ann"), ""},
+		{"too long", reply("~isa", "user", "bio", long), ""},
+		{"nothing", "", ""},
+		{"another reply", "*2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
+		{"too few pairs", "%2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
+		{"too many pairs", reply("~isa", "user") + "$1\r\na\r\n", ""},
+		{"a number", "%1\r\n$4\r\n~isa\r\n:1\r\n", ""},
+		{"a length below 0", "%1\r\n$4\r\n~isa\r\n$-1\r\n", ""},
+		{"a length over the end", "%1\r\n$4\r\n~isa\r\n$9\r\nuser\r\n", ""},
+	} {
+		kept, ok := fit([]byte(tt.reply))
+		if ok != (tt.want != "") || ok && string(kept) != tt.want {
+			t.Errorf("%s: got %q, %v, want %q", tt.name, kept, ok, tt.want)
+		}
+	}
+}
+
+// FuzzFit: whatever comes, what is kept is kept once more as it is, and so has no hash.
+func FuzzFit(f *testing.F) {
+	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis answers
+	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // a length that is no int
+	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // more pairs than there are bytes
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kept, ok := fit(b)
+		if !ok {
+			return
+		}
+		again, ok := fit(kept)
+		if !ok || !bytes.Equal(again, kept) {
+			t.Errorf("%q was kept as %q, and that as %q, %v", b, kept, again, ok)
+		}
+	})
+}
+
+// TestForget: a reply that was under way when its record was forgotten is from before, and not kept.
+func TestForget(t *testing.T) {
+	c := newCopies(store.Cache{Entries: 10})
+	ask := func(key string) (token uint64) {
+		t.Helper()
+		token, fetch := c.Reserve("0 hgetall "+key, []string{"0 " + key})
+		if !fetch {
+			t.Fatalf("%s: somebody else asks", key)
+		}
+		return token
+	}
+	answer := func(key string, token uint64, name string) bool {
+		return c.FulfillOwned("0 hgetall "+key, token, 1, []byte(reply("~isa", "user", "name", name)))
+	}
+	has := func(key string) bool { _, ok := c.Get(t.Context(), "0 hgetall "+key); return ok }
+
+	c.Cancel("0 hgetall "+probe, ask(probe))
+	old := ask("user/uid:u")
+	c.forget("user/uid:u")
+	if answer("user/uid:u", old, "old") || has("user/uid:u") {
+		t.Error("a reply from before is kept")
+	}
+	if !answer("user/uid:u", ask("user/uid:u"), "new") || !has("user/uid:u") {
+		t.Error("a reply from behind is not kept")
+	}
+	c.forget("user/uid:u2")
+	if !has("user/uid:u") {
+		t.Error("another record was forgotten")
+	}
+	c.forget("user/uid:u")
+	if has("user/uid:u") {
+		t.Error("the copy is still there")
+	}
+}
+
+// TestRoom: there are no more copies than there is room for, and the one that came last is among them.
+func TestRoom(t *testing.T) {
+	c := newCopies(store.Cache{Entries: 2})
+	for _, key := range []string{"a", "b", "c"} {
+		token, _ := c.Reserve(key, []string{key})
+		c.FulfillOwned(key, token, 1, []byte(reply("~isa", "user")))
+	}
+	if _, last := c.Get(t.Context(), "c"); !last || c.Len() != 2 {
+		t.Errorf("%d copies, the last one among them: %v", c.Len(), last)
 	}
 }
