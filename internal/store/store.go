@@ -46,7 +46,7 @@ type Engine interface {
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
-	// Sizes returns how many members each index set has.
+	// Sizes returns how many members each index set has, and for the zero key about how many records the server holds.
 	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
 	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is live.
 	Holds(ctx context.Context, members []Member, when When) ([]bool, error)
@@ -81,7 +81,6 @@ type Engine interface {
 // A Survey is what an engine was opened over.
 type Survey struct {
 	Warnings []string // about what breaks the promise later
-	Records  int64    // how many the server holds, about; 0: it does not say
 	Steps    bool     // changes are made in several steps, between which records look damaged
 	Bulks    bool     // it saves each bulk before the next begins; so does what makes changes one by one
 }
@@ -144,6 +143,15 @@ const (
 	AnyMoment When = false
 	OneMoment When = true
 )
+
+// Records returns about how many records the server holds.
+func Records(ctx context.Context, e Engine) (int64, error) {
+	sizes, err := e.Sizes(ctx, []recordkey.Key{{}})
+	if err != nil {
+		return 0, err
+	}
+	return sizes[0], nil
+}
 
 // Placed reports for each place in an ordered index whether it is taken.
 func Placed(ctx context.Context, e Engine, places []Ranked) ([]bool, error) {

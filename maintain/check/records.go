@@ -38,11 +38,10 @@ func (c *checker) all(ctx context.Context) error {
 
 // each hands the keys that match a pattern to several goroutines, and tells how far it is.
 func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
-	survey, err := c.Engine.Survey(ctx)
+	about, err := store.Records(ctx, c.Engine)
 	if err != nil {
 		return err
 	}
-	about := survey.Records
 	group, judging := errgroup.WithContext(ctx)
 	group.SetLimit(judges)
 	done := int64(0)

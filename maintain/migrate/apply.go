@@ -309,11 +309,10 @@ func (p *step) removeObsolete(ctx context.Context, c *view.View, progress func(d
 			return err
 		}
 	}
-	survey, err := c.Engine.Survey(ctx)
+	about, err := store.Records(ctx, c.Engine)
 	if err != nil {
 		return err
 	}
-	about := survey.Records
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(removers)
 	done := int64(0)

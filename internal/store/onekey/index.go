@@ -61,7 +61,11 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	pipe := ks.client.Pipeline()
 	cmds := make([]*redis.IntCmd, len(indexes))
 	for i, k := range indexes {
-		cmds[i] = pipe.SCard(ctx, k.String())
+		if k.IsValid() {
+			cmds[i] = pipe.SCard(ctx, k.String())
+		} else {
+			cmds[i] = ks.client.DBSize(ctx) // on a cluster of all masters, which no pipeline asks
+		}
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err

@@ -37,12 +37,3 @@ func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClien
 
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
-
-// Records is about how many records the server holds; 0 where it does not say.
-func (ks *Keys) Records(ctx context.Context) (int64, error) {
-	n, err := ks.client.DBSize(ctx).Result()
-	if redisx.IsAnswer(err) {
-		return 0, nil
-	}
-	return n, redisx.Fail(err)
-}

@@ -56,8 +56,8 @@ func TestLook(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(raws[0].Messages, want) || raws[0].Size != 2 {
 		t.Errorf("stream %v, %v", raws, err)
 	}
-	if s, err := e.Survey(t.Context()); s.Records != 5 || err != nil {
-		t.Errorf("%+v, %v", s, err)
+	if n, err := store.Records(t.Context(), e); n != 5 || err != nil {
+		t.Errorf("%d records, %v", n, err)
 	}
 }
 
@@ -89,13 +89,13 @@ func TestLookUnavailable(t *testing.T) {
 	e, ctx, keys := lookedAt(t), t.Context(), []string{"x"}
 	e.client.Close()
 	for name, look := range map[string]func() error{
-		"survey": func() error { _, err := e.Survey(ctx); return err },
-		"kinds":  func() error { _, err := store.Kinds(ctx, e, keys); return err },
-		"texts":  func() error { _, err := store.Texts(ctx, e, keys); return err },
-		"facets": func() error { _, err := store.Facets(ctx, e, []store.FacetRead{{Key: "x"}}); return err },
-		"hashes": func() error { _, err := store.Hashes(ctx, e, keys); return err },
-		"sets":   func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
-		"all":    func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
+		"records": func() error { _, err := store.Records(ctx, e); return err },
+		"kinds":   func() error { _, err := store.Kinds(ctx, e, keys); return err },
+		"texts":   func() error { _, err := store.Texts(ctx, e, keys); return err },
+		"facets":  func() error { _, err := store.Facets(ctx, e, []store.FacetRead{{Key: "x"}}); return err },
+		"hashes":  func() error { _, err := store.Hashes(ctx, e, keys); return err },
+		"sets":    func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
+		"all":     func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
 	} {
 		if err := look(); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)

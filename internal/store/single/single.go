@@ -75,9 +75,7 @@ func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
 		}
 		s.Warnings = redisx.Evicts(ctx, e.client, "the server")
 	}
-	var err error
-	s.Records, err = e.Records(ctx)
-	return s, err
+	return s, nil
 }
 
 // Bulk implements [store.Engine].

@@ -96,11 +96,10 @@ func Scan(ctx context.Context, v *view.View, at store.Scan) iter.Seq2[[]string, 
 // EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
 // an entry twice.
 func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
-	survey, err := c.Engine.Survey(ctx)
+	about, err := store.Records(ctx, c.Engine)
 	if err != nil {
 		return err
 	}
-	about := survey.Records
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
