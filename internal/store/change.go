@@ -1,6 +1,7 @@
 package store
 
 import (
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -78,16 +79,19 @@ type Container struct {
 	Indexed bool
 }
 
-// Needs are the keys that changes take or give back, and that creates need to be absent.
-type Needs map[recordkey.Key]struct{}
+// Needs are the keys that changes take or give back, and that creates need to be absent. They are kept as digests, an
+// eighth of their size: where two keys have one digest, the later change only goes by itself.
+type Needs map[uint64]struct{}
+
+var needSeed = maphash.MakeSeed()
 
 // Add notes the keys of a change, and reports whether none of them was noted before.
 func (n Needs) Add(c *Change) bool {
 	before := len(n)
-	n[c.Key] = struct{}{}
+	n[maphash.Comparable(needSeed, c.Key)] = struct{}{}
 	for _, keys := range [...][]recordkey.Key{c.Claim, c.Aside, c.Release} {
 		for _, k := range keys {
-			n[k] = struct{}{}
+			n[maphash.Comparable(needSeed, k)] = struct{}{}
 		}
 	}
 	return len(n) == before+1+len(c.Claim)+len(c.Aside)+len(c.Release)

@@ -22,10 +22,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Main runs tests with cheap hashes. It leaves to the race detector, under which all takes ten times as long, what it can
-// judge: a tenth of the random combinations has all the goroutines.
+// Main runs tests with cheap hashes. Under the race detector, where all takes ten times as long, it runs a tenth of the
+// random combinations: these have all the goroutines.
 func Main(m *testing.M) int {
-	if Raced {
+	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
 			panic(err)
 		}
@@ -33,7 +33,7 @@ func Main(m *testing.M) int {
 	return hashcost.Cheap(m)
 }
 
-// testing.TB, or rapid's.
+// A Tester is testing.TB, or rapid's.
 type Tester interface {
 	Helper()
 	Fatal(args ...any)
