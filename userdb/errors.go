@@ -111,11 +111,12 @@ func invalid(field, rule, reason string) error {
 
 // public turns what internal packages say about a field into a FieldError.
 func public(err error) error {
+	if err == nil {
+		return nil
+	}
 	var taken *store.DuplicateError
 	var refused *change.FieldError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &taken):
 		return &FieldError{Err: ErrDuplicate, Field: taken.Field}
 	case errors.As(err, &refused):

@@ -151,6 +151,9 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 
 // keepSKV writes or removes ~skv:FIELD where that is not as it must be.
 func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
+	if !keep && len(old.Fields) == 0 {
+		return
+	}
 	name := store.FieldSKV(field)
 	was, had := old.Fields[name]
 	switch {
@@ -226,13 +229,19 @@ func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string
 }
 
 func (t *Type) appendSRK(keys []recordkey.Key, field, value string) []recordkey.Key {
-	if srk, ok := t.SRK(field, value); ok && value != "" {
+	if value == "" {
+		return keys
+	}
+	if srk, ok := t.SRK(field, value); ok {
 		keys = append(keys, srk)
 	}
 	return keys
 }
 
 func (t *Type) appendIndex(keys []recordkey.Key, field, value string) []recordkey.Key {
+	if value == "" {
+		return keys
+	}
 	if key, ok := t.Index(field, value); ok {
 		keys = append(keys, key)
 	}
