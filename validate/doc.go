@@ -31,5 +31,5 @@
 // of its values lies outside the expressions that describe it; so what is proved
 // of these is true of the kind, and what satisfies these is shown only if the code
 // takes it too. The proof is limited: it may end in "not decided", never in a
-// wrong answer. A lookup needs none: [Rules.Candidates] asks the rules about its value.
+// wrong answer. A lookup needs none: [Rules.Candidates] goes by the fields' kinds.
 package validate

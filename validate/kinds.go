@@ -68,6 +68,23 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 	return k, true
 }
 
+// families are the kinds that exclude all those of another family.
+var families = map[string]string{"email": "email", "url": "url", "username": "name", "nickname": "name"}
+
+// apart reports whether the kinds of t's secondary fields exclude each other. It is
+// false where that is not known.
+func apart(t schema.Type) bool {
+	seen := map[string]bool{}
+	for _, field := range t.Secondary() {
+		family := families[t.Fields[field].Kind]
+		if family == "" || seen[family] {
+			return len(t.Secondary()) == 1
+		}
+		seen[family] = true
+	}
+	return true
+}
+
 // Zero-width joiners are no graphic characters, but words of some scripts need them.
 const (
 	zeroWidthNonJoiner = '\u200c'

@@ -221,3 +221,26 @@ func TestHostileExpressions(t *testing.T) {
 		}
 	}
 }
+
+// What the kinds alone tell is what the prover finds, under both folds.
+func TestFamilies(t *testing.T) {
+	kinds := []string{"email", "url", "username", "nickname", "pattern"}
+	of := map[string]schema.Field{"pattern": pattern(".")}
+	for _, kind := range kinds[:4] {
+		of[kind] = ofKind(kind)
+	}
+	for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
+		for i, a := range kinds {
+			for _, b := range kinds[i:] {
+				typ := fields(fold, map[string]schema.Field{"a": of[a], "b": of[b]})
+				pairs, err := Check(typ)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := apart(typ), pairs[0].Verdict == Orthogonal; got != want {
+					t.Errorf("%s %s, %s: apart %v, the prover: %+v", fold, a, b, got, pairs[0])
+				}
+			}
+		}
+	}
+}

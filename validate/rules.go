@@ -22,6 +22,7 @@ type Rules struct {
 	typ       schema.Type
 	fields    map[string]*rule
 	secondary []string // sorted
+	apart     bool     // their kinds alone tell that no value belongs to two of them
 }
 
 // Compile returns the rules of t, which must be valid: an unknown kind and a
@@ -35,6 +36,7 @@ func Compile(t schema.Type) (*Rules, error) {
 		}
 		r.fields[name] = compiled
 	}
+	r.apart = apart(t)
 	return r, nil
 }
 
@@ -136,17 +138,17 @@ func (r *Rules) Entry(facets schema.Facets) error {
 }
 
 // Candidates returns the secondary fields, sorted, in which a canonical value can
-// be: the one whose rule takes it, and all where no rule does (for what was written
-// under other rules) or more than one.
+// be. Where the kinds of the fields exclude each other, that is the field whose rule
+// takes the value; all where no rule does (for what was written under other rules).
+// Of patterns only the prover of Check could tell, and it is not asked here: a lookup
+// in a type that has them is never narrowed.
 func (r *Rules) Candidates(value string) []string {
-	var takers []string
-	for _, field := range r.secondary {
-		if r.Secondary(field, value) == nil {
-			takers = append(takers, field)
+	if r.apart {
+		for _, field := range r.secondary {
+			if r.Secondary(field, value) == nil {
+				return []string{field}
+			}
 		}
-	}
-	if len(takers) == 1 {
-		return takers
 	}
 	return slices.Clone(r.secondary)
 }

@@ -228,11 +228,9 @@ func TestCandidates(t *testing.T) {
 		{users, "", "email name"},
 		{clash, "a@b.org", "x y z"},
 		{clash, "ab", "x y z"},
-		{clash, "a", "x"},
+		{clash, "a", "x y z"},
 		{clash, "c", "x y z"},
-		{hard, "d" + strings.Repeat("x", 20), "b"}, // whether the fields are orthogonal is not decided
-		{hard, "d" + strings.Repeat("x", 20) + "a" + strings.Repeat("x", 20) + "c", "a"},
-		{hard, "a" + strings.Repeat("x", 20) + "cd" + strings.Repeat("x", 20), "a b"},
+		{hard, "d" + strings.Repeat("x", 20), "a b"}, // whether the fields are orthogonal is not decided
 		{mustCompile(t, schema.Type{}), "a", ""},
 		{mustCompile(t, fields("", map[string]schema.Field{"x": {}})), "a", "x"},
 	} {
