@@ -45,7 +45,7 @@ func loginName(i int) string { return fmt.Sprint("login user ", i) }
 func (b *bench) login(ctx context.Context) (outcome, error) {
 	defer b.server.reset(ctx)
 	cores := runtime.GOMAXPROCS(0)
-	db, users, err := b.loginStore(ctx, 10, cores, cores)
+	db, users, err := b.loginStore(ctx, 10, cores, 0)
 	if err != nil {
 		return outcome{}, err
 	}
