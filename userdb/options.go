@@ -21,7 +21,7 @@ type Options struct {
 	Schema      schema.Schema          // zero: schema.User()
 	Namespace   recordkey.Namespace    // zero: the whole store
 	NewUID      func() (string, error) // nil: RandomUID(12)
-	HashWorkers int                    // how many passwords are hashed at once; 0: one fewer than GOMAXPROCS
+	HashWorkers int                    // how many passwords are hashed at once; 0: as many as GOMAXPROCS; see docs/security.md
 	// Logger is told events and warnings; nil: nobody is, and nothing is printed. go-redis' own logger, one for the
 	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
 	Logger  *slog.Logger

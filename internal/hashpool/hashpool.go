@@ -5,18 +5,20 @@
 // those that it cannot serve before their deadline: that keeps a flood of logins
 // from growing into memory and from delaying everything else.
 //
-// One of Go's processors stays free for everything else. Go looks at the network
-// when a processor has nothing to do, or every 10 ms: where all of them make hashes,
-// a read from Redis takes those 10 ms several times over. Where GOMAXPROCS is 1, none
-// can be left; a program that is to be quick there sets it to 2.
+// Nothing else waits for them. Go looks at the network when one of its processors
+// (GOMAXPROCS) has nothing to do, or every 10 ms: where all of them make hashes, a
+// read from Redis takes those 10 ms several times over. So a pool that has as many
+// workers as Go has processors gives Go one more. And on Linux a hash runs on a
+// thread of the lowest priority (nice 19), from which the system takes the processor
+// at once.
 //
-// A job runs on the goroutine of its caller. The pool has none of its own, so none
-// can leak, and a panic of a job is the caller's.
+// A panic of a job is the caller's, and so is runtime.Goexit.
 package hashpool
 
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -38,7 +40,7 @@ const perWorker = 64
 
 // Options are what New needs.
 type Options struct {
-	Workers int // jobs that run at once; 0 or less: one fewer than GOMAXPROCS, at least 1 and at most one for each processor
+	Workers int // jobs that run at once; 0 or less: one for each processor, and at most GOMAXPROCS
 	Queue   int // jobs that wait at most; 0: 64 for each worker; less: none
 }
 
@@ -58,11 +60,12 @@ type Pool struct {
 // New returns a pool.
 func New(o Options) *Pool {
 	if o.Workers <= 0 {
-		o.Workers = max(1, min(runtime.GOMAXPROCS(0)-1, runtime.NumCPU()))
+		o.Workers = min(given(), runtime.NumCPU())
 	}
 	if o.Queue == 0 {
 		o.Queue = perWorker * o.Workers
 	}
+	leaveOne(o.Workers)
 	p := &Pool{workers: o.Workers, queue: max(o.Queue, 0), turns: semaphore.NewWeighted(int64(o.Workers))}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
@@ -90,9 +93,43 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 		return err
 	}
 	begin := time.Now()
-	job()
+	run(job)
 	p.took(time.Since(begin))
 	return nil
+}
+
+// given is how many processors Go had before the first pool.
+var given = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
+
+// leaveOne gives Go a processor besides those of the workers, unless the
+// environment says how many it may have.
+func leaveOne(workers int) {
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
+		runtime.GOMAXPROCS(workers + 1)
+	}
+}
+
+// run runs a job on a thread of the lowest priority, which ends with it: a thread may
+// lower its priority, but not raise it again.
+func run(job func()) {
+	var panicked any
+	ended := false
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		defer close(done)
+		defer func() { panicked = recover() }()
+		lowerPriority()
+		job()
+		ended = true
+	}()
+	<-done
+	switch {
+	case panicked != nil:
+		panic(panicked)
+	case !ended:
+		runtime.Goexit()
+	}
 }
 
 // refusal says why a job may not run although it has its turn, or was not given one.

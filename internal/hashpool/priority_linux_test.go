@@ -1,0 +1,30 @@
+package hashpool
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+)
+
+// A hash runs at the lowest priority, and nothing else does.
+func TestJobsHaveTheLowestPriority(t *testing.T) {
+	nice := func() int {
+		const zero = 20 // the system adds it
+		n, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return zero - n
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, inside := nice(), 0
+	p := New(Options{Workers: 1})
+	defer p.Close()
+	if err := p.Do(t.Context(), func() { inside = nice() }); err != nil {
+		t.Fatal(err)
+	}
+	if inside != 19 || nice() != before {
+		t.Errorf("nice is %d before, %d in a job, %d after; want 19 in the job alone", before, inside, nice())
+	}
+}
