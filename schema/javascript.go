@@ -82,22 +82,14 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// inDateForm reports whether text is a date as printDate writes it, within the days
-// that every month has. Nearly all dates are, and reading an entry has to know only
-// that they can be read.
+// inDateForm reports whether text is a date as printDate writes it. Nearly all dates are, and reading an entry has to
+// know only that they can be read.
 func inDateForm(text string) bool {
-	const form = "0000-00-00T00:00:00.000Z"
-	if len(text) != len(form) {
+	if len(text) != len(dateForm) || text[len(text)-5] != '.' { // time.Parse takes a comma, too
 		return false
 	}
-	for i := range len(form) {
-		if c := text[i]; c != form[i] && (form[i] != '0' || c < '0' || c > '9') {
-			return false
-		}
-	}
-	month, day := text[5:7], text[8:10]
-	return "01" <= month && month <= "12" && "01" <= day && day <= "28" &&
-		text[11:13] <= "23" && text[14:16] <= "59" && text[17:19] <= "59"
+	_, err := time.Parse(dateForm, text)
+	return err == nil
 }
 
 // isoDate is the date format of ECMAScript, but for local time: where no zone is

@@ -34,11 +34,10 @@
 //
 // # Limits
 //
-// One process at a time, 50,000 records, 1 GiB, database 0. Streams,
-// HyperLogLogs, times to live on hash fields, blocking commands and
-// subscriptions are refused. Expiry lags by at most a twentieth of the time
-// that the store is busy: a millisecond while it is small, about half a second
-// at 50,000 records.
+// One process at a time, 50,000 records, 1 GiB, database 0, strings, hashes, lists, sets and zsets. The one client is
+// the engine of package single, which sends no pattern that miniredis cannot match, and no command that waits.
+// Expiry lags by at most a twentieth of the time that the store is busy: a millisecond while it is small, about half a
+// second at 50,000 records.
 package embedded
 
 import (

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,11 +128,7 @@ func (s *session) run(command []string) {
 }
 
 // before runs before every command, also those that scripts call.
-func (e *engine) before(peer *server.Peer, name string, args ...string) bool {
-	if why := refusal(name, args); why != "" {
-		peer.WriteError("ERR an embedded store has no " + why)
-		return true
-	}
+func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
 	if e.changes(name) {
 		e.version.Add(1)
 	}
@@ -140,71 +137,17 @@ func (e *engine) before(peer *server.Peer, name string, args ...string) bool {
 
 // keepers are the commands that miniredis does not call read-only, and that
 // change no record; of the records that a script changes, each call counts.
-var keepers = set("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
+var keepers = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
 	" PUBLISH PUBSUB QUIT SCRIPT SELECT TIME UNWATCH WAIT WATCH")
 
 func (e *engine) changes(name string) bool {
-	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !keepers[name]
+	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !slices.Contains(keepers, name)
 }
 
 // mayChange is changes for a whole command of a client, scripts included.
 func (e *engine) mayChange(name string) bool {
 	name = strings.ToUpper(name)
 	return e.changes(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
-}
-
-// refused are commands for what the file does not hold, and those that would
-// keep writes of the file waiting for as long as they wait.
-var refused = reasons(map[string]string{
-	"streams":                      "XADD XGROUP XREADGROUP XACK XDEL XTRIM XAUTOCLAIM XCLAIM XREAD",
-	"HyperLogLogs":                 "PFADD PFMERGE",
-	"times to live on hash fields": "HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HSETEX HGETEX",
-	"second database":              "SWAPDB MOVE",
-	"blocking commands":            "BLPOP BRPOP BRPOPLPUSH BLMOVE BLMPOP BZMPOP BZPOPMAX BZPOPMIN",
-	"subscriptions":                "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE",
-})
-
-// hardPattern knows what miniredis cannot match: it makes a regular expression
-// that may not compile, and then panics.
-func hardPattern(name string, args []string) bool {
-	if name != "KEYS" && !strings.HasSuffix(name, "SCAN") {
-		return false
-	}
-	for i, arg := range args {
-		pattern := name == "KEYS" || i > 0 && strings.EqualFold(args[i-1], "MATCH")
-		if pattern && strings.ContainsAny(arg, "[\\") {
-			return true
-		}
-	}
-	return false
-}
-
-func refusal(name string, args []string) string {
-	if hardPattern(name, args) {
-		return `patterns with [ or \`
-	}
-	if name == "SELECT" && len(args) == 1 && args[0] != "0" || name == "COPY" && len(args) > 3 {
-		return "second database"
-	}
-	return refused[name]
-}
-
-func reasons(names map[string]string) map[string]string {
-	m := map[string]string{}
-	for why, list := range names {
-		for name := range set(list) {
-			m[name] = why
-		}
-	}
-	return m
-}
-
-func set(names string) map[string]bool {
-	m := map[string]bool{}
-	for name := range strings.FieldsSeq(names) {
-		m[name] = true
-	}
-	return m
 }
 
 // snapshot copies all records, sorted by key, and says which version they are.

@@ -164,29 +164,6 @@ func TestTransactionAfterWrite(t *testing.T) {
 	}
 }
 
-func TestRefusedCommands(t *testing.T) {
-	s := open(t, "")
-	for _, test := range []struct{ command, want string }{
-		{"XADD s * f v", "ERR an embedded store has no streams"},
-		{"PFADD h a", "ERR an embedded store has no HyperLogLogs"},
-		{"HEXPIRE h 10 FIELDS 1 f", "ERR an embedded store has no times to live on hash fields"},
-		{"SELECT 1", "ERR an embedded store has no second database"},
-		{"COPY a b DB 1", "ERR an embedded store has no second database"},
-		{"BLPOP l 0", "ERR an embedded store has no blocking commands"},
-		{"SUBSCRIBE c", "ERR an embedded store has no subscriptions"},
-		{`KEYS [b-a]`, `ERR an embedded store has no patterns with [ or \`},
-		{`SCAN 0 COUNT 10 match \\E(`, `ERR an embedded store has no patterns with [ or \`},
-		{`HSCAN [k] 0 MATCH [b-a]`, `ERR an embedded store has no patterns with [ or \`},
-		{"EVAL redis.call('XADD','s','*','f','v') 0", "ERR an embedded store has no streams"},
-	} {
-		err := pipe(t.Context(), s.Client(), test.command)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want %q", test.command, err, test.want)
-		}
-	}
-	do(t, s.Client(), "KEYS *", "SCAN 0 MATCH a*", "SSCAN [k] 0")
-}
-
 func TestExpiry(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
