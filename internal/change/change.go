@@ -145,7 +145,7 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 		}
 		keepSKV(c, old, field, canonical, has && canonical != written)
 	}
-	t.lookAside(c)
+	t.lookElsewhere(c)
 	return nil
 }
 
@@ -164,19 +164,19 @@ func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bo
 	}
 }
 
-// lookAside names the SRKs of the claimed values under the other secondary fields (I2).
-func (t *Type) lookAside(c *store.Change) {
+// lookElsewhere names the SRKs of the claimed values under the other secondary fields (I2).
+func (t *Type) lookElsewhere(c *store.Change) {
 	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
 		return
 	}
-	c.Aside = make([]recordkey.Key, 0, len(c.Claim)*(len(t.Secondary)-1))
+	c.Elsewhere = make([]recordkey.Key, 0, len(c.Claim)*(len(t.Secondary)-1))
 	for _, claim := range c.Claim {
 		for _, field := range t.Secondary {
 			if field == claim.Field() {
 				continue
 			}
 			if srk, ok := t.SRK(field, claim.Value()); ok && !slices.Contains(c.Claim, srk) {
-				c.Aside = append(c.Aside, srk)
+				c.Elsewhere = append(c.Elsewhere, srk)
 			}
 		}
 	}

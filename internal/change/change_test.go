@@ -67,7 +67,7 @@ func shape(c store.Change) string {
 	for _, l := range []struct {
 		name string
 		keys []recordkey.Key
-	}{{"claim", c.Claim}, {"aside", c.Aside}, {"release", c.Release}, {"index", c.Index}, {"unindex", c.Unindex}} {
+	}{{"claim", c.Claim}, {"elsewhere", c.Elsewhere}, {"release", c.Release}, {"index", c.Index}, {"unindex", c.Unindex}} {
 		for _, k := range l.keys {
 			parts = append(parts, l.name+" "+k.String())
 		}
@@ -88,7 +88,7 @@ func TestUpdate(t *testing.T) {
 		{"a facet without a role goes", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
 		{
 			"a secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
-			"name=Rob; claim user/name:Rob/~prk; aside user/email:Rob/~prk; release user/name:Bob/~prk",
+			"name=Rob; claim user/name:Rob/~prk; elsewhere user/email:Rob/~prk; release user/name:Bob/~prk",
 		},
 		{
 			"only its spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "BOB"),
@@ -109,11 +109,11 @@ func TestUpdate(t *testing.T) {
 		{
 			"the old canonical value is what was written, not what is computed", schema.FoldCasefold,
 			record("name", "Bob", "~skv:name", "old form"), facets("name", "Rob"),
-			"name=Rob; ~skv:name=rob; claim user/name:rob/~prk; aside user/email:rob/~prk; release user/name:old+_form/~prk",
+			"name=Rob; ~skv:name=rob; claim user/name:rob/~prk; elsewhere user/email:rob/~prk; release user/name:old+_form/~prk",
 		},
 		{
 			"two fields exchange values", schema.FoldExact, record("name", "a", "email", "b"), facets("name", "b", "email", "a"),
-			"email=a; name=b; claim user/email:a/~prk; claim user/name:b/~prk; aside user/name:a/~prk; aside user/email:b/~prk; " +
+			"email=a; name=b; claim user/email:a/~prk; claim user/name:b/~prk; elsewhere user/name:a/~prk; elsewhere user/email:b/~prk; " +
 				"release user/email:b/~prk; release user/name:a/~prk",
 		},
 		{
@@ -124,7 +124,7 @@ func TestUpdate(t *testing.T) {
 			"an index", schema.FoldExact, record("job", "cook"), facets("job", "smith"),
 			"job=smith; index user/job:smith/~prks; unindex user/job:cook/~prks",
 		},
-		{"an old value that no key can name", schema.FoldExact, record("name", ""), facets("name", "x"), "name=x; claim user/name:x/~prk; aside user/email:x/~prk"},
+		{"an old value that no key can name", schema.FoldExact, record("name", ""), facets("name", "x"), "name=x; claim user/name:x/~prk; elsewhere user/email:x/~prk"},
 	} {
 		typ := testType(t, tt.fold)
 		c, changed, err := typ.Update(tt.old, tt.to, nil)
@@ -181,7 +181,7 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "email=A@x.org; name=Al; uid=1; ~isa=user; ~passwd=now; ~prk=user/uid:1; ~skv:email=a@x.org; ~skv:name=al; " +
-		"claim user/email:a@x.org/~prk; claim user/name:al/~prk; aside user/name:a@x.org/~prk; aside user/email:al/~prk"
+		"claim user/email:a@x.org/~prk; claim user/name:al/~prk; elsewhere user/name:a@x.org/~prk; elsewhere user/email:al/~prk"
 	if got := shape(c); got != want || !c.Create {
 		t.Errorf(" got %s\nwant %s", got, want)
 	}

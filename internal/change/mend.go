@@ -26,7 +26,7 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
 	}
-	t.lookAside(&c)
+	t.lookElsewhere(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
 		return c, false
 	}
@@ -173,7 +173,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 			c.Claim = append(c.Claim, srk)
 		}
 	}
-	t.lookAside(&c)
+	t.lookElsewhere(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
 }
 

@@ -12,24 +12,24 @@ import (
 
 // A Change is all that one verb does to one entry. Every key in it lies in the namespace of Key.
 type Change struct {
-	Key     recordkey.Key // the PRK
-	Create  bool          // the entry must not be live; otherwise it must be, as Seen
-	Delete  bool          // leaves a tombstone; only Release, Unindex and Drop go with it
-	Mend    bool          // the entry may lack ~isa, if it has facets
-	Seen    Seen          // what the entry was when it was read
-	Set     []Facet
-	Unset   []string
-	Claim   []recordkey.Key // SRKs that shall name the entry
-	Aside   []recordkey.Key // SRKs of the claimed values under the other secondary fields
-	Release []recordkey.Key // SRKs of values that go
-	Index   []recordkey.Key // index sets to be in
-	Unindex []recordkey.Key // index sets to leave
-	Rank    []Ranked        // places in ordered indexes to take
-	Unrank  []Ranked        // and to leave
-	Add     []Members       // tertiary records that are born with the entry
-	Drop    []Container     // tertiary records that go with it, or before Add
-	Tokens  Ending
-	Schema  Guard
+	Key       recordkey.Key // the PRK
+	Create    bool          // the entry must not be live; otherwise it must be, as Seen
+	Delete    bool          // leaves a tombstone; only Release, Unindex and Drop go with it
+	Mend      bool          // the entry may lack ~isa, if it has facets
+	Seen      Seen          // what the entry was when it was read
+	Set       []Facet
+	Unset     []string
+	Claim     []recordkey.Key // SRKs that shall name the entry
+	Elsewhere []recordkey.Key // SRKs of the claimed values under the other secondary fields: no entry may hold them
+	Release   []recordkey.Key // SRKs of values that go
+	Index     []recordkey.Key // index sets to be in
+	Unindex   []recordkey.Key // index sets to leave
+	Rank      []Ranked        // places in ordered indexes to take
+	Unrank    []Ranked        // and to leave
+	Add       []Members       // tertiary records that are born with the entry
+	Drop      []Container     // tertiary records that go with it, or before Add
+	Tokens    Ending
+	Schema    Guard
 
 	// So many replicas of each server that has records of the change must have it within ReplicaTime; 0: nobody waits.
 	Replicas    int
@@ -89,12 +89,12 @@ var needSeed = maphash.MakeSeed()
 func (n Needs) Add(c *Change) bool {
 	before := len(n)
 	n[maphash.Comparable(needSeed, c.Key)] = struct{}{}
-	for _, keys := range [...][]recordkey.Key{c.Claim, c.Aside, c.Release} {
+	for _, keys := range [...][]recordkey.Key{c.Claim, c.Elsewhere, c.Release} {
 		for _, k := range keys {
 			n[maphash.Comparable(needSeed, k)] = struct{}{}
 		}
 	}
-	return len(n) == before+1+len(c.Claim)+len(c.Aside)+len(c.Release)
+	return len(n) == before+1+len(c.Claim)+len(c.Elsewhere)+len(c.Release)
 }
 
 // Meets reports whether two sets have a key in common.

@@ -25,7 +25,7 @@ func createOf(t rapid.TB, uid int, values ...int) *Change {
 		if i%2 == 0 {
 			c.Claim = append(c.Claim, srk)
 		} else {
-			c.Aside = append(c.Aside, srk)
+			c.Elsewhere = append(c.Elsewhere, srk)
 		}
 	}
 	return c
@@ -40,12 +40,12 @@ func TestNeeds(t *testing.T) {
 			i := rapid.IntRange(0, 1).Draw(t, "set")
 			c := createOf(t, rapid.IntRange(0, 300).Draw(t, "uid"), rapid.SliceOfN(rapid.IntRange(0, 500), 0, 5).Draw(t, "values")...)
 			alone := true
-			for _, k := range append(slices.Concat(c.Claim, c.Aside), c.Key) {
+			for _, k := range append(slices.Concat(c.Claim, c.Elsewhere), c.Key) {
 				alone = alone && !want[i][k.String()]
 				want[i][k.String()] = true
 			}
 			// A create that names a value twice needs it twice.
-			if twice := len(slices.Compact(slices.Sorted(keyTexts(c)))) < len(c.Claim)+len(c.Aside); needs[i].Add(c) != (alone && !twice) {
+			if twice := len(slices.Compact(slices.Sorted(keyTexts(c)))) < len(c.Claim)+len(c.Elsewhere); needs[i].Add(c) != (alone && !twice) {
 				t.Fatalf("%v: alone %v, twice %v", c, alone, twice)
 			}
 		}
@@ -61,7 +61,7 @@ func TestNeeds(t *testing.T) {
 
 func keyTexts(c *Change) func(func(string) bool) {
 	return func(yield func(string) bool) {
-		for _, k := range slices.Concat(c.Claim, c.Aside) {
+		for _, k := range slices.Concat(c.Claim, c.Elsewhere) {
 			if !yield(k.String()) {
 				return
 			}

@@ -46,7 +46,7 @@ func (e *DuplicateError) Error() string { return ErrDuplicate.Error() + ": " + e
 // Is makes the error an ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// Duplicate is the error that another entry holds srk, one that c claims or looks at aside. It names the field
+// Duplicate is the error that another entry holds srk, one that c claims or looks at elsewhere. It names the field
 // that c claims the value for: the other's field is not told.
 func Duplicate(c Change, srk recordkey.Key) *DuplicateError {
 	for _, claim := range c.Claim {

@@ -209,7 +209,7 @@ func aboutLine(err error) bool {
 func (im *importer) rehearse(ctx context.Context, lines []*line) error {
 	for _, l := range lines {
 		lookups := []store.Lookup{{PRK: l.create.Key}}
-		if srks := slices.Concat(l.create.Claim, l.create.Aside); len(srks) > 0 {
+		if srks := slices.Concat(l.create.Claim, l.create.Elsewhere); len(srks) > 0 {
 			lookups = append(lookups, store.Lookup{SRKs: srks})
 		}
 		found, err := im.Engine.Find(ctx, lookups)

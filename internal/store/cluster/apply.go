@@ -193,10 +193,10 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := len(a.c.Aside)
+	n := len(a.c.Elsewhere)
 	err = parallel(n+len(a.c.Add), func(i int) error {
 		if i < n {
-			return a.lookElsewhere(ctx, a.c.Aside[i])
+			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
 		}
 		return a.layReady(ctx, a.c.Add[i-n])
 	})

@@ -101,7 +101,7 @@ const waitLeast, waitMost = 12, 30
 
 // queueFor are the SRKs to queue at.
 func queueFor(c store.Change) []recordkey.Key {
-	all := slices.Concat(c.Claim, c.Aside)
+	all := slices.Concat(c.Claim, c.Elsewhere)
 	slices.SortFunc(all, func(a, b recordkey.Key) int {
 		return cmp.Or(cmp.Compare(a.Value(), b.Value()), cmp.Compare(a.Field(), b.Field()))
 	})
@@ -145,7 +145,7 @@ func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bo
 // lost is the error for a value that another entry holds by now, be it under another field: then all attempts that queue
 // know it at once, and need not wait until they are first.
 func (a *attempt) lost(ctx context.Context) error {
-	all := slices.Concat(a.c.Claim, a.c.Aside)
+	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {
 		seen, err := a.e.get(ctx, all[i].String())
 		owner, can := a.ownerOf(all[i], seen)

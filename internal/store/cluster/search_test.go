@@ -112,8 +112,8 @@ func own(a *actor, entry string) bool {
 
 var oneToken = replaced("for i = 1, #past, 12 do", "for i = 1, math.min(#past, 1), 12 do")
 
-// withoutAside has the engine's changes look at no other field.
-func withoutAside(_ *actor, args []string) ([]string, any) {
+// withoutElsewhere has the engine's changes look at no other field.
+func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	if args[0] == "exists" && strings.Contains(args[1], ":") {
 		return nil, int64(0)
 	}
@@ -122,7 +122,7 @@ func withoutAside(_ *actor, args []string) ([]string, any) {
 
 // mutants are those of the protocol's model, and the safeguards that the engine adds to it.
 var mutants = []mutant{
-	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutAside},
+	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutElsewhere},
 	{name: "bare claims", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
 	{name: "bluntrelease", finds: "I1", in: []string{"update a->x->a | create", "update a->x | update a->x->a", "update a->x | the same"}, rewrite: replaced(
 		"if seen == ARGV[1] then", "local function who(s) return s and string.match(s, '^([^ ]*)') end\n"+

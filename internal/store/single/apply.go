@@ -87,9 +87,9 @@ func isShort(c *store.Change) bool {
 
 // applyShort sends a short script, which does everything or nothing.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
-	keys := make([]string, 2, 2+len(c.Claim)+len(c.Aside)+len(c.Release))
+	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
 	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()
-	keys = appendKeys(appendKeys(keys, c.Claim), c.Aside)
+	keys = appendKeys(appendKeys(keys, c.Claim), c.Elsewhere)
 	prk := c.Key.In(recordkey.Namespace{}).String()
 	args := make([]string, 0, 10+2*len(c.Set)+len(c.Unset))
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
@@ -99,7 +99,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
-		args = append(args, strconv.Itoa(len(c.Aside)), c.Seen.Rev, rev, strconv.Itoa(len(c.Unset)))
+		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Seen.Rev, rev, strconv.Itoa(len(c.Unset)))
 		args = append(args, c.Unset...)
 	}
 	for _, f := range c.Set {
@@ -143,7 +143,7 @@ type attempt struct {
 
 // An owner is what an SRK names that is not the change's own.
 type owner struct {
-	at   int    // the SRK's number among claims and asides, from 1
+	at   int    // the SRK's number, claims first, from 1
 	seen string // its value
 }
 
@@ -256,14 +256,14 @@ func ownersOf(c store.Change, pairs []any) ([]owner, error) {
 // srkNumber takes the number of an SRK of a change.
 func srkNumber(c store.Change, item any) (int, bool) {
 	n, is := item.(int64)
-	return int(n), is && n >= 1 && n <= int64(len(c.Claim)+len(c.Aside))
+	return int(n), is && n >= 1 && n <= int64(len(c.Claim)+len(c.Elsewhere))
 }
 
 func srkAt(c store.Change, i int) recordkey.Key {
 	if i <= len(c.Claim) {
 		return c.Claim[i-1]
 	}
-	return c.Aside[i-1-len(c.Claim)]
+	return c.Elsewhere[i-1-len(c.Claim)]
 }
 
 // knownMembers reads the members of indexed sets that go with the entry, so that the script can

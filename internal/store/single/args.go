@@ -21,7 +21,7 @@ func changeArgs(c store.Change, rev string, may bool, known [][]string, owners [
 	args = guardArgs(c.Key, c.Schema, rev, may)
 	args = append(args, verb(c), c.Seen.Rev)
 	for _, n := range []int{
-		len(c.Claim), len(c.Aside), len(c.Release), len(c.Index), len(c.Unindex),
+		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
 		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(owners),
 	} {
 		args = append(args, strconv.Itoa(n))
@@ -34,7 +34,7 @@ func changeArgs(c store.Change, rev string, may bool, known [][]string, owners [
 	rankKeys, ranks := rankLists(c.Rank)
 	unrankKeys, unranks := rankLists(c.Unrank)
 	args = appendList(appendList(appendList(args, ranks), unranks), onekey.EndingArgs(c.Tokens))
-	for _, ks := range [][]recordkey.Key{c.Claim, c.Aside, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
+	for _, ks := range [][]recordkey.Key{c.Claim, c.Elsewhere, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {

@@ -40,7 +40,7 @@ func onlyCreates(c *store.Change) bool {
 }
 
 func words(c *store.Change) int {
-	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Aside) + len(c.Index) + 3*len(c.Rank)
+	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Index) + 3*len(c.Rank)
 	for _, m := range c.Add {
 		n += 4 + len(m.Values) + 2*len(m.Index)
 	}
@@ -176,11 +176,11 @@ func newGroup(n int) *group {
 
 // A shape is what entries in a row have in common: their fields, and how many records.
 type shape struct {
-	fields                []string
-	claims, asides, fills int
-	entries               int
-	keys                  keyTexts
-	args                  []string
+	fields                   []string
+	claims, elsewhere, fills int
+	entries                  int
+	keys                     keyTexts
+	args                     []string
 }
 
 // keyTexts are keys, in one text.
@@ -221,7 +221,7 @@ func (g *group) add(one *creation) {
 	s.args = append(s.args, one.rev)
 	s.keys.add(c.Key)
 	s.keys.add(c.Claim...)
-	s.keys.add(c.Aside...)
+	s.keys.add(c.Elsewhere...)
 	for i := range c.Add {
 		m := &c.Add[i]
 		s.keys.add(m.Key)
@@ -247,13 +247,13 @@ func givenField(field string) bool { return field == store.FieldType || field ==
 // shape is the one that an entry has, most likely that of the one before, with its values put in.
 func (g *group) shape(c *store.Change) *shape {
 	for _, s := range slices.Backward(g.shapes) {
-		if s.claims == len(c.Claim) && s.asides == len(c.Aside) && s.fills == len(c.Add) && s.values(c.Set) {
+		if s.claims == len(c.Claim) && s.elsewhere == len(c.Elsewhere) && s.fills == len(c.Add) && s.values(c.Set) {
 			return s
 		}
 	}
-	s := &shape{claims: len(c.Claim), asides: len(c.Aside), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
+	s := &shape{claims: len(c.Claim), elsewhere: len(c.Elsewhere), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
 	if len(g.shapes) == 0 { // most likely it is the only one
-		n := g.expected * (1 + s.claims + s.asides + s.fills)
+		n := g.expected * (1 + s.claims + s.elsewhere + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
 		s.args = make([]string, 0, g.expected*len(c.Set))
 	}
@@ -309,7 +309,7 @@ func (g *group) command() []any {
 	all = redisx.AppendWords(redisx.AppendWords(all, g.joins.keys), g.ranks.keys)
 	all = redisx.AppendWords(all, head[1:])
 	for _, s := range g.shapes {
-		all = append(all, s.entries, s.claims, s.asides, s.fills, len(s.fields))
+		all = append(all, s.entries, s.claims, s.elsewhere, s.fills, len(s.fields))
 		all = redisx.AppendWords(redisx.AppendWords(all, s.fields), s.args)
 	}
 	for _, p := range []memberLists{g.joins, g.ranks} {

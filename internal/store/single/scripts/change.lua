@@ -1,19 +1,19 @@
 -- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
 --
 -- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
---       SRKs to claim, SRKs aside, SRKs to release, index sets to join, index sets to leave, ordered indexes
+--       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
 --       to rank in, ordered indexes to leave, tertiary records to fill followed each by its members' index sets,
 --       containers to drop followed each by its known members' index sets,
 --       and last the entries (owners) that an earlier call was told of.
 -- ARGV  as in guard, then
 --   [8]  create | update | mend | delete       [9] expected ~rev; of a create "again" if it may have run before
---   [10..19]  how many: claims, asides, releases, joins, leaves, ranks, unranks, fills, drops, owners
+--   [10..19]  how many: claims, elsewhere, releases, joins, leaves, ranks, unranks, fills, drops, owners
 --   then counted lists, each a number and its items: facets to set (field, value, …), fields to unset,
 --   members of ordered indexes to add, and to remove, one for each such index,
 --   what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent,
 --   each fill's members, "1" if indexed, the command that puts them in and "1" if what is there goes first,
 --   each drop's "1" if indexed and its known members,
---   each owner's (index of the SRK among claims and asides, what was seen there, field, canonical value).
+--   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
 --
 -- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
 --      | {"unstored"} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
@@ -33,7 +33,7 @@ local function list()
 end
 local count = {}
 for i = 10, 19 do count[i] = tonumber(ARGV[i]) end
-local nclaim, naside, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, nowner =
+local nclaim, nelsewhere, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, nowner =
   unpack(count, 10, 19)
 local verb, expected = ARGV[8], ARGV[9]
 
@@ -83,7 +83,7 @@ local tokens = ended()
 if tokens.err then return redis.error_reply(tokens.err) end
 if tokens.refused then return {'token', past} end
 local k = 4
-local nsrk = nclaim + naside
+local nsrk = nclaim + nelsewhere
 local function owner_of(srv) return (string.match(srv, '^([^ ]*)')) end
 
 -- SRKs that are taken: by whom was looked up by an earlier call, which declared those entries.

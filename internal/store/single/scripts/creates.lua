@@ -7,7 +7,7 @@
 --          same values under other fields and the tertiary records that are born with it; then the index
 --          sets to join, and last the ordered indexes.
 -- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
---          index sets, ordered indexes. Of each shape, how many: entries, and of each entry SRKs, asides,
+--          index sets, ordered indexes. Of each shape, how many: entries, and of each entry claims, SRKs elsewhere,
 --          tertiary records and facets; the fields; then of each entry the values of the facets, the rev and
 --          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
 --          index the places. Members, PRKs and places are lists: a number and the items.
@@ -38,7 +38,7 @@ local shapes, named = {}, {}
 for s = 1, nshape do
   local shape = {}
   for i = 1, 5 do shape[i] = tonumber(ARGV[at + i]) end
-  local nentry, nclaim, naside, nfill, nfacet = unpack(shape)
+  local nentry, nclaim, nelsewhere, nfill, nfacet = unpack(shape)
   shape.at, shape.k = at + 5, k
   shapes[s], at = shape, at + 5 + nfacet
   for e = 1, nentry do
@@ -47,7 +47,7 @@ for s = 1, nshape do
     for i = k + 2, k + 1 + nclaim do
       srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
     end
-    k, at = k + 1 + nclaim + naside, at + nfacet + 1
+    k, at = k + 1 + nclaim + nelsewhere, at + nfacet + 1
     for i = 1, nfill do
       k, at = k + 1, at + 1
       named['tertiary:' .. string.sub(KEYS[k], #entry + 2)] = true
@@ -81,7 +81,7 @@ for field in pairs(named) do refused = refused or write('HSETNX', KEYS[1], field
 if refused then return refused end
 
 for _, shape in ipairs(shapes) do
-  local nentry, nclaim, naside, nfill, nfacet = unpack(shape)
+  local nentry, nclaim, nelsewhere, nfill, nfacet = unpack(shape)
   at, k = shape.at, shape.k
   local facets, last = {'~isa', ARGV[2], '~prk', '', '~rev', ''}, 6 + 2 * nfacet
   for i = 1, nfacet do facets[5 + 2 * i] = ARGV[at + i] end
@@ -91,7 +91,7 @@ for _, shape in ipairs(shapes) do
     for i = 1, nfacet do facets[6 + 2 * i] = ARGV[at + i] end
     at = at + nfacet + 1
     facets[4], facets[6] = string.sub(entry, relative), ARGV[at]
-    k = k + 1 + nclaim + naside
+    k = k + 1 + nclaim + nelsewhere
     for i = 1, nfill do
       k, at = k + 1, at + 1
       list(ARGV[at], KEYS[k])

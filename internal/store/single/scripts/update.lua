@@ -2,8 +2,8 @@
 -- as can be (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was
 -- done.
 --
--- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs aside, SRKs to release
--- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many aside
+-- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
+-- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many elsewhere
 -- ARGV[5]  expected ~rev  ARGV[6]  the rev to be written   ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
