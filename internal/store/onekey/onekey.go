@@ -3,10 +3,26 @@ package onekey
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+var (
+	//go:embed scripts/remove.lua
+	removeLua string
+	//go:embed scripts/restate.lua
+	restateLua string
+)
+
+// Scripts that mend.
+var (
+	RemoveScript  = redisx.NewScript(removeLua, redisx.IsNumber)
+	RestateScript = redisx.NewScript(restateLua, redisx.IsNumber)
 )
 
 // Keys are those methods of an engine that need one slot at a time.
@@ -37,3 +53,46 @@ func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClien
 
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
+
+// Mend makes the steps that need one slot: store.Restate and, in a cluster for a record that belongs to no entry,
+// store.Remove.
+func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
+	switch s := s.(type) {
+	case store.Remove:
+		return ks.remove(ctx, s)
+	case store.Restate:
+		return ks.restate(ctx, s)
+	}
+	return false, fmt.Errorf("no step that mends: %T", s)
+}
+
+func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
+	keys := []string{r.Key}
+	if r.Owner != "" {
+		keys = append(keys, r.Owner)
+	}
+	seen := "0"
+	if r.Seen.Is {
+		seen = "1"
+	}
+	return ks.Yes(ctx, RemoveScript, keys, r.Kind, seen, r.Seen.Wire, r.Member, r.Field, r.Value)
+}
+
+// restate has every later change of another writer compare with the new state.
+func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
+	g := r.Guard
+	if err := ks.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
+		return false, redisx.Fail(err)
+	}
+	args := []string{r.Seen}
+	for _, f := range r.State {
+		args = append(args, f.Field, f.Wire)
+	}
+	return ks.Yes(ctx, RestateScript, []string{g.Key.String()}, args...)
+}
+
+// Yes runs a script that may arrive twice, and reports whether it answered 1.
+func (ks *Keys) Yes(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
+	reply, _, err := ks.client.Write(ctx, s, keys, args)
+	return reply == int64(1), redisx.Harmless(err)
+}
