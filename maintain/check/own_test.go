@@ -1,13 +1,17 @@
 package check_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -102,4 +106,38 @@ func (s *site) refusesOther(t *testing.T, want []string) {
 	if n, err := s.Raw.HExists(s.Ctx, s.Key("~/schema/user"), "fingerprint").Result(); n && err == nil {
 		t.Error("a schema that the records do not fit was stored")
 	}
+}
+
+// A lookedAt engine calls then after the nth look at a record.
+type lookedAt struct {
+	store.Engine
+	key  string
+	n    int
+	then func()
+}
+
+func (e *lookedAt) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
+	raws, err := e.Engine.Look(ctx, at)
+	if len(at) == 1 && at[0].Key == e.key {
+		if e.n--; e.n == 0 {
+			e.then()
+		}
+	}
+	return raws, err
+}
+
+// TestCountersThatAreSoundAgain: counters that somebody made readable before they were removed stay.
+func TestCountersThatAreSoundAgain(t *testing.T) {
+	const key = "~/throttle/user/uid/u1"
+	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s.User(t, 1)
+	s.Do(t, "hset", key, "sn", "x")
+	s.Edit(t, func(c *view.Config) {
+		c.Engine = &lookedAt{Engine: c.Engine, key: key, n: 2, then: func() { s.Do(t, "hset", key, "sn", "7") }}
+	})
+	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), []string{"own_throttle " + key})
+	if n, err := s.Raw.HGet(s.Ctx, key, "sn").Result(); n != "7" || err != nil {
+		t.Errorf("the counter is %q, %v", n, err)
+	}
+	testdb.Same(t, "afterwards", s.Check(t, check.Options{}), nil)
 }

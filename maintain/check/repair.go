@@ -85,6 +85,11 @@ func (c *checker) repair(ctx context.Context, d doubt) (tried []item, err error)
 func (c *checker) repairItem(ctx context.Context, it item, due findings) error {
 	entry := false
 	for _, f := range due {
+		if f.code == ownThrottle { // no step can tell sound counters from others, and the look may be long ago
+			if now, err := c.lookAtThrottles(ctx, []item{it}); err != nil || len(now) == 0 {
+				return err
+			}
+		}
 		if f.code.remedy == ofEntry {
 			entry = true
 		} else if err := c.take(ctx, f.step); err != nil {
