@@ -297,35 +297,17 @@ func (c *checker) claim(ctx context.Context, t *change.Type, prk recordkey.Key, 
 	return c.amend(ctx, t, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
 }
 
-// tries is how often a change of an entry that others are changing is made anew.
-const tries = 20
-
 // amend makes one change of an entry, from what it is now.
-func (c *checker) amend(
-	ctx context.Context, t *change.Type, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error),
-) error {
-	for range tries {
-		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
-		if err != nil {
-			return err
-		}
-		if hashes[0].Other || records.Gone(hashes[0].Fields) {
-			return store.ErrNotFound
-		}
-		r := store.Record{Key: prk, Fields: hashes[0].Fields}
+func (c *checker) amend(ctx context.Context, t *change.Type, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
+	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
 		m, may, err := how(r)
 		if err != nil || !may {
-			return err
+			return store.Change{}, false, err
 		}
 		todo, due := t.Mend(r, m)
-		if !due {
-			return nil
-		}
-		if _, err = c.Apply(ctx, t, todo); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
-	return store.ErrConflict
+		return todo, due, nil
+	})
+	return err
 }
 
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values

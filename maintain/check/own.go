@@ -152,7 +152,7 @@ func (c *checker) nameType(ctx context.Context, g store.Guard) error {
 		state = append(state, store.Facet{Field: field, Wire: wire})
 	}
 	slices.SortFunc(state, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) }) // the fingerprint is the first
-	err = c.take(ctx, store.Restate{Guard: g, Seen: hashes[0].Fields[records.FieldFingerprint], State: state})
+	err = c.take(ctx, store.Restate{Guard: g, Seen: hashes[0].Fields[store.FieldFingerprint], State: state})
 	if redisx.WrongType(err) {
 		return nil // the type is named, and its schema is the next thing to repair
 	}
@@ -204,10 +204,10 @@ func unreadable(name string, h store.Hash) string {
 		return "the schema of a type is a hash, and this is none"
 	case len(h.Fields) == 0:
 		return ""
-	case h.Fields[records.FieldFingerprint] == "":
+	case h.Fields[store.FieldFingerprint] == "":
 		return "the schema of the type has no fingerprint"
 	}
-	for _, field := range []string{records.FieldSchema, records.FieldNext} {
+	for _, field := range []string{store.FieldSchema, records.FieldNext} {
 		text, is := h.Fields[field]
 		if !is && field == records.FieldNext {
 			continue
@@ -229,7 +229,7 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Hash) (
 	if t == nil {
 		return nil, nil
 	}
-	g, seen := t.Guard(), h.Fields[records.FieldFingerprint]
+	g, seen := t.Guard(), h.Fields[store.FieldFingerprint]
 	if seen != g.Fingerprint || h.Fields[records.FieldNext] != "" {
 		fit := c.o.Restate
 		if fit && c.o.Repair {
@@ -242,7 +242,7 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Hash) (
 			return nil, nil
 		}
 	}
-	state := []store.Facet{{Field: records.FieldFingerprint, Wire: g.Fingerprint}, {Field: records.FieldSchema, Wire: g.JSON}}
+	state := []store.Facet{{Field: store.FieldFingerprint, Wire: g.Fingerprint}, {Field: store.FieldSchema, Wire: g.JSON}}
 	for _, field := range g.Named() {
 		state = append(state, store.Facet{Field: field, Wire: "1"})
 	}

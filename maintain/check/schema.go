@@ -28,11 +28,11 @@ func (c *checker) inForce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fingerprint, is := hashes[0].Fields[records.FieldFingerprint]
+		fingerprint, is := hashes[0].Fields[store.FieldFingerprint]
 		if !is || fingerprint == t.Guard().Fingerprint {
 			continue
 		}
-		s, err := records.ParseSchema(map[string]string{name: hashes[0].Fields[records.FieldSchema]})
+		s, err := records.ParseSchema(map[string]string{name: hashes[0].Fields[store.FieldSchema]})
 		if err != nil {
 			return mismatch(t, err.Error())
 		}

@@ -18,10 +18,7 @@ import (
 )
 
 // rewriters is how many entries are rewritten at once.
-const (
-	rewriters = 16
-	rewrites  = 20
-)
+const rewriters = 16
 
 // Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
 // stopped at any moment; the same Plan and Apply go on where it was. progress is told how many records
@@ -58,11 +55,11 @@ func (tc TypeChange) refused() error {
 
 func (p *step) apply(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	last := []store.Facet{
-		{Field: records.FieldFingerprint, Wire: p.t.Schema.Fingerprint()},
-		{Field: records.FieldSchema, Wire: storedForm(p.t.Schema)},
+		{Field: store.FieldFingerprint, Wire: p.t.Schema.Fingerprint()},
+		{Field: store.FieldSchema, Wire: storedForm(p.t.Schema)},
 	}
 	if !p.moves() {
-		return p.restate(ctx, c, p.fields[records.FieldFingerprint], last)
+		return p.restate(ctx, c, p.fields[store.FieldFingerprint], last)
 	}
 	if err := p.begin(ctx, c, progress); err != nil {
 		return err
@@ -89,12 +86,12 @@ func (p *step) restate(ctx context.Context, c *view.View, seen string, to []stor
 func (p *step) begin(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	under := p.under().Fingerprint
 	if !p.changing {
-		from := p.fields[records.FieldSchema]
+		from := p.fields[store.FieldSchema]
 		if !p.stored {
 			from = storedForm(p.from)
 		}
-		err := p.restate(ctx, c, p.fields[records.FieldFingerprint], []store.Facet{
-			{Field: records.FieldFingerprint, Wire: under}, {Field: records.FieldSchema, Wire: from}, {Field: records.FieldNext, Wire: storedForm(p.t.Schema)},
+		err := p.restate(ctx, c, p.fields[store.FieldFingerprint], []store.Facet{
+			{Field: store.FieldFingerprint, Wire: under}, {Field: store.FieldSchema, Wire: from}, {Field: records.FieldNext, Wire: storedForm(p.t.Schema)},
 		})
 		if err != nil {
 			return err
@@ -115,7 +112,7 @@ func (p *step) begin(ctx context.Context, c *view.View, progress func(done, abou
 	var before []store.Facet
 	if p.stored {
 		before = []store.Facet{
-			{Field: records.FieldFingerprint, Wire: p.fields[records.FieldFingerprint]}, {Field: records.FieldSchema, Wire: p.fields[records.FieldSchema]},
+			{Field: store.FieldFingerprint, Wire: p.fields[store.FieldFingerprint]}, {Field: store.FieldSchema, Wire: p.fields[store.FieldSchema]},
 		}
 	}
 	return errors.Join(collision, p.restate(ctx, c, under, before))
@@ -139,13 +136,13 @@ func (p *step) build(ctx context.Context, c *view.View, progress func(done, abou
 }
 
 func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key) error {
-	facets, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+	facets, err := records.Rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
 		held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
 		if err != nil {
 			return store.Change{}, false, err
 		}
 		change, due := t.Reshape(r, p.renames, held)
-		return change, due, nil
+		return change, due && r.Live(), nil
 	})
 	if err != nil || facets == nil {
 		return err
@@ -156,9 +153,9 @@ func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk re
 // tidy removes from the entries what they were found by before.
 func (p *step) tidy(ctx context.Context, c *view.View, progress func(done, about int64)) error {
 	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
-		_, err := rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
+		_, err := records.Rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
 			change, due := t.Tidy(r)
-			return change, due, nil
+			return change, due && r.Live(), nil
 		})
 		return err
 	})
@@ -176,33 +173,6 @@ func (p *step) eachLive(ctx context.Context, c *view.View, progress func(done, a
 		return gctx.Err()
 	})
 	return cmp.Or(group.Wait(), err)
-}
-
-// rewrite makes a change of an entry from what it is now, and returns the facets after it: nil where
-// the entry is not live.
-func rewrite(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (store.Change, bool, error)) (map[string]string, error) {
-	for range rewrites {
-		hashes, err := store.Hashes(ctx, c.Engine, []string{prk.String()})
-		if err != nil {
-			return nil, err
-		}
-		r := store.Record{Key: prk, Fields: hashes[0].Fields}
-		if hashes[0].Other || !r.Live() {
-			return nil, nil
-		}
-		planned, due, err := how(r)
-		if err != nil || !due {
-			return r.Fields, err
-		}
-		v, err := c.Apply(ctx, t, planned)
-		if err == nil {
-			return change.After(planned, v, r.Fields).Fields, nil
-		}
-		if !errors.Is(err, store.ErrConflict) {
-			return nil, err
-		}
-	}
-	return nil, store.ErrConflict
 }
 
 // heldBy tells which SRKs name a record.

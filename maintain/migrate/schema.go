@@ -20,7 +20,7 @@ import (
 // written by. It is the zero Schema where nothing was written yet, or only by the original.
 // userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
-	return storedIn(ctx, db, records.FieldSchema)
+	return storedIn(ctx, db, store.FieldSchema)
 }
 
 // BegunSchema is the schema that Apply has begun to bring records to, of the types that it is not
@@ -59,7 +59,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	stored := map[string]string{}
 	for i, h := range hashes {
 		text, is := h.Fields[field]
-		if is || field == records.FieldSchema && (h.Other || len(h.Fields) > 0) { // else nothing was stored but the name
+		if is || field == store.FieldSchema && (h.Other || len(h.Fields) > 0) { // else nothing was stored but the name
 			stored[names[i]] = text
 		}
 	}
@@ -68,7 +68,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 		return schema.Schema{}, records.Corrupt(types, err.Error())
 	}
 	for i, h := range hashes {
-		if t, is := s.Types[names[i]]; is && field == records.FieldSchema && records.IsAnother(t, h.Fields) {
+		if t, is := s.Types[names[i]]; is && field == store.FieldSchema && records.IsAnother(t, h.Fields) {
 			return schema.Schema{}, records.Corrupt(keys[i], records.AnotherSchema)
 		}
 	}
@@ -90,7 +90,7 @@ func stateOf(ctx context.Context, c *view.View, t *change.Type) (state, error) {
 		return state{}, err
 	}
 	s := state{fields: hashes[0].Fields}
-	_, s.stored = s.fields[records.FieldFingerprint]
+	_, s.stored = s.fields[store.FieldFingerprint]
 	next, changing := s.fields[records.FieldNext]
 	if s.changing = changing; changing && next != storedForm(t.Schema) {
 		return s, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first", store.ErrSchemaMismatch, records.Quoted(t.Name))
@@ -99,7 +99,7 @@ func stateOf(ctx context.Context, c *view.View, t *change.Type) (state, error) {
 		s.from = schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact}
 		return s, nil
 	}
-	stored, err := records.ParseSchema(map[string]string{t.Name: s.fields[records.FieldSchema]})
+	stored, err := records.ParseSchema(map[string]string{t.Name: s.fields[store.FieldSchema]})
 	if err != nil {
 		return s, records.Corrupt(t.Guard().Key, err.Error())
 	}
@@ -171,7 +171,7 @@ func (p *step) moves() bool {
 
 // due reports whether there is anything to do.
 func (p *step) due() bool {
-	return p.moves() || p.fields[records.FieldSchema] != storedForm(p.t.Schema)
+	return p.moves() || p.fields[store.FieldSchema] != storedForm(p.t.Schema)
 }
 
 // under is the guard of the change itself: nothing else writes under it.
@@ -179,7 +179,7 @@ func (p *step) under() store.Guard {
 	g := p.t.Guard()
 	g.Fingerprint, g.Exact = "~"+p.from.Fingerprint()+">"+p.t.Schema.Fingerprint(), false
 	if p.changing {
-		g.Fingerprint = p.fields[records.FieldFingerprint]
+		g.Fingerprint = p.fields[store.FieldFingerprint]
 	}
 	return g
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"iter"
@@ -47,6 +48,35 @@ func SortedContests(found map[uint64]*Contest) []uint64 {
 		return strings.Compare(found[a].Type.Name+"/"+found[a].Value, found[b].Type.Name+"/"+found[b].Value)
 	})
 	return ds
+}
+
+// rewrites is how often a change of an entry that others are changing is made anew.
+const rewrites = 20
+
+// Rewrite makes a change of an entry, whole or damaged, from what it is now, and returns its facets after it: nil where there
+// is none.
+func Rewrite(
+	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
+) (map[string]string, error) {
+	for range rewrites {
+		hashes, err := store.Hashes(ctx, v.Engine, []string{prk.String()})
+		if err != nil || hashes[0].Other || Gone(hashes[0].Fields) {
+			return nil, err
+		}
+		r := store.Record{Key: prk, Fields: hashes[0].Fields}
+		c, due, err := how(r)
+		if err != nil || !due {
+			return r.Fields, err
+		}
+		rev, err := v.Apply(ctx, t, c)
+		if err == nil {
+			return change.After(c, rev, r.Fields).Fields, nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return nil, err
+		}
+	}
+	return nil, store.ErrConflict
 }
 
 // Contests goes over all entries and finds out who has the values with the digests wanted. as
@@ -139,14 +169,8 @@ func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string,
 	return nil
 }
 
-// Fields of ~/schema/TYPE.
-const (
-	FieldFingerprint = "fingerprint"
-	FieldSchema      = "schema"
-)
-
-// What is stored at ~/schema/TYPE while a schema changes: a fingerprint that no handle has, so that
-// nobody else writes; the schema that the records still follow; and the one that they are brought to.
+// FieldNext is the field of ~/schema/TYPE that is there while a schema changes, beside a fingerprint that no handle has, so that
+// nobody else writes, and the schema that the records still follow: the one that they are brought to.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
@@ -157,7 +181,7 @@ const AnotherSchema = "the schema is not the one that the fingerprint is of"
 
 // IsAnother reports whether a stored schema is not what was stored. While a change is under way the fingerprint is none.
 func IsAnother(t schema.Type, fields map[string]string) bool {
-	return fields[FieldNext] == "" && t.Fingerprint() != fields[FieldFingerprint]
+	return fields[FieldNext] == "" && t.Fingerprint() != fields[store.FieldFingerprint]
 }
 
 func Corrupt(key recordkey.Key, reason string) error {
