@@ -91,7 +91,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		if err := checkElements(change.TagsName, tags); err != nil {
 			return d, err
 		}
-		d.More = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
+		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
 	return d, nil
 }

@@ -15,10 +15,10 @@ import (
 
 // A Draft is a new entry.
 type Draft struct {
-	UID    string
-	Facets map[string]string // on the wire; the primary one may be among them, as the UID
-	Own    map[string]string // fields of the store's own
-	More   []Content         // tertiary records that are born with the entry
+	UID      string
+	Facets   map[string]string // on the wire; the primary one may be among them, as the UID
+	Own      map[string]string // fields of the store's own
+	Tertiary []Content         // tertiary records that are born with the entry
 }
 
 // Create is the change that makes an entry of a draft.
@@ -46,7 +46,7 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	}
 	relative := prk.In(recordkey.Namespace{}).String()
 	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name}, store.Facet{Field: store.FieldPRK, Wire: relative})
-	return c, t.addContents(&c, d.More)
+	return c, t.addContents(&c, d.Tertiary)
 }
 
 // Update is the change from a record as it was read to the facets that it shall have, and to own

@@ -210,7 +210,7 @@ func (l *line) cell(name, cell string) error {
 	}
 	if kind := l.t.Schema.Tertiary[name].Kind; kind != "" {
 		content, err := cellContent(name, kind, cell)
-		l.draft.More = append(l.draft.More, content)
+		l.draft.Tertiary = append(l.draft.Tertiary, content)
 		return err
 	}
 	v, err := schema.ParseText(l.t.Schema.Codec(name), cell)

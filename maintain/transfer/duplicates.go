@@ -232,9 +232,9 @@ func (im *importer) updating(ctx context.Context, t *change.Type, l *line, r sto
 	}
 	c, changed, err := t.Update(r, facets, own)
 	if err == nil {
-		err = t.Replace(&c, l.draft.More)
+		err = t.Replace(&c, l.draft.Tertiary)
 	}
-	return c, changed || len(l.draft.More) > 0, err
+	return c, changed || len(l.draft.Tertiary) > 0, err
 }
 
 // judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.

@@ -110,7 +110,7 @@ func (l *line) takeExact(r *reading) (err error) {
 			return err
 		}
 	}
-	l.draft.More, err = r.contents()
+	l.draft.Tertiary, err = r.contents()
 	return err
 }
 

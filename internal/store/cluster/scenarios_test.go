@@ -56,7 +56,7 @@ func pairs(words string) map[string]string {
 
 func create(uid, words string, tags ...string) verb {
 	return verb{name: "create " + uid + " " + words, commits: true, do: func(ctx context.Context, a *actor) error {
-		c, err := people.Create(change.Draft{UID: uid, Facets: pairs(words), More: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
+		c, err := people.Create(change.Draft{UID: uid, Facets: pairs(words), Tertiary: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
 		if err == nil {
 			err = a.apply(ctx, c)
 		}

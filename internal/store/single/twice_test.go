@@ -70,7 +70,7 @@ func newPair(t *testing.T, srv *redistest.Server) pair {
 
 func (p pair) draft(uid, name string, tags []string) store.Change {
 	p.t.Helper()
-	c, err := p.users.Create(change.Draft{UID: uid, Facets: map[string]string{"name": name}, More: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
+	c, err := p.users.Create(change.Draft{UID: uid, Facets: map[string]string{"name": name}, Tertiary: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
