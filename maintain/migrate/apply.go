@@ -17,64 +17,67 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// rewriters is how many entries are rewritten at once.
-const rewriters = 16
+const (
+	rewriters   = 16  // how many records are worked on at once
+	removers    = 3   // how many batches of keys are gone through at once
+	memberBatch = 500 // how many members of a set are read at a time, about
+)
 
 // Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
-// stopped at any moment; the same Plan and Apply go on where it was. progress is told how many records
-// were gone through of how many about, anew for each pass; nil: nobody is.
+// stopped at any moment; the same Plan and Apply go on where it was. progress, which may be nil, is told how many
+// records were gone through of how many about, anew for each pass.
 //
-// From its first to its last step nobody else can write entries of a type that changes: ErrSchemaMismatch. Those who look for entries find them as by the old schema until all were brought
-// over, then as by the new one; by the new one they find each as soon as it was brought over. The stored
-// fingerprint changes last.
+// From its first to its last step nobody else can write entries of a type that changes: ErrSchemaMismatch. Those who look
+// for entries find them as by the old schema until all were brought over, then as by the new one; by the new one they find
+// each as soon as it was brought over. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
 		if err := tc.refused(); err != nil {
 			return err
 		}
 	}
-	c := view.Of(ch.db)
-	for i := range ch.Types {
-		p, err := stepOf(ctx, c, ch.Types[i].Type)
+	for _, tc := range ch.Types {
+		s, err := newStep(ctx, view.Of(ch.db), tc.Type, progress)
 		if err != nil {
 			return err
 		}
-		if err := p.apply(ctx, c, progress); err != nil {
-			return fmt.Errorf("changing the schema of type %s: %w", records.Quoted(ch.Types[i].Type), err)
+		if err := s.apply(ctx); err != nil {
+			return fmt.Errorf("changing the schema of type %s: %w", records.Quoted(tc.Type), err)
 		}
 	}
 	return nil
 }
 
 func (tc TypeChange) refused() error {
-	if n := len(tc.Collisions); n > 0 {
+	if len(tc.Collisions) > 0 {
 		return fmt.Errorf("%w: type %s: %s", ErrCollision, records.Quoted(tc.Type), tc.Collisions[0].Reason)
 	}
 	return nil
 }
 
-func (p *step) apply(ctx context.Context, c *view.View, progress func(done, about int64)) error {
-	last := []store.Facet{
-		{Field: store.FieldFingerprint, Wire: p.t.Schema.Fingerprint()},
-		{Field: store.FieldSchema, Wire: storedForm(p.t.Schema)},
-	}
-	if !p.moves() {
-		return p.restate(ctx, c, p.fields[store.FieldFingerprint], last)
-	}
-	if err := p.begin(ctx, c, progress); err != nil {
-		return err
-	}
-	for _, pass := range []func(context.Context, *view.View, func(done, about int64)) error{p.build, p.tidy, p.removeObsolete} {
-		bulk, end := c.Engine.Bulk(ctx)
-		if err := cmp.Or(pass(bulk, c, progress), end(context.WithoutCancel(ctx))); err != nil {
+func (s *step) apply(ctx context.Context) error {
+	seen := s.fields[store.FieldFingerprint]
+	if s.moves() {
+		if err := s.begin(ctx); err != nil {
 			return err
 		}
+		for _, pass := range []func(context.Context) error{s.build, s.tidy, s.removeObsolete} {
+			bulk, end := s.Engine.Bulk(ctx)
+			if err := cmp.Or(pass(bulk), end(context.WithoutCancel(ctx))); err != nil {
+				return err
+			}
+		}
+		seen = s.t.Guard().Fingerprint
 	}
-	return p.restate(ctx, c, p.under().Fingerprint, last)
+	return s.restate(ctx, seen, s.guard.Fingerprint, storedForm(s.t.Schema), "")
 }
 
-func (p *step) restate(ctx context.Context, c *view.View, seen string, to []store.Facet) error {
-	is, err := c.Engine.Mend(ctx, store.Restate{Guard: p.t.Guard(), Seen: seen, State: to})
+// restate replaces what is stored of the schema, if its fingerprint is still the one seen.
+func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next string) error {
+	state := slices.DeleteFunc([]store.Facet{
+		{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}, {Field: records.FieldNext, Wire: next},
+	}, func(f store.Facet) bool { return f.Wire == "" })
+	is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: seen, State: state})
 	if err == nil && !is {
 		err = store.ErrConflict
 	}
@@ -83,180 +86,136 @@ func (p *step) restate(ctx context.Context, c *view.View, seen string, to []stor
 
 // begin stops all other writers, and then makes sure that nothing collides. If something does, and
 // nothing was changed, they may go on.
-func (p *step) begin(ctx context.Context, c *view.View, progress func(done, about int64)) error {
-	under := p.under().Fingerprint
-	if !p.changing {
-		from := p.fields[store.FieldSchema]
-		if !p.stored {
-			from = storedForm(p.from)
+func (s *step) begin(ctx context.Context) error {
+	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
+	under := s.t.Guard().Fingerprint
+	if !s.begun {
+		from := schema
+		if !s.stored {
+			from = storedForm(s.from)
 		}
-		err := p.restate(ctx, c, p.fields[store.FieldFingerprint], []store.Facet{
-			{Field: store.FieldFingerprint, Wire: under}, {Field: store.FieldSchema, Wire: from}, {Field: records.FieldNext, Wire: storedForm(p.t.Schema)},
-		})
-		if err != nil {
+		if err := s.restate(ctx, before, under, from, storedForm(s.t.Schema)); err != nil {
 			return err
 		}
 	}
-	if _, err := c.Engine.Mend(ctx, store.AwaitSchema{}); err != nil {
+	if err := s.mend(ctx, store.AwaitSchema{}); err != nil {
 		return err
 	}
-	var tc TypeChange
-	if err := p.survey(ctx, c, &tc, progress); err != nil {
+	tc, err := s.survey(ctx)
+	if err != nil {
 		return err
 	}
-	tc.Type = p.t.Name
 	collision := tc.refused()
-	if collision == nil || p.changing {
+	if collision == nil || s.begun {
 		return collision
 	}
-	var before []store.Facet
-	if p.stored {
-		before = []store.Facet{
-			{Field: store.FieldFingerprint, Wire: p.fields[store.FieldFingerprint]}, {Field: store.FieldSchema, Wire: p.fields[store.FieldSchema]},
-		}
-	}
-	return errors.Join(collision, p.restate(ctx, c, under, before))
+	return errors.Join(collision, s.restate(ctx, under, before, schema, ""))
 }
 
-// build brings all entries over; what they were found by before stays.
-func (p *step) build(ctx context.Context, c *view.View, progress func(done, about int64)) error {
-	for _, field := range p.ordered {
-		if err := discardOrder(ctx, c, p.t, field); err != nil {
-			return err
-		}
-	}
-	var late lateEntries
-	err := p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
-		return late.postpone(prk, p.reshape(ctx, c, t, prk))
-	})
-	if err != nil {
-		return err
-	}
-	return late.retry(func(prk recordkey.Key) error { return p.reshape(ctx, c, p.t.Under(p.under()), prk) })
-}
-
-func (p *step) reshape(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key) error {
-	facets, err := records.Rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
-		held, err := heldBy(ctx, c, r, t.Secondaries(p.facets(t, r)))
-		if err != nil {
-			return store.Change{}, false, err
-		}
-		change, due := t.Reshape(r, p.renames, held)
-		return change, due && r.Live(), nil
-	})
-	if err != nil || facets == nil {
-		return err
-	}
-	return p.index(ctx, c, t, store.Record{Key: prk, Fields: facets})
-}
-
-// tidy removes from the entries what they were found by before.
-func (p *step) tidy(ctx context.Context, c *view.View, progress func(done, about int64)) error {
-	return p.eachLive(ctx, c, progress, func(ctx context.Context, t *change.Type, prk recordkey.Key) error {
-		_, err := records.Rewrite(ctx, c, t, prk, func(r store.Record) (store.Change, bool, error) {
-			change, due := t.Tidy(r)
-			return change, due && r.Live(), nil
-		})
-		return err
-	})
-}
-
-// eachLive calls f for each live entry, several at once, with the type under the guard of the change.
-func (p *step) eachLive(ctx context.Context, c *view.View, progress func(done, about int64), f func(context.Context, *change.Type, recordkey.Key) error) error {
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(rewriters)
-	t := p.t.Under(p.under())
-	err := records.EachEntry(gctx, c, []string{t.Name}, progress, func(_ *change.Type, r store.Record) error {
-		if r.Live() {
-			group.Go(func() error { return f(gctx, t, r.Key) })
-		}
-		return gctx.Err()
-	})
-	return cmp.Or(group.Wait(), err)
-}
-
-// heldBy tells which SRKs name a record.
-func heldBy(ctx context.Context, c *view.View, r store.Record, srks []recordkey.Key) (func(recordkey.Key) bool, error) {
-	srvs, err := store.Texts(ctx, c.Engine, records.Texts(srks))
-	if err != nil {
-		return nil, err
-	}
-	held := map[recordkey.Key]bool{}
-	for i, srk := range srks {
-		held[srk] = srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key)
-	}
-	return func(k recordkey.Key) bool { return held[k] }, nil
-}
-
-// lateEntries are entries that get a value which another one has by the old schema and not by the new one:
-// they can be brought over only after that one was.
-type lateEntries struct {
-	mu   sync.Mutex
-	prks []recordkey.Key
-	why  error // the last duplicate
-}
-
-// postpone notes an entry that met a duplicate, and passes other errors on.
-func (l *lateEntries) postpone(prk recordkey.Key, err error) error {
-	if !errors.Is(err, store.ErrDuplicate) {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.prks, l.why = append(l.prks, prk), err
-	return nil
-}
-
-// retry does what was postponed, one after another, until nothing is left or nothing more can be done.
-func (l *lateEntries) retry(do func(recordkey.Key) error) error {
-	for len(l.prks) > 0 {
-		waiting := l.prks
-		l.prks = nil
-		for _, prk := range waiting {
-			if err := l.postpone(prk, do(prk)); err != nil {
-				return err
-			}
-		}
-		if len(l.prks) == len(waiting) {
-			return l.why
-		}
-	}
-	return nil
-}
-
-// index puts an entry that was brought over into the indexes that are new.
-func (p *step) index(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
-	for _, name := range p.indexed {
-		var err error
-		if wire, has := r.Fields[name]; slices.Contains(t.Indexed, name) && has {
-			err = p.join(ctx, c, t, name, wire, store.Align{Entry: r.Key, Facet: store.Facet{Field: name, Wire: wire}})
-		} else if t.Schema.Tertiary[name].Indexed {
-			err = p.indexMembers(ctx, c, t, r.Key, name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return p.rank(ctx, c, t, r)
-}
-
-func (p *step) join(ctx context.Context, c *view.View, t *change.Type, name, value string, m store.Align) error {
-	index, err := recordkey.Index(t.Name, name, value)
-	if err != nil {
-		return nil // no index can have it: check says so
-	}
-	m.Index, m.Member = index.In(c.NS), records.Relative(m.Entry)
-	_, err = c.Engine.Mend(ctx, m)
+func (s *step) mend(ctx context.Context, m store.Step) error {
+	_, err := s.Engine.Mend(ctx, m)
 	return err
 }
 
+// build brings all entries over; what they were found by before stays. An entry that gets a value which another one has by
+// the old schema and not by the new one can be brought over only after that one.
+func (s *step) build(ctx context.Context) error {
+	if err := s.discardOrders(ctx, s.newOrders); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var late []recordkey.Key
+	var why error
+	postpone := func(ctx context.Context, prk recordkey.Key) error {
+		err := s.reshape(ctx, prk)
+		if errors.Is(err, store.ErrDuplicate) {
+			mu.Lock()
+			defer mu.Unlock()
+			late, why, err = append(late, prk), err, nil
+		}
+		return err
+	}
+	if err := s.eachLive(ctx, postpone); err != nil {
+		return err
+	}
+	for len(late) > 0 {
+		waiting := late
+		late = nil
+		for _, prk := range waiting {
+			if err := postpone(ctx, prk); err != nil {
+				return err
+			}
+		}
+		if len(late) == len(waiting) {
+			return why
+		}
+	}
+	return nil
+}
+
+// reshape brings one entry over, and puts it into the indexes that are new.
+func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
+	facets, err := records.Rewrite(ctx, s.View, s.t, prk, func(r store.Record) (store.Change, bool, error) {
+		held, err := s.held(ctx, r)
+		c, due := s.t.Reshape(r, s.renames, func(srk recordkey.Key) bool { return slices.Contains(held, srk) })
+		return c, due && r.Live(), err
+	})
+	r := store.Record{Key: prk, Fields: facets}
+	if err != nil || !r.Live() {
+		return err
+	}
+	for _, name := range s.newIndexes {
+		wire, has := r.Fields[name]
+		switch {
+		case s.t.Schema.Tertiary[name].Indexed:
+			err = s.indexMembers(ctx, prk, name)
+		case has:
+			err = s.join(ctx, name, wire, store.Align{Entry: prk, Facet: store.Facet{Field: name, Wire: wire}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	places, _ := s.t.Places(r) // check tells of entries that have none
+	for _, place := range places {
+		if slices.Contains(s.newOrders, place.Facet.Field) {
+			if err := s.mend(ctx, store.Rank{Entry: prk, At: place}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// held are the SRKs of an entry's values by the new schema that name it already.
+func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
+	srks := s.t.Secondaries(s.facets(r))
+	srvs, err := store.Texts(ctx, s.Engine, records.Texts(srks))
+	var held []recordkey.Key
+	for i, srv := range srvs {
+		if srv.Is && store.Owner(srv.Wire) == records.Relative(r.Key) {
+			held = append(held, srks[i])
+		}
+	}
+	return held, err
+}
+
+func (s *step) join(ctx context.Context, name, value string, m store.Align) error {
+	index, ok := s.t.Index(name, value)
+	if !ok {
+		return nil // check says so
+	}
+	m.Index, m.Member = index, records.Relative(m.Entry)
+	return s.mend(ctx, m)
+}
+
 // indexMembers puts an entry into the index sets of all members of one of its sets.
-func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, prk recordkey.Key, name string) error {
+func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string) error {
 	set, err := prk.Tertiary(name)
 	if err != nil {
 		return err
 	}
-	for members, err := range records.Scan(ctx, c, store.Scan{Index: set, Count: memberBatch}) {
+	for members, err := range records.Scan(ctx, s.View, store.Scan{Index: set, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			return nil // another Redis type: check says so
 		}
@@ -264,7 +223,7 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 			return err
 		}
 		for _, m := range members {
-			if err := p.join(ctx, c, t, name, m, store.Align{Entry: prk, Set: set, Value: m}); err != nil {
+			if err := s.join(ctx, name, m, store.Align{Entry: prk, Set: set, Value: m}); err != nil {
 				return err
 			}
 		}
@@ -272,38 +231,70 @@ func (p *step) indexMembers(ctx context.Context, c *view.View, t *change.Type, p
 	return nil
 }
 
-// removeObsolete removes the SRKs and the index sets that the old schema had and the new one has not.
-func (p *step) removeObsolete(ctx context.Context, c *view.View, progress func(done, about int64)) error {
-	for _, field := range p.obsolete.orders {
-		if err := discardOrder(ctx, c, p.t, field); err != nil {
-			return err
-		}
-	}
-	about, err := store.Records(ctx, c.Engine)
-	if err != nil {
+// tidy removes from the entries what they were found by before.
+func (s *step) tidy(ctx context.Context) error {
+	return s.eachLive(ctx, func(ctx context.Context, prk recordkey.Key) error {
+		_, err := records.Rewrite(ctx, s.View, s.t, prk, func(r store.Record) (store.Change, bool, error) {
+			c, due := s.t.Tidy(r)
+			return c, due && r.Live(), nil
+		})
 		return err
-	}
+	})
+}
+
+// eachLive calls f for each live entry, several at once.
+func (s *step) eachLive(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(removers)
-	done := int64(0)
-	err = eachKey(gctx, c, c.NS.String()+recordkey.Escape(p.t.Name)+"/", func(keys []string) error {
-		group.Go(func() error { return p.removeAmong(gctx, c, keys) })
-		if done = min(done+records.ScanBatch, about); progress != nil {
-			progress(done, about)
+	group.SetLimit(rewriters)
+	err := records.EachEntry(gctx, s.View, []string{s.t.Name}, s.progress, func(_ *change.Type, r store.Record) error {
+		if r.Live() {
+			group.Go(func() error { return f(gctx, r.Key) })
 		}
 		return gctx.Err()
 	})
 	return cmp.Or(group.Wait(), err)
 }
 
-// memberBatch is how many members of a set are read at a time, about.
-const memberBatch = 500
+// removeObsolete removes the SRKs and the index sets that the old schema had and the new one has not.
+func (s *step) removeObsolete(ctx context.Context) error {
+	if err := s.discardOrders(ctx, s.oldOrders); err != nil {
+		return err
+	}
+	about, err := store.Records(ctx, s.Engine)
+	if err != nil {
+		return err
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(removers)
+	done := int64(0)
+	for keys, found := range batches(gctx, s.View, s.NS.String()+recordkey.Escape(s.t.Name)+"/") {
+		if err = found; err != nil {
+			break
+		}
+		group.Go(func() error { return s.removeAmong(gctx, keys) })
+		if done = min(done+records.ScanBatch, about); s.progress != nil {
+			s.progress(done, about)
+		}
+	}
+	return cmp.Or(group.Wait(), err)
+}
 
-// removers is how many batches of keys are gone through at once.
-const removers = 3
+// discardOrders removes the ordered indexes of fields.
+func (s *step) discardOrders(ctx context.Context, fields []string) error {
+	for _, field := range fields {
+		key, err := s.t.OrderKey(field)
+		if err == nil {
+			err = s.mend(ctx, store.Remove{Key: key.String()})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // removeAmong removes what is obsolete among some keys of the type.
-func (p *step) removeAmong(ctx context.Context, c *view.View, keys []string) error {
+func (s *step) removeAmong(ctx context.Context, keys []string) error {
 	var srks []recordkey.Key
 	for _, raw := range keys {
 		k, err := recordkey.Parse(raw)
@@ -311,14 +302,14 @@ func (p *step) removeAmong(ctx context.Context, c *view.View, keys []string) err
 		case err != nil:
 		case k.Kind() == recordkey.KindSRK:
 			srks = append(srks, k)
-		case k.Kind() == recordkey.KindIndex && slices.Contains(p.obsolete.indexes, k.Field()):
-			if _, err := c.Engine.Mend(ctx, store.Remove{Key: raw}); err != nil {
+		case k.Kind() == recordkey.KindIndex && slices.Contains(s.oldIndexes, k.Field()):
+			if err := s.mend(ctx, store.Remove{Key: raw}); err != nil {
 				return err
 			}
 		}
 	}
 	for some := range slices.Chunk(srks, records.LookBatch) {
-		if err := p.removeSRKs(ctx, c, some); err != nil {
+		if err := s.removeSRKs(ctx, some); err != nil {
 			return err
 		}
 	}
@@ -327,62 +318,36 @@ func (p *step) removeAmong(ctx context.Context, c *view.View, keys []string) err
 
 // removeSRKs removes, of some SRKs, those of fields that are no keys any more, and those that by the new
 // schema name an entry without the value.
-func (p *step) removeSRKs(ctx context.Context, c *view.View, srks []recordkey.Key) error {
-	srvs, err := store.Texts(ctx, c.Engine, records.Texts(srks))
+func (s *step) removeSRKs(ctx context.Context, srks []recordkey.Key) error {
+	srvs, err := store.Texts(ctx, s.Engine, records.Texts(srks))
 	if err != nil {
 		return err
 	}
 	var named []store.Remove
 	var owners []string
 	for i, srk := range srks {
-		owner := c.NS.String() + store.Owner(srvs[i].Wire)
-		switch key, err := recordkey.Parse(owner); {
+		remove := store.Remove{Key: srk.String(), Seen: srvs[i]}
+		owner, err := recordkey.Parse(s.NS.String() + store.Owner(srvs[i].Wire))
+		switch {
 		case !srvs[i].Is:
-		case slices.Contains(p.obsolete.srks, srk.Field()):
-			if _, err := c.Engine.Mend(ctx, store.Remove{Key: srk.String(), Seen: srvs[i]}); err != nil {
+		case slices.Contains(s.oldSRKs, srk.Field()):
+			if err := s.mend(ctx, remove); err != nil {
 				return err
 			}
-		case err == nil && key.Kind() == recordkey.KindPRK && key.Type() == p.t.Name && slices.Contains(p.t.Secondary, srk.Field()):
-			named = append(named, store.Remove{Key: srk.String(), Seen: srvs[i], Owner: owner, Field: srk.Field(), Value: srk.Value()})
-			owners = append(owners, owner)
+		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.t.Name && slices.Contains(s.t.Secondary, srk.Field()):
+			remove.Owner, remove.Field, remove.Value = owner.String(), srk.Field(), srk.Value()
+			named, owners = append(named, remove), append(owners, remove.Owner)
 		}
 	}
-	hashes, err := store.Hashes(ctx, c.Engine, owners)
+	hashes, err := store.Hashes(ctx, s.Engine, owners)
 	for i, h := range hashes {
 		facet, has := h.Fields[named[i].Field]
-		if h.Other || records.Gone(h.Fields) || has && p.t.Schema.Canonical(facet) == named[i].Value {
+		if h.Other || records.Gone(h.Fields) || has && s.t.Schema.Canonical(facet) == named[i].Value {
 			continue
 		}
-		if _, err := c.Engine.Mend(ctx, named[i]); err != nil {
+		if err := s.mend(ctx, named[i]); err != nil {
 			return err
 		}
 	}
-	return err
-}
-
-// rank puts an entry at its places in the ordered indexes that are new.
-func (p *step) rank(ctx context.Context, c *view.View, t *change.Type, r store.Record) error {
-	if len(p.ordered) == 0 {
-		return nil
-	}
-	places, _ := t.Places(r) // check tells of entries that have none
-	for _, place := range places {
-		if !slices.Contains(p.ordered, place.Facet.Field) {
-			continue
-		}
-		if _, err := c.Engine.Mend(ctx, store.Rank{Entry: r.Key, At: place}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// discardOrder removes the ordered index of a field.
-func discardOrder(ctx context.Context, c *view.View, t *change.Type, field string) error {
-	key, err := t.OrderKey(field)
-	if err != nil {
-		return err
-	}
-	_, err = c.Engine.Mend(ctx, store.Remove{Key: key.String()})
 	return err
 }

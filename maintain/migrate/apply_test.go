@@ -61,7 +61,7 @@ var (
 var changes = []struct {
 	name     string
 	from, to schema.Schema
-	srks     int64 // to be made for the people
+	srks     int64 // to be written for the people
 }{
 	{"another fold", typed(schema.FoldExact), typed(schema.FoldCasefold), 6},
 	{"back to exact", typed(schema.FoldCasefold), typed(schema.FoldExact), 6},
@@ -70,7 +70,7 @@ var changes = []struct {
 	{"a dropped one, not even declared", typed(schema.FoldExact), typed(schema.FoldExact, drop("name")), 0},
 	{"a renamed one", typed(schema.FoldCasefold), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 5},
 	{"renamed, and another fold", typed(schema.FoldExact), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
-	{"a plain field renamed", typed(schema.FoldExact), typed(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
+	{"a field without a role renamed", typed(schema.FoldExact), typed(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
 	{"an undeclared facet renamed to a key", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
 	{"a new index", typed(schema.FoldExact), typed(schema.FoldExact, field("city", index)), 0},
 	{"a dropped index", typed(schema.FoldExact), typed(schema.FoldExact, field("job", schema.Field{})), 0},
@@ -96,7 +96,7 @@ var changes = []struct {
 	), 10},
 }
 
-// people makes five entries, of whom two have names that no fold changes.
+// people creates five entries, of which two have names that no fold changes.
 func (s *site) people(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
 	t.Helper()
 	db := s.by(t, sch)
@@ -153,7 +153,7 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 	return ch, ch.Apply(ctx, nil)
 }
 
-// after wants that all is as if the people had been made by the schema: no damage, no record too much,
+// after wants that all is as if the people had been created by the schema: no damage, no record too much,
 // and everybody to be found by every value.
 func (s *site) after(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
@@ -329,7 +329,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s: apply: %v", tt.name, err)
 			}
-			// What collides only behind the plan is found when nobody writes any more.
+			// What collides only after the plan is found when nobody writes any more.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: %v", tt.name, err)

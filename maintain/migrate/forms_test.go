@@ -321,7 +321,7 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	}
 }
 
-// TestOtherFormInterrupted ends the change behind every number of commands: nobody writes meanwhile, and
+// TestOtherFormInterrupted ends the change after every number of commands: nobody writes meanwhile, and
 // the next one goes on.
 func TestOtherFormInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
@@ -329,8 +329,8 @@ func TestOtherFormInterrupted(t *testing.T) {
 		s.Raw.AddHook(c)
 		const free = 1 << 40
 		sch := typed(schema.FoldCasefold)
-		whole := false
-		for commands := int64(1); !whole; commands += 2 {
+		complete := false
+		for commands := int64(1); !complete; commands += 2 {
 			c.Left.Store(free)
 			s.empty(t)
 			people := s.first(t, 1)
@@ -338,16 +338,16 @@ func TestOtherFormInterrupted(t *testing.T) {
 			c.Left.Store(commands)
 			_, err := s.apply(s.Ctx, sch)
 			c.Left.Store(free)
-			if whole = err == nil; !whole {
+			if complete = err == nil; !complete {
 				_, err = s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob0@strasse.de")})
 				if !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) {
-					t.Errorf("behind %d commands, a writer: %v", commands, err)
+					t.Errorf("after %d commands, a writer: %v", commands, err)
 				}
 				if _, err := s.apply(s.Ctx, sch); err != nil {
-					t.Fatalf("behind %d commands: %v", commands, err)
+					t.Fatalf("after %d commands: %v", commands, err)
 				}
 			}
-			s.after(t, fmt.Sprintf("behind %d commands", commands), sch, people)
+			s.after(t, fmt.Sprintf("after %d commands", commands), sch, people)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package migrate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -47,14 +46,17 @@ func Namespaces(ctx context.Context, db *userdb.DB) iter.Seq2[NamespaceCount, er
 	}
 }
 
-func countNamespaces(ctx context.Context, c *view.View) (map[recordkey.Namespace]*NamespaceCount, error) {
+func countNamespaces(ctx context.Context, v *view.View) (map[recordkey.Namespace]*NamespaceCount, error) {
 	counts := map[recordkey.Namespace]*NamespaceCount{}
-	err := eachKey(ctx, c, c.NS.String()+"~", func(keys []string) error {
+	for keys, err := range batches(ctx, v, v.NS.String()+"~") {
+		if err != nil {
+			return nil, err
+		}
 		var reads []store.FacetRead
 		var of []*NamespaceCount
 		for _, raw := range keys {
 			ns, key := spaceOf(raw)
-			if ns == c.NS || !strings.HasPrefix(raw, c.NS.String()) {
+			if ns == v.NS || !strings.HasPrefix(raw, v.NS.String()) {
 				continue // the view's own ~/…
 			}
 			n := counts[ns]
@@ -67,15 +69,17 @@ func countNamespaces(ctx context.Context, c *view.View) (map[recordkey.Namespace
 				reads, of = append(reads, store.FacetRead{Key: raw, Field: store.FieldType}), append(of, n)
 			}
 		}
-		isas, err := store.Facets(ctx, c.Engine, reads)
+		isas, err := store.Facets(ctx, v.Engine, reads)
+		if err != nil {
+			return nil, err
+		}
 		for i, isa := range isas {
 			if isa.Wire != "" {
 				of[i].Entries++
 			}
 		}
-		return err
-	})
-	return counts, err
+	}
+	return counts, nil
 }
 
 // spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
@@ -85,14 +89,11 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 		return key.Namespace(), key
 	}
 	ns := recordkey.Namespace{}
-	for rest := raw; strings.HasPrefix(rest, "~") && !strings.HasPrefix(rest, "~/"); {
+	for rest := raw; strings.HasPrefix(rest, "~"); {
 		crumb, after, found := strings.Cut(rest[1:], "/")
 		name, err := recordkey.Unescape(crumb)
-		if !found || err != nil {
-			break
-		}
-		sub, err := ns.Sub(name)
-		if err != nil {
+		sub, nameless := ns.Sub(name) // as in the store's own ~/…
+		if !found || cmp.Or(err, nameless) != nil {
 			break
 		}
 		ns, rest = sub, after
@@ -100,19 +101,39 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 	return ns, recordkey.Key{}
 }
 
-// eachKey calls f for batches of the raw keys that begin with prefix, each of a batch once.
-func eachKey(ctx context.Context, c *view.View, prefix string, f func([]string) error) error {
-	for keys, err := range records.Scan(ctx, c, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Count: records.ScanBatch}) {
-		if err != nil {
-			return err
-		}
-		slices.Sort(keys)
-		keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return !strings.HasPrefix(k, prefix) })
-		if err := f(keys); err != nil {
-			return err
+// batches yields the raw keys that begin with prefix, each of a batch once, until an error.
+func batches(ctx context.Context, v *view.View, prefix string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for keys, err := range records.Scan(ctx, v, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Count: records.ScanBatch}) {
+			slices.Sort(keys)
+			keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return !strings.HasPrefix(k, prefix) })
+			if !yield(keys, err) {
+				return
+			}
 		}
 	}
-	return nil
+}
+
+// eachKey calls f for the raw keys of a namespace, several at once, and counts for how many of them it did something.
+func eachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
+	var n atomic.Int64
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(rewriters)
+	var failed error
+	for keys, err := range batches(gctx, v, ns.String()) {
+		failed = err
+		for _, key := range keys {
+			group.Go(func() error {
+				done, err := f(gctx, key)
+				if done {
+					n.Add(1)
+				}
+				return err
+			})
+		}
+	}
+	err := cmp.Or(group.Wait(), failed)
+	return n.Load(), err
 }
 
 // copyMark is the store's own record in a namespace that is being copied to, ~/copying: where from.
@@ -120,9 +141,9 @@ const copyMark = "copying"
 
 // CopyNamespace copies all records of one namespace, and of those inside it, to another that holds
 // none, and says how many there were. Values inside records are relative, so they are copied as they
-// are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was stopped if it is called again. Records that are written
-// meanwhile may be copied or not: let nobody write to the source, or check the copy. To move a
-// namespace, copy and then drop it.
+// are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was
+// stopped if it is called again. Records that are written meanwhile may be copied or not: let nobody write to the source,
+// or check the copy. To move a namespace, copy and then drop it.
 //
 // ErrNotEmpty: the target holds records; they are left alone. ErrNamespace: the source is the whole
 // store, or one lies inside the other. ErrNotFound: the source holds nothing.
@@ -130,107 +151,59 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	if err := disjoint(from, to); err != nil {
 		return 0, err
 	}
-	c := view.Of(db)
-	mark, err := recordkey.Own(copyMark)
-	if err != nil {
+	v := view.Of(db)
+	mark, _ := recordkey.Own(copyMark) // a constant: it cannot fail
+	mark = mark.In(to)
+	if err := beginCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err
 	}
-	if err := beginCopy(ctx, c, mark.In(to).String(), from, to); err != nil {
-		return 0, err
-	}
-	var n int64
-	err = eachKey(ctx, c, from.String(), func(keys []string) error {
-		copied, err := copyKeys(ctx, c, keys, from, to)
-		n += copied
-		return err
+	n, err := eachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
+		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
+			return false, nil // one of an entry, such as its tokens
+		}
+		return v.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
 	})
-	if err != nil {
-		return n, err
+	if err == nil {
+		_, err = v.Engine.Mend(ctx, store.Remove{Key: mark.String()})
 	}
-	_, err = c.Engine.Mend(ctx, store.Remove{Key: mark.In(to).String()})
 	return n, err
 }
 
 func disjoint(a, b recordkey.Namespace) error {
-	zero := recordkey.Namespace{}
-	if a == zero || b == zero || strings.HasPrefix(a.String(), b.String()) || strings.HasPrefix(b.String(), a.String()) {
+	if strings.HasPrefix(a.String(), b.String()) || strings.HasPrefix(b.String(), a.String()) {
 		return fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, a.Path(), b.Path())
 	}
 	return nil
 }
 
 // beginCopy marks the target, unless it holds anything but the beginning of the same copy.
-func beginCopy(ctx context.Context, c *view.View, mark string, from, to recordkey.Namespace) error {
-	holds, err := anyKey(ctx, c, from)
-	if err != nil {
+func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to recordkey.Namespace) error {
+	if holds, err := anyKey(ctx, v, from); err != nil {
 		return err
-	}
-	if !holds {
+	} else if !holds {
 		return fmt.Errorf("namespace %q: %w", from.Path(), store.ErrNotFound)
 	}
-	marks, err := store.Texts(ctx, c.Engine, []string{mark})
-	if err != nil {
+	marks, err := store.Texts(ctx, v.Engine, []string{mark.String()})
+	if err != nil || marks[0].Is && marks[0].Wire == from.Path() {
 		return err
 	}
-	if marks[0].Is && marks[0].Wire == from.Path() {
-		return nil
-	}
-	if holds, err = anyKey(ctx, c, to); err != nil {
+	if holds, err := anyKey(ctx, v, to); err != nil {
 		return err
-	}
-	if holds {
+	} else if holds {
 		return fmt.Errorf("%w: %q", ErrNotEmpty, to.Path())
 	}
-	key, err := recordkey.Parse(mark)
-	if err != nil {
-		return err
-	}
-	_, err = c.Engine.Secret(ctx, key, from.Path())
+	_, err = v.Engine.Secret(ctx, mark, from.Path())
 	return err
 }
 
-var errFound = errors.New("found")
-
 // anyKey reports whether a namespace, or one inside it, holds a record.
-func anyKey(ctx context.Context, c *view.View, ns recordkey.Namespace) (bool, error) {
-	err := eachKey(ctx, c, ns.String(), func(keys []string) error {
-		if len(keys) > 0 {
-			return errFound
+func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
+	for keys, err := range batches(ctx, v, ns.String()) {
+		if err != nil || len(keys) > 0 {
+			return err == nil, err
 		}
-		return nil
-	})
-	if errors.Is(err, errFound) {
-		return true, nil
 	}
-	return false, err
-}
-
-// copyKeys copies records, several at once, but for the store's own records of an entry, such as its tokens.
-func copyKeys(ctx context.Context, c *view.View, keys []string, from, to recordkey.Namespace) (int64, error) {
-	return countDone(ctx, keys, func(ctx context.Context, key string) (bool, error) {
-		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
-			return false, nil
-		}
-		return c.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
-	})
-}
-
-// countDone calls f for keys, several at once, and counts for how many of them it did something.
-func countDone(ctx context.Context, keys []string, f func(context.Context, string) (bool, error)) (int64, error) {
-	var n atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(rewriters)
-	for _, key := range keys {
-		group.Go(func() error {
-			done, err := f(ctx, key)
-			if done {
-				n.Add(1)
-			}
-			return err
-		})
-	}
-	err := group.Wait()
-	return n.Load(), err
+	return false, nil
 }
 
 // copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
@@ -250,30 +223,24 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
 	}
-	c := view.Of(db)
-	var n int64
-	for {
-		var some int64
-		err := eachKey(ctx, c, ns.String(), func(keys []string) error {
-			gone, err := countDone(ctx, keys, func(ctx context.Context, key string) (bool, error) {
-				return c.Engine.Mend(ctx, store.Remove{Key: key})
-			})
-			some += gone
-			return err
+	v := view.Of(db)
+	for n := int64(0); ; {
+		some, err := eachKey(ctx, v, ns, func(ctx context.Context, key string) (bool, error) {
+			return v.Engine.Mend(ctx, store.Remove{Key: key})
 		})
-		n += some
-		if err != nil || some == 0 {
+		if n += some; err != nil || some == 0 {
 			return n, err
 		}
 	}
 }
 
 // CountNamespace counts all records of a namespace and of those inside it.
-func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
-	var n int64
-	err := eachKey(ctx, view.Of(db), ns.String(), func(keys []string) error {
+func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (n int64, err error) {
+	for keys, err := range batches(ctx, view.Of(db), ns.String()) {
+		if err != nil {
+			return n, err
+		}
 		n += int64(len(keys))
-		return nil
-	})
-	return n, err
+	}
+	return n, nil
 }

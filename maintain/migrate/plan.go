@@ -55,26 +55,21 @@ const (
 // The primary field cannot change: that is a *schema.Error. A change to yet another schema that is
 // under way is an ErrSchemaMismatch.
 func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) {
-	return plan(ctx, db, to, nil)
-}
-
-func plan(ctx context.Context, db *userdb.DB, to schema.Schema, progress func(done, about int64)) (Change, error) {
 	next, err := db.With(to)
 	if err != nil {
 		return Change{}, err
 	}
 	ch := Change{db: next}
-	c := view.Of(next)
 	for _, name := range to.Names() {
-		p, err := stepOf(ctx, c, name)
+		s, err := newStep(ctx, view.Of(next), name, nil)
 		if err != nil {
 			return ch, err
 		}
-		if !p.due() {
+		if !s.due() {
 			continue
 		}
-		tc := TypeChange{Type: name, What: p.what(), UnderWay: p.changing}
-		if err := p.survey(ctx, c, &tc, progress); err != nil {
+		tc, err := s.survey(ctx)
+		if err != nil {
 			return ch, err
 		}
 		ch.Types = append(ch.Types, tc)
@@ -82,32 +77,16 @@ func plan(ctx context.Context, db *userdb.DB, to schema.Schema, progress func(do
 	return ch, nil
 }
 
-func stepOf(ctx context.Context, c *view.View, name string) (*step, error) {
-	t, err := c.Type(name)
-	if err != nil {
-		return nil, err
-	}
-	s, err := stateOf(ctx, c, t)
-	if err != nil {
-		return nil, err
-	}
-	if s.from.Primary != t.Schema.Primary {
-		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}
-	}
-	return newStep(t, s), nil
-}
-
 // what names the difference.
-func (p *step) what() string {
+func (s *step) what() string {
 	var words []string
-	if p.stored {
-		if d := p.t.Schema.Difference(p.from); d != "" {
-			words = append(words, strings.ReplaceAll(d, "; here ", "; now "))
-		}
-	} else {
+	switch d := s.t.Schema.Difference(s.from); {
+	case !s.stored:
 		words = append(words, "no schema is stored yet")
+	case d != "":
+		words = append(words, strings.ReplaceAll(d, "; here ", "; now "))
 	}
-	for old, name := range p.renames {
+	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
 	}
 	slices.Sort(words)
@@ -115,23 +94,27 @@ func (p *step) what() string {
 }
 
 // survey counts what is to do, and finds collisions.
-func (p *step) survey(ctx context.Context, c *view.View, tc *TypeChange, progress func(done, about int64)) error {
-	var digests []uint64
-	of := []string{p.t.Name}
-	*tc = TypeChange{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay}
-	err := records.EachEntry(ctx, c, of, progress, func(t *change.Type, r store.Record) error {
+func (s *step) survey(ctx context.Context) (TypeChange, error) {
+	tc := TypeChange{Type: s.t.Name, What: s.what(), UnderWay: s.begun}
+	of := []string{s.t.Name}
+	live := func(_ *change.Type, r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
 		}
-		tc.Entries++
-		p.count(tc, r)
-		for _, value := range t.Values(p.facets(t, r)) {
+		return s.facets(r)
+	}
+	var digests []uint64
+	err := records.EachEntry(ctx, s.View, of, s.progress, func(t *change.Type, r store.Record) error {
+		if r.Live() {
+			s.count(&tc, r)
+		}
+		for _, value := range t.Values(live(t, r)) {
 			digests = append(digests, records.Digest(t.Name, value))
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return tc, err
 	}
 	wanted := map[uint64]bool{}
 	slices.Sort(digests)
@@ -140,17 +123,11 @@ func (p *step) survey(ctx context.Context, c *view.View, tc *TypeChange, progres
 			wanted[digests[i]] = true
 		}
 	}
-	live := func(t *change.Type, r store.Record) map[string]string {
-		if !r.Live() {
-			return nil
-		}
-		return p.facets(t, r)
-	}
-	found, err := records.Contests(ctx, c, of, wanted, live, progress)
+	found, err := records.Contests(ctx, s.View, of, wanted, live, s.progress)
 	for _, d := range records.SortedContests(found) {
 		tc.collide(found[d])
 	}
-	return err
+	return tc, err
 }
 
 func (tc *TypeChange) collide(k *records.Contest) {
@@ -173,9 +150,14 @@ func (tc *TypeChange) add(c Collision) {
 	}
 }
 
+// facets are those of an entry as they will be called.
+func (s *step) facets(r store.Record) map[string]string { return change.Renamed(r, s.renames) }
+
 // count counts what one entry takes, and finds what no record could hold.
-func (p *step) count(tc *TypeChange, r store.Record) {
-	change, due := p.t.Reshape(r, p.renames, p.claimed(r))
+func (s *step) count(tc *TypeChange, r store.Record) {
+	tc.Entries++
+	claimed := func(srk recordkey.Key) bool { return s.wasKey(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
+	change, due := s.t.Reshape(r, s.renames, claimed)
 	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {
 		tc.Rewritten++
 	}
@@ -184,48 +166,46 @@ func (p *step) count(tc *TypeChange, r store.Record) {
 		text := fmt.Sprintf("%s: %s: %s", records.Printable(prk.String()), records.Quoted(field), reason)
 		tc.add(Collision{Field: field, Value: value, Reason: text, Entries: []recordkey.Key{prk}})
 	}
-	for old, name := range p.renames {
+	for old, name := range s.renames {
 		_, has := r.Fields[old]
 		if wire, both := r.Fields[name]; has && both {
 			refuse(name, wire, "it has a facet "+records.Quoted(old)+", too: one of the two would be lost")
 		}
 	}
-	facets := p.facets(p.t, r)
-	for _, field := range p.t.Secondary {
-		p.keyable(facets, field, !slices.Contains(p.from.Secondary(), field) && p.stored || p.named(r, field), refuse)
-	}
-	if _, without := p.t.Places(store.Record{Key: r.Key, Fields: facets}); len(p.ordered) > 0 {
-		for _, field := range without {
-			if slices.Contains(p.ordered, field) {
-				refuse(field, facets[field], "it has no place in an order: over 1 KiB, or not readable")
-			}
+	facets := s.facets(r)
+	for _, field := range s.newKeys(r) {
+		value, has := facets[field]
+		if slices.Contains(s.t.Secondary, field) {
+			value = s.t.Schema.Canonical(value)
+		}
+		if _, keyable := s.t.SRK(field, value); has && !keyable {
+			refuse(field, value, "no key can name it: it is "+records.Unkeyable(value))
 		}
 	}
-	for _, field := range p.indexed {
-		if slices.Contains(p.t.Indexed, field) {
-			p.keyable(facets, field, true, refuse)
+	_, without := s.t.Places(store.Record{Key: r.Key, Fields: facets})
+	for _, field := range without {
+		if slices.Contains(s.newOrders, field) {
+			refuse(field, facets[field], "it has no place in an order: over 1 KiB, or not readable")
 		}
 	}
 }
 
-// named reports whether a key can name the value that an entry has by the old schema: then it must not lose it.
-func (p *step) named(r store.Record, field string) bool {
-	_, err := recordkey.SRK(p.t.Name, field, r.SKV(field))
-	return err == nil && p.stored && p.t.Schema.Fold != schema.FoldExact
+// newKeys are the fields of which an entry needs a new SRK or index member. A value that no key could name by the old
+// schema stays as it is; one that was named must not be lost.
+func (s *step) newKeys(r store.Record) (fields []string) {
+	for _, field := range s.t.Secondary {
+		_, named := s.t.SRK(field, r.SKV(field))
+		if s.stored && (!s.wasKey(field) || named && s.t.Schema.Fold != schema.FoldExact) {
+			fields = append(fields, field)
+		}
+	}
+	for _, field := range s.newIndexes {
+		if slices.Contains(s.t.Indexed, field) { // and not a tertiary set
+			fields = append(fields, field)
+		}
+	}
+	return fields
 }
 
-// keyable refuses a facet of a new key or index that no key can name. One that no key could name before
-// stays what it is.
-func (p *step) keyable(facets map[string]string, field string, isNew bool, refuse func(field, value, reason string)) {
-	wire, has := facets[field]
-	if !has || !isNew {
-		return
-	}
-	value := wire
-	if slices.Contains(p.t.Secondary, field) {
-		value = p.t.Schema.Canonical(wire)
-	}
-	if _, err := recordkey.SRK(p.t.Name, field, value); err != nil {
-		refuse(field, value, "no key can name it: it is "+records.Unkeyable(value))
-	}
-}
+// wasKey reports whether a field was a secondary one by the old schema.
+func (s *step) wasKey(field string) bool { return s.from.Fields[field].Role == schema.RoleSecondary }

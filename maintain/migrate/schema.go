@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -16,27 +17,34 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// StoredSchema is the schema in the database: the types that entries of the view's namespace were
-// written by. It is the zero Schema where nothing was written yet, or only by the original.
+var (
+	// ErrCollision is a schema by which two entries would have one secondary value, or that needs a key
+	// that no record can have. Nothing was changed.
+	ErrCollision = errors.New("the records do not fit the schema")
+	// ErrNamespace is a namespace that cannot be copied or dropped.
+	ErrNamespace = errors.New("not a namespace for this")
+	// ErrNotEmpty is a namespace to copy to that holds records.
+	ErrNotEmpty = errors.New("the namespace holds records already")
+)
+
+// StoredSchema is the schema in the database: the types by which entries of the view's namespace were
+// written. It is the zero Schema where nothing was written yet, or only by the original.
 // userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, store.FieldSchema)
 }
 
-// BegunSchema is the schema that Apply has begun to bring records to, of the types that it is not
-// done with; the zero Schema where there is none. Errors are those of StoredSchema.
+// BegunSchema is the schema that Apply has begun to bring records to, of the types that it has not
+// finished; the zero Schema where there are none. Errors are those of StoredSchema.
 func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, records.FieldNext)
 }
 
 // storedIn reads the types that have a schema in a field of ~/schema/TYPE.
 func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
-	c := view.Of(db)
-	types, err := recordkey.Own("types")
-	if err != nil {
-		return schema.Schema{}, err
-	}
-	raws, err := store.Inspect(ctx, c.Engine, []string{types.In(c.NS).String()}, 0)
+	v := view.Of(db)
+	types, _ := recordkey.Own("types") // a constant: it cannot fail
+	raws, err := store.Inspect(ctx, v.Engine, []string{types.In(v.NS).String()}, 0)
 	if err != nil {
 		return schema.Schema{}, err
 	}
@@ -50,9 +58,9 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 		if err != nil {
 			return schema.Schema{}, records.Corrupt(types, "it names a type that no key can name")
 		}
-		keys[i] = key.In(c.NS)
+		keys[i] = key.In(v.NS)
 	}
-	hashes, err := store.Hashes(ctx, c.Engine, records.Texts(keys))
+	hashes, err := store.Hashes(ctx, v.Engine, records.Texts(keys))
 	if err != nil {
 		return schema.Schema{}, err
 	}
@@ -75,89 +83,92 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	return s, nil
 }
 
-// A state is what is stored of the schema of a type.
-type state struct {
-	fields   map[string]string
-	from     schema.Type // of an unstored one: as the original writes, as far as that is known
-	stored   bool
-	changing bool
-}
-
-// stateOf reads what is stored for a type that shall be brought to a schema.
-func stateOf(ctx context.Context, c *view.View, t *change.Type) (state, error) {
-	hashes, err := store.Hashes(ctx, c.Engine, []string{t.Guard().Key.String()})
-	if err != nil {
-		return state{}, err
-	}
-	s := state{fields: hashes[0].Fields}
-	_, s.stored = s.fields[store.FieldFingerprint]
-	next, changing := s.fields[records.FieldNext]
-	if s.changing = changing; changing && next != storedForm(t.Schema) {
-		return s, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first", store.ErrSchemaMismatch, records.Quoted(t.Name))
-	}
-	if !s.stored {
-		s.from = schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact}
-		return s, nil
-	}
-	stored, err := records.ParseSchema(map[string]string{t.Name: s.fields[store.FieldSchema]})
-	if err != nil {
-		return s, records.Corrupt(t.Guard().Key, err.Error())
-	}
-	s.from = stored.Types[t.Name]
-	return s, nil
-}
-
-// storedForm is a schema as it is stored: what a field was called before is done with.
+// storedForm is a schema as it is stored: without what its fields were called before.
 func storedForm(t schema.Type) string {
-	fields := make(map[string]schema.Field, len(t.Fields))
+	t.Fields = maps.Clone(t.Fields)
 	for name, f := range t.Fields {
 		f.Was = ""
-		fields[name] = f
-	}
-	if len(fields) > 0 {
-		t.Fields = fields
+		t.Fields[name] = f
 	}
 	text, _ := json.Marshal(t) // of texts and numbers: it cannot fail
 	return string(text)
 }
 
-// A step is how one type gets to its new schema.
+// A step brings one type to its new schema.
 type step struct {
-	state
-	t        *change.Type      // by the new schema
+	*view.View
+	progress func(done, about int64)
+	guard    store.Guard       // of the new schema
+	t        *change.Type      // by the new schema, under the guard of the change itself: nothing else writes under that
+	fields   map[string]string // of ~/schema/TYPE
+	from     schema.Type       // of an unstored one: as the original writes, as far as that is known
+	stored   bool              // there is a schema in the database
+	begun    bool              // an earlier Apply did not end
 	renames  map[string]string // old name → new name
-	indexed  []string          // fields and tertiary sets whose index is new
-	ordered  []string          // fields whose ordered index is new
-	obsolete obsolete
+
+	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
+	oldSRKs, oldIndexes, oldOrders []string // what the old schema kept and the new one does not
 }
 
-// An obsolete is what the old schema kept and the new one does not: fields of SRKs, of index sets and of
-// ordered indexes.
-type obsolete struct{ srks, indexes, orders []string }
+// newStep reads what is stored for a type of the new schema.
+func newStep(ctx context.Context, v *view.View, name string, progress func(done, about int64)) (*step, error) {
+	t, err := v.Type(name)
+	if err != nil {
+		return nil, err
+	}
+	key := t.Guard().Key
+	hashes, err := store.Hashes(ctx, v.Engine, []string{key.String()})
+	if err != nil {
+		return nil, err
+	}
+	s := &step{
+		View: v, progress: progress, guard: t.Guard(), fields: hashes[0].Fields, renames: map[string]string{},
+		from: schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact},
+	}
+	_, s.stored = s.fields[store.FieldFingerprint]
+	next, begun := s.fields[records.FieldNext]
+	if s.begun = begun; begun && next != storedForm(t.Schema) {
+		return nil, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
+			store.ErrSchemaMismatch, records.Quoted(name))
+	}
+	if s.stored {
+		stored, err := records.ParseSchema(map[string]string{name: s.fields[store.FieldSchema]})
+		if err != nil {
+			return nil, records.Corrupt(key, err.Error())
+		}
+		s.from = stored.Types[name]
+	}
+	if s.from.Primary != t.Schema.Primary {
+		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}
+	}
+	under := s.guard
+	under.Fingerprint, under.Exact = "~"+s.from.Fingerprint()+">"+s.guard.Fingerprint, false
+	if s.begun {
+		under.Fingerprint = s.fields[store.FieldFingerprint]
+	}
+	s.t = t.Under(under)
+	s.compare(t.Schema)
+	return s, nil
+}
 
-func newStep(t *change.Type, s state) *step {
-	p := &step{state: s, t: t, renames: map[string]string{}}
-	from, to := s.from, t.Schema
+// compare notes what the new schema keeps beside the old one, and the other way round.
+func (s *step) compare(to schema.Type) {
 	for name, f := range to.Fields {
-		if _, had := from.Fields[name]; f.Was != "" && !had {
-			p.renames[f.Was] = name
+		if _, had := s.from.Fields[name]; f.Was != "" && !had {
+			s.renames[f.Was] = name
 		}
 	}
-	before := append(from.Indexed(), from.IndexedTertiary()...)
+	before := append(s.from.Indexed(), s.from.IndexedTertiary()...)
 	after := append(to.Indexed(), to.IndexedTertiary()...)
-	p.indexed = without(after, before)
-	for _, field := range to.Ordered() {
-		if from.Fields[field].Role != schema.RoleOrdered || from.Codec(field) != to.Codec(field) {
-			p.ordered = append(p.ordered, field)
-		}
+	s.newIndexes, s.oldIndexes = without(after, before), without(before, after)
+	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
+		return s.from.Fields[field].Role == schema.RoleOrdered && s.from.Codec(field) == to.Codec(field)
+	})
+	s.oldOrders = without(s.from.Ordered(), to.Ordered())
+	s.oldSRKs = without(s.from.Secondary(), to.Secondary())
+	for old := range s.renames {
+		s.oldSRKs = append(s.oldSRKs, old)
 	}
-	p.obsolete = obsolete{without(from.Secondary(), to.Secondary()), without(before, after), without(from.Ordered(), to.Ordered())}
-	for old := range p.renames {
-		if !slices.Contains(p.obsolete.srks, old) {
-			p.obsolete.srks = append(p.obsolete.srks, old)
-		}
-	}
-	return p
 }
 
 func without(all, some []string) []string {
@@ -165,47 +176,11 @@ func without(all, some []string) []string {
 }
 
 // moves reports whether records have to change, not only what is stored of the schema.
-func (p *step) moves() bool {
-	return p.changing || p.t.Schema.Fingerprint() != p.from.Fingerprint() || len(p.renames)+len(p.ordered) > 0
+func (s *step) moves() bool {
+	return s.begun || s.guard.Fingerprint != s.from.Fingerprint() || len(s.renames)+len(s.newOrders) > 0
 }
 
 // due reports whether there is anything to do.
-func (p *step) due() bool {
-	return p.moves() || p.fields[store.FieldSchema] != storedForm(p.t.Schema)
+func (s *step) due() bool {
+	return s.moves() || s.fields[store.FieldSchema] != storedForm(s.t.Schema)
 }
-
-// under is the guard of the change itself: nothing else writes under it.
-func (p *step) under() store.Guard {
-	g := p.t.Guard()
-	g.Fingerprint, g.Exact = "~"+p.from.Fingerprint()+">"+p.t.Schema.Fingerprint(), false
-	if p.changing {
-		g.Fingerprint = p.fields[store.FieldFingerprint]
-	}
-	return g
-}
-
-// facets are those of an entry as they will be called.
-func (p *step) facets(_ *change.Type, r store.Record) map[string]string {
-	return change.Renamed(r, p.renames)
-}
-
-// claimed are the SRKs that an entry has by the old schema.
-func (p *step) claimed(r store.Record) func(recordkey.Key) bool {
-	held := map[recordkey.Key]bool{}
-	for _, field := range p.from.Secondary() {
-		if srk, err := recordkey.SRK(p.t.Name, field, r.SKV(field)); err == nil {
-			held[srk.In(r.Key.Namespace())] = true
-		}
-	}
-	return func(k recordkey.Key) bool { return held[k] }
-}
-
-var (
-	// ErrCollision is a schema by which two entries would have one secondary value, or that needs a key
-	// that no record can have. Nothing was changed.
-	ErrCollision = errors.New("the records do not fit the schema")
-	// ErrNamespace is a namespace that cannot be copied or dropped.
-	ErrNamespace = errors.New("not a namespace for this")
-	// ErrNotEmpty is a namespace to copy to that holds records.
-	ErrNotEmpty = errors.New("the namespace holds records already")
-)
