@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,15 +10,6 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // hash stands for a bcrypt string: it has its length.
 const hash = "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi"
@@ -30,44 +20,44 @@ func name(n int) string  { return fmt.Sprintf("user number %d", n) }
 
 // fields are those of one user, eight facets and what the store itself keeps.
 func fields(n int) []any {
+	return append(newFields(n), "password", hash)
+}
+
+// newFields are those that Create writes.
+func newFields(n int) []any {
 	return []any{
-		"~isa", "user", "~prk", "user/uid:" + uid(n), "~rev", "abcdefghijkl", "uid", uid(n), "email", email(n), "name", name(n),
-		"password", hash, "job", "cook", "city", "Berlin", "lang", "de", "added", "2026-11-20T08:02:40.512Z",
+		"~isa", "user", "~prk", prk(n), "~rev", "abcdefghijkl", "uid", uid(n), "email", email(n), "name", name(n),
+		"job", "cook", "city", "Berlin", "lang", "de", "added", "2026-11-20T08:02:40.512Z",
 	}
 }
 
-func prk(n int) string     { return "user/uid:" + uid(n) }
-func srkMail(n int) string { return "user/email:" + email(n) + "/~prk" }
-func srkName(n int) string { return "user/name:" + recordkey.Escape(name(n)) + "/~prk" }
+func prk(n int) string             { return "user/uid:" + uid(n) }
+func srkMail(n int) string         { return srk("email", email(n)) }
+func srkName(n int) string         { return srk("name", name(n)) }
+func srk(field, val string) string { return "user/" + field + ":" + recordkey.Escape(val) + "/~prk" }
 
 // load writes users as the library would, in bare pipelines.
-func load(ctx context.Context, c *redis.Client, from, to int) error {
+func load(ctx context.Context, c *redis.Client, from, to int) {
 	for from < to {
 		pipe := c.Pipeline()
 		for ; from < to && pipe.Len() < 3000; from++ {
-			pipe.HSet(ctx, prk(from), fields(from)...)
-			pipe.Set(ctx, srkMail(from), prk(from), 0)
-			pipe.Set(ctx, srkName(from), prk(from), 0)
+			put(ctx, pipe, from, fields(from))
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return err
-		}
+		got(pipe.Exec(ctx))
 	}
-	return nil
 }
 
-// users opens the library on the server.
-func (s *server) users(ctx context.Context) (*userdb.DB, *userdb.Type, error) {
-	return s.open(ctx, userdb.Options{})
+// put writes what Create does, without a check.
+func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
+	p.HSet(ctx, prk(n), fields...)
+	p.Set(ctx, srkMail(n), prk(n), 0)
+	p.Set(ctx, srkName(n), prk(n), 0)
 }
 
-func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userdb.Type, error) {
-	db, err := userdb.Open(ctx, s.url()+"?pool_size=160", o)
-	if err != nil {
-		return nil, nil, err
-	}
-	t, err := db.Type("user")
-	return db, t, err
+// open opens the library on the server.
+func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userdb.Type) {
+	db := got(userdb.Open(ctx, s.url(160), o))
+	return db, got(db.Type("user"))
 }
 
 // facets are those that a caller gives Create.
@@ -76,7 +66,3 @@ func facets(n int) schema.Facets {
 }
 
 func newUser(n int) userdb.NewEntry { return userdb.NewEntry{UID: uid(n), Facets: facets(n)} }
-
-func bytesNote(ours, theirs float64) string {
-	return fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)
-}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -39,13 +40,14 @@ type result struct {
 	rounds    []round
 }
 
-// loneRounds is how many more rounds a lone caller has: whether processors fall asleep between his requests, and
-// whether he and the server share one, lasts for several rounds and is luck.
+// loneRounds is how many times more rounds a lone caller has: whether processors fall asleep between its requests, and
+// whether it shares one with the server, lasts for several rounds and is luck.
 const loneRounds = 2
 
 // interleave runs the variants in turn, in short rounds, so that what else the machine does falls on
 // all of them alike. The order changes with every round.
-func interleave(ctx context.Context, s *server, workers, rounds int, per time.Duration, vs ...variant) ([]result, error) {
+func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
+	rounds := b.rounds
 	if workers == 1 {
 		rounds *= loneRounds
 	}
@@ -53,10 +55,7 @@ func interleave(ctx context.Context, s *server, workers, rounds int, per time.Du
 	for n := range rounds + 1 {
 		for j := range vs {
 			i := (j + n) % len(vs)
-			r, err := runRound(ctx, s, workers, per, vs[i])
-			if err != nil {
-				return nil, err
-			}
+			r := b.round(ctx, workers, vs[i])
 			if n > 0 { // the first one warms up
 				results[i].rounds = append(results[i].rounds, r)
 			}
@@ -65,19 +64,26 @@ func interleave(ctx context.Context, s *server, workers, rounds int, per time.Du
 	for i := range results {
 		results[i].sum(vs[i].name)
 	}
-	return results, nil
+	return results
 }
 
-func runRound(ctx context.Context, s *server, workers int, per time.Duration, v variant) (round, error) {
+// lasting is b with rounds that last so long at least.
+func (b *bench) lasting(per time.Duration) *bench {
+	slow := *b
+	slow.per = max(b.per, per)
+	return &slow
+}
+
+func (b *bench) round(ctx context.Context, workers int, v variant) round {
 	var before, after runtime.MemStats
-	cpu, own := s.cpu(ctx), ownCPU()
+	cpu, own := b.server.cpu(ctx), ownCPU()
 	runtime.ReadMemStats(&before)
 	begin := time.Now()
 	latencies := make([][]time.Duration, workers)
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(per), v) })
+		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(b.per), v) })
 	}
 	wg.Wait()
 	r := round{seconds: time.Since(begin).Seconds(), latencies: slices.Concat(latencies...)}
@@ -85,14 +91,10 @@ func runRound(ctx context.Context, s *server, workers int, per time.Duration, v 
 	runtime.ReadMemStats(&after)
 	r.ops = len(r.latencies)
 	r.mallocs = float64(after.Mallocs-before.Mallocs) / float64(max(r.ops, 1))
-	r.serverCPU = (s.cpu(ctx) - cpu) * 1e6 / float64(max(r.ops, 1))
+	r.serverCPU = (b.server.cpu(ctx) - cpu) * 1e6 / float64(max(r.ops, 1))
 	r.ownCPU = own * 1e6 / float64(max(r.ops, 1))
-	for _, err := range errs {
-		if err != nil {
-			return r, err
-		}
-	}
-	return r, nil
+	must(errors.Join(errs...))
+	return r
 }
 
 // counters give every operation of a variant a number of its own, over all rounds.
@@ -103,12 +105,9 @@ func work(ctx context.Context, w int, end time.Time, v variant) ([]time.Duration
 		name   string
 		worker int
 	}
-	from := 0
-	if n, ok := counters.Load(at{v.name, w}); ok {
-		from = n.(int)
-	}
+	from, _ := counters.LoadOrStore(at{v.name, w}, 0)
 	var ls []time.Duration
-	for i := from; ; i++ {
+	for i := from.(int); ; i++ {
 		begin := time.Now()
 		if begin.After(end) {
 			counters.Store(at{v.name, w}, i)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
@@ -16,47 +18,28 @@ import (
 
 const loginPassword = "correct horse battery"
 
-// loginStore has a user for each worker, so that throttling holds none of them back. Passwords are hashed by so
-// many workers, 0: as many as the library takes by itself.
-func (b *bench) loginStore(ctx context.Context, cost, n, workers int) (*userdb.DB, *userdb.Type, error) {
+// loginStore has a user for each worker, so that throttling holds none of them back.
+func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userdb.Type) {
 	s := schema.User()
 	t := s.Types["user"]
 	t.Password = &schema.Password{Cost: cost}
 	s.Types["user"] = t
-	db, err := userdb.Open(ctx, b.server.url()+"?pool_size=160", userdb.Options{Schema: s, HashWorkers: workers})
-	if err != nil {
-		return nil, nil, err
-	}
-	users, err := db.Type("user")
-	if err != nil {
-		return nil, nil, err
-	}
+	db, users := b.server.open(ctx, userdb.Options{Schema: s})
 	for i := range n {
-		_, err := users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword})
-		if err != nil {
-			return nil, nil, err
-		}
+		got(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
 	}
-	return db, users, nil
+	return db, users
 }
 
 func loginName(i int) string { return fmt.Sprint("login user ", i) }
 
-func (b *bench) login(ctx context.Context) (outcome, error) {
+func (b *bench) login(ctx context.Context) outcome {
 	defer b.server.reset(ctx)
 	cores := runtime.GOMAXPROCS(0)
-	db, users, err := b.loginStore(ctx, 10, cores, 0)
-	if err != nil {
-		return outcome{}, err
-	}
+	db, users := b.loginStore(ctx, 10, cores)
 	defer db.Close()
-	stored, err := bcrypt.GenerateFromPassword([]byte(loginPassword), 10)
-	if err != nil {
-		return outcome{}, err
-	}
-	slow := *b
-	slow.per = max(b.per, 300*time.Millisecond)
-	return slow.compare(ctx, cores, variant{"userdb", func(ctx context.Context, w, i int) error {
+	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
+	return b.lasting(300*time.Millisecond).compare(ctx, cores, variant{"userdb", func(ctx context.Context, w, i int) error {
 		_, err := users.Login(ctx, loginName(w), loginPassword, userdb.Attempt{})
 		return err
 	}}, variant{"bcrypt", func(ctx context.Context, w, i int) error {
@@ -64,7 +47,7 @@ func (b *bench) login(ctx context.Context) (outcome, error) {
 	}})
 }
 
-// failuresEach is how many wrong passwords nobody has to wait after.
+// failuresEach is after how many wrong passwords for one entry the next login does not have to wait.
 const failuresEach = 9
 
 // outsiders are those who cannot log in, by what stands before a name.
@@ -72,19 +55,16 @@ var outsiders = []struct{ what, before string }{
 	{"wrong password", ""}, {"unknown", "no "}, {"no password", "bare "}, {"disabled", "banned "},
 }
 
-// loginAnswers compares what an attacker could measure. Everybody is failed at only a few times.
-func (b *bench) loginAnswers(ctx context.Context) (outcome, error) {
+// loginAnswers compares what an attacker could measure. Each entry is tried only a few times.
+func (b *bench) loginAnswers(ctx context.Context) outcome {
 	defer b.server.reset(ctx)
 	const people = 64
-	db, users, err := b.loginStore(ctx, 10, people, 0)
-	if err != nil {
-		return outcome{}, err
-	}
+	db, users := b.loginStore(ctx, 10, people)
 	defer db.Close()
-	for i := range people {
-		if err := addOutsiders(ctx, users, i); err != nil {
-			return outcome{}, err
-		}
+	for i := range people { // one entry without password, and one that is disabled
+		got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))}))
+		e := got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword}))
+		must(users.Disable(ctx, hints.Key(e.Key())))
 	}
 	var vs []variant
 	for _, o := range outsiders {
@@ -98,26 +78,118 @@ func (b *bench) loginAnswers(ctx context.Context) (outcome, error) {
 			return fmt.Errorf("%s, attempt %d: %w", o.what, n, err)
 		}})
 	}
-	rs, err := interleave(ctx, b.server, 1, 25, max(b.per, 300*time.Millisecond), vs...)
-	if err != nil {
-		return outcome{}, err
-	}
+	rs := b.lasting(300*time.Millisecond).interleave(ctx, 1, vs...)
 	least, most := rs[0].P50, rs[0].P50
 	for _, r := range rs {
 		least, most = min(least, r.P50), max(most, r.P50)
 	}
-	return outcome{ratio: most / least, variants: rs}, nil
+	return outcome{ratio: most / least, variants: rs}
 }
 
-// addOutsiders makes one entry without password, and one that is disabled.
-func addOutsiders(ctx context.Context, users *userdb.Type, i int) error {
-	_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))})
-	if err != nil {
-		return err
+// A flood is logins that come whether or not the ones before them have been served.
+type flood struct {
+	served, refused, other atomic.Int64
+	stop                   func()
+}
+
+const (
+	floodCost = 12
+	tooMany   = 10 // times more logins than the machine can hash
+	patience  = 30 * time.Second
+)
+
+// startFlood lets logins come until stop is called, which waits for the last of them.
+func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
+	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
+	begin := time.Now()
+	must(bcrypt.CompareHashAndPassword(stored, []byte(loginPassword)))
+	every := time.Since(begin) / time.Duration(tooMany*runtime.GOMAXPROCS(0))
+	ctx, cancel := context.WithCancel(ctx)
+	f := &flood{}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		next := time.NewTicker(every)
+		defer next.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			wg.Go(func() { f.login(ctx, users, loginName(i%people)) })
+			select {
+			case <-next.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	f.stop = func() { cancel(); wg.Wait() }
+	// It is full when one was refused, or after as long as a login waits at most.
+	for end := time.Now().Add(patience); f.refused.Load() == 0 && ctx.Err() == nil && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
 	}
-	e, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword})
-	if err != nil {
-		return err
+	return f
+}
+
+func (f *flood) login(ctx context.Context, users *userdb.Type, name string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := users.Login(ctx, name, loginPassword, userdb.Attempt{})
+	switch {
+	case err == nil:
+		f.served.Add(1)
+	case errors.Is(err, userdb.ErrUnavailable):
+		f.refused.Add(1)
+	case ctx.Err() == nil:
+		f.other.Add(1)
 	}
-	return users.Disable(ctx, hints.Key(e.Key()))
+}
+
+func (f *flood) note() string {
+	return fmt.Sprintf("%d logins served, %d refused, %d otherwise", f.served.Load(), f.refused.Load(), f.other.Load())
+}
+
+// readUnderFlood reads idle, and then in a flood.
+func (b *bench) readUnderFlood(ctx context.Context) outcome {
+	return b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
+		read := finds(users)
+		read.name = "read"
+		idle := b.interleave(ctx, 4, read)
+		f := start()
+		busy := b.interleave(ctx, 4, read)
+		return outcome{ratio: busy[0].P99 / idle[0].P99, note: f.note(), variants: append(idle, busy...)}
+	})
+}
+
+// inFlood runs a row that starts a flood of logins.
+func (b *bench) inFlood(ctx context.Context, row func(users *userdb.Type, start func() *flood) outcome) outcome {
+	defer b.server.reset(ctx)
+	people := 10 * runtime.GOMAXPROCS(0)
+	db, users := b.loginStore(ctx, floodCost, people)
+	defer db.Close()
+	stop := func() {}
+	defer func() { stop() }()
+	return row(users, func() *flood {
+		f := startFlood(ctx, users, people)
+		stop = f.stop
+		return f
+	})
+}
+
+// memoryUnderFlood looks at what is in use while a flood goes on.
+func (b *bench) memoryUnderFlood(ctx context.Context) outcome {
+	return b.inFlood(ctx, func(_ *userdb.Type, start func() *flood) outcome {
+		f := start()
+		var used []float64
+		for range 2 * b.rounds {
+			time.Sleep(400 * time.Millisecond)
+			used = append(used, inUse())
+		}
+		early, late := median(used[:b.rounds]), median(used[b.rounds:])
+		note := fmt.Sprintf("%.1f MiB, then %.1f; %s", early/(1<<20), late/(1<<20), f.note())
+		return outcome{ratio: late / early, note: note}
+	})
+}
+
+// inUse is what live objects and stacks take.
+func inUse() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse)
 }

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log"
@@ -34,12 +33,36 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) error {
-	s, err := startServer(ctx)
+// failed is what must panics with, and run recovers from.
+type failed struct{ err error }
+
+// must ends the run where err is one. It belongs into the goroutine of run, so that what was started is stopped.
+func must(err error) {
 	if err != nil {
-		return err
+		panic(failed{err})
 	}
-	defer s.stop()
+}
+
+// got is v, or the end of the run.
+func got[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) (err error) {
+	at := "starting"
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failed:
+			err = fmt.Errorf("%s: %w", at, f.err)
+		default:
+			panic(f)
+		}
+	}()
+	var h host
+	defer h.stop()
+	s := startServer(&h)
 	s.reset(ctx)
 	b := &bench{server: s, quick: quick, rounds: 15, per: 200 * time.Millisecond}
 	if quick {
@@ -50,32 +73,21 @@ func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) error
 		if quick && !r.quick || !only.MatchString(r.name) {
 			continue
 		}
-		o, err := b.measure(ctx, r)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		rep.add(r, o)
+		at = r.name
+		o := b.measure(ctx, r)
 		if quick {
 			printLine(r, o)
 		} else {
-			rep.printRow(os.Stdout, r, o)
+			rep.add(r, o)
 		}
 	}
-	if out == "" {
-		return nil
+	if out != "" {
+		must(rep.write(out))
 	}
-	return rep.write(ctx, out)
+	return nil
 }
 
-// printLine prints a row of the quick run.
+// printLine prints a row of the quick run as JSON.
 func printLine(r row, o outcome) {
-	line, err := json.Marshal(struct {
-		Name   string  `json:"name"`
-		Ratio  float64 `json:"ratio"`
-		Target float64 `json:"target"`
-		OK     bool    `json:"ok"`
-	}{r.name, float64(int(o.ratio*1000+0.5)) / 1000, r.target, r.ok(o, quickSlack)})
-	if err == nil {
-		fmt.Println(string(line))
-	}
+	fmt.Printf("{\"name\":%q,\"ratio\":%.3f,\"target\":%g,\"ok\":%t}\n", r.name, o.ratio, r.target, r.ok(o, quickSlack))
 }

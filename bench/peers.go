@@ -23,22 +23,15 @@ type omUser struct {
 }
 
 // besideOM compares the library, over TCP as rueidis is, with a repository of om that has so many users.
-func (b *bench) besideOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) (outcome, error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{b.server.addr}, DisableCache: true})
-	if err != nil {
-		return outcome{}, err
-	}
+func (b *bench) besideOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) outcome {
+	c := got(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{b.server.Addr()}, DisableCache: true}))
 	defer c.Close()
 	repo := om.NewHashRepository("om", omUser{}, c)
 	defer b.server.reset(ctx)
 	for n := range users {
-		if err := saveOM(ctx, repo, n); err != nil {
-			return outcome{}, err
-		}
+		must(saveOM(ctx, repo, n))
 	}
-	over := *b
-	over.server = b.server.overTCP()
-	return over.beside(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
+	return b.overTCP().beside(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
 }
 
 func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
@@ -47,13 +40,13 @@ func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
 	return repo.Save(ctx, u)
 }
 
-func (b *bench) omSave(ctx context.Context) (outcome, error) {
+func (b *bench) omSave(ctx context.Context) outcome {
 	return b.besideOM(ctx, 0, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
 		return creates(users, 4), variant{"om", func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(5, w, i)) }}
 	})
 }
 
-func (b *bench) omFetch(ctx context.Context) (outcome, error) {
+func (b *bench) omFetch(ctx context.Context) outcome {
 	return b.besideOM(ctx, population, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
 		return finds(users), variant{"om", func(ctx context.Context, w, i int) error {
 			_, err := repo.Fetch(ctx, uid(pick(w, i)))

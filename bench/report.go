@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -35,13 +34,8 @@ type reportRow struct {
 }
 
 func newReport(ctx context.Context, s *server) *report {
-	text, _ := s.admin.Info(ctx, "server").Result()
-	version := ""
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
-			version = v
-		}
-	}
+	_, version, _ := strings.Cut(s.admin.Info(ctx, "server").Val(), "redis_version:")
+	version, _, _ = strings.Cut(version, "\r")
 	return &report{
 		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), processor()),
 		Go: runtime.Version(), Redis: version, Client: moduleVersion("github.com/redis/go-redis/v9"), Load: loadAverage(),
@@ -50,10 +44,9 @@ func newReport(ctx context.Context, s *server) *report {
 
 func processor() string {
 	text, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(text)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-			return strings.TrimSpace(v)
-		}
+	if _, line, ok := strings.Cut(string(text), "model name\t: "); ok {
+		name, _, _ := strings.Cut(line, "\n")
+		return name
 	}
 	return runtime.GOARCH
 }
@@ -73,30 +66,37 @@ func moduleVersion(path string) string {
 
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
-	return strings.Join(strings.Fields(string(text))[:min(3, len(strings.Fields(string(text))))], " ")
+	fields := strings.Fields(string(text))
+	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
+// add takes in a row, and prints it.
 func (rep *report) add(r row, o outcome) {
-	rep.Rows = append(rep.Rows, reportRow{
+	rr := reportRow{
 		Name: r.name, What: r.what, Ratio: o.ratio, Target: r.target, Most: r.most, OK: r.ok(o, 1), Note: o.note, Variants: o.variants,
-	})
-}
-
-func (rep *report) printRow(w io.Writer, r row, o outcome) {
-	sign, mark := "≥", "ok"
-	if r.most {
-		sign = "≤"
 	}
-	if !r.ok(o, 1) {
-		mark = "MISSED"
-	}
-	fmt.Fprintf(w, "%-24s %6.2f  %s%.2f  %-6s  %s\n", r.name, o.ratio, sign, r.target, mark, o.note)
-	for _, v := range o.variants {
-		fmt.Fprintf(w, "    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
+	rep.Rows = append(rep.Rows, rr)
+	fmt.Printf("%-24s %6.2f  %-6s %-6s  %s\n", rr.Name, rr.Ratio, rr.wanted(), rr.mark(), rr.Note)
+	for _, v := range rr.Variants {
+		fmt.Printf("    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
 	}
 }
 
-func (rep *report) write(_ context.Context, out string) error {
+func (r reportRow) wanted() string {
+	if r.Most {
+		return fmt.Sprintf("≤%.2f", r.Target)
+	}
+	return fmt.Sprintf("≥%.2f", r.Target)
+}
+
+func (r reportRow) mark() string {
+	if r.OK {
+		return "ok"
+	}
+	return "missed"
+}
+
+func (rep *report) write(out string) error {
 	rep.Load += " | " + loadAverage()
 	data, err := json.MarshalIndent(rep, "", " ")
 	if err != nil {
@@ -108,29 +108,32 @@ func (rep *report) write(_ context.Context, out string) error {
 	return os.WriteFile(out+".md", []byte(rep.markdown()), 0o644)
 }
 
+// columns are what the table has of every variant.
+var columns = []struct {
+	format string
+	of     func(result) float64
+}{
+	{"%.0f", func(v result) float64 { return v.P50 }},
+	{"%.0f", func(v result) float64 { return v.P99 }},
+	{"%.0f", func(v result) float64 { return v.Allocs }},
+	{"%.1f", func(v result) float64 { return v.ServerCPU }},
+	{"%.1f", func(v result) float64 { return v.OwnCPU }},
+}
+
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
 	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | CPU µs of Redis | of the process |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rep.Rows {
-		sign, mark := "≥", "ok"
-		if r.Most {
-			sign = "≤"
-		}
-		if !r.OK {
-			mark = "missed"
-		}
-		pair := func(f func(result) float64, format string) string {
+		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.wanted(), r.mark())
+		for _, column := range columns {
 			var parts []string
 			for _, v := range r.Variants {
-				parts = append(parts, fmt.Sprintf(format, f(v)))
+				parts = append(parts, fmt.Sprintf(column.format, column.of(v)))
 			}
-			return strings.Join(parts, " / ")
+			fmt.Fprintf(&b, " %s |", strings.Join(parts, " / "))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s%.2f | %s | %s | %s | %s | %s | %s |\n", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, sign, r.Target, mark,
-			pair(func(v result) float64 { return v.P50 }, "%.0f"), pair(func(v result) float64 { return v.P99 }, "%.0f"),
-			pair(func(v result) float64 { return v.Allocs }, "%.0f"), pair(func(v result) float64 { return v.ServerCPU }, "%.1f"),
-			pair(func(v result) float64 { return v.OwnCPU }, "%.1f"))
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

@@ -23,7 +23,7 @@ type row struct {
 }
 
 // A measure does what a row is about.
-type measure func(b *bench, ctx context.Context) (outcome, error)
+type measure func(b *bench, ctx context.Context) outcome
 
 // An outcome is what a row measured.
 type outcome struct {
@@ -41,25 +41,25 @@ type bench struct {
 }
 
 // measure runs a row, which passes or not by what comes out on the unix socket.
-func (b *bench) measure(ctx context.Context, r row) (outcome, error) {
-	o, err := r.run(b, ctx)
-	if err != nil || b.quick || !r.tcp {
-		return o, err
+func (b *bench) measure(ctx context.Context, r row) outcome {
+	o := r.run(b, ctx)
+	if !b.quick && r.tcp {
+		o.note = strings.TrimSpace(o.note + fmt.Sprintf(" Over TCP %.2f", r.run(b.overTCP(), ctx).ratio))
 	}
+	return o
+}
+
+// overTCP is b, whose clients come over TCP.
+func (b *bench) overTCP() *bench {
 	over := *b
 	over.server = b.server.overTCP()
-	t, err := r.run(&over, ctx)
-	o.note = strings.TrimSpace(o.note + fmt.Sprintf(" Over TCP %.2f", t.ratio))
-	return o, err
+	return &over
 }
 
 // compare measures two variants; the ratio is that of the first over the second.
-func (b *bench) compare(ctx context.Context, workers int, ours, bare variant) (outcome, error) {
-	rs, err := interleave(ctx, b.server, workers, b.rounds, b.per, ours, bare)
-	if err != nil {
-		return outcome{}, err
-	}
-	return outcome{ratio: ratio(rs[0], rs[1]), variants: rs}, nil
+func (b *bench) compare(ctx context.Context, workers int, ours, bare variant) outcome {
+	rs := b.interleave(ctx, workers, ours, bare)
+	return outcome{ratio: ratio(rs[0], rs[1]), variants: rs}
 }
 
 // size is one of two numbers, for the full and for the quick run.
@@ -71,11 +71,8 @@ func (b *bench) size(full, quick int) int {
 }
 
 // beside compares what f makes of the library, opened for it, and of a bare client.
-func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) (outcome, error) {
-	db, users, err := b.server.open(ctx, o)
-	if err != nil {
-		return outcome{}, err
-	}
+func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) outcome {
+	db, users := b.server.open(ctx, o)
 	defer db.Close()
 	c := b.server.client(workers + 8)
 	defer c.Close()
@@ -103,7 +100,7 @@ var rows = []row{
 	{name: "get-128-cached", what: "the same with Options.Cache, all entries hot", tcp: true, target: 3, run: get(128, 2*population)},
 	{name: "create-128", what: createWhat, quick: true, tcp: true, target: 0.92, run: create(128, bareScript)},
 	{name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", quick: true, tcp: true, target: 0.75, run: create(1, barePipeline)},
-	{name: "update-1", what: "one plain and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: (*bench).update},
+	{name: "update-1", what: "one other and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: (*bench).update},
 	{name: "import", what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks", quick: true, target: 0.8, run: (*bench).importing},
 	{name: "check", what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them", target: 3.5, most: true, run: (*bench).checking},
 	{name: "any-scale", what: "time of a * lookup among a hundred times as many entries", quick: true, target: 1.25, most: true, run: (*bench).anyScale},
@@ -116,7 +113,7 @@ var rows = []row{
 	{name: "om-fetch-128", what: "Find, against Fetch of rueidis/om", quick: true, target: 1, run: (*bench).omFetch},
 	{name: "handmade-128", what: "Create, against go-redis by hand with WATCH and MULTI", quick: true, target: 1, run: create(128, handmade)},
 	{name: "cluster-create", what: "create on six nodes, against one bare script in one slot", target: 0.25, run: (*bench).clusterCreate},
-	{name: "cluster-create-trips", what: "its p50 behind a proxy that adds 1 ms each way, in round trips of that proxy", target: 3.4, most: true, run: (*bench).clusterTrips},
+	{name: "cluster-create-trips", what: "its p50 over wires of 1 ms each way, in round trips of such a wire", target: 3.4, most: true, run: (*bench).clusterTrips},
 	{name: "cluster-lookup", what: "lookup on six nodes, against GET, then HGETALL", target: 0.9, run: (*bench).clusterLookup},
 	{name: "keys", what: "allocations to parse a key, and to build one and write it as text; 0 and 1", target: 1, most: true, run: (*bench).keys},
 }

@@ -2,57 +2,47 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
 )
+
+// host stands in for the test that starts servers: what fails ends the run, and stop ends what was started.
+type host struct {
+	testing.TB // nil: the kit calls only the methods below
+	cleanups   []func()
+}
+
+func (h *host) Helper()                           {}
+func (h *host) Cleanup(f func())                  { h.cleanups = append(h.cleanups, f) }
+func (h *host) Fatal(args ...any)                 { must(errors.New(fmt.Sprint(args...))) }
+func (h *host) Fatalf(format string, args ...any) { must(fmt.Errorf(format, args...)) }
+func (h *host) Skip(args ...any)                  { h.Fatal(args...) }
+
+func (h *host) stop() {
+	for _, f := range slices.Backward(h.cleanups) {
+		f()
+	}
+}
 
 // A server is a redis-server of our own, on a unix socket and on TCP.
 type server struct {
-	cmd    *exec.Cmd
-	dir    string
-	socket string
-	addr   string
-	tcp    bool // clients come over TCP
-	admin  *redis.Client
+	*redistest.Server
+	tcp   bool // clients come over TCP
+	admin *redis.Client
 }
 
-func startServer(ctx context.Context) (*server, error) {
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{dir: dir, socket: filepath.Join(dir, "redis.sock"), addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	s.cmd = exec.Command("redis-server", "--unixsocket", s.socket, "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", dir, "--logfile", filepath.Join(dir, "log"))
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting redis-server: %w", err)
-	}
+func startServer(h *host) *server {
+	s := &server{Server: redistest.Start(h)}
 	s.admin = s.client(1)
-	for range 200 {
-		if s.admin.Ping(ctx).Err() == nil {
-			return s, nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.stop()
-	return nil, fmt.Errorf("redis-server does not answer")
-}
-
-func (s *server) stop() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
-	_ = os.RemoveAll(s.dir)
+	return s
 }
 
 // overTCP is the same server, to which clients come over TCP.
@@ -62,45 +52,33 @@ func (s *server) overTCP() *server {
 	return &over
 }
 
-// url is where the library finds the server.
-func (s *server) url() string {
+// url is where clients find the server, with so many connections.
+func (s *server) url(pool int) string {
 	if s.tcp {
-		return "redis://" + s.addr
+		return fmt.Sprint(s.URL(), "?pool_size=", pool)
 	}
-	return "unix://" + s.socket
+	return fmt.Sprint(s.SocketURL(), "&pool_size=", pool)
 }
 
 // client is a bare client.
 func (s *server) client(pool int) *redis.Client {
-	o := &redis.Options{Network: "unix", Addr: s.socket, PoolSize: pool, ContextTimeoutEnabled: true}
-	if s.tcp {
-		o.Network, o.Addr = "tcp", s.addr
-	}
+	o := got(redis.ParseURL(s.url(pool)))
+	o.ContextTimeoutEnabled = true
 	return redis.NewClient(o)
 }
 
-func (s *server) info(ctx context.Context, section, field string) float64 {
-	text, _ := s.admin.Info(ctx, section).Result()
-	for line := range strings.Lines(text) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
-			f, _ := strconv.ParseFloat(v, 64)
-			return f
-		}
+// info returns the numbers of a section of INFO.
+func (s *server) info(ctx context.Context, section string) map[string]float64 {
+	numbers := map[string]float64{}
+	for line := range strings.Lines(s.admin.Info(ctx, section).Val()) {
+		name, v, _ := strings.Cut(strings.TrimSpace(line), ":")
+		numbers[name], _ = strconv.ParseFloat(v, 64)
 	}
-	return 0
+	return numbers
 }
 
 // cpu is how many seconds the server has computed.
 func (s *server) cpu(ctx context.Context) float64 {
-	text, _ := s.admin.Info(ctx, "cpu").Result()
-	sum := 0.0
-	for line := range strings.Lines(text) {
-		for _, field := range []string{"used_cpu_sys:", "used_cpu_user:"} {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(line), field); ok {
-				f, _ := strconv.ParseFloat(v, 64)
-				sum += f
-			}
-		}
-	}
-	return sum
+	used := s.info(ctx, "cpu")
+	return used["used_cpu_sys"] + used["used_cpu_user"]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,6 +13,53 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
+
+// population is how many users the rows of single operations work on.
+const population = 10_000
+
+// bareLookup is the least that finds an entry by another key in one round trip.
+var bareLookup = redis.NewScript(`local p = redis.call('GET', KEYS[1]) if not p then return nil end return redis.call('HGETALL', p)`)
+
+// pick spreads operations over the population.
+func pick(worker, i int) int { return (worker*7919 + i*31) % population }
+
+// get compares reads by PRK, with a cache of so many entries.
+func get(workers, cache int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.beside(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+			return finds(users), variant{"HGETALL", func(ctx context.Context, w, i int) error {
+				_, err := c.HGetAll(ctx, prk(pick(w, i))).Result()
+				return err
+			}}
+		})
+	}
+}
+
+// finds finds entries by UID.
+func finds(users *userdb.Type) variant {
+	return variant{"userdb", func(ctx context.Context, w, i int) error {
+		_, err := users.Find(ctx, hints.UID(uid(pick(w, i))))
+		return err
+	}}
+}
+
+func lookup(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+			return variant{"userdb", func(ctx context.Context, w, i int) error {
+				h := hints.Field("email", email(pick(w, i)))
+				if i%2 == 1 {
+					h = hints.Any(email(pick(w, i)))
+				}
+				_, err := users.Find(ctx, h)
+				return err
+			}}, variant{"script", func(ctx context.Context, w, i int) error {
+				_, err := bareLookup.Run(ctx, c, []string{srkMail(pick(w, i))}).Slice()
+				return err
+			}}
+		})
+	}
+}
 
 // bareCreate checks three keys and writes three.
 var bareCreate = redis.NewScript(`
@@ -38,14 +86,6 @@ return 1`)
 // serial numbers users that no other variant makes.
 func serial(variant, worker, i int) int { return (variant*1000+worker)*10_000_000 + i + 1_000_000 }
 
-// newFields are those that Create writes.
-func newFields(n int) []any {
-	return []any{
-		"~isa", "user", "~prk", prk(n), "~rev", "abcdefghijkl", "uid", uid(n), "email", email(n), "name", name(n),
-		"job", "cook", "city", "Berlin", "lang", "de", "added", "2026-11-20T08:02:40.512Z",
-	}
-}
-
 // creates makes users with the library.
 func creates(users *userdb.Type, number int) variant {
 	return variant{"userdb", func(ctx context.Context, w, i int) error {
@@ -56,7 +96,7 @@ func creates(users *userdb.Type, number int) variant {
 
 // create compares creates with those of a bare client.
 func create(workers int, bare func(*redis.Client) variant) measure {
-	return func(b *bench, ctx context.Context) (outcome, error) {
+	return func(b *bench, ctx context.Context) outcome {
 		defer b.server.reset(ctx)
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
 			return creates(users, 1), bare(c)
@@ -74,17 +114,11 @@ func bareScript(c *redis.Client) variant {
 func barePipeline(c *redis.Client) variant {
 	return variant{"pipeline", func(ctx context.Context, w, i int) error {
 		pipe := c.Pipeline()
-		putNew(ctx, pipe, serial(3, w, i))
+		k := serial(3, w, i)
+		put(ctx, pipe, k, newFields(k))
 		_, err := pipe.Exec(ctx)
 		return err
 	}}
-}
-
-// putNew writes what Create does, without a check.
-func putNew(ctx context.Context, p redis.Pipeliner, k int) {
-	p.HSet(ctx, prk(k), newFields(k)...)
-	p.Set(ctx, srkMail(k), prk(k), 0)
-	p.Set(ctx, srkName(k), prk(k), 0)
 }
 
 var errTaken = errors.New("taken")
@@ -98,25 +132,19 @@ func handmade(c *redis.Client) variant {
 			if err != nil || n > 0 {
 				return fmt.Errorf("%w %d: %w", errTaken, n, err)
 			}
-			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { putNew(ctx, p, k); return nil })
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { put(ctx, p, k, newFields(k)); return nil })
 			return err
 		}, prk(k), srkMail(k), srkName(k))
 	}}
 }
 
-func (b *bench) update(ctx context.Context) (outcome, error) {
-	db, users, err := b.server.users(ctx)
-	if err != nil {
-		return outcome{}, err
-	}
+func (b *bench) update(ctx context.Context) outcome {
+	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
 	defer b.server.reset(ctx)
 	c := b.server.client(8)
 	defer c.Close()
-	mine, err := users.Find(ctx, hints.UID(uid(1)))
-	if err != nil {
-		return outcome{}, err
-	}
+	mine := got(users.Find(ctx, hints.UID(uid(1))))
 	last := "user number 2"
 	return b.compare(ctx, 1, variant{"userdb", func(ctx context.Context, w, i int) (err error) {
 		mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
@@ -126,6 +154,20 @@ func (b *bench) update(ctx context.Context) (outcome, error) {
 	}}, variant{"script", func(ctx context.Context, w, i int) error {
 		was, is := last, fmt.Sprint("bare ", i)
 		last = is
-		return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srkOf(was), srkOf(is), "user/email:" + recordkey.Escape(is) + "/~prk"}, "city", fmt.Sprint("city ", i), "name", is, "~rev", "abcdefghijkl").Err()
+		return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srk("name", was), srk("name", is), srk("email", is)},
+			"city", fmt.Sprint("city ", i), "name", is, "~rev", "abcdefghijkl").Err()
 	}})
+}
+
+// keys counts allocations: they do not depend on the machine.
+func (*bench) keys(context.Context) outcome {
+	text := srkMail(1)
+	parse := testing.AllocsPerRun(1000, func() {
+		got(recordkey.Parse(text))
+	})
+	build := testing.AllocsPerRun(1000, func() {
+		k, _ := recordkey.SRK("user", "email", "user1@example.com")
+		_ = k.String()
+	})
+	return outcome{ratio: parse + build, note: fmt.Sprintf("parse %.0f, build %.0f", parse, build)}
 }
