@@ -26,12 +26,11 @@ type LookAt struct {
 // A Raw is a record as Redis holds it, as far as a look asked for it.
 type Raw struct {
 	Key    string
-	Found  bool   // LookText, LookField: there is such a string, or field
-	Other  bool   // LookHash, LookSet: it is a record of another Redis type
-	Text   string // of a string, or the field
-	Fields map[string]string
-	Items  []string // of a set, a list or a sorted set
-	Next   string   // LookSet: the cursor for the rest, "" at the end
+	Text                     // LookText, LookField, LookAll of a string
+	Other  bool              // LookHash, LookSet: it is a record of another Redis type
+	Fields map[string]string // LookHash; empty where there is no record
+	Items  []string          // of a set, a list or a sorted set
+	Next   string            // LookSet: the cursor with which Scan reads on, "" at the end
 
 	// LookAll, and of LookType the first one.
 	Type     string // string, hash, set, list, zset, stream, or what the server says; KindNone: absent
@@ -43,7 +42,13 @@ type Raw struct {
 	Problem  string    // why it could not be read
 }
 
-// KindNone is the Redis type of a record that is not there.
+// A Text is a string, or one field of a hash; Is is false where it does not exist.
+type Text struct {
+	Wire string
+	Is   bool
+}
+
+// KindNone is the Redis type of a record that does not exist.
 const KindNone = "none"
 
 // A Message is one of a stream.
@@ -52,85 +57,43 @@ type Message struct {
 	Pairs []Facet
 }
 
-// lookEach looks at one record for each item of a list.
-func lookEach[Q, A any](ctx context.Context, e Engine, list []Q, ask func(Q) LookAt, take func(Raw) A) ([]A, error) {
-	at := make([]LookAt, len(list))
-	for i, item := range list {
-		at[i] = ask(item)
+// lookAt looks at records, all in the same way.
+func lookAt(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, error) {
+	at := make([]LookAt, len(keys))
+	for i, key := range keys {
+		at[i], at[i].Key = how, key
 	}
-	raws, err := e.Look(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]A, len(raws))
-	for i, r := range raws {
-		answers[i] = take(r)
-	}
-	return answers, nil
+	return e.Look(ctx, at)
 }
 
-// Kinds returns the Redis types of records, KindNone where there is none.
+// Kinds returns the Redis types of records.
 func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
-	return lookEach(ctx, e, keys,
-		func(key string) LookAt { return LookAt{Key: key, As: LookType} },
-		func(r Raw) string { return r.Type })
+	raws, err := lookAt(ctx, e, keys, LookAt{As: LookType})
+	kinds := make([]string, len(raws))
+	for i := range raws {
+		kinds[i] = raws[i].Type
+	}
+	return kinds, err
 }
-
-// A Text is a string, or one field of a hash; Is is false where it does not exist.
-type Text struct {
-	Wire string
-	Is   bool
-}
-
-func textOf(r Raw) Text { return Text{Wire: r.Text, Is: r.Found} }
 
 // Texts reads strings.
-func Texts(ctx context.Context, e Engine, keys []string) ([]Text, error) {
-	return lookEach(ctx, e, keys, func(key string) LookAt { return LookAt{Key: key, As: LookText} }, textOf)
+func Texts(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
+	return lookAt(ctx, e, keys, LookAt{As: LookText})
 }
 
-// A FacetRead asks for one field of a hash.
-type FacetRead struct{ Key, Field string }
-
-// Facets reads one field each of hashes.
-func Facets(ctx context.Context, e Engine, reads []FacetRead) ([]Text, error) {
-	return lookEach(ctx, e, reads,
-		func(f FacetRead) LookAt { return LookAt{Key: f.Key, As: LookField, Field: f.Field} }, textOf)
-}
-
-// A Hash is a whole hash: no fields where there is no record, and Other where it is of another Redis type.
-type Hash struct {
-	Fields map[string]string
-	Other  bool
-}
-
-// Hashes reads whole hashes.
-func Hashes(ctx context.Context, e Engine, keys []string) ([]Hash, error) {
-	return lookEach(ctx, e, keys,
-		func(key string) LookAt { return LookAt{Key: key, As: LookHash} },
-		func(r Raw) Hash { return Hash{r.Fields, r.Other} })
-}
-
-// A SetPage is the beginning of a set: no members where there is no record, and Other where it is of another
-// Redis type. Next is the cursor for the rest, "" at the end.
-type SetPage struct {
-	Members []string
-	Next    string
-	Other   bool
+// Hashes reads hashes with all their fields.
+func Hashes(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
+	return lookAt(ctx, e, keys, LookAt{As: LookHash})
 }
 
 // Sets reads the beginning of each set, about count members; Scan reads on.
-func Sets(ctx context.Context, e Engine, keys []string, count int) ([]SetPage, error) {
-	return lookEach(ctx, e, keys,
-		func(key string) LookAt { return LookAt{Key: key, As: LookSet, Count: count} },
-		func(r Raw) SetPage { return SetPage{r.Items, r.Next, r.Other} })
+func Sets(ctx context.Context, e Engine, keys []string, count int) ([]Raw, error) {
+	return lookAt(ctx, e, keys, LookAt{As: LookSet, Count: count})
 }
 
 // Inspect reads records whatever they are, at most limit elements of each; 0: all.
 func Inspect(ctx context.Context, e Engine, keys []string, limit int) ([]Raw, error) {
-	return lookEach(ctx, e, keys,
-		func(key string) LookAt { return LookAt{Key: key, As: LookAll, Count: limit} },
-		func(r Raw) Raw { return r })
+	return lookAt(ctx, e, keys, LookAt{As: LookAll, Count: limit})
 }
 
 // Alone makes a context whose caller knows that nobody writes meanwhile, as a test does that has ended its writers.

@@ -57,7 +57,7 @@ func (c *checker) lookAtEntries(ctx context.Context, items []item) (findings, er
 }
 
 // entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.
-func entryAt(fs *findings, t *change.Type, at int, key recordkey.Key, h store.Hash) *entry {
+func entryAt(fs *findings, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
 	switch {
 	case !h.Other && records.Gone(h.Fields):
 		return nil

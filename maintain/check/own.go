@@ -198,7 +198,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []strin
 }
 
 // unreadable tells why what is stored of a type's schema cannot be what was stored; "" where it can.
-func unreadable(name string, h store.Hash) string {
+func unreadable(name string, h store.Raw) string {
 	switch {
 	case h.Other:
 		return "the schema of a type is a hash, and this is none"
@@ -225,7 +225,7 @@ func unreadable(name string, h store.Hash) string {
 
 // restating is a step that stores the schema in hand in place of a broken one: where the fingerprint that is left is that of
 // the same, or where Options.Restate demands it and all records fit it. Nothing else proves that it is the right one.
-func (c *checker) restating(ctx context.Context, t *change.Type, h store.Hash) (store.Step, error) {
+func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (store.Step, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -274,12 +274,12 @@ func (c *checker) lookAtSecret(ctx context.Context, fs *findings) error {
 		return err
 	}
 	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
-	if err != nil || raws[0].Type == store.KindNone || raws[0].Type == "string" && secretForm.MatchString(raws[0].Text) {
+	if err != nil || raws[0].Type == store.KindNone || raws[0].Type == "string" && secretForm.MatchString(raws[0].Wire) {
 		return err
 	}
 	remove := store.Remove{Key: key.String(), Kind: "string"}
 	if raws[0].Type == "string" {
-		remove = store.Remove{Key: key.String(), Seen: exactly(raws[0].Text)}
+		remove = store.Remove{Key: key.String(), Seen: exactly(raws[0].Wire)}
 	}
 	fs.add(0, ownSecret, key, "").step = remove
 	return nil

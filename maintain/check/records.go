@@ -183,7 +183,7 @@ func (c *checker) members(ctx context.Context, look look, sets []item) error {
 		}
 		var ms []item
 		for i, p := range pages {
-			ms = append(ms, membersOf(some[i], p.Members)...)
+			ms = append(ms, membersOf(some[i], p.Items)...)
 		}
 		if err := c.confirm(ctx, look, ms); err != nil {
 			return err
@@ -409,11 +409,11 @@ func (c *checker) memberships(ctx context.Context, indexes []item, prks []record
 
 // lookAtStrangers looks for entries of types that the schema does not declare.
 func (c *checker) lookAtStrangers(ctx context.Context, items []item) (fs findings, err error) {
-	reads := make([]store.FacetRead, len(items))
+	reads := make([]store.LookAt, len(items))
 	for i, it := range items {
-		reads[i] = store.FacetRead{Key: it.raw, Field: store.FieldType}
+		reads[i] = store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}
 	}
-	isas, err := store.Facets(ctx, c.Engine, reads)
+	isas, err := c.Engine.Look(ctx, reads)
 	for i, isa := range isas {
 		if isa.Wire != "" {
 			fs.add(i, schemaMissing, items[i].key, "", records.Quoted(items[i].key.Type()))

@@ -54,7 +54,7 @@ func notEmpty(isa string) bool { return isa != "" }
 // owners reads the entries that records name: one facet of each, and those whole that are not fine.
 func (c *checker) owners(ctx context.Context, asked []ownerRead) ([]owner, error) {
 	owners := make([]owner, len(asked))
-	var reads []store.FacetRead
+	var reads []store.LookAt
 	var read, whole []int
 	for i, a := range asked {
 		owners[i].key = a.key
@@ -63,10 +63,10 @@ func (c *checker) owners(ctx context.Context, asked []ownerRead) ([]owner, error
 		case a.fine == nil:
 			whole = append(whole, i)
 		default:
-			reads, read = append(reads, store.FacetRead{Key: a.key.String(), Field: a.field}), append(read, i)
+			reads, read = append(reads, store.LookAt{Key: a.key.String(), As: store.LookField, Field: a.field}), append(read, i)
 		}
 	}
-	facets, err := store.Facets(ctx, c.Engine, reads)
+	facets, err := c.Engine.Look(ctx, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error
 			return nil, err
 		}
 	}
-	return store.Remove{Key: raw, Seen: srvs[0]}, nil
+	return store.Remove{Key: raw, Seen: srvs[0].Text}, nil
 }
 
 // needed reports whether an entry has a value, and no SRK of ours for it.

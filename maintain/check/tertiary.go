@@ -112,16 +112,18 @@ const longestAttempt = time.Hour + 10*time.Second
 
 // lookAtStaged judges elements that were laid ready.
 func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, error) {
-	reads := make([]store.FacetRead, 0, 2*len(items))
+	reads := make([]store.LookAt, 0, 2*len(items))
 	for _, it := range items {
 		prk := it.key.PRK().String()
-		reads = append(reads, store.FacetRead{Key: prk, Field: store.FieldType}, store.FacetRead{Key: prk, Field: store.FieldFill})
+		for _, field := range []string{store.FieldType, store.FieldFill} {
+			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
+		}
 	}
 	staged, err := store.Inspect(ctx, c.Engine, raws(items), 1)
 	if err != nil {
 		return nil, err
 	}
-	facets, err := store.Facets(ctx, c.Engine, reads)
+	facets, err := c.Engine.Look(ctx, reads)
 	if err != nil {
 		return nil, err
 	}

@@ -128,7 +128,7 @@ func (d *dumper) record(key string, r store.Raw) error {
 	shown := len(r.Items)
 	switch r.Type {
 	case "string":
-		d.line(records.Shorten(r.Text, r.Size))
+		d.line(records.Shorten(r.Wire, r.Size))
 		shown = int(r.Size)
 	case "hash":
 		shown = d.pairs(r.Pairs)

@@ -220,9 +220,9 @@ func (r remover) removeSRK(ctx context.Context, key recordkey.Key) (int, error) 
 		return 0, err
 	}
 	l := store.Remove{Key: key.String()}
-	if raw := raws[0]; raw.Type == "string" && raw.Text != "" {
-		l.Seen = store.Text{Wire: raw.Text, Is: true}
-		l.Owner = key.Namespace().String() + store.Owner(raw.Text)
+	if raw := raws[0]; raw.Type == "string" && raw.Wire != "" {
+		l.Seen = raw.Text
+		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
 		l.Field, l.Value = key.Field(), key.Value()
 	}
 	return r.discard(ctx, l)

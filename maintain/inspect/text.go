@@ -76,7 +76,7 @@ func (d *dumper) short(key string, r store.Raw) error {
 	var parts []string
 	switch r.Type {
 	case "string":
-		parts = []string{brief(r.Text)}
+		parts = []string{brief(r.Wire)}
 	case "hash":
 		slices.SortFunc(r.Pairs, ownLast)
 		for _, p := range r.Pairs {

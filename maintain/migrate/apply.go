@@ -326,7 +326,7 @@ func (s *step) removeSRKs(ctx context.Context, srks []recordkey.Key) error {
 	var named []store.Remove
 	var owners []string
 	for i, srk := range srks {
-		remove := store.Remove{Key: srk.String(), Seen: srvs[i]}
+		remove := store.Remove{Key: srk.String(), Seen: srvs[i].Text}
 		owner, err := recordkey.Parse(s.NS.String() + store.Owner(srvs[i].Wire))
 		switch {
 		case !srvs[i].Is:

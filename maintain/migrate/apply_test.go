@@ -268,7 +268,7 @@ func (s *site) records(t testdb.Tester) map[string]string {
 	for _, r := range raws {
 		slices.Sort(r.Items)
 		slices.SortFunc(r.Pairs, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) })
-		all[r.Key] = fmt.Sprint(r.Type, r.Text, r.Pairs, r.Items)
+		all[r.Key] = fmt.Sprint(r.Type, r.Wire, r.Pairs, r.Items)
 	}
 	return all
 }

@@ -52,7 +52,7 @@ func countNamespaces(ctx context.Context, v *view.View) (map[recordkey.Namespace
 		if err != nil {
 			return nil, err
 		}
-		var reads []store.FacetRead
+		var reads []store.LookAt
 		var of []*NamespaceCount
 		for _, raw := range keys {
 			ns, key := spaceOf(raw)
@@ -66,10 +66,10 @@ func countNamespaces(ctx context.Context, v *view.View) (map[recordkey.Namespace
 			}
 			n.Records++
 			if key.Kind() == recordkey.KindPRK {
-				reads, of = append(reads, store.FacetRead{Key: raw, Field: store.FieldType}), append(of, n)
+				reads, of = append(reads, store.LookAt{Key: raw, As: store.LookField, Field: store.FieldType}), append(of, n)
 			}
 		}
-		isas, err := store.Facets(ctx, v.Engine, reads)
+		isas, err := v.Engine.Look(ctx, reads)
 		if err != nil {
 			return nil, err
 		}

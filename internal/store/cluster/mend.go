@@ -49,7 +49,7 @@ func (e *Engine) alignIndex(ctx context.Context, m store.Align) (bool, error) {
 		live, err := e.alignMembers(ctx, m.Set, []string{m.Value}, has[m.Value])
 		return live && has[m.Value], err
 	}
-	wire, err := store.Facets(ctx, e, []store.FacetRead{{Key: m.Entry.String(), Field: m.Facet.Field}})
+	wire, err := e.Look(ctx, []store.LookAt{{Key: m.Entry.String(), As: store.LookField, Field: m.Facet.Field}})
 	if err != nil {
 		return false, err
 	}

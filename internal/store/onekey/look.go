@@ -66,7 +66,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 				if err != nil {
 					return err
 				}
-				r.Text, r.Found = list[j].(string)
+				r.Wire, r.Is = list[j].(string)
 				return (redisx.IsText | redisx.IsNil).Check(list[j])
 			}
 		}
@@ -106,7 +106,7 @@ func takeType(cmd *redis.StatusCmd) taker {
 func takeText(cmd *redis.StringCmd) taker {
 	return func(r *store.Raw) error {
 		text, err := cmd.Result()
-		r.Text, r.Found = text, err == nil
+		r.Wire, r.Is = text, err == nil
 		if errors.Is(err, redis.Nil) || redisx.WrongType(err) {
 			return nil
 		}
@@ -169,7 +169,8 @@ func queueElements(ctx context.Context, pipe redis.Pipeliner, key, kind string, 
 	case "string":
 		text := pipe.GetRange(ctx, key, 0, limit*stringBytes-1)
 		return sized(pipe.StrLen(ctx, key), func(r *store.Raw) (err error) {
-			r.Text, err = text.Result()
+			r.Wire, err = text.Result()
+			r.Is = err == nil
 			return err
 		})
 	case "hash":

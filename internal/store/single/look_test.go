@@ -35,7 +35,7 @@ func TestLook(t *testing.T) {
 		t.Errorf("kinds %q, %v", kinds, err)
 	}
 	texts, err := store.Texts(t.Context(), e, keys)
-	if want := []store.Text{{Wire: "text", Is: true}, {}, {}, {}, {Is: true}}; err != nil || !reflect.DeepEqual(texts, want) {
+	if want := []store.Text{{Wire: "text", Is: true}, {}, {}, {}, {Is: true}}; err != nil || !reflect.DeepEqual(textsOf(texts), want) {
 		t.Errorf("texts %v, %v", texts, err)
 	}
 	hashes, err := store.Hashes(t.Context(), e, keys[:4])
@@ -43,12 +43,16 @@ func TestLook(t *testing.T) {
 	if err != nil || !hashes[0].Other || hashes[1].Other || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].Other {
 		t.Errorf("hashes %v, %v", hashes, err)
 	}
-	facets, err := store.Facets(t.Context(), e, []store.FacetRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}})
-	if want := []store.Text{{Wire: "2", Is: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(facets, want) {
+	fields := []store.LookAt{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}}
+	for i := range fields {
+		fields[i].As = store.LookField
+	}
+	facets, err := e.Look(t.Context(), fields)
+	if want := []store.Text{{Wire: "2", Is: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(textsOf(facets), want) {
 		t.Errorf("facets %v, %v", facets, err)
 	}
 	sets, err := store.Sets(t.Context(), e, []string{"set", "none", "s"}, 10)
-	if err != nil || !reflect.DeepEqual(sets[0].Members, []string{"x"}) || sets[1].Other || len(sets[1].Members) != 0 || !sets[2].Other {
+	if err != nil || !reflect.DeepEqual(sets[0].Items, []string{"x"}) || sets[1].Other || len(sets[1].Items) != 0 || !sets[2].Other {
 		t.Errorf("sets %v, %v", sets, err)
 	}
 	raws, err := store.Inspect(t.Context(), e, []string{"stream"}, 1)
@@ -59,6 +63,14 @@ func TestLook(t *testing.T) {
 	if n, err := store.Records(t.Context(), e); n != 5 || err != nil {
 		t.Errorf("%d records, %v", n, err)
 	}
+}
+
+// textsOf are the texts of what was looked at.
+func textsOf(raws []store.Raw) (texts []store.Text) {
+	for _, r := range raws {
+		texts = append(texts, r.Text)
+	}
+	return texts
 }
 
 // TestLookMany goes beyond one MGET and one page of a set.
@@ -80,8 +92,8 @@ func TestLookMany(t *testing.T) {
 		t.Errorf("%d texts, %v", len(texts), err)
 	}
 	pages, err := store.Sets(t.Context(), e, []string{"large"}, 100)
-	if err != nil || pages[0].Next == "" || len(pages[0].Members) > 200 {
-		t.Errorf("%d members, next %q, %v", len(pages[0].Members), pages[0].Next, err)
+	if err != nil || pages[0].Next == "" || len(pages[0].Items) > 200 {
+		t.Errorf("%d members, next %q, %v", len(pages[0].Items), pages[0].Next, err)
 	}
 }
 
@@ -92,7 +104,7 @@ func TestLookUnavailable(t *testing.T) {
 		"records": func() error { _, err := store.Records(ctx, e); return err },
 		"kinds":   func() error { _, err := store.Kinds(ctx, e, keys); return err },
 		"texts":   func() error { _, err := store.Texts(ctx, e, keys); return err },
-		"facets":  func() error { _, err := store.Facets(ctx, e, []store.FacetRead{{Key: "x"}}); return err },
+		"facets":  func() error { _, err := e.Look(ctx, []store.LookAt{{Key: "x", As: store.LookField}}); return err },
 		"hashes":  func() error { _, err := store.Hashes(ctx, e, keys); return err },
 		"sets":    func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
 		"all":     func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
