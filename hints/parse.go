@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	maxJSON    = 1 << 20  // bytes
-	maxNesting = 100      // lists and objects in each other
-	maxKey     = 16 << 10 // bytes of a text that is a key: three crumbs, all of it escaped
+	maxJSON = 1 << 20  // bytes
+	maxKey  = 16 << 10 // bytes of a text that is a key: three crumbs, all of it escaped
 )
 
 // Parse reads an operator's text. It is, in this order:
@@ -69,7 +68,7 @@ func cutField(text string) (field, value string, ok bool) {
 // ParseJSON reads the hints of the original: a triplet [type, field, value]; a pair, which is
 // [type, primary value] if Resolve finds such a type in the schema, else [field, value]; "*" for
 // the field in either; an object, which is an entry or a part of one; and a string, which is
-// what Parse takes, but for JSON. At most 1 MiB, a hundred levels deep. All else is an *Error.
+// what Parse takes, but for JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
 	if reason := checkJSON(b); reason != "" {
 		return Hint{}, refuseJSON(b, reason)
@@ -109,30 +108,10 @@ func checkJSON(b []byte) (reason string) {
 		return fmt.Sprintf("over %d bytes", maxJSON)
 	case !utf8.Valid(b):
 		return "no UTF-8"
-	case nesting(b) > maxNesting:
-		return fmt.Sprintf("nested over %d levels deep", maxNesting)
 	case !json.Valid(b):
 		return "no JSON value"
 	}
 	return ""
-}
-
-// nesting returns how deep lists and objects lie in b, as far as it is JSON.
-func nesting(b []byte) (deepest int) {
-	dec, depth := json.NewDecoder(bytes.NewReader(b)), 0
-	for {
-		token, err := dec.Token()
-		switch token {
-		case json.Delim('['), json.Delim('{'):
-			depth++
-			deepest = max(deepest, depth)
-		case json.Delim(']'), json.Delim('}'):
-			depth--
-		}
-		if err != nil {
-			return deepest
-		}
-	}
 }
 
 // parseList reads a list of texts.

@@ -70,8 +70,9 @@ func TestParseRefuses(t *testing.T) {
 		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" stands there twice`},
 		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member stands there twice`},
 		{`{"n":1e999}`, `hints: entry: facet "n": a number is too large`},
-		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: nested over 100 levels deep`},
-		{`{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, `hints: entry: nested over 100 levels deep`},
+		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: no JSON value`},
+		{strings.Repeat("[", 101) + strings.Repeat("]", 101), `hints: "` + strings.Repeat("[", 80) + `"…: element 1 is no text`},
+		{`{"a":` + strings.Repeat("[", 501) + strings.Repeat("]", 501) + `}`, `hints: entry: facet "a": nested too deeply`},
 		{`["` + strings.Repeat("x", 1<<20) + `"]`, `hints: "[\"` + strings.Repeat("x", 78) + `"…: over 1048576 bytes`},
 	} {
 		h, err := hints.Parse(row.text)

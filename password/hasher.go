@@ -79,10 +79,7 @@ func (h *Hasher) String() string {
 	return fmt.Sprintf("bcrypt cost %d, %d peppers", h.cost, len(h.peppers))
 }
 
-// GoString is String, so that %#v prints no pepper either.
-func (h *Hasher) GoString() string { return h.String() }
-
-// Format is String, whatever the verb.
+// Format is String, whatever the verb: %#v prints no pepper either.
 func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 
 // Hash returns what to store for a password whose bytes are hashed as they are. It
