@@ -217,9 +217,8 @@ func (s *session) parse(args []string) error {
 // not stand before the command, and a value that begins with a hyphen would pass for the next flag.
 type line struct {
 	c       *cobra.Command // the command that the first words name
-	path    []string       // those words
 	flags   []string       // each with its value after =
-	words   []string       // the others
+	words   []string       // those after the command
 	guarded bool           // words stood after --, and so none of them is - for standard input
 	err     error
 }
@@ -227,7 +226,7 @@ type line struct {
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	knownFlags(root, flags)
-	l := line{c: root}
+	var l line
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -240,17 +239,21 @@ func arrange(root *cobra.Command, args []string) line {
 			l.words = append(l.words, arg)
 		}
 	}
-	for len(l.words) > 0 {
-		i := slices.IndexFunc(l.c.Commands(), func(c *cobra.Command) bool { return c.Name() == l.words[0] })
-		if i < 0 {
-			break
-		}
-		l.c, l.path, l.words = l.c.Commands()[i], append(l.path, l.words[0]), l.words[1:]
-	}
-	if l.err = firstOf(l.err, l.wantsCommand()); l.wantsHelp() {
+	l.c, l.words = command(root, l.words)
+	if l.err = cmp.Or(l.err, l.wantsCommand()); l.wantsHelp() {
 		l.err = nil
 	}
 	return l
+}
+
+// command is what the first words name below c, and the other words.
+func command(c *cobra.Command, words []string) (*cobra.Command, []string) {
+	for _, below := range c.Commands() {
+		if len(words) > 0 && below.Name() == words[0] {
+			return command(below, words[1:])
+		}
+	}
+	return c, words
 }
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
@@ -270,11 +273,9 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 		l.err = errors.New(arg + " wants a value; one that begins with - is written " + arg + "=VALUE")
 		return rest
 	}
-	l.flags = append(l.flags, arg+"="+rest[0])
-	rest = rest[1:]
+	l.flags, rest = append(l.flags, arg+"="+rest[0]), rest[1:]
 	for takesMore(flag) && len(l.words) > 1 && len(rest) > 0 && !isFlag(rest[0]) && !strings.Contains(rest[0], "=") {
-		l.flags = append(l.flags, arg+"="+rest[0])
-		rest = rest[1:]
+		l.flags, rest = append(l.flags, arg+"="+rest[0]), rest[1:]
 	}
 	return rest
 }
@@ -309,25 +310,31 @@ func (l line) has(flags ...string) bool {
 // wantsHelp reports whether help is wanted, which goes before all else where no word grants anything.
 func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
 
-// wantsCommand says what is missing where the first words name no verb.
+// wantsCommand says what is missing where the first words, or those after help, name no verb.
 func (l line) wantsCommand() error {
+	c, words := l.c, l.words
 	switch {
-	case !l.c.HasSubCommands() || len(l.path)+len(l.words) == 0 && l.has("--version"):
+	case c.Name() == "help":
+		if c, words = command(c.Root(), words); len(words) == 0 {
+			return nil
+		}
+	case !c.HasSubCommands() || !c.HasParent() && len(words) == 0 && l.has("--version"):
 		return nil
-	case len(l.words) == 0:
+	case len(words) == 0:
 		return errors.New("a command is missing")
 	}
-	l.c.SuggestionsMinimumDistance = 2
-	text := "unknown command: " + l.words[0]
-	if near := l.c.SuggestionsFor(l.words[0]); len(near) > 0 {
+	c.SuggestionsMinimumDistance = 2
+	text := "unknown command: " + words[0]
+	if near := c.SuggestionsFor(words[0]); len(near) > 0 {
 		text += ", did you mean " + strings.Join(near, " or ")
 	}
 	return errors.New(text)
 }
 
 func (l line) args() []string {
+	path := strings.Fields(l.c.CommandPath())[1:]
 	if l.wantsHelp() {
-		return append(l.path, "--help")
+		return append(path, "--help")
 	}
-	return slices.Concat(l.path, l.flags, []string{"--"}, l.words)
+	return slices.Concat(path, l.flags, []string{"--"}, l.words)
 }
