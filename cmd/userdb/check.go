@@ -92,9 +92,12 @@ func (c *checkSum) text() string {
 
 // check checks one entry, if a word names it, or all records.
 func (c *checkSum) check(ctx context.Context, s *session, words []string, o check.Options) error {
+	p := s.progress("checking", !s.JSON)
+	defer p.clear()
+	o.Progress = p.bar
 	db, err := s.open(ctx)
 	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
-		if err = c.print(s, check.Own(ctx, s.db, o), func() {}); err == nil && c.Errors == 0 {
+		if err = c.print(s, check.Own(ctx, s.db, o), p); err == nil && c.Errors == 0 {
 			err = s.useStored(ctx)
 			db = s.db
 		}
@@ -110,16 +113,13 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	if err != nil {
 		return err
 	}
-	p := s.progress("checking", !s.JSON)
-	defer p.clear()
-	o.Progress = p.bar
-	return c.print(s, check.Run(ctx, db, o), p.clear)
+	return c.print(s, check.Run(ctx, db, o), p)
 }
 
-// print counts and prints problems, each after what before does.
-func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], before func()) error {
+// print counts and prints problems.
+func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], bar *progress) error {
 	return each(problems, func(p check.Problem) error {
-		before()
+		bar.clear()
 		text := oneLine(p.String())
 		switch {
 		case p.Repaired:
@@ -146,26 +146,16 @@ type problemLine struct {
 	Severity  string `json:"severity"`
 	Repaired  bool   `json:"repaired"`
 
-	Choices []string `json:"choices,omitempty"` // of value_shared
-	Field   string   `json:"field,omitempty"`   // of entry_not_compact
+	Choices []recordkey.Key `json:"choices,omitempty"` // of value_shared
+	Field   string          `json:"field,omitempty"`   // of entry_not_compact
 }
 
 func lineOf(p check.Problem) problemLine {
-	line := problemLine{
-		Code: p.Code, Invariant: p.Invariant, Key: p.Key, Message: p.Text, Severity: "error", Repaired: p.Repaired,
-		Choices: texts(p.Choices), Field: p.Field,
-	}
+	severity := "error"
 	if p.Warning {
-		line.Severity = "problem"
+		severity = "problem"
 	}
-	return line
-}
-
-func texts(keys []recordkey.Key) (all []string) {
-	for _, k := range keys {
-		all = append(all, k.String())
-	}
-	return all
+	return problemLine{p.Code, p.Invariant, p.Key, p.Text, severity, p.Repaired, p.Choices, p.Field}
 }
 
 // checkOnly has one entry checked, and counts it if it is there.

@@ -18,7 +18,6 @@ import (
 
 func createVerb(s *session) *cobra.Command {
 	var d draft
-	var noPassword bool
 	var pw secrets
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
@@ -31,30 +30,22 @@ for without echo, or read as one line with --password-stdin.`,
   userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			d.typ, d.texts = words[0], words[1:]
-			err := checkFields(d.texts)
-			if err == nil && noPassword && pw.stdin {
-				err = usagef("--no-password and --password-stdin exclude each other")
-			}
-			if err == nil && !noPassword {
-				err = pw.ask(ctx, s, func(ctx context.Context) error { return s.tryDraft(ctx, d) }, "New password: ", again)
-			}
-			if err != nil {
+			if err := checkFields(d.texts); err != nil {
 				return err
 			}
-			return s.timed(ctx, func(ctx context.Context) (err error) {
-				secret := ""
-				if !noPassword {
-					secret, err = pw.fresh(ctx, s)
-				}
-				if err != nil {
-					return err
-				}
-				return s.create(ctx, d, secret)
-			})
+			try := func(ctx context.Context) error { return s.tryDraft(ctx, d) }
+			create := func(ctx context.Context) error { return s.create(ctx, d, &pw) }
+			switch {
+			case d.noPassword && pw.stdin:
+				return usagef("--no-password and --password-stdin exclude each other")
+			case d.noPassword:
+				return s.timed(ctx, create)
+			}
+			return s.ask(ctx, &pw, try, create, "New password: ", again)
 		}, asking),
 	}
 	c.Flags().StringArrayVar(&d.tags, "tag", nil, "tag it with `T...` in the same change")
-	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
+	c.Flags().BoolVar(&d.noPassword, "no-password", false, "make an entry that cannot log in")
 	pw.flag(c)
 	return c
 }
@@ -63,6 +54,7 @@ for without echo, or read as one line with --password-stdin.`,
 type draft struct {
 	typ         string
 	texts, tags []string
+	noPassword  bool
 }
 
 // draft reads a draft by the schema.
@@ -77,15 +69,20 @@ func (s *session) draft(ctx context.Context, d draft) (*userdb.Type, userdb.NewE
 		return nil, n, err
 	}
 	uid, given := n.Facets[sc.Primary]
-	if given && uid.Wire() == "" {
+	if n.UID = uid.Wire(); given && n.UID == "" {
 		return nil, n, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
 	}
 	delete(n.Facets, sc.Primary)
-	n.UID = uid.Wire()
 	return t, n, nil
 }
 
-func (s *session) create(ctx context.Context, d draft, secret string) error {
+func (s *session) create(ctx context.Context, d draft, pw *secrets) (err error) {
+	secret := ""
+	if !d.noPassword {
+		if secret, err = pw.fresh(ctx, s); err != nil {
+			return err
+		}
+	}
 	t, n, err := s.draft(ctx, d)
 	if err != nil {
 		return err
@@ -110,27 +107,17 @@ func (s *session) tryDraft(ctx context.Context, d draft) error {
 		if !given {
 			continue
 		}
-		if err := rules.Secondary(name, sc.Canonical(v.Wire())); err != nil {
-			return ruled(err)
+		err := rules.Secondary(name, sc.Canonical(v.Wire()))
+		if rule, ok := errors.AsType[*validate.Error](err); ok { // as the store would say it
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 		}
-		taken, err := t.Exists(ctx, hints.Any(v.Wire()))
-		if err != nil {
+		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
 			return err
-		}
-		if taken {
+		} else if taken {
 			return &userdb.FieldError{Err: userdb.ErrDuplicate, Field: name}
 		}
 	}
 	return nil
-}
-
-// ruled is what the store would say of a value that a rule refuses.
-func ruled(err error) error {
-	var rule *validate.Error
-	if !errors.As(err, &rule) {
-		return err
-	}
-	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 }
 
 func getVerb(s *session) *cobra.Command {
@@ -157,7 +144,7 @@ same, and the exit code is that of the first that failed.`,
 				if all = all[1:]; err == nil {
 					err = s.get(ctx, p, e, reveal)
 				} else if failed.add(p.text, err) {
-					err = nil
+					continue
 				}
 				if err != nil {
 					return err
@@ -176,39 +163,28 @@ func (s *session) get(ctx context.Context, p subject, e userdb.Entry, reveal boo
 	hash := ""
 	if reveal {
 		if hash, err = transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
-			return p.named(err)
+			return named(p.text, err)
 		}
 	}
-	all := flat(e, hash)
-	return s.out.say(all, block(e.Key().String(), all))
+	return s.print(flat(e, hash))
 }
 
 // findAll finds the entry of each subject, those of one type that follow each other in one round trip.
 func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
 	return func(yield func(userdb.Entry, error) bool) {
 		for len(of) > 0 {
-			typ, hs := of[0].typ, []hints.Hint{}
-			for len(of) > 0 && of[0].typ.Name() == typ.Name() {
-				hs, of = append(hs, of[0].hint), of[1:]
+			typ, hs := of[0].typ, []hints.Hint{of[0].hint}
+			for of = of[1:]; len(of) > 0 && of[0].typ.Name() == typ.Name() && !exhaustive; of = of[1:] {
+				hs = append(hs, of[0].hint)
 			}
 			found := typ.FindAll(ctx, hs...)
 			if exhaustive {
-				found = findExhaustive(ctx, typ, hs)
+				found = func(yield func(userdb.Entry, error) bool) { yield(typ.FindExhaustive(ctx, hs[0])) }
 			}
 			for e, err := range found {
 				if !yield(e, err) {
 					return
 				}
-			}
-		}
-	}
-}
-
-func findExhaustive(ctx context.Context, typ *userdb.Type, hs []hints.Hint) iter.Seq2[userdb.Entry, error] {
-	return func(yield func(userdb.Entry, error) bool) {
-		for _, h := range hs {
-			if !yield(typ.FindExhaustive(ctx, h)) {
-				return
 			}
 		}
 	}
@@ -270,7 +246,7 @@ func changeVerb(
 		if err != nil {
 			return err
 		}
-		return p.named(s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
+		return named(p.text, s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
 			if rev != "" && e.Rev() != rev {
 				return userdb.ErrConflict
 			}
@@ -311,6 +287,58 @@ Prints the key that the entry had.`,
 
 func yesFlag(c *cobra.Command, to *bool) {
 	c.Flags().BoolVar(to, "yes", false, "do it: there is no way back")
+}
+
+func tagsVerb(s *session) *cobra.Command {
+	c := &cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
+  userdb tags find go`}
+	change := func(do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
+		return s.runOn(func(ctx context.Context, p subject, tags []string) error {
+			return s.number(do(p.typ.Tags(p.hint), ctx, tags...))
+		})
+	}
+	c.AddCommand(&cobra.Command{
+		Use:     "add HINT TAG…",
+		Short:   "Add tags to an entry",
+		Long:    `Add tags to an entry; those that are there stay. Prints how many are new.`,
+		Example: `  userdb tags add email=alice@example.com go python`,
+		RunE:    change(userdb.Set.Add),
+	}, &cobra.Command{
+		Use:     "remove HINT TAG…",
+		Short:   "Remove tags from an entry",
+		Long:    `Remove tags from an entry; those that are not there do no harm. Prints how many there were.`,
+		Example: `  userdb tags remove email=alice@example.com c++`,
+		RunE:    change(userdb.Set.Remove),
+	}, &cobra.Command{
+		Use:   "list HINT",
+		Short: "List the tags of an entry",
+		Example: `  userdb tags list email=alice@example.com
+  userdb tags list '*=Alice' --json`,
+		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			tags, err := p.typ.Tags(p.hint).Members(ctx)
+			switch {
+			case err != nil:
+				return err
+			case s.JSON:
+				return s.out.line(append([]string{}, tags...))
+			}
+			return s.sayEach(tags)
+		}),
+	}, &cobra.Command{
+		Use:   "find TAG…",
+		Short: "Find the entries that have all of some tags",
+		Long:  `Find the entries that have all of the tags. The type is that of --type.`,
+		Example: `  userdb tags find python
+  userdb tags find python c++ --json`,
+		RunE: s.run(func(ctx context.Context, tags []string) error {
+			t, err := s.typ(ctx, s.Type)
+			if err != nil {
+				return err
+			}
+			return s.list(t.All(ctx, userdb.Query{Has: tags}))
+		}),
+	})
+	return c
 }
 
 // passwordField is where the original and we keep the hash.
@@ -354,8 +382,7 @@ func parseFacet(t schema.Type, name, text string) (schema.Value, error) {
 		return v, nil
 	}
 	reason := err.Error()
-	var value *schema.ValueError
-	if errors.As(err, &value) {
+	if value, ok := errors.AsType[*schema.ValueError](err); ok {
 		reason = "no " + string(value.Codec) + ": " + value.Reason
 	}
 	return v, &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "codec", Reason: reason}

@@ -29,14 +29,12 @@ var (
 )
 
 // A usageError says what is wrong with a command line, and what to write instead.
-type usageError struct{ text string }
+type usageError string
 
-func (e *usageError) Error() string        { return e.text }
-func (e *usageError) Is(target error) bool { return target == errUsage }
+func (e usageError) Error() string        { return string(e) }
+func (e usageError) Is(target error) bool { return target == errUsage }
 
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
+func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
 
 // A verdict is what an error means to scripts: a code and an exit code that never change.
 type verdict struct {
@@ -108,11 +106,10 @@ func judge(err error) verdict {
 
 // field is the field that an error is about, or "".
 func field(err error) string {
-	var f *userdb.FieldError
-	switch {
-	case errors.As(err, &f):
+	if f, ok := errors.AsType[*userdb.FieldError](err); ok {
 		return f.Field
-	case errors.Is(err, password.ErrPolicy):
+	}
+	if errors.Is(err, password.ErrPolicy) {
 		return passwordField
 	}
 	return ""
@@ -144,9 +141,9 @@ func message(err error) string {
 
 // wrong says what is wrong, without the names of packages that mean nothing to people.
 func wrong(err error) string {
-	var hint *hints.Error
+	hint, ok := errors.AsType[*hints.Error](err)
 	switch {
-	case !errors.As(err, &hint), err.Error() != hint.Error():
+	case !ok || err.Error() != hint.Error():
 		return err.Error()
 	case hint.Hint == "":
 		return "hint: " + hint.Reason
@@ -154,16 +151,16 @@ func wrong(err error) string {
 	return "hint " + hint.Hint + ": " + hint.Reason
 }
 
-// late says what an error means that came when the time was up or somebody interrupted.
+// late says what an error means that came when the time was up or the command was interrupted.
 func late(ctx context.Context, limit time.Duration, err error) error {
-	cause := context.Cause(ctx)
+	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)
 	switch {
-	case errors.Is(cause, errInterrupted) && unknown:
+	case interrupted && unknown:
 		return fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown)
-	case errors.Is(cause, errInterrupted):
+	case interrupted:
 		return errInterrupted
-	case unknown, errors.Is(err, userdb.ErrFileLocked), !errors.Is(cause, errTimeout):
+	case unknown, errors.Is(err, userdb.ErrFileLocked):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: the store did not answer within %v", errTimeout, limit)
@@ -177,18 +174,14 @@ func report(w io.Writer, asJSON bool, err error) int {
 		return 0
 	}
 	v := judge(err)
-	if !asJSON {
-		fmt.Fprintln(w, "userdb: "+oneLine(message(err)))
-		return v.exit
-	}
-	type failure struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-		Field   string `json:"field,omitempty"`
-	}
-	line, jerr := jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}})
-	if jerr != nil {
-		return v.exit
+	line := []byte("userdb: " + oneLine(message(err)) + "\n")
+	if asJSON {
+		type failure struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+			Field   string `json:"field,omitempty"`
+		}
+		line, _ = jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}}) // texts always can be
 	}
 	w.Write(line) // there is nobody left to tell
 	return v.exit

@@ -70,8 +70,8 @@ func TestReport(t *testing.T) {
 		text, asJSON string
 	}{
 		{nil, "", ""},
-		{&outputError{errPipe}, "", ""},
-		{&outputError{errors.New("disk full")}, "userdb: writing the output: disk full\n", `{"error":{"code":"other","message":"writing the output: disk full"}}` + "\n"},
+		{unwritten(errPipe), "", ""},
+		{unwritten(errors.New("disk full")), "userdb: writing the output: disk full\n", `{"error":{"code":"other","message":"writing the output: disk full"}}` + "\n"},
 		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Reason: "too old"}, "userdb: invalid value: age: too old\n", `{"error":{"code":"invalid","message":"invalid value: age: too old","field":"age"}}` + "\n"},
 		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
 		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},

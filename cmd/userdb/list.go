@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -61,23 +62,22 @@ After the key of an entry that may not log in stands the word disabled.`,
 	return c
 }
 
-// An order is that in which entries are listed, and from where to where. A bound that is not given is nil; the
-// empty text is a bound.
+// An order is that in which entries are listed, and from where to where.
 type order struct {
 	field, prefix string
-	bounds        map[string]*string
+	bounds        map[string]string // by the flag; an empty text is a bound, too
 	reverse       bool
 }
 
 func (o *order) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.field, "order", "", "by the values of an ordered `FIELD`: text by code points, numbers by size,\ndates by time")
-	o.bounds = map[string]*string{}
+	o.bounds = map[string]string{}
 	for name, usage := range map[string]string{
 		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
 		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",
 	} {
 		c.Flags().Func(name, "with --order: "+usage, func(text string) error {
-			o.bounds[name] = &text
+			o.bounds[name] = text
 			return nil
 		})
 	}
@@ -87,21 +87,17 @@ func (o *order) flags(c *cobra.Command) {
 
 // of puts the order into a query.
 func (o *order) of(q *userdb.Query, t schema.Type) error {
-	if o.field == "" {
-		if len(o.bounds) > 0 || o.prefix != "" || o.reverse {
-			return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
-		}
-		return nil
+	if o.field == "" && (len(o.bounds) > 0 || o.prefix != "" || o.reverse) {
+		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
 	}
 	q.Order, q.Reverse, q.Range.Prefix = o.field, o.reverse, o.prefix
-	for name, to := range map[string]**schema.Value{"gt": &q.Range.GT, "gte": &q.Range.GTE, "lt": &q.Range.LT, "lte": &q.Range.LTE} {
-		if text := o.bounds[name]; text != nil {
-			v, err := parseFacet(t, o.field, *text)
-			if err != nil {
-				return err
-			}
-			*to = &v
+	to := map[string]**schema.Value{"gt": &q.Range.GT, "gte": &q.Range.GTE, "lt": &q.Range.LT, "lte": &q.Range.LTE}
+	for name, text := range o.bounds {
+		v, err := parseFacet(t, o.field, text)
+		if err != nil {
+			return err
 		}
+		*to[name] = &v
 	}
 	return nil
 }
@@ -117,7 +113,7 @@ func eachReadable(entries iter.Seq2[userdb.Entry, error], do func(userdb.Entry) 
 	for e, err := range entries {
 		if err == nil {
 			err = do(e)
-		} else if unreadable.note(err) {
+		} else if unreadable.add("", err) {
 			continue
 		}
 		if err != nil {
@@ -133,11 +129,10 @@ const pageSize = 500
 // pages prints up to q.Limit entries, and the continuation.
 func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) error {
 	var unreadable failures
-	left := q.Limit
-	for {
+	for left := q.Limit; left > 0; {
 		q.Limit = min(left, pageSize)
 		es, next, err := t.Page(ctx, q)
-		if err != nil && !unreadable.note(err) {
+		if err != nil && !unreadable.add("", err) {
 			return err
 		}
 		for _, e := range es {
@@ -145,15 +140,12 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) err
 				return err
 			}
 		}
-		left -= len(es)
-		q.After = next
-		if next == "" {
+		if q.After = next; next == "" {
 			return unreadable.err()
 		}
-		if left == 0 {
-			return firstOf(s.more(next), unreadable.err())
-		}
+		left -= len(es)
 	}
+	return cmp.Or(s.more(q.After), unreadable.err())
 }
 
 // more says how to go on, after the entries.
@@ -270,7 +262,7 @@ that stays, stays, too. Without --yes it says how many records match. Prints how
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, db, words[0]), func(string) error { n++; return nil })
-			return firstOf(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
+			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
 		}),
 	}
 	yesFlag(c, &yes)

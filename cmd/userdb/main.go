@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -48,48 +50,28 @@ const (
 	saveGrace = 10 * time.Second
 )
 
-// execute runs the command until it is done or somebody interrupts it.
+// execute runs the command until it is done or interrupted. The first signal ends its context, the second one kills.
 func (s *session) execute() error {
 	if s.do == nil {
-		return firstOf(s.out.text(s.help.String()), s.out.flush())
+		help := s.help.String()
+		return cmp.Or(s.out.say(help, strings.TrimSuffix(help, "\n")), s.out.flush())
 	}
-	ctx, stop := interruptible()
-	defer stop()
 	patience := grace
 	if s.is(saving) {
 		patience = saveGrace
 	}
-	end, cancel := context.WithCancelCause(context.Background())
-	context.AfterFunc(ctx, func() {
-		time.AfterFunc(patience, func() { cancel(context.Cause(ctx)) })
-	})
-	_, err := unlessDone(end, func() (struct{}, error) {
-		err := s.do(ctx)
-		return struct{}{}, firstOf(err, s.out.flush())
-	})
-	if end.Err() != nil && s.std.term != nil {
-		s.std.term.restore()
-	}
-	return err
-}
-
-// interruptible ends with the first signal; the second one kills.
-func interruptible() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	end, abandon := context.WithCancelCause(context.Background())
 	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	context.AfterFunc(signals, func() {
 		stop()
 		cancel(errInterrupted)
+		time.AfterFunc(patience, func() { abandon(errInterrupted) })
 	})
-	return ctx, stop
-}
-
-// firstOf is the first error that is not nil.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := unlessDone(end, func() (struct{}, error) {
+		err := s.do(ctx)
+		return struct{}{}, cmp.Or(err, s.out.flush())
+	})
+	return err
 }

@@ -22,17 +22,21 @@ import (
 
 // output is standard output: lines for people or one JSON value a line.
 type output struct {
-	w    *bufio.Writer
+	w    *bufio.Writer // which fails for good where it failed once
 	json bool
 	live bool // a person watches: every line goes out at once
-	err  error
 }
 
 // Write is for commands that print a text of their own making.
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
-	return n, o.wrote(err)
+	if err == nil && o.live {
+		err = o.w.Flush()
+	}
+	return n, unwritten(err)
 }
+
+func (o *output) flush() error { return unwritten(o.w.Flush()) }
 
 // say prints a value: as JSON, or the text for people.
 func (o *output) say(v any, text string) error {
@@ -52,39 +56,18 @@ func (o *output) line(v any) error {
 	return err
 }
 
-// text prints what has line ends of its own.
-func (o *output) text(text string) error {
-	if o.json {
-		return o.line(text)
+// errOutput is a failure of standard output itself.
+var errOutput = errors.New("writing the output")
+
+func unwritten(err error) error {
+	if err == nil {
+		return nil
 	}
-	_, err := io.WriteString(o, text)
-	return err
+	return fmt.Errorf("%w: %w", errOutput, err)
 }
-
-// wrote remembers the first failure, and sends on what somebody waits for.
-func (o *output) wrote(err error) error {
-	if err == nil && o.live {
-		err = o.w.Flush()
-	}
-	if err != nil && o.err == nil {
-		o.err = &outputError{err}
-	}
-	return o.err
-}
-
-func (o *output) flush() error { return o.wrote(o.w.Flush()) }
-
-// An outputError is a failure of standard output itself.
-type outputError struct{ cause error }
-
-func (e *outputError) Error() string { return "writing the output: " + e.cause.Error() }
-func (e *outputError) Unwrap() error { return e.cause }
 
 // enough reports whether the reader of the output went away, as head does: that is no failure.
-func enough(err error) bool {
-	var out *outputError
-	return errors.As(err, &out) && errors.Is(out.cause, syscall.EPIPE)
-}
+func enough(err error) bool { return errors.Is(err, errOutput) && errors.Is(err, syscall.EPIPE) }
 
 // disabledField is true in the JSON of an entry that may not log in.
 const disabledField = "~disabled"
@@ -112,17 +95,11 @@ func (s *session) entry(e userdb.Entry, err error) error {
 	if err != nil {
 		return err
 	}
-	all := flat(e, "")
-	return s.out.say(all, block(e.Key().String(), all))
+	return s.print(flat(e, ""))
 }
 
-// headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
-func headline(prk string, all schema.Facets) string {
-	if _, disabled := all[disabledField]; disabled {
-		return shown(prk) + "  disabled"
-	}
-	return shown(prk)
-}
+// print prints an entry with what flat put into it.
+func (s *session) print(all schema.Facets) error { return s.out.say(all, block(all)) }
 
 // number prints a number that a verb was given, or passes its error on.
 func (s *session) number(n any, err error) error {
@@ -132,18 +109,27 @@ func (s *session) number(n any, err error) error {
 	return s.out.say(n, fmt.Sprint(n))
 }
 
+// headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
+func headline(all schema.Facets) string {
+	prk := shown(all["~prk"].Wire())
+	if _, disabled := all[disabledField]; disabled {
+		return prk + "  disabled"
+	}
+	return prk
+}
+
 // block is an entry for people: its PRK, and below it the facets, sorted.
-func block(prk string, all schema.Facets) string {
+func block(all schema.Facets) string {
 	var b strings.Builder
-	b.WriteString(headline(prk, all) + "\n")
+	b.WriteString(headline(all))
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if name != "~isa" && name != "~prk" && name != disabledField {
-			fmt.Fprintf(columns, "  %s\t%s\n", shown(name), shown(all[name].Wire()))
+			fmt.Fprintf(columns, "\n  %s\t%s", shown(name), shown(all[name].Wire()))
 		}
 	}
 	columns.Flush() // a strings.Builder takes everything
-	return strings.TrimSuffix(b.String(), "\n")
+	return b.String()
 }
 
 // entryLine prints an entry of a listing: for people PRK and facets on one line.
@@ -152,7 +138,7 @@ func (s *session) entryLine(e userdb.Entry) error {
 	if s.JSON {
 		return s.out.line(all)
 	}
-	words := []string{headline(e.Key().String(), all)}
+	words := []string{headline(all)}
 	for name := range e.Fields() {
 		words = append(words, pair(name, all[name].Wire()))
 	}
@@ -184,9 +170,6 @@ func printable(text string) bool {
 
 // oneLine makes a message fit for one line of a terminal.
 func oneLine(text string) string {
-	if printable(text) {
-		return text
-	}
 	var b strings.Builder
 	for _, r := range text {
 		if strconv.IsPrint(r) {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestBlock(t *testing.T) {
-	got := block("user/uid:a1", schema.Facets{
+	got := block(schema.Facets{
 		"~isa": schema.Text("user"), "~prk": schema.Text("user/uid:a1"), "~rev": schema.Text("r"),
 		"名前": schema.Text("x"), "age": schema.Number(42), "none": schema.Null(), "": schema.Text(""), "a=b": schema.Text("c\td"),
 	})
@@ -114,7 +114,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	f := failures{}
-	if f.add("a", userdb.ErrUnavailable) || f.note(userdb.ErrConflict) {
+	if f.add("a", userdb.ErrUnavailable) || f.add("", userdb.ErrConflict) {
 		t.Error("errors of the store are taken for those of an entry")
 	}
 }

@@ -39,10 +39,8 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 			if s.firstLine(words[0]) && !pw.stdin {
 				return usagef("- stands for the first line of standard input, and needs --password-stdin")
 			}
-			if err := pw.ask(ctx, s, nothing, "Password: "); err != nil {
-				return err
-			}
-			return s.timed(ctx, func(ctx context.Context) error { return s.login(ctx, words[0], origin, &pw) })
+			login := func(ctx context.Context) error { return s.login(ctx, words[0], origin, &pw) }
+			return s.ask(ctx, &pw, nothing, login, "Password: ")
 		}, asking, public),
 	}
 	c.Flags().StringVar(&origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
@@ -96,10 +94,9 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 			if change {
 				prompts = append([]string{"Old password: "}, prompts...)
 			}
-			if err := pw.ask(ctx, s, func(ctx context.Context) error { return s.find(ctx, words[0]) }, prompts...); err != nil {
-				return err
-			}
-			return s.timed(ctx, func(ctx context.Context) error { return s.passwd(ctx, words[0], change, &pw) })
+			try := func(ctx context.Context) error { return s.find(ctx, words[0]) }
+			passwd := func(ctx context.Context) error { return s.passwd(ctx, words[0], change, &pw) }
+			return s.ask(ctx, &pw, try, passwd, prompts...)
 		}, asking),
 	}
 	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
@@ -114,7 +111,7 @@ func (s *session) find(ctx context.Context, text string) error {
 	if err == nil {
 		_, err = p.typ.Find(ctx, p.hint)
 	}
-	return p.named(err)
+	return named(text, err)
 }
 
 func (s *session) passwd(ctx context.Context, text string, change bool, pw *secrets) (err error) {
@@ -133,9 +130,9 @@ func (s *session) passwd(ctx context.Context, text string, change bool, pw *secr
 	case err != nil:
 		return err
 	case change:
-		return p.named(p.typ.ChangePassword(ctx, p.hint, old, secret, userdb.Attempt{}))
+		return named(text, p.typ.ChangePassword(ctx, p.hint, old, secret, userdb.Attempt{}))
 	}
-	return p.named(p.typ.SetPassword(ctx, p.hint, secret))
+	return named(text, p.typ.SetPassword(ctx, p.hint, secret))
 }
 
 func disableVerb(s *session) *cobra.Command {
@@ -258,7 +255,7 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 			if tk.Value != "" {
 				all["~value"] = schema.Text(tk.Value)
 			}
-			return s.out.say(all, block(e.Key().String(), all))
+			return s.print(all)
 		}, public),
 	}
 	purposeFlag(c, &purpose, "it must have been issued for `PURPOSE`")
@@ -277,18 +274,15 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
 		Example: `  userdb password strength
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			if err := pw.ask(ctx, s, nothing, "Password: "); err != nil {
-				return err
-			}
-			return s.timed(ctx, func(ctx context.Context) error {
+			return s.ask(ctx, &pw, nothing, func(ctx context.Context) error {
 				secret, err := pw.next(ctx, s)
 				if err != nil {
 					return err
 				}
 				r := password.Strength(secret)
-				text := []string{fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)}
-				return s.out.say(r, strings.Join(append(text, r.Suggestions...), "\n"))
-			})
+				text := fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)
+				return s.out.say(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
+			}, "Password: ")
 		}, asking, public),
 	}
 	pw.flag(strength)

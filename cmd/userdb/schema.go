@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -76,7 +77,7 @@ func (l pairLine) text() string {
 	if l.Note != "" {
 		words = append(words, oneLine(l.Note))
 	}
-	return strings.Join(words, "\t") + "\n"
+	return strings.Join(words, "\t")
 }
 
 func checkSchemaVerb(s *session) *cobra.Command {
@@ -120,7 +121,7 @@ func (s *session) pairs(sc schema.Schema) error {
 			if s.JSON {
 				err = s.out.line(l)
 			} else {
-				_, err = columns.Write([]byte(l.text()))
+				_, err = fmt.Fprintln(columns, l.text())
 			}
 			if err != nil {
 				return err
@@ -152,44 +153,16 @@ version of the canonical form, where they are of another.`,
 	return c
 }
 
-// changeLine is what happens to one type, as JSON.
-type changeLine struct {
-	Type       string          `json:"type"`
-	What       string          `json:"what"`
-	UnderWay   bool            `json:"under_way"`
-	Entries    int64           `json:"entries"`
-	Rewritten  int64           `json:"rewritten"`
-	SRKs       int64           `json:"srks"`
-	Collisions []collisionLine `json:"collisions,omitempty"`
-}
-
-type collisionLine struct {
-	Field   string   `json:"field"`
-	Value   string   `json:"value"`
-	Message string   `json:"message"`
-	Entries []string `json:"entries"`
-}
-
-func lineOfChange(tc migrate.TypeChange) changeLine {
-	l := changeLine{Type: tc.Type, What: tc.What, UnderWay: tc.UnderWay, Entries: tc.Entries, Rewritten: tc.Rewritten, SRKs: tc.SRKs}
-	for _, c := range tc.Collisions {
-		l.Collisions = append(l.Collisions, collisionLine{Field: c.Field, Value: c.Value, Message: c.Reason, Entries: texts(c.Entries)})
-	}
-	return l
-}
-
-func (l changeLine) text() string {
-	what := l.What
-	if what == "" {
-		what = "only what is stored of the schema"
-	}
-	if l.UnderWay {
+// changeText is what happens to one type, for people.
+func changeText(tc migrate.TypeChange) string {
+	what := cmp.Or(tc.What, "only what is stored of the schema")
+	if tc.UnderWay {
 		what += " (under way)"
 	}
 	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
-		shown(l.Type), what, count(l.Entries, "entry"), l.Rewritten, l.SRKs)
-	for _, c := range l.Collisions {
-		text += "\ncollision: " + oneLine(c.Message)
+		shown(tc.Type), what, count(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	for _, c := range tc.Collisions {
+		text += "\ncollision: " + oneLine(c.Reason)
 	}
 	return text
 }
@@ -206,8 +179,7 @@ func (s *session) applySchema(ctx context.Context, db *userdb.DB, plan bool) err
 	collisions := 0
 	for _, tc := range ch.Types {
 		collisions += len(tc.Collisions)
-		l := lineOfChange(tc)
-		if err := s.out.say(l, l.text()); err != nil {
+		if err := s.out.say(tc, changeText(tc)); err != nil {
 			return err
 		}
 	}
@@ -245,7 +217,7 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 			return stored, err
 		}
 	}
-	return stored, firstOf(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
+	return stored, cmp.Or(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
 }
 
 func namespaceVerb(s *session) *cobra.Command {
@@ -352,7 +324,7 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 			}
 			if !yes {
 				n, err := migrate.CountNamespace(ctx, db, ns)
-				return firstOf(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
+				return cmp.Or(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
 			}
 			n, err := migrate.DropNamespace(ctx, db, ns)
 			if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,15 +45,10 @@ func newSession(std stdio) *session {
 type trait int
 
 const (
-	// unlimited: there is no --timeout but the one that is given.
-	unlimited trait = iota
-	// asking: it asks a person, which takes any time, and must not keep the store open; somebody else may want it.
-	// It gives its work its time with s.timed.
-	asking
-	// public: visitors may see the output. It tells nothing that concerns the operator, or that tells entries apart.
-	public
-	// saving: when it is interrupted, it finishes what it has begun, and saves how far it came.
-	saving
+	unlimited trait = iota // there is no --timeout but the one that is given
+	asking                 // it asks a person, which takes any time, with the store closed: see session.ask
+	public                 // visitors may see the output: nothing in it concerns the operator, or tells entries apart
+	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
@@ -65,11 +61,11 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 		if !s.is(public) && !s.JSON {
 			s.log = slog.New(warnings{s.std.err})
 		}
-		s.do = func(ctx context.Context) error { return f(ctx, words) }
-		if !s.is(asking) {
-			s.do = func(ctx context.Context) error {
-				return s.timed(ctx, func(ctx context.Context) error { return f(ctx, words) })
+		s.do = func(ctx context.Context) error {
+			if s.is(asking) {
+				return f(ctx, words)
 			}
+			return s.timed(ctx, func(ctx context.Context) error { return f(ctx, words) })
 		}
 		return nil
 	}
@@ -79,8 +75,6 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 // a script has what a visitor wrote.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
 
-const defaultTimeout = 30 * time.Second
-
 // timeout is how long the command may take; 0 is without end.
 func (s *session) timeout() time.Duration {
 	switch {
@@ -89,7 +83,7 @@ func (s *session) timeout() time.Duration {
 	case s.is(unlimited):
 		return 0
 	}
-	return defaultTimeout
+	return 30 * time.Second
 }
 
 // timed gives f the time that the command may take, and closes the store after it.
@@ -100,7 +94,7 @@ func (s *session) timed(ctx context.Context, f func(context.Context) error) erro
 		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
 		defer cancel()
 	}
-	err := firstOf(f(ctx), s.close())
+	err := cmp.Or(f(ctx), s.close())
 	if err != nil && ctx.Err() != nil {
 		return late(ctx, most, err)
 	}
@@ -169,10 +163,9 @@ func (s *session) schemaFile() (schema.Schema, error) {
 	}
 	defer f.Close()
 	sc, err := schema.Load(f)
-	switch {
-	case errors.Is(err, schema.ErrSchema):
+	if errors.Is(err, schema.ErrSchema) {
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)
-	case err != nil:
+	} else if err != nil {
 		return sc, usagef("--schema: %v", err)
 	}
 	return sc, nil
@@ -231,7 +224,7 @@ func (s *session) runOn(f func(ctx context.Context, p subject, words []string) e
 		if err != nil {
 			return err
 		}
-		return p.named(f(ctx, p, words[1:]))
+		return named(p.text, f(ctx, p, words[1:]))
 	}, traits...)
 }
 
@@ -256,11 +249,11 @@ func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error)
 }
 
 // named says in an error about an entry which hint it was.
-func (p subject) named(err error) error {
+func named(hint string, err error) error {
 	if !aboutEntry(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", shown(p.text), err)
+	return fmt.Errorf("%s: %w", shown(hint), err)
 }
 
 // aboutEntry reports whether an error is about one entry, so that others may be well.
@@ -272,44 +265,35 @@ func aboutEntry(err error) bool {
 type failures struct {
 	of    int // how many were asked for; 0: a listing
 	first error
-	texts []string
+	hints []string // as they are shown; "" in a listing, where errors name keys themselves
 }
 
 // maxNamed is how many failures are named.
 const maxNamed = 5
 
 // add takes an error about one entry, and refuses any other.
-func (f *failures) add(text string, err error) bool {
+func (f *failures) add(hint string, err error) bool {
 	if !aboutEntry(err) {
 		return false
 	}
-	if f.first == nil {
-		f.first = err
-	}
-	f.texts = append(f.texts, text)
+	f.first = cmp.Or(f.first, err)
+	f.hints = append(f.hints, shown(hint))
 	return true
 }
 
 func (f *failures) err() error {
-	switch n := len(f.texts); {
-	case n == 0:
-		return nil
-	case n == 1 && f.of == 0:
+	n := len(f.hints)
+	switch {
+	case n == 0 || n == 1 && f.of == 0:
 		return f.first
 	case f.of == 0:
 		return fmt.Errorf("%d entries are left out; the first: %w", n, f.first)
 	case n == 1:
-		return subject{text: f.texts[0]}.named(f.first)
+		return fmt.Errorf("%s: %w", f.hints[0], f.first)
 	}
-	var named []string
-	for _, text := range f.texts[:min(len(f.texts), maxNamed)] {
-		named = append(named, shown(text))
+	text := strings.Join(f.hints[:min(n, maxNamed)], ", ")
+	if n > maxNamed {
+		text += ", …"
 	}
-	if len(f.texts) > maxNamed {
-		named = append(named, "…")
-	}
-	return fmt.Errorf("%w (%d of %d: %s)", f.first, len(f.texts), f.of, strings.Join(named, ", "))
+	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.of, text)
 }
-
-// note takes an error about an entry of a listing, which names its key itself.
-func (f *failures) note(err error) bool { return f.add("", err) }

@@ -17,8 +17,6 @@ import (
 type terminal interface {
 	// ask writes a prompt and reads a line without echo, until ctx ends.
 	ask(ctx context.Context, prompt string) (string, error)
-	// restore brings the echo back where a question was left.
-	restore()
 }
 
 // tty is the terminal at standard input.
@@ -37,8 +35,6 @@ func findTerminal() terminal {
 	return &tty{fd, state}
 }
 
-func (t *tty) restore() { term.Restore(t.fd, t.state) } // there is nothing else to try
-
 func (t *tty) ask(ctx context.Context, prompt string) (string, error) {
 	defer holdStill()()
 	to, done := prompter()
@@ -48,7 +44,7 @@ func (t *tty) ask(ctx context.Context, prompt string) (string, error) {
 	line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(t.fd) })
 	switch {
 	case ctx.Err() != nil:
-		t.restore()
+		term.Restore(t.fd, t.state) // the echo; there is nothing else to try
 	case errors.Is(err, io.EOF):
 		return "", usagef("no password was typed")
 	}
@@ -116,10 +112,11 @@ func (p *secrets) flag(c *cobra.Command) {
 
 const again = "The same again: "
 
-// ask asks for what standard input does not have. Before that, try may find that there is no point.
-func (p *secrets) ask(ctx context.Context, s *session, try func(context.Context) error, prompts ...string) error {
-	if p.stdin {
-		return nil
+// ask has a person answer the prompts, unless standard input has the passwords, and then does what they are for, in
+// the time that the command may take. Before the prompts, try may find that there is no point.
+func (s *session) ask(ctx context.Context, p *secrets, try, do func(context.Context) error, prompts ...string) error {
+	if p.stdin || len(prompts) == 0 {
+		return s.timed(ctx, do)
 	}
 	if s.std.term == nil {
 		return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
@@ -138,7 +135,7 @@ func (p *secrets) ask(ctx context.Context, s *session, try func(context.Context)
 			return usagef("the two passwords differ: nothing was changed")
 		}
 	}
-	return nil
+	return s.timed(ctx, do)
 }
 
 // next is the next password.
@@ -169,9 +166,9 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", err
-	case errors.Is(err, io.EOF) && text == "":
+	case err == io.EOF && text == "":
 		return "", usagef("no %s on standard input", what)
-	case err != nil && !errors.Is(err, io.EOF):
+	case err != nil && err != io.EOF:
 		return "", usagef("reading the %s: %v", what, err)
 	}
 	line, ended := strings.CutSuffix(text, "\n")
@@ -187,12 +184,9 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 // readLine reads up to the end of a line, or most bytes, and no further: another line may be meant for something else.
 func readLine(r io.Reader, most int) (string, error) {
 	var line []byte
-	for one := make([]byte, 1); len(line) < most; {
+	for one := make([]byte, 1); len(line) < most && one[0] != '\n'; line = append(line, one[0]) {
 		if _, err := io.ReadFull(r, one); err != nil {
 			return string(line), err
-		}
-		if line = append(line, one[0]); one[0] == '\n' {
-			break
 		}
 	}
 	return string(line), nil
@@ -200,12 +194,11 @@ func readLine(r io.Reader, most int) (string, error) {
 
 // A progress is one line on a terminal that is written over again and again. Elsewhere it is silent.
 type progress struct {
-	w     io.Writer // nil: nobody watches
-	what  string    // goes on, for bar
-	now   func() time.Time
-	begin time.Time
-	last  time.Time
-	shown bool
+	w           io.Writer // nil: nobody watches
+	what        string    // goes on, for bar
+	now         func() time.Time
+	begin, last time.Time
+	shown       bool
 }
 
 const (
@@ -224,18 +217,17 @@ func (s *session) progress(what string, visible bool) *progress {
 
 // show replaces the line.
 func (p *progress) show(format string, args ...any) {
-	if p.w == nil || p.now().Sub(p.last) < progressEvery {
-		return
+	if p.w != nil && p.now().Sub(p.last) >= progressEvery {
+		p.last, p.shown = p.now(), true
+		fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
 	}
-	p.last, p.shown = p.now(), true
-	fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
 }
 
 // bar shows how much is done of about how much.
 func (p *progress) bar(done, about int64) {
 	part := 1.0
-	if about > 0 {
-		part = min(1, float64(done)/float64(about))
+	if done < about {
+		part = float64(done) / float64(about)
 	}
 	full := int(part * barWidth)
 	p.show("%s [%s%s] %3.0f %%", p.what, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*part)
@@ -251,10 +243,7 @@ func (p *progress) clear() {
 
 // rate is how many a second were done since the beginning.
 func (p *progress) rate(done int64) string {
-	seconds := p.now().Sub(p.begin).Seconds()
-	if seconds <= 0 {
-		return "0/s"
-	}
+	seconds := max(p.now().Sub(p.begin), time.Microsecond).Seconds()
 	return fmt.Sprintf("%.0f/s", float64(done)/seconds)
 }
 
@@ -263,7 +252,6 @@ func (p *progress) left(done, all int64) string {
 	if done <= 0 || all <= done {
 		return ""
 	}
-	spent := p.now().Sub(p.begin)
-	rest := time.Duration(float64(spent) * float64(all-done) / float64(done))
+	rest := time.Duration(float64(p.now().Sub(p.begin)) * float64(all-done) / float64(done))
 	return ", " + rest.Round(time.Second).String() + " left"
 }

@@ -141,7 +141,7 @@ func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.
 		return s.answer(ctx, batch, texts, func(raw json.RawMessage) (any, error) {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil || raw[0] != '"' {
-				return nil, &lineError{"the line is no JSON text"}
+				return nil, errors.New("the line is no JSON text")
 			}
 			return f(text)
 		}, f)
@@ -158,7 +158,7 @@ func batchFlag(c *cobra.Command, to *bool) {
 type keyText string
 
 // answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line of standard
-// input.
+// input. A list is JSON, for people, too, and a text as it is.
 func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error)) error {
 	switch {
 	case batch && len(texts) > 0:
@@ -176,19 +176,17 @@ func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON
 		}
 	}
 	for _, r := range results {
-		if err := s.result(r); err != nil {
+		var err error
+		if text, ok := r.(keyText); ok {
+			err = s.out.say(text, shown(string(text)))
+		} else {
+			err = s.out.line(r)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// result prints a list as JSON, for people, too, and a text as it is.
-func (s *session) result(r any) error {
-	if text, ok := r.(keyText); ok {
-		return s.out.say(text, shown(string(text)))
-	}
-	return s.out.line(r)
 }
 
 // maxLine is how long a line of a batch may be, in bytes.
@@ -202,54 +200,32 @@ func (s *session) batch(ctx context.Context, one func(json.RawMessage) (any, err
 	}
 	in := bufio.NewReaderSize(s.std.in, maxLine)
 	for ctx.Err() == nil {
-		line, err := readJSON(in)
-		if err == io.EOF {
-			return nil
+		line, err := in.ReadSlice('\n')
+		tooLong := err == bufio.ErrBufferFull
+		for err == bufio.ErrBufferFull { // to the end of the line
+			_, err = in.ReadSlice('\n')
 		}
-		if err != nil && !errors.As(err, new(*lineError)) {
-			return err
-		}
+		line = bytes.TrimSpace(line)
 		var a answer
-		if err == nil {
-			a.Result, err = one(line)
+		switch {
+		case err != nil && err != io.EOF:
+			return fmt.Errorf("reading standard input: %w", err)
+		case tooLong:
+			a.Error = fmt.Sprintf("the line is over %d bytes", maxLine)
+		case err == io.EOF && len(line) == 0:
+			return nil
+		case !json.Valid(line):
+			a.Error = "the line is no JSON value"
+		default:
+			if a.Result, err = one(line); err != nil {
+				a = answer{Error: wrong(err)}
+			}
 		}
-		if err != nil {
-			a = answer{Error: wrong(err)}
-		}
-		if err := s.out.line(a); err != nil {
-			return err
-		}
-		if err := s.out.flush(); err != nil {
+		if err := cmp.Or(s.out.line(a), s.out.flush()); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
-}
-
-// A lineError is a line of a batch that is no input at all.
-type lineError struct{ reason string }
-
-func (e *lineError) Error() string { return e.reason }
-
-// readJSON reads one line of JSON. A line that is too long is read to its end, and refused.
-func readJSON(in *bufio.Reader) (json.RawMessage, error) {
-	line, err := in.ReadSlice('\n')
-	tooLong := errors.Is(err, bufio.ErrBufferFull)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		_, err = in.ReadSlice('\n')
-	}
-	line = bytes.TrimSpace(line)
-	switch {
-	case err != nil && err != io.EOF:
-		return nil, fmt.Errorf("reading standard input: %w", err)
-	case tooLong:
-		return nil, &lineError{fmt.Sprintf("the line is over %d bytes", maxLine)}
-	case err == io.EOF && len(line) == 0:
-		return nil, io.EOF
-	case !json.Valid(line):
-		return nil, &lineError{"the line is no JSON value"}
-	}
-	return bytes.Clone(line), nil
 }
 
 // build is what is known of how the program was made.

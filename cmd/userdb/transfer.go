@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,24 +38,19 @@ come in no order, and no lock is held.`,
 				o.Only = p.hint.Of(p.typ.Name())
 			}
 			var unreadable failures
-			o.Unreadable = func(err error) { unreadable.note(err) }
+			o.Unreadable = func(err error) { unreadable.add("", err) }
 			p := s.progress("", true)
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
 			_, err := transfer.Export(ctx, db, s.out, o)
 			p.clear()
-			return firstOf(notWhole(firstOf(err, s.out.flush())), unreadable.err())
+			if err = cmp.Or(err, s.out.flush()); enough(err) { // what its reader kept would pass for a backup
+				err = fmt.Errorf("%v: the export is not whole", err)
+			}
+			return cmp.Or(err, unreadable.err())
 		}, unlimited),
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
 	return c
-}
-
-// notWhole makes an error also of a reader that went away: what it kept would pass for a backup.
-func notWhole(err error) error {
-	if enough(err) {
-		return fmt.Errorf("%v: the export is not whole", err)
-	}
-	return err
 }
 
 func importVerb(s *session) *cobra.Command {
@@ -111,27 +107,25 @@ func (r *importRun) run(ctx context.Context) error {
 	}
 	report, err := transfer.Import(ctx, db, r.in, r.o)
 	r.bar.clear()
-	return r.conclude(report, firstOf(err, r.rejects.close()))
+	return r.conclude(report, cmp.Or(err, r.rejects.close()))
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
 	r.o.Type, r.o.Save = r.s.Type, r.save
 	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
-	if r.file == "-" {
-		if r.resume {
-			return usagef("--resume needs a file: standard input cannot be read again")
-		}
-		r.in = until(ctx, r.s.std.in)
-	} else {
+	switch {
+	case r.file != "-":
+		r.rejects.path = cmp.Or(r.rejects.path, r.file+".rejects")
 		if err := r.open(ctx); err != nil {
 			return err
-		}
-		if r.rejects.path == "" {
-			r.rejects.path = r.file + ".rejects"
 		}
 		if err := r.takeState(); err != nil {
 			return err
 		}
+	case r.resume:
+		return usagef("--resume needs a file: standard input cannot be read again")
+	default:
+		r.in = until(ctx, r.s.std.in)
 	}
 	if r.rejects.path == "" || r.o.DryRun {
 		r.o.Refused = r.tell
@@ -154,22 +148,20 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && terr == nil && os.SameFile(is, there)
 }
 
-func (r *importRun) open(ctx context.Context) error {
-	f, err := os.Open(r.file)
-	if err != nil {
+func (r *importRun) open(ctx context.Context) (err error) {
+	if r.opened, err = os.Open(r.file); err != nil {
 		return usagef("%v", err)
 	}
-	r.opened = f
-	info, err := f.Stat()
+	info, err := r.opened.Stat()
 	switch {
 	case err != nil:
 		return usagef("%v", err)
 	case info.IsDir():
 		return usagef("%s is a directory", shown(r.file))
 	case info.Mode().IsRegular():
-		r.in, r.size = f, info.Size()
+		r.in, r.size = r.opened, info.Size()
 	default:
-		r.in = until(ctx, f)
+		r.in = until(ctx, r.opened)
 	}
 	return nil
 }
@@ -208,13 +200,10 @@ func readState(path string) (state transfer.ImportState, err error) {
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxState))
-	if err != nil {
-		return state, err
+	if err == nil && (json.Unmarshal(text, &state) != nil || state.ID == "" || state.Lines <= 0) {
+		err = errors.New("it is not what an import has left")
 	}
-	if json.Unmarshal(text, &state) != nil || state.ID == "" || state.Lines <= 0 {
-		return state, errors.New("it is not what an import has left")
-	}
-	return state, nil
+	return state, err
 }
 
 // save keeps how far the import came, so that a crash at any moment leaves the old state or the new.
@@ -234,7 +223,7 @@ func (r *importRun) save(state transfer.ImportState) error {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = firstOf(err, f.Close()); err != nil {
+	if err = cmp.Or(err, f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)
@@ -249,14 +238,7 @@ func (r *importRun) tell(line int64, reason string) {
 // conclude says what the import did.
 func (r *importRun) conclude(report transfer.Report, err error) error {
 	if err != nil {
-		more := ""
-		if r.state != "" {
-			more = "; --resume goes on from there"
-		}
-		if r.last.Lines > 0 {
-			fmt.Fprintf(r.s.std.err, "%s done with%s\n", count(r.last.Lines, "line"), more)
-		}
-		return r.unread(err)
+		return r.broken(err)
 	}
 	if r.state != "" {
 		if err := os.Remove(r.state); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -265,11 +247,8 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 	}
 	text := fmt.Sprintf("%s read: %d created, %d updated, %d skipped, %d refused",
 		count(report.Read, "line"), report.Created, report.Updated, report.Skipped, report.Refused)
-	if err := r.s.out.say(report, text); err != nil {
+	if err := r.s.out.say(report, text); err != nil || report.Refused == 0 {
 		return err
-	}
-	if report.Refused == 0 {
-		return nil
 	}
 	where := ""
 	if r.o.Rejects != nil {
@@ -278,13 +257,19 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 	return fmt.Errorf("%w: %s%s", errRefused, count(report.Refused, "line"), where)
 }
 
-// unread says how much of a file was not read.
-func (r *importRun) unread(err error) error {
-	var unread *transfer.ReadError
-	if r.size == 0 || !errors.As(err, &unread) {
-		return err
+// broken says how far an import came that an error ended, and how much of a file was not read.
+func (r *importRun) broken(err error) error {
+	more := ""
+	if r.state != "" {
+		more = "; --resume goes on from there"
 	}
-	return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.file))
+	if r.last.Lines > 0 {
+		fmt.Fprintf(r.s.std.err, "%s done with%s\n", count(r.last.Lines, "line"), more)
+	}
+	if unread, ok := errors.AsType[*transfer.ReadError](err); ok && r.size > 0 {
+		return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.file))
+	}
+	return err
 }
 
 var errRefused = errors.New("not all was imported")
@@ -310,19 +295,16 @@ func (r *rejectFile) reopen() (err error) {
 func (r *rejectFile) Write(p []byte) (int, error) {
 	if r.f == nil {
 		var err error
-		if r.f, err = create(r.path); err != nil {
+		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
+			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
+		} else {
+			r.f, err = ownfile.Create(r.path)
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
 	return r.f.Write(p)
-}
-
-// create makes a file anew; names like /dev/stderr are taken as they are.
-func create(path string) (*os.File, error) {
-	if strings.HasPrefix(filepath.Clean(path), "/dev/") {
-		return os.OpenFile(path, os.O_WRONLY, 0)
-	}
-	return ownfile.Create(path)
 }
 
 func (r *rejectFile) close() error {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -342,12 +343,12 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 // Going on, an import takes only what it has left itself.
 func TestResumeTakesItsOwnFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
-		"a link": func(path string) error { return firstOf(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
+		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
 		"a link to another file": func(path string) error {
-			return firstOf(os.Remove(path), os.Symlink(filepath.Join(filepath.Dir(path), "victim"), path))
+			return cmp.Or(os.Remove(path), os.Symlink(filepath.Join(filepath.Dir(path), "victim"), path))
 		},
 		"a second name": func(path string) error { return os.Link(path, path+".away") },
-		"a folder":      func(path string) error { return firstOf(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"a folder":      func(path string) error { return cmp.Or(os.Remove(path), os.Mkdir(path, 0o700)) },
 	} {
 		for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
 			dir, store := halfDone(t)

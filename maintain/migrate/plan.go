@@ -25,21 +25,21 @@ type Change struct {
 
 // A TypeChange is what happens to one type.
 type TypeChange struct {
-	Type       string
-	What       string      // what differs, for people; "" where only the stored text does
-	UnderWay   bool        // it was begun, and is not finished
-	Entries    int64       // of the type
-	Rewritten  int64       // entries in which fields change
-	SRKs       int64       // SRKs to be created
-	Collisions []Collision // what must be decided before; at most 1000 are listed
+	Type       string      `json:"type"`
+	What       string      `json:"what"`                 // what differs, for people; "" where only the stored text does
+	UnderWay   bool        `json:"under_way"`            // it was begun, and is not finished
+	Entries    int64       `json:"entries"`              // of the type
+	Rewritten  int64       `json:"rewritten"`            // entries in which fields change
+	SRKs       int64       `json:"srks"`                 // SRKs to be created
+	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
 }
 
 // A Collision keeps a schema from being applied.
 type Collision struct {
-	Field   string
-	Value   string          // canonical, by the new schema; may hold any bytes
-	Reason  string          // for people, in one line of printable text
-	Entries []recordkey.Key // relative PRKs of those who have the value; at most 100 are listed
+	Field   string          `json:"field"`
+	Value   string          `json:"value"`   // canonical, by the new schema; may hold any bytes
+	Reason  string          `json:"message"` // for people, in one line of printable text
+	Entries []recordkey.Key `json:"entries"` // relative PRKs of those who have the value; at most 100 are listed
 }
 
 const (
