@@ -133,8 +133,7 @@ func (t *Type) checkToken(tk *Token) error {
 	case !slices.Contains(t.t.Secondary, field):
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
-	_, err := t.t.Encode(schema.Facets{field: schema.Text(tk.Value)}, nil)
-	return public(err)
+	return public(t.t.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
 }
 
 // bonds are the facets that a token is bound to.

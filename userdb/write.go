@@ -48,7 +48,6 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 				return Entry{}, err
 			}
 		}
-		d.Facets[t.t.Schema.Primary] = d.UID
 		c, err := t.t.Create(d)
 		var r store.Record
 		if err == nil {
@@ -65,13 +64,14 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 
 // draft checks and encodes what was given.
 func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
-	d := change.Draft{UID: n.UID}
+	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
 	if _, given := n.Facets[t.t.Schema.Primary]; given {
 		return d, invalid(t.t.Schema.Primary, "primary", "the UID is not given as a facet")
 	}
-	var err error
-	if d.Facets, err = t.t.Encode(n.Facets, nil); err != nil {
-		return d, err
+	for field, v := range n.Facets {
+		if err := t.t.EncodeFacet(d.Facets, field, v, nil); err != nil {
+			return d, err
+		}
 	}
 	if _, given := d.Facets[added]; !given && t.t.Schema.Fields[added].Codec == schema.CodecDate {
 		if err := t.t.EncodeFacet(d.Facets, added, schema.Date(t.db.view.Now()), nil); err != nil {

@@ -1,22 +1,21 @@
 package change
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
 )
 
 // A Draft is a new entry.
 type Draft struct {
 	UID      string
-	Facets   map[string]string // on the wire; the primary one may be among them, as the UID
+	Facets   map[string]string // on the wire; Create adds the primary one
 	Own      map[string]string // fields of the store's own
 	Tertiary []Content         // tertiary records that are born with the entry
 }
@@ -30,27 +29,22 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	if err := t.Rules.Facet(t.Schema.Primary, schema.Text(d.UID)); err != nil {
 		return store.Change{}, refused(err)
 	}
-	facets := d.Facets
-	if facets[t.Schema.Primary] != d.UID {
-		facets = make(map[string]string, len(d.Facets)+1)
-		maps.Copy(facets, d.Facets)
-		facets[t.Schema.Primary] = d.UID
-	}
-	c, err := t.difference(store.Record{Key: prk}, facets)
+	d.Facets[t.Schema.Primary] = d.UID
+	c, err := t.difference(store.Record{Key: prk}, d.Facets)
 	if err != nil {
 		return store.Change{}, err
 	}
 	c.Create = true
-	for _, field := range slices.Sorted(maps.Keys(d.Own)) {
-		c.Set = append(c.Set, store.Facet{Field: field, Wire: d.Own[field]})
+	for field, wire := range d.Own {
+		c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
 	}
-	relative := prk.In(recordkey.Namespace{}).String()
-	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name}, store.Facet{Field: store.FieldPRK, Wire: relative})
-	return c, t.addContents(&c, d.Tertiary)
+	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name},
+		store.Facet{Field: store.FieldPRK, Wire: prk.In(recordkey.Namespace{}).String()})
+	return c, t.Replace(&c, d.Tertiary)
 }
 
 // Update is the change from a record as it was read to the facets that it shall have, and to own
-// fields of the store's: "" removes one, and of ~tokens ends all single-use tokens. The second result is
+// fields of the store's: "" removes one, and with ~tokens all single-use tokens end. The second result is
 // false where there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
@@ -58,8 +52,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	}
 	c, err := t.difference(old, facets)
 	c.Seen, c.Tokens.Known = old.Seen(), old.HasTokens()
-	ends, named := own[store.FieldTokens]
-	c.Tokens.All = named && ends == ""
+	_, c.Tokens.All = own[store.FieldTokens]
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
 		case field == store.FieldTokens: // the engine knows whether there are any by now
@@ -77,10 +70,10 @@ func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.guard}
 	c.Tokens.Known = old.HasTokens()
 	for _, f := range t.Secondary {
-		c.Release = t.appendSRK(c.Release, f, old.SKV(f))
+		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
 	}
 	for _, f := range t.Indexed {
-		c.Unindex = t.appendIndex(c.Unindex, f, old.Fields[f])
+		c.Unindex = appendKey(c.Unindex, t.Index, f, old.Fields[f])
 	}
 	c.Unrank, _ = t.Places(old)
 	for _, name := range slices.Sorted(maps.Keys(t.Schema.Tertiary)) {
@@ -94,14 +87,19 @@ func (t *Type) Delete(old store.Record) store.Change {
 	return c
 }
 
+// OwnFields is about how many fields of the store's own join the facets of an entry.
+const OwnFields = 6
+
 // difference compares an entry as it is with the facets it shall have, which Encode has checked.
 func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.guard}
 	if len(old.Fields) == 0 {
-		c.Set = make([]store.Facet, 0, len(facets)+ownRoom)
+		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
 		c.Claim = make([]recordkey.Key, 0, len(t.Secondary))
 	}
+	size := 0
 	for field, wire := range facets {
+		size += len(field) + len(wire)
 		if was, had := old.Fields[field]; !had || was != wire {
 			c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
 		}
@@ -111,16 +109,18 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 			c.Unset = append(c.Unset, field)
 		}
 	}
-	if err := checkSize(facets); err != nil {
-		return c, err
+	if size > validate.MaxEntry {
+		return c, Invalid("", "size", "an entry of over 1 MiB")
 	}
-	if err := t.secondaries(&c, old, facets); err != nil {
-		return c, err
+	err := t.secondaries(&c, old, facets)
+	if err == nil {
+		c.Unindex, c.Index, err = moves(t.Indexed, old.Fields, facets, t.Index, "not a value that an index can hold: it is empty or over 1 KiB")
 	}
-	if err := t.indexes(&c, old, facets); err != nil {
-		return c, err
+	if err == nil {
+		place := func(field, wire string) (store.Ranked, bool) { return t.Place(old.Key, field, wire) }
+		c.Unrank, c.Rank, err = moves(t.Ordered, old.Fields, facets, place, "not a value that an ordered index can hold: it is over 1 KiB")
 	}
-	return c, t.ranks(&c, old, facets)
+	return c, err
 }
 
 // secondaries claims and releases the difference over (field, canonical value). The old canonical
@@ -141,7 +141,7 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 				}
 				c.Claim = append(c.Claim, srk)
 			}
-			c.Release = t.appendSRK(c.Release, field, was)
+			c.Release = appendKey(c.Release, t.SRK, field, was)
 		}
 		keepSKV(c, old, field, canonical, has && canonical != written)
 	}
@@ -182,70 +182,75 @@ func (t *Type) lookElsewhere(c *store.Change) {
 	}
 }
 
-// indexes moves the entry between index sets (I5).
-func (t *Type) indexes(c *store.Change, old store.Record, facets map[string]string) error {
-	for _, field := range t.Indexed {
+// moves are the keys that an entry leaves, and those that it joins, where facets of these fields differ (I5).
+func moves[K any](
+	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
+) (leave, join []K, err error) {
+	for _, field := range fields {
 		is, has := facets[field]
-		was, had := old.Fields[field]
+		was, had := old[field]
 		if has == had && is == was {
 			continue
 		}
 		if had {
-			c.Unindex = t.appendIndex(c.Unindex, field, was)
+			if k, ok := key(field, was); ok {
+				leave = append(leave, k)
+			}
 		}
-		if !has {
-			continue
+		if has {
+			k, ok := key(field, is)
+			if !ok {
+				return nil, nil, Invalid(field, "key", refusal)
+			}
+			join = append(join, k)
 		}
-		key, ok := t.Index(field, is)
-		if !ok {
-			return Invalid(field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
-		}
-		c.Index = append(c.Index, key)
 	}
-	return nil
+	return leave, join, nil
 }
 
-// ranks moves the entry between places in ordered indexes (I5).
-func (t *Type) ranks(c *store.Change, old store.Record, facets map[string]string) error {
-	for _, field := range t.Ordered {
-		is, has := facets[field]
-		was, had := old.Fields[field]
-		if has == had && is == was {
-			continue
-		}
-		if p, ok := t.Place(old.Key, field, was); had && ok {
-			c.Unrank = append(c.Unrank, p)
-		}
-		if !has {
-			continue
-		}
-		p, ok := t.Place(old.Key, field, is)
-		if !ok {
-			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
-		}
-		c.Rank = append(c.Rank, p)
-	}
-	return nil
-}
-
-func (t *Type) appendSRK(keys []recordkey.Key, field, value string) []recordkey.Key {
+// appendKey appends the key of a value, if there is a value that a key can name.
+func appendKey(keys []recordkey.Key, of func(field, value string) (recordkey.Key, bool), field, value string) []recordkey.Key {
 	if value == "" {
 		return keys
 	}
-	if srk, ok := t.SRK(field, value); ok {
-		keys = append(keys, srk)
-	}
-	return keys
-}
-
-func (t *Type) appendIndex(keys []recordkey.Key, field, value string) []recordkey.Key {
-	if value == "" {
-		return keys
-	}
-	if key, ok := t.Index(field, value); ok {
+	if key, ok := of(field, value); ok {
 		keys = append(keys, key)
 	}
 	return keys
+}
+
+// PRK is the record key of the type's entry uid, in the namespace of the Types.
+func (t *Type) PRK(uid string) (recordkey.Key, error) {
+	k, err := recordkey.PRK(t.Name, t.Schema.Primary, uid)
+	return k.In(t.ns), err
+}
+
+// SRK is the SRK of a canonical value; false for one that no key can name.
+func (t *Type) SRK(field, value string) (recordkey.Key, bool) {
+	k, err := recordkey.SRK(t.Name, field, value)
+	return k.In(t.ns), err == nil
+}
+
+// Index is the key of the index set of a value; false for one that no key can name.
+func (t *Type) Index(field, value string) (recordkey.Key, bool) {
+	k, err := recordkey.Index(t.Name, field, value)
+	return k.In(t.ns), err == nil
+}
+
+// EncodeFacet puts a facet on the wire, by the codec that its field declares, for an entry that has the fields was (nil
+// for a new one). Only what changes is held to the rules, so that an entry older than a rule can still be changed.
+func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
+	if field == store.FieldPassword {
+		return Invalid(field, "name", "a password is set by its own verb")
+	}
+	wire := v.Wire()
+	if old, had := was[field]; !had || old != wire {
+		if err := t.Rules.Facet(field, v); err != nil {
+			return refused(err)
+		}
+	}
+	wires[field] = wire
+	return nil
 }
 
 // A Content is a tertiary record: its values are as in store.Members.
@@ -254,21 +259,9 @@ type Content struct {
 	Values     []string
 }
 
-// Replace adds to a change of a live entry that tertiary records take the place of those it has; one
-// without values only goes.
+// Replace adds tertiary records to a change: with a new entry they are born, and of a live one they take the place of
+// those it has, where one without values only goes. What Redis would refuse in the middle of it is found here.
 func (t *Type) Replace(c *store.Change, contents []Content) error {
-	for _, content := range contents {
-		key, _, err := t.Tertiary(c.Key, content.Name, content.Kind, nil)
-		if err != nil {
-			return err
-		}
-		c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[content.Name].Indexed})
-	}
-	return t.addContents(c, contents)
-}
-
-// addContents adds tertiary records to a change. What Redis would refuse in the middle of it is found here.
-func (t *Type) addContents(c *store.Change, contents []Content) error {
 	for _, content := range contents {
 		values, err := elements(content)
 		if err != nil {
@@ -282,6 +275,9 @@ func (t *Type) addContents(c *store.Change, contents []Content) error {
 		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, indexed)
 		if err != nil {
 			return err
+		}
+		if !c.Create {
+			c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[content.Name].Indexed})
 		}
 		if len(values) > 0 {
 			c.Add = append(c.Add, store.Members{Key: key, Kind: content.Kind, Values: values, Index: index})
@@ -335,50 +331,4 @@ func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) 
 		}
 	}
 	return key, index, nil
-}
-
-// After is the record that a change of a record with these fields has left.
-func After(c store.Change, rev string, fields map[string]string) store.Record {
-	after := make(map[string]string, len(fields)+len(c.Set)+1)
-	maps.Copy(after, fields)
-	for _, f := range c.Unset {
-		delete(after, f)
-	}
-	for _, f := range c.Set {
-		after[f.Field] = f.Wire
-	}
-	after[store.FieldRev] = rev
-	delete(after, store.FieldFence)
-	if c.Tokens.All {
-		delete(after, store.FieldTokens)
-	}
-	return store.Record{Key: c.Key, Fields: after}
-}
-
-// SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:
-// the time, which is after that of the last one, and the end of its single-use tokens. A hash that was only renewed is
-// not another one.
-func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
-	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
-		at = last.Add(time.Millisecond)
-	}
-	facets[store.FieldPassword] = hash
-	own[store.FieldChanged] = schema.Date(at).Wire()
-	own[store.FieldTokens] = ""
-}
-
-// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens.
-func Disable(now store.Record, at time.Time, own map[string]string) {
-	own[store.FieldDisabled] = cmp.Or(now.Fields[store.FieldDisabled], schema.Date(at).Wire())
-	own[store.FieldTokens] = ""
-}
-
-// ChangedAt is when the password of a record was last set; the zero time where that is not known.
-func ChangedAt(r store.Record) time.Time {
-	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
-	if err != nil {
-		return time.Time{}
-	}
-	at, _ := v.Time()
-	return at
 }

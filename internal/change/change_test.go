@@ -191,7 +191,7 @@ func TestCreate(t *testing.T) {
 	if _, err := typ.Create(Draft{UID: ""}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an empty UID: %v", err)
 	}
-	if _, err := typ.Create(Draft{UID: "1", Tertiary: []Content{{Name: "log", Kind: "set", Values: []string{"x"}}}}); !errors.Is(err, schema.ErrSchema) {
+	if _, err := typ.Create(Draft{UID: "1", Facets: map[string]string{}, Tertiary: []Content{{Name: "log", Kind: "set", Values: []string{"x"}}}}); !errors.Is(err, schema.ErrSchema) {
 		t.Errorf("a list as a set: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	}
 	if sound && !old.Live() {
 		for _, field := range t.Indexed {
-			c.Index = t.appendIndex(c.Index, field, old.Fields[field])
+			c.Index = appendKey(c.Index, t.Index, field, old.Fields[field])
 		}
 	}
 	return c, true
@@ -42,19 +42,19 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 // replaced only where it is alone, and at least one of the others agrees with the key. It reports whether the identity
 // is certain.
 func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
-	agree, wrong := 0, []store.Facet{}
-	against := 0
+	agree, against := 0, 0
+	var wrong []store.Facet
 	for _, want := range []store.Facet{
 		{Field: store.FieldType, Wire: t.Name},
 		{Field: store.FieldPRK, Wire: old.Key.In(recordkey.Namespace{}).String()},
 		{Field: t.Schema.Primary, Wire: old.Key.Value()},
 	} {
-		switch old.Fields[want.Field] {
-		case want.Wire:
+		is := old.Fields[want.Field]
+		if is == want.Wire {
 			agree++
 			continue
-		case "":
-		default:
+		}
+		if is != "" {
 			against++
 		}
 		wrong = append(wrong, want)
@@ -91,7 +91,7 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	srk, keyable := t.SRK(field, canonical)
 	if has && m.Lose != nil && m.Lose(canonical) {
 		c.Set, c.Unset = append(c.Set, lost(old, field, facet)), append(c.Unset, field)
-		c.Release = t.appendSRK(c.Release, field, canonical)
+		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
 	mendSKV(c, old, field, facet, canonical, has)
@@ -116,7 +116,7 @@ func (t *Type) Secondaries(facets map[string]string) []recordkey.Key {
 	var srks []recordkey.Key
 	for _, field := range t.Secondary {
 		if facet, has := facets[field]; has {
-			srks = t.appendSRK(srks, field, t.Schema.Canonical(facet))
+			srks = appendKey(srks, t.SRK, field, t.Schema.Canonical(facet))
 		}
 	}
 	return srks

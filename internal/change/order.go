@@ -36,20 +36,21 @@ func sortable(c schema.Codec, wire string) (string, bool) {
 	if err != nil || len(wire) > maxPlace {
 		return "", false
 	}
-	switch f, number := v.Number(); {
+	number, isNumber := v.Number()
+	at, isDate := v.Time()
+	yes, _ := v.Bool()
+	switch {
 	case c == schema.CodecText, c == schema.CodecIdentity, c == schema.CodecJSON:
 		return wire, true
 	case v.IsNull():
 		return "0", true
-	case number && math.IsNaN(f):
+	case isNumber && math.IsNaN(number):
 		return "1", true
-	case number:
-		return "2" + sortableNumber(f), true
-	}
-	if t, is := v.Time(); is {
-		return "2" + sortableInt(t.UnixMilli()), true
-	}
-	if b, _ := v.Bool(); b {
+	case isNumber:
+		return "2" + sortableNumber(number), true
+	case isDate:
+		return "2" + bigEndian(uint64(at.UnixMilli())^1<<63), true
+	case yes:
 		return "3", true
 	}
 	return "2", true
@@ -63,12 +64,10 @@ func sortableNumber(f float64) string {
 	} else {
 		bits |= 1 << 63
 	}
-	return string(binary.BigEndian.AppendUint64(nil, bits))
+	return bigEndian(bits)
 }
 
-func sortableInt(n int64) string {
-	return string(binary.BigEndian.AppendUint64(nil, uint64(n)^1<<63))
-}
+func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
 func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 

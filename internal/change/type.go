@@ -113,24 +113,6 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 // Guard is what a write to the type's records compares.
 func (t *Type) Guard() store.Guard { return t.guard }
 
-// PRK is the record key of the type's entry uid, in the namespace of the Types.
-func (t *Type) PRK(uid string) (recordkey.Key, error) {
-	k, err := recordkey.PRK(t.Name, t.Schema.Primary, uid)
-	return k.In(t.ns), err
-}
-
-// SRK is the SRK of a canonical value; false for one that no key can name.
-func (t *Type) SRK(field, value string) (recordkey.Key, bool) {
-	k, err := recordkey.SRK(t.Name, field, value)
-	return k.In(t.ns), err == nil
-}
-
-// Index is the key of the index set of a value; false for one that no key can name.
-func (t *Type) Index(field, value string) (recordkey.Key, bool) {
-	k, err := recordkey.Index(t.Name, field, value)
-	return k.In(t.ns), err == nil
-}
-
 // Own is the key of a record of the store's own that belongs to the type: ~/WHAT/TYPE/….
 func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
 	k, err := recordkey.Own(append([]string{what, t.Name}, parts...)...)

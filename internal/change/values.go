@@ -1,55 +1,16 @@
 package change
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"time"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
-
-func checkSize(facets map[string]string) error {
-	size := 0
-	for f, w := range facets {
-		size += len(f) + len(w)
-	}
-	if size > validate.MaxEntry {
-		return Invalid("", "size", "an entry of over 1 MiB")
-	}
-	return nil
-}
-
-// Encode puts facets on the wire, each by the codec that its field declares, for an entry that has
-// the fields was (nil for a new one). Only what changes is held to the rules, so that an entry older
-// than a rule can still be changed elsewhere.
-func (t *Type) Encode(facets schema.Facets, was map[string]string) (map[string]string, error) {
-	wires := make(map[string]string, len(facets)+ownRoom)
-	for field, v := range facets {
-		if err := t.EncodeFacet(wires, field, v, was); err != nil {
-			return nil, err
-		}
-	}
-	return wires, nil
-}
-
-// ownRoom is how many fields of the store's own usually join the facets of an entry.
-const ownRoom = 6
-
-// EncodeFacet is Encode for one facet more.
-func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
-	if field == store.FieldPassword {
-		return Invalid(field, "name", "a password is set by its own verb")
-	}
-	wire := v.Wire()
-	if old, had := was[field]; !had || old != wire {
-		if err := t.Rules.Facet(field, v); err != nil {
-			return refused(err)
-		}
-	}
-	wires[field] = wire
-	return nil
-}
 
 // Decode reads the facets of a record, without the store's own fields and without the password. A
 // facet that its codec cannot read is an ErrCorrupt that names the field.
@@ -97,6 +58,52 @@ func Bare(r store.Record) map[string]string {
 		}
 	}
 	return facets
+}
+
+// After is the record that a change of a record with these fields has left.
+func After(c store.Change, rev string, fields map[string]string) store.Record {
+	after := make(map[string]string, len(fields)+len(c.Set)+1)
+	maps.Copy(after, fields)
+	for _, f := range c.Unset {
+		delete(after, f)
+	}
+	for _, f := range c.Set {
+		after[f.Field] = f.Wire
+	}
+	after[store.FieldRev] = rev
+	delete(after, store.FieldFence)
+	if c.Tokens.All {
+		delete(after, store.FieldTokens)
+	}
+	return store.Record{Key: c.Key, Fields: after}
+}
+
+// SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:
+// the time, which is after that of the last one, and the end of its single-use tokens. A hash that was only renewed is
+// not another one.
+func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
+	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
+		at = last.Add(time.Millisecond)
+	}
+	facets[store.FieldPassword] = hash
+	own[store.FieldChanged] = schema.Date(at).Wire()
+	own[store.FieldTokens] = ""
+}
+
+// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens.
+func Disable(now store.Record, at time.Time, own map[string]string) {
+	own[store.FieldDisabled] = cmp.Or(now.Fields[store.FieldDisabled], schema.Date(at).Wire())
+	own[store.FieldTokens] = ""
+}
+
+// ChangedAt is when the password of a record was last set; the zero time where that is not known.
+func ChangedAt(r store.Record) time.Time {
+	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := v.Time()
+	return at
 }
 
 // ErrInvalid is a value that a rule refuses.

@@ -99,7 +99,6 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	if d.UID == "" {
 		d.UID = im.uid(l, attempt)
 	}
-	d.Facets[l.t.Schema.Primary] = d.UID
 	l.create, err = l.t.Create(d)
 	return err
 }
