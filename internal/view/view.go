@@ -98,15 +98,18 @@ func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev s
 }
 
 // ApplyAll lets the engine make many changes, each of them all or nothing.
-func (v *View) ApplyAll(ctx context.Context, t *change.Type, cs []store.Change) (revs []string, errs []error) {
+func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	for i := range cs {
 		v.complete(&cs[i])
 	}
-	revs, errs = v.Engine.ApplyAll(ctx, cs)
+	_, errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
-		errs[i] = explain(t, err)
+		if err != nil {
+			t, _ := v.Type(cs[i].Key.Type()) // which has built the change
+			errs[i] = explain(t, err)
+		}
 	}
-	return revs, errs
+	return errs
 }
 
 // complete adds to a change what the configuration says of all changes.

@@ -17,79 +17,54 @@ import (
 // uidAttempts is how many UIDs are made up for a line before all are called taken.
 const uidAttempts = 16
 
-// resolve goes on with the lines that do not stand alone, and with those of which something is taken.
-func (im *importer) resolve(ctx context.Context, lines []*line) error {
-	if im.o.OnDuplicate != DuplicateUpdate {
-		if err := im.create(ctx, lines, false); err != nil {
+// resolve goes on with the lines of a batch of which something is taken.
+func (im *importer) resolve(ctx context.Context, b *batch) error {
+	lines := b.due
+	for attempt := 1; ; attempt++ {
+		var taken []*line
+		for _, l := range lines {
+			if errors.Is(l.err, store.ErrDuplicate) {
+				taken = append(taken, l)
+			}
+		}
+		taken, again, err := im.recognise(ctx, taken)
+		if err != nil {
 			return err
 		}
-	}
-	for attempt := 1; ; attempt++ {
-		var again []*line
-		for t, lines := range byType(im.takenAmong(lines)) {
-			some, err := im.resolveTaken(ctx, t, lines)
-			if err != nil {
+		switch im.o.OnDuplicate {
+		case DuplicateSkip:
+			for _, l := range taken {
+				l.finish(skippedLine)
+			}
+		case DuplicateUpdate:
+			if err := im.update(ctx, taken); err != nil {
 				return err
 			}
-			again = append(again, some...)
 		}
-		if lines = again; len(lines) == 0 {
+		if len(again) == 0 {
 			return nil
 		}
-		for _, l := range lines {
-			if attempt == uidAttempts {
-				l.refuse(errors.New("all UIDs that were made up for it are taken"))
-			} else if err := im.build(l, attempt); err != nil {
-				l.refuse(err)
+		for _, l := range again {
+			if l.err = im.build(l, attempt); attempt == uidAttempts {
+				l.err = errors.New("all UIDs that were made up for it are taken")
 			}
 		}
-		lines = slices.DeleteFunc(lines, func(l *line) bool { return l.err != nil })
-		if err := im.create(ctx, lines, false); err != nil {
+		lines = slices.DeleteFunc(again, func(l *line) bool { return l.err != nil })
+		if err := im.create(ctx, b, lines); err != nil {
 			return err
 		}
 	}
 }
 
-// takenAmong are the lines of which something is taken. Where lines may update entries, those that share a key with an
-// earlier one are among them: what becomes of them is seen when that is done.
-func (im *importer) takenAmong(lines []*line) (taken []*line) {
-	for _, l := range lines {
-		if im.o.OnDuplicate == DuplicateUpdate && !l.alone && l.err == nil && l.done != createdLine {
-			l.taken, l.err = true, &change.FieldError{Err: store.ErrDuplicate, Field: l.t.Schema.Primary}
-		}
-		if l.taken {
-			taken = append(taken, l)
-		}
-		l.taken, l.alone = false, false
-	}
-	return taken
-}
-
-// resolveTaken finds out what becomes of lines whose UID or identifiers are taken. It returns those of which only the UID
-// is, and that was made up.
-func (im *importer) resolveTaken(ctx context.Context, t *change.Type, lines []*line) (again []*line, err error) {
-	if im.resumed || im.o.OnDuplicate == DuplicateUpdate || slices.ContainsFunc(lines, func(l *line) bool { return l.draft.UID == "" }) {
-		if lines, again, err = im.recognise(ctx, lines); err != nil {
-			return nil, err
-		}
-	}
-	switch im.o.OnDuplicate {
-	case DuplicateSkip:
-		for _, l := range lines {
-			l.finish(skippedLine)
-		}
-	case DuplicateUpdate:
-		return again, im.update(ctx, t, lines)
-	}
-	return again, nil
-}
-
-// recognise counts entries that this import has made before it was cut off, and parts the others: those
-// that are taken, and those of which only the made-up UID is.
+// recognise counts entries that this import has created before it was cut off, and separates the others: those that are
+// taken, and those of which only the made-up UID is.
 func (im *importer) recognise(ctx context.Context, lines []*line) (taken, again []*line, err error) {
+	if len(lines) == 0 || !im.resumed && !slices.ContainsFunc(lines, func(l *line) bool { return l.draft.UID == "" }) {
+		return lines, nil, nil
+	}
 	lookups := make([]store.Lookup, len(lines))
 	for i, l := range lines {
-		lookups[i] = store.Lookup{PRK: l.create.Key}
+		lookups[i].PRK = l.create.Key
 	}
 	found, err := im.Engine.Find(ctx, lookups)
 	if err != nil {
@@ -100,7 +75,6 @@ func (im *importer) recognise(ctx context.Context, lines []*line) (taken, again 
 		case live && im.resumed && createdBy(l.create, found[i].Record):
 			l.finish(createdLine)
 		case live && l.draft.UID == "":
-			l.err = nil
 			again = append(again, l)
 		default:
 			taken = append(taken, l)
@@ -126,85 +100,67 @@ func createdBy(c store.Change, r store.Record) bool {
 // updateRounds is how often entries that others are changing are brought up to date anew.
 const updateRounds = 20
 
-// update brings entries up to date, in rounds: a line waits for those before it that take or give back a key
-// which it needs, and for others who change its entry.
-func (im *importer) update(ctx context.Context, t *change.Type, lines []*line) error {
-	for attempt := 0; attempt < updateRounds && len(lines) > 0; {
-		u := updates{im: im, t: t, needs: store.Needs{}}
+// update brings entries up to date, in rounds: a line waits for those before it that take or give back a key which it
+// needs, and for others who change its entry.
+func (im *importer) update(ctx context.Context, lines []*line) error {
+	for idle := 0; idle < updateRounds && len(lines) > 0; {
 		meant, err := im.meant(ctx, lines)
 		if err != nil {
 			return err
 		}
+		needs := store.Needs{}
+		var now, later []*line
+		var changes []store.Change
 		for i, l := range lines {
-			u.add(ctx, l, meant[i])
+			c, changed, err := im.changeOf(ctx, l, meant[i])
+			own := store.Needs{}
+			own.Add(&l.create)
+			own.Add(&c)
+			waits := own.Meets(needs)
+			maps.Copy(needs, own)
+			switch {
+			case waits:
+				later = append(later, l)
+			case err != nil:
+				l.refuse(err)
+			case !changed:
+				l.finish(skippedLine)
+			default:
+				now, changes = append(now, l), append(changes, c)
+			}
 		}
-		_, errs := im.ApplyAll(ctx, t, u.changes)
-		again, err := u.judge(errs)
+		again, err := im.apply(ctx, now, changes)
 		if err != nil {
 			return err
 		}
-		before := len(lines)
-		lines = append(again, u.later...)
-		slices.SortFunc(lines, func(a, b *line) int { return cmp.Compare(a.no, b.no) })
-		if len(lines) == before {
-			attempt++
+		if again = append(again, later...); len(again) == len(lines) {
+			idle++
 		}
+		lines = again
+		slices.SortFunc(lines, func(a, b *line) int { return cmp.Compare(a.no, b.no) })
 	}
 	return nil
 }
 
-// updates are the changes of one round.
-type updates struct {
-	im      *importer
-	t       *change.Type
-	needs   store.Needs
-	changes []store.Change
-	of      []*line
-	later   []*line
-}
-
-// add adds what a line means: a change of an entry or, where it means none that is there, a new one.
-func (u *updates) add(ctx context.Context, l *line, m meaning) {
-	c, changed := l.create, true
-	if m.err == nil && m.record.Fields != nil {
-		c, changed, m.err = u.im.updating(ctx, u.t, l, m.record)
-	}
-	own := store.Needs{}
-	own.Add(&l.create)
-	own.Add(&c)
-	waits := own.Meets(u.needs)
-	maps.Copy(u.needs, own)
-	switch {
-	case waits:
-		u.later = append(u.later, l)
-	case m.err != nil:
-		l.refuse(m.err)
-	case !changed:
-		l.finish(skippedLine)
-	default:
-		u.changes, u.of = append(u.changes, c), append(u.of, l)
-	}
-}
-
-// judge notes what became of the lines, and returns those whose entries somebody else changed meanwhile.
-func (u *updates) judge(errs []error) (again []*line, err error) {
-	for i, l := range u.of {
-		err := errs[i]
-		if !u.changes[i].Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
-			l.update = &u.changes[i]
+// apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile.
+func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
+	for i, err := range im.ApplyAll(ctx, changes) {
+		l, c := lines[i], &changes[i]
+		if !c.Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
+			l.update = c
 		}
 		switch {
-		case err == nil && u.changes[i].Create:
+		case err == nil && c.Create:
 			l.finish(createdLine)
 		case err == nil:
 			l.finish(updatedLine)
 		case errors.Is(err, store.ErrDuplicate):
 			l.refuse(duplicate(err))
-		case errors.Is(err, store.ErrConflict):
-			l.refuse(err)
-			again = append(again, l)
 		case aboutLine(err):
 			l.refuse(err)
+			if errors.Is(err, store.ErrConflict) {
+				again = append(again, l)
+			}
 		default:
 			return nil, err
 		}
@@ -212,17 +168,17 @@ func (u *updates) judge(errs []error) (again []*line, err error) {
 	return again, nil
 }
 
-// updating is the change that brings an entry up to date. A hash, and that it is disabled, do to it what
-// SetPassword and Disable do: what the line says of when that was holds for a new entry alone.
-func (im *importer) updating(ctx context.Context, t *change.Type, l *line, r store.Record) (store.Change, bool, error) {
-	facets, own := change.Bare(r), map[string]string{}
-	for field, wire := range l.draft.Facets {
-		if field != t.Schema.Primary && field != store.FieldPassword { // the primary one may be made up, and cannot change
-			facets[field] = wire
-		}
+// changeOf is what a line does: it creates its entry or, where it means one that is there, brings that up to date. A hash,
+// and that it is disabled, do to it what SetPassword and Disable do: what the line says of when that was holds for a new
+// entry alone.
+func (im *importer) changeOf(ctx context.Context, l *line, meant store.Found) (c store.Change, changed bool, err error) {
+	r := meant.Record
+	if meant.Err != nil || r.Fields == nil {
+		return l.create, true, meant.Err
 	}
-	if err := im.judgeClear(ctx, t, l, facets); err != nil {
-		return store.Change{}, false, err
+	facets, own := l.over(r), map[string]string{}
+	if err := im.judgeClear(ctx, l, facets); err != nil {
+		return c, false, err
 	}
 	if hash := l.draft.Facets[store.FieldPassword]; hash != "" && hash != r.Fields[store.FieldPassword] {
 		change.SetPassword(r, im.Now(), hash, facets, own)
@@ -230,61 +186,60 @@ func (im *importer) updating(ctx context.Context, t *change.Type, l *line, r sto
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}
-	c, changed, err := t.Update(r, facets, own)
-	if err == nil {
-		err = t.Replace(&c, l.draft.Tertiary)
+	if c, changed, err = l.t.Update(r, facets, own); err == nil {
+		err = l.t.Replace(&c, l.draft.Tertiary)
 	}
 	return c, changed || len(l.draft.Tertiary) > 0, err
 }
 
-// judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
-func (im *importer) judgeClear(ctx context.Context, t *change.Type, l *line, facets map[string]string) error {
-	if l.clear == "" {
-		return nil
+// over are the facets of an entry with those of a line over them. Its UID stays, the line's may be made up; a hash is
+// more than a facet.
+func (l *line) over(r store.Record) map[string]string {
+	facets := change.Bare(r)
+	for field, wire := range l.draft.Facets {
+		if field != l.t.Schema.Primary && field != store.FieldPassword {
+			facets[field] = wire
+		}
 	}
-	known, own := l.identifiers(), []string{facets[t.Schema.Primary]}
-	for _, field := range t.Secondary {
-		own = append(own, facets[field])
-	}
-	if !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
-		return nil
-	}
-	return im.Hashing.Judge(ctx, t, l.clear, own)
+	return facets
 }
 
-// atOnce is how many changes are followed at a time.
-const atOnce = 16
+// judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
+func (im *importer) judgeClear(ctx context.Context, l *line, facets map[string]string) error {
+	known, own := identifiers(l.t, l.draft.Facets), identifiers(l.t, facets)
+	if l.clear == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
+		return nil
+	}
+	return im.Hashing.Judge(ctx, l.t, l.clear, own)
+}
+
+// followed is how many changes are followed at a time.
+const followed = 16
 
 // follow does for the lines of a batch, when their changes are there for good, what follows SetPassword and Disable.
 func (im *importer) follow(ctx context.Context, b *batch) {
 	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for _, l := range b.lines {
+	group.SetLimit(followed)
+	for _, l := range b.due {
 		if l.update == nil {
 			continue
 		}
-		sets := func(field string) bool {
-			return slices.ContainsFunc(l.update.Set, func(f store.Facet) bool { return f.Field == field })
-		}
-		r := store.Record{Key: l.update.Key}
-		if sets(store.FieldChanged) {
-			group.Go(func() error { im.Hashing.PasswordSet(ctx, l.t, r); return nil })
-		}
-		if sets(store.FieldDisabled) {
-			group.Go(func() error { im.Hashing.Disabled(ctx, r); return nil })
+		t, r := l.t, store.Record{Key: l.update.Key}
+		for _, f := range l.update.Set {
+			switch f.Field {
+			case store.FieldChanged:
+				group.Go(func() error { im.Hashing.PasswordSet(ctx, t, r); return nil })
+			case store.FieldDisabled:
+				group.Go(func() error { im.Hashing.Disabled(ctx, r); return nil })
+			}
 		}
 	}
 	_ = group.Wait()
 }
 
-// A meaning is the entry that a line means, with no fields where there is none, or why that cannot be said.
-type meaning struct {
-	record store.Record
-	err    error
-}
-
-// meant reads the entries that lines mean: by UID, or by identifiers that all lead to one entry.
-func (im *importer) meant(ctx context.Context, lines []*line) ([]meaning, error) {
+// meant reads the entries that lines mean: by UID, or by identifiers that all lead to one entry. It has no fields where
+// there is none.
+func (im *importer) meant(ctx context.Context, lines []*line) ([]store.Found, error) {
 	var lookups []store.Lookup
 	var of []int
 	for i, l := range lines {
@@ -300,19 +255,17 @@ func (im *importer) meant(ctx context.Context, lines []*line) ([]meaning, error)
 	if err != nil {
 		return nil, err
 	}
-	meant := make([]meaning, len(lines))
+	meant := make([]store.Found, len(lines))
 	for j, f := range found {
 		switch m := &meant[of[j]]; {
-		case m.err != nil || errors.Is(f.Err, store.ErrNotFound):
+		case m.Err != nil || errors.Is(f.Err, store.ErrNotFound):
 		case f.Err != nil:
-			m.err = f.Err
-		case m.record.Fields != nil && m.record.Key != f.Record.Key:
-			m.err = errSeveral
+			m.Err = f.Err
+		case m.Record.Fields != nil && m.Record.Key != f.Record.Key:
+			m.Err = errors.New("its identifiers belong to several entries")
 		default:
-			m.record = f.Record
+			m.Record = f.Record
 		}
 	}
 	return meant, nil
 }
-
-var errSeveral = errors.New("its identifiers belong to several entries")

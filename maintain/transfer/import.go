@@ -18,7 +18,6 @@ import (
 	"hash"
 	"io"
 	"runtime"
-	"sync"
 
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -120,11 +119,11 @@ type importer struct {
 	rejects rejects
 	state   ImportState
 	resumed bool
-	seen    *sightings // in a dry run
-	batches sync.Pool  // what batches hold is most of an import's memory: they are used again
-	first   int        // lines of the first batch
-	most    int        // and of the others
-	bulks   bool       // one batch is over before the next begins
+	seen    map[uint64]bool // digests of the keys that a dry run has met in its input
+	spare   []*batch        // what batches hold is most of an import's memory: they are used again
+	first   int             // lines of the first batch
+	most    int             // and of the others
+	atOnce  int             // batches under way, after the first
 }
 
 const (
@@ -132,9 +131,10 @@ const (
 	importBatch = 500     // and later
 	bulkBatch   = 1000    // where each batch waits for a disk
 	importBytes = 4 << 20 // or so much of the input
+	mostAtOnce  = 4       // batches under way, so that the server never waits for us
 )
 
-// clearBatch is how many lines with clear passwords are prepared together: they take their time.
+// clearBatch is how many lines with clear passwords are prepared at once: they take their time.
 var clearBatch = max(16, runtime.GOMAXPROCS(0))
 
 func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions) (*importer, error) {
@@ -146,7 +146,10 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 		return nil, fmt.Errorf("%w: on a duplicate %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
 	o.Type = cmp.Or(o.Type, "user")
-	im := &importer{View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != ""}
+	im := &importer{
+		View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
+		first: firstBatch, most: importBatch, atOnce: mostAtOnce,
+	}
 	if !im.resumed {
 		im.state = ImportState{ID: newImportID()}
 	}
@@ -154,12 +157,11 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	if err != nil {
 		return nil, err
 	}
-	im.bulks = survey.Bulks
-	if im.first, im.most = firstBatch, bulkBatch; !im.bulks {
-		im.most = importBatch
+	if survey.Bulks {
+		im.most, im.atOnce = bulkBatch, 1
 	}
 	if o.DryRun {
-		im.seen = newSightings()
+		im.atOnce = 1
 	}
 	return im, im.open(r)
 }
@@ -190,67 +192,74 @@ func (im *importer) open(r io.Reader) error {
 	return nil
 }
 
-// run reads in one goroutine, makes entries in another, and writes in the caller's, all in the order of the input.
+// run reads and begins batches in one goroutine, and concludes them in the caller's, in the order of the input.
 func (im *importer) run(ctx context.Context) error {
 	if err := im.skip(); err != nil {
 		return err
 	}
-	working, stop := context.WithCancel(ctx)
-	read, prepared := make(chan *batch, 1), make(chan *batch, 1)
+	leading, stop := context.WithCancel(ctx)
+	defer stop()
+	begun, concluded := make(chan *batch, mostAtOnce), make(chan *batch, mostAtOnce)
 	var unread error // of the input: what was read before is written all the same
-	var group sync.WaitGroup
-	group.Go(func() {
-		defer close(read)
-		unread = im.read(working, read)
-	})
-	group.Go(func() {
-		defer close(prepared)
-		for b := range read {
-			im.prepare(working, b)
-			if !hand(working, prepared, b) {
-				return
+	go func() {
+		defer close(begun)
+		unread = im.lead(leading, begun, concluded)
+	}()
+	var failed error
+	for b := range begun {
+		if failed = im.conclude(context.WithoutCancel(ctx), b, failed); failed != nil {
+			stop()
+		}
+		concluded <- b
+	}
+	return cmp.Or(failed, context.Cause(ctx), unread)
+}
+
+// lead reads batches, prepares them and begins them, several at once. Its error is why the input could not be read.
+func (im *importer) lead(ctx context.Context, begun chan<- *batch, concluded <-chan *batch) error {
+	var before []*batch // begun, but not concluded
+	atOnce := 1         // the first batch stores the schema, without which there is no short way
+	for most := im.first; ; most = im.most {
+		b := im.blank()
+		more, unread := im.fill(b, most)
+		im.prepare(ctx, b)
+		for len(before) >= atOnce || b.meets(before) {
+			select {
+			case done := <-concluded:
+				before, im.spare, atOnce = before[1:], append(im.spare, done), im.atOnce
+			case <-ctx.Done():
+				return nil
 			}
 		}
-	})
-	err := im.write(ctx, prepared)
-	stop()
-	group.Wait()
-	return cmp.Or(err, context.Cause(ctx), unread)
-}
-
-// hand hands a batch on, and reports whether it was taken. One that was prepared while ctx ended may be cut off.
-func hand(ctx context.Context, to chan<- *batch, b *batch) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	select {
-	case to <- b:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// skip reads over what an interrupted import has done.
-func (im *importer) skip() error {
-	for lines := im.state.Lines; lines > 0; lines-- {
-		var l line
-		more, err := im.src.next(&l)
-		if err != nil {
-			return err
+		if ctx.Err() != nil { // b may be cut off
+			return nil
 		}
-		if !more {
-			return errOther
+		if len(b.lines) > 0 {
+			im.begin(context.WithoutCancel(ctx), b)
+			before = append(before, b)
+			begun <- b
+		}
+		if !more || unread != nil {
+			return unread
+		}
+	}
+}
+
+// skip reads over what an interrupted import has done. Of an input that is too short the checksum differs.
+func (im *importer) skip() error {
+	for more, lines := true, im.state.Lines; more && lines > 0; lines-- {
+		var l line
+		var err error
+		if more, err = im.src.next(&l); err != nil {
+			return err
 		}
 		im.digest(&l)
 	}
 	if im.state.Lines > 0 && im.checksum() != im.state.Sum {
-		return errOther
+		return fmt.Errorf("%w: it is not the input whose import was interrupted, or it was changed since", ErrInput)
 	}
 	return nil
 }
-
-var errOther = fmt.Errorf("%w: it is not the input whose import was interrupted, or it was changed since", ErrInput)
 
 // digest adds a line to the checksum of the input.
 func (im *importer) digest(l *line) {
@@ -260,29 +269,16 @@ func (im *importer) digest(l *line) {
 
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
-// read cuts the input into batches.
-func (im *importer) read(ctx context.Context, to chan<- *batch) error {
-	for most := im.first; ; most = im.most {
-		b := im.blank()
-		more, err := im.fill(b, most)
-		if len(b.lines) > 0 && !hand(ctx, to, b) {
-			return nil
-		}
-		if !more || err != nil {
-			return err
-		}
-	}
-}
-
 // fill puts lines into a batch. An error is what ends the input after them.
 func (im *importer) fill(b *batch, most int) (more bool, err error) {
 	more = true
 	for size := int64(0); len(b.lines) < most && size < importBytes; {
-		l := b.room()
+		b.lines = append(b.lines, line{})
+		l := &b.lines[len(b.lines)-1]
 		if more, err = im.src.next(l); !more || err != nil {
+			b.lines = b.lines[:len(b.lines)-1]
 			break
 		}
-		b.lines = append(b.lines, l)
 		im.digest(l)
 		if size += l.size; most > clearBatch && im.src.mayBeClear(l) {
 			most = clearBatch

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,10 @@ type line struct {
 	draft  change.Draft
 	clear  string       // password
 	create store.Change // makes the entry, where nothing is there yet
-	alone  bool         // no line before it in the batch needs one of its keys
+	waits  bool         // a line before it in the batch needs one of its keys
 
 	done   outcome
-	err    error         // why it is refused
-	taken  bool          // its UID or one of its identifiers is
+	err    error         // why it is refused; a duplicate may yet be resolved
 	update *store.Change // was made of an entry that was there
 }
 
@@ -61,7 +61,8 @@ func (l *line) blank() bool {
 func (im *importer) prepare(ctx context.Context, b *batch) {
 	var hashing errgroup.Group
 	hashing.SetLimit(clearBatch)
-	for _, l := range b.lines {
+	for i := range b.lines {
+		l := &b.lines[i]
 		if l.err != nil || l.blank() || ctx.Err() != nil {
 			continue
 		}
@@ -70,24 +71,27 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 		}
 	}
 	_ = hashing.Wait()
-	for _, l := range b.lines {
+	for i := range b.lines {
+		l := &b.lines[i]
 		if l.t == nil || l.err != nil {
 			continue
 		}
 		if l.err = im.build(l, 0); l.err == nil {
-			l.alone = b.needs.Add(&l.create)
+			l.waits = !b.needs.Add(&l.create)
 			b.due = append(b.due, l)
 		}
 	}
+	// The engine creates entries of one type together.
+	slices.SortStableFunc(b.due, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
 }
 
 // hash hashes a line's clear password; a dry run only finds out whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
 	if im.o.DryRun {
-		l.err = im.Hashing.Judge(ctx, l.t, l.clear, l.identifiers())
+		l.err = im.Hashing.Judge(ctx, l.t, l.clear, identifiers(l.t, l.draft.Facets))
 		return
 	}
-	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, l.identifiers())
+	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, identifiers(l.t, l.draft.Facets))
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}
@@ -98,6 +102,7 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	d := l.draft
 	if d.UID == "" {
 		d.UID = im.uid(l, attempt)
+		d.Facets[l.t.Schema.Primary] = d.UID
 	}
 	l.create, err = l.t.Create(d)
 	return err
@@ -123,6 +128,7 @@ func (l *line) put(field string, v schema.Value) error {
 		if l.draft.UID = v.Wire(); l.draft.UID == "" {
 			return change.Invalid(field, "non-empty", "it is empty; leave it out to have one made up")
 		}
+		l.draft.Facets[field] = l.draft.UID
 		return nil
 	}
 	return l.t.EncodeFacet(l.draft.Facets, field, v, nil)
@@ -194,11 +200,11 @@ func (l *line) own(field, date string, now time.Time) error {
 	return nil
 }
 
-// identifiers are the secondary values of a draft, which no password may be.
-func (l *line) identifiers() []string {
-	own := []string{l.draft.UID}
-	for _, field := range l.t.Secondary {
-		own = append(own, l.draft.Facets[field])
+// identifiers are the values of facets by which an entry is found: no password may be one of them.
+func identifiers(t *change.Type, facets map[string]string) []string {
+	own := []string{facets[t.Schema.Primary]}
+	for _, field := range t.Secondary {
+		own = append(own, facets[field])
 	}
 	return own
 }

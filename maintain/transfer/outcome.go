@@ -14,7 +14,8 @@ import (
 // record counts what became of a batch, and has that saved.
 func (im *importer) record(b *batch) error {
 	s := &im.state
-	for _, l := range b.lines {
+	for i := range b.lines {
+		l := &b.lines[i]
 		s.Lines++
 		s.Bytes += l.size
 		if l.blank() {
@@ -36,7 +37,6 @@ func (im *importer) record(b *batch) error {
 		}
 	}
 	s.Sum = b.sum
-	im.batches.Put(b)
 	if im.o.Save == nil {
 		return nil
 	}

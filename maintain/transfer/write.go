@@ -1,129 +1,71 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
-	"maps"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
 )
 
 // A batch is some lines in a row.
 type batch struct {
-	lines []*line
-	held  []line // what lines point to
-	sum   string // of the input up to here
-
-	due   []*line     // those that are to be written
-	needs store.Needs // what creating their entries needs to be absent
+	lines   []line
+	sum     string         // of the input up to here
+	due     []*line        // those that are to be written, by type
+	needs   store.Needs    // what creating their entries needs to be absent
+	changes []store.Change // room for those that create them
 
 	bulk    context.Context
 	end     func(context.Context) error // of bulk
-	created chan struct{}               // closed when the lines that stand alone are
-	err     error                       // what kept them from it, and ends the import
+	created chan error                  // one, when the lines that wait for none are done; what ends the import, or nil
 }
 
 // blank is a batch without lines.
 func (im *importer) blank() *batch {
-	b, is := im.batches.Get().(*batch)
-	if !is {
-		b = &batch{held: make([]line, 0, max(im.first, im.most)), needs: store.Needs{}}
+	if len(im.spare) == 0 {
+		return &batch{lines: make([]line, 0, max(im.first, im.most)), needs: store.Needs{}}
 	}
+	b := im.spare[len(im.spare)-1]
+	im.spare = im.spare[:len(im.spare)-1]
 	clear(b.needs)
-	clear(b.held)
-	b.lines, b.held, b.due, b.err = b.lines[:0], b.held[:0], b.due[:0], nil
+	clear(b.lines)
+	b.lines, b.due = b.lines[:0], b.due[:0]
 	return b
 }
 
-// room is where the next line goes.
-func (b *batch) room() *line {
-	b.held = append(b.held, line{})
-	return &b.held[len(b.held)-1]
+// meets reports whether a batch needs a key that one of others may take or give back.
+func (b *batch) meets(others []*batch) bool {
+	return slices.ContainsFunc(others, func(o *batch) bool { return o.needs.Meets(b.needs) })
 }
 
-// mostUnderWay is how many batches are under way at once, so that the server never waits for us.
-const mostUnderWay = 4
-
-// write begins batches, several at once, and brings each to its end, in their order.
-func (im *importer) write(ctx context.Context, prepared <-chan *batch) error {
-	var next *batch
-	var under []*batch // under way, in order
-	most, begun := 1, context.WithoutCancel(ctx)
-	for prepared != nil || next != nil || len(under) > 0 {
-		if ctx.Err() != nil {
-			break
-		}
-		if next != nil && len(under) < most && !meets(under, next) {
-			im.begin(begun, next)
-			under, next = append(under, next), nil
-			continue
-		}
-		from, created := prepared, (chan struct{})(nil)
-		if next != nil {
-			from = nil
-		}
-		if len(under) > 0 {
-			created = under[0].created
-		}
-		select {
-		case <-ctx.Done():
-		case b, more := <-from:
-			if next = b; !more {
-				prepared = nil
-			}
-		case <-created:
-			if err := im.conclude(begun, under[0]); err != nil {
-				return im.abandon(begun, under[1:], err)
-			}
-			if under = under[1:]; !im.bulks && !im.o.DryRun {
-				most = mostUnderWay // the first batch has stored the schema, without which there is no short way
-			}
-		}
-	}
-	for i, b := range under {
-		if err := im.conclude(begun, b); err != nil {
-			return im.abandon(begun, under[i+1:], err)
-		}
-	}
-	return nil
-}
-
-// meets reports whether a batch needs a key that one under way may take or give back.
-func meets(under []*batch, next *batch) bool {
-	for _, b := range under {
-		if b.needs.Meets(next.needs) {
-			return true
-		}
-	}
-	return false
-}
-
-// begin creates the entries of those lines of a batch that no line before them in it can exclude. What keeps one of
-// them from it may be gone when the batches before are concluded: see resolve.
+// begin creates the entries of a batch, but for those of lines that wait for others. What keeps one of them from it may be
+// gone when the batches before are concluded: see resolve.
 func (im *importer) begin(ctx context.Context, b *batch) {
 	b.bulk, b.end = im.Engine.Bulk(ctx)
-	b.created = make(chan struct{})
+	b.created = make(chan error, 1)
 	go func() {
-		defer close(b.created)
-		if !im.o.DryRun {
-			b.err = im.create(b.bulk, b.due, true)
+		if im.o.DryRun {
+			b.created <- nil
+			return
 		}
+		b.created <- im.create(b.bulk, b, b.due)
 	}()
 }
 
-// conclude brings a batch to its end, when those before it have come to theirs.
-func (im *importer) conclude(ctx context.Context, b *batch) error {
-	<-b.created
-	err := b.err
+// conclude brings a batch to its end, when those before it have come to theirs. After one that failed, nothing more of it
+// is done.
+func (im *importer) conclude(ctx context.Context, b *batch, failed error) error {
+	err := cmp.Or(failed, <-b.created)
 	switch {
 	case err != nil:
 	case im.o.DryRun:
 		err = im.rehearse(b.bulk, b.due)
 	default:
-		err = im.resolve(b.bulk, b.due)
+		err = im.resolve(b.bulk, b)
 	}
 	if saved := b.end(ctx); saved != nil {
 		return saved
@@ -135,57 +77,29 @@ func (im *importer) conclude(ctx context.Context, b *batch) error {
 	return im.record(b)
 }
 
-// abandon ends batches that were begun, without more of them, and returns why.
-func (im *importer) abandon(ctx context.Context, under []*batch, err error) error {
-	for _, b := range under {
-		<-b.created
-		if saved := b.end(ctx); saved != nil {
-			err = saved
-		}
-	}
-	return err
-}
-
-// create creates the entries of those lines that stand alone, or of the others.
-func (im *importer) create(ctx context.Context, lines []*line, alone bool) error {
-	for t, lines := range byType(lines) {
-		var of []*line
-		var changes []store.Change
-		for _, l := range lines {
-			if l.alone == alone {
-				of, changes = append(of, l), append(changes, l.create)
-			}
-		}
-		_, errs := im.ApplyAll(ctx, t, changes)
-		for i, l := range of {
-			if err := l.created(errs[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// byType parts lines by the types of their entries.
-func byType(lines []*line) map[*change.Type][]*line {
-	types := map[*change.Type][]*line{}
+// create creates the entries of lines. Where lines may update entries, one that shares a key with a line before it only
+// counts as taken: what becomes of it is seen when that is done. An error ends the import.
+func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
+	var of []*line
+	b.changes = b.changes[:0]
 	for _, l := range lines {
-		types[l.t] = append(types[l.t], l)
+		if im.o.OnDuplicate == DuplicateUpdate && l.waits {
+			l.err = &change.FieldError{Err: store.ErrDuplicate, Field: l.t.Schema.Primary}
+			continue
+		}
+		of, b.changes = append(of, l), append(b.changes, l.create)
 	}
-	return types
-}
-
-// created notes what became of the change that creates the entry of a line. It returns an error that ends the import.
-func (l *line) created(err error) error {
-	switch {
-	case err == nil:
-		l.finish(createdLine)
-	case errors.Is(err, store.ErrDuplicate):
-		l.taken, l.err = true, duplicate(err)
-	case aboutLine(err):
-		l.refuse(err)
-	default:
-		return err
+	for i, err := range im.ApplyAll(ctx, b.changes) {
+		switch l := of[i]; {
+		case err == nil:
+			l.finish(createdLine)
+		case errors.Is(err, store.ErrDuplicate):
+			l.refuse(duplicate(err))
+		case aboutLine(err):
+			l.refuse(err)
+		default:
+			return err
+		}
 	}
 	return nil
 }
@@ -216,17 +130,13 @@ func (im *importer) rehearse(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		if im.foresee(l, found); l.done == updatedLine {
-			if err := im.judgeUpdate(ctx, l, found); err != nil {
-				l.refuse(err)
-			}
-		}
+		im.foresee(ctx, l, found)
 	}
 	return nil
 }
 
-// foresee judges a line by what is there.
-func (im *importer) foresee(l *line, found []store.Found) {
+// foresee judges a line by what is there, of the entries that it may mean.
+func (im *importer) foresee(ctx context.Context, l *line, found []store.Found) {
 	there := ""
 	for i, f := range found {
 		switch {
@@ -239,11 +149,11 @@ func (im *importer) foresee(l *line, found []store.Found) {
 			return
 		}
 	}
-	if im.seen.meet("entry", l.create.Key.String()) && there == "" {
+	if im.met("", l.create.Key.String()) && there == "" {
 		there = l.create.Key.Field()
 	}
 	for _, srk := range l.create.Claim {
-		if im.seen.meet(srk.Type(), srk.Value()) && there == "" {
+		if im.met(srk.Type(), srk.Value()) && there == "" {
 			there = srk.Field()
 		}
 	}
@@ -254,43 +164,25 @@ func (im *importer) foresee(l *line, found []store.Found) {
 		l.finish(skippedLine)
 	case im.o.OnDuplicate == DuplicateUpdate:
 		l.finish(updatedLine)
+		if i := slices.IndexFunc(found, func(f store.Found) bool { return f.Err == nil }); i >= 0 {
+			if err := im.judgeClear(ctx, l, l.over(found[i].Record)); err != nil {
+				l.refuse(err)
+			}
+		}
 	default:
 		l.refuse(&change.FieldError{Err: store.ErrDuplicate, Field: there})
 	}
 }
 
-// judgeUpdate returns why the entry that a line means would not take its clear password.
-func (im *importer) judgeUpdate(ctx context.Context, l *line, found []store.Found) error {
-	for _, f := range found {
-		if f.Err == nil {
-			facets := change.Bare(f.Record)
-			uid := facets[l.t.Schema.Primary] // the line's may be made up
-			maps.Copy(facets, l.draft.Facets)
-			facets[l.t.Schema.Primary] = uid
-			return im.judgeClear(ctx, l.t, l, facets)
-		}
-	}
-	return nil
-}
+// mostMet bounds the memory of a dry run: duplicates inside the input are found among the first half million of its keys.
+const mostMet = 500_000
 
-// sightings are the keys that a dry run has seen in its input, as digests.
-type sightings struct {
-	seed maphash.Seed
-	seen map[uint64]bool
-}
-
-// mostSightings bounds the memory of a dry run: duplicates inside the input are found among the first
-// half million of its keys.
-const mostSightings = 500_000
-
-func newSightings() *sightings { return &sightings{maphash.MakeSeed(), map[uint64]bool{}} }
-
-// meet notes an entry, or a value of a type, and reports whether it was met before.
-func (s *sightings) meet(kind, value string) bool {
-	d := maphash.Comparable(s.seed, [2]string{kind, value})
-	met := s.seen[d]
-	if len(s.seen) < mostSightings {
-		s.seen[d] = true
+// met notes an entry, or a value of a type, and reports whether it was met before.
+func (im *importer) met(typ, value string) bool {
+	d := records.Digest(typ, value)
+	met := im.seen[d]
+	if len(im.seen) < mostMet {
+		im.seen[d] = true
 	}
 	return met
 }
