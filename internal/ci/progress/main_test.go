@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,40 +12,39 @@ import (
 
 // TestTests feeds what go test prints.
 func TestTests(t *testing.T) {
-	var out strings.Builder
-	r := &report{out: &out, tests: true, running: map[test]time.Time{}, printed: map[test][]string{}}
-	if got := r.now(); got != "0 packages done, compiling" {
-		t.Errorf("got %q before any test has begun", got)
+	r := &report{printed: map[string]string{}}
+	var out string
+	feed := func(events ...string) {
+		for _, e := range events {
+			out += r.line(`{"Action":` + e + "}\n")
+		}
 	}
-	for _, e := range []string{
+	feed(
 		`"start","Package":"a"`, `"run","Package":"a","Test":"T"`, `"run","Package":"a","Test":"T/one"`,
 		`"output","Package":"a","Test":"T/one","Output":"quiet\n"`, `"pass","Package":"a","Test":"T/one"`,
 		`"run","Package":"a","Test":"T/two"`, `"output","Package":"a","Test":"T/two","Output":"=== RUN T/two\n"`,
 		`"output","Package":"a","Test":"T/two","Output":"loud\n"`, `"fail","Package":"a","Test":"T/two"`,
-		`"run","Package":"a","Test":"T/three"`,
-	} {
-		r.line(`{"Action":` + e + "}\n")
+		`"run","Package":"a","Test":"T/three"`, `"output","Package":"a","Test":"T/three","Output":"pan"`,
+		`"pause","Package":"a","Test":"T/three"`, `"run","Package":"ab","Test":"T"`, `"cont","Package":"a","Test":"T/three"`,
+	)
+	if want := []string{"a T", "ab T", "a T/three"}; !slices.Equal(r.running, want) {
+		t.Errorf("running %q, want %q", r.running, want)
 	}
-	if got, want := r.now(), "0 packages done, T/three ("; !strings.HasPrefix(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	for _, e := range []string{
-		`"output","Package":"a","Test":"T/three","Output":"panic\n"`, `"output","Package":"a","Output":"FAIL a\n"`, `"fail","Package":"a"`,
+	feed(
+		`"output","Package":"a","Test":"T/three","Output":"ic\n"`, `"output","Package":"a","Output":"FAIL a\n"`, `"fail","Package":"a"`,
 		`"start","Package":"b"`, `"output","Package":"b","Output":"PASS\n"`, `"output","Package":"b","Output":"ok b\n"`, `"pass","Package":"b"`,
 		`"build-output","Output":"# c\n"`,
-	} {
-		r.line(`{"Action":` + e + "}\n")
+	)
+	out += r.line("FAIL\n") + r.line("{ is no event\n")
+	if want := "a T/two\nloud\nFAIL a\na T/three\npanic\nok b\n# c\nFAIL\n{ is no event\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
-	r.line("FAIL\n")
-	if got, want := out.String(), "a\nloud\nFAIL a\npanic\nok b\n# c\nFAIL\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := r.now(), "2 packages done, compiling"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	if want := []string{"ab T"}; !slices.Equal(r.running, want) || len(r.printed) > 0 {
+		t.Errorf("running %q, want %q; kept %q", r.running, want, r.printed)
 	}
 }
 
-// A watcher makes a file when a line about a command that still runs was printed.
+// A watcher writes a file when a line about a command that still runs was printed.
 type watcher struct {
 	strings.Builder
 	file string
