@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,11 +13,34 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A site is a store, with what the tests here do to it.
+type site struct{ *testdb.Site }
+
+func on(s *testdb.Site) *site { return &site{s} }
+
+// alone is a site while nobody writes, as the checks may take for granted; others set s.Ctx.
+func alone(s *testdb.Site) *site {
+	s.Ctx = store.Alone(s.Ctx)
+	return on(s)
+}
+
+var (
+	eachStore  = testdb.Each(testdb.EachStore, on)
+	eachEngine = testdb.Each(testdb.EachEngine, alone)
+	twoEngines = testdb.Each(testdb.TwoEngines, alone)
+)
+
+// Under is the same store with another schema.
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return alone(s.Site.Under(t, sch)) }
 
 // damage does a damage to entry n and returns what must be reported.
 func (s *site) damage(t testdb.Tester, d damage, n int) []string {
@@ -98,7 +122,7 @@ func TestCheckHealthy(t *testing.T) {
 }
 
 func TestCheckProblem(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HDEL", "user/uid:friend", "email")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -122,7 +146,7 @@ func TestCheckProblem(t *testing.T) {
 }
 
 func TestCheckChoices(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -178,7 +202,7 @@ func TestCheckLarge(t *testing.T) {
 }
 
 func TestCheckStops(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	for n := range 20 {
 		s.User(t, n+1)
@@ -206,7 +230,7 @@ func TestCheckStops(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	other := testdb.House()
 	firm := other.Types["firm"]

@@ -87,7 +87,7 @@ func TestNotCompactTrue(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)
 		sch := schema.Schema{Types: map[string]schema.Type{typ: {Primary: "id"}}}
-		s := open(t, testdb.ServerClient(t), recordkey.Namespace{}, sch)
+		s := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, sch))
 		e, err := s.Type(t, typ).Create(s.Ctx, userdb.NewEntry{})
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // TestFaults loses the connection at every round trip in turn: each verb must say so, and never end
 // as if all were well.
 func TestFaults(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	for n, d := range damages {
 		s.User(t, n+1)

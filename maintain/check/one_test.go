@@ -49,7 +49,7 @@ func TestCheckOne(t *testing.T) {
 }
 
 func TestCheckOneByHints(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.User(t, 1)
 	s.Do(t, "HSET", "user/uid:u0", "uid", "x")

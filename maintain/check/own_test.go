@@ -129,7 +129,7 @@ func (e *lookedAt) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, er
 // TestCountersThatAreSoundAgain: counters that somebody made readable before they were removed stay.
 func TestCountersThatAreSoundAgain(t *testing.T) {
 	const key = "~/throttle/user/uid/u1"
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.User(t, 1)
 	s.Do(t, "hset", key, "sn", "x")
 	s.Edit(t, func(c *view.Config) {

@@ -194,7 +194,7 @@ func TestRepairKeeps(t *testing.T) {
 }
 
 func TestRepairTells(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")

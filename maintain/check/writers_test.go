@@ -177,7 +177,8 @@ func (e *lingering) Linger(ctx context.Context, n int) (bool, error) {
 // slower one: whatever a change is in the middle of, a check reports nothing.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
-	writers, checks := open(t, server.Client(), recordkey.Namespace{}, testdb.House()), open(t, server.Client(), recordkey.Namespace{}, testdb.House())
+	writers := on(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
+	checks := on(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
 	pace := newPacer()
 	e := &lingering{Engine: testdb.Hurried(checks.Raw), pace: pace}
 	checks.Edit(t, func(c *view.Config) { c.Engine = e })

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,15 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/recordkey"
 )
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A site is a store, with what the tests here do to it.
+type site struct{ *testdb.Site }
+
+func on(s *testdb.Site) *site { return &site{s} }
+
+var eachEngine = testdb.Each(testdb.EachEngine, on)
 
 func (s *site) dump(t *testing.T, o inspect.Options) string {
 	t.Helper()
@@ -77,7 +87,7 @@ func TestDump(t *testing.T) {
 }
 
 func TestDumpStream(t *testing.T) {
-	s := open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Do(t, "XADD", "events", "1-1", "who", "alice", "what", "a\nb")
 	for i := range 120 {
 		s.Do(t, "XADD", "long", fmt.Sprintf("2-%d", i+1), "n", "x")
@@ -128,7 +138,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 }
 
 func TestDumpFails(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House())
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.zoo(t)
 	err := inspect.Dump(s.Ctx, s.DB, &bytes.Buffer{}, inspect.Options{Format: "brief"})
 	if !errors.Is(err, inspect.ErrFormat) || err.Error() != `no such format of a dump: "brief"; want long, short or keys` {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,19 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A site is a store, with what the tests here do to it.
+type site struct{ *testdb.Site }
+
+func on(s *testdb.Site) *site { return &site{s} }
+
+var (
+	eachStore  = testdb.Each(testdb.EachStore, on)
+	eachEngine = testdb.Each(testdb.EachEngine, on)
+	twoEngines = testdb.Each(testdb.TwoEngines, on)
 )
 
 // typed is a schema of one type "user", which fields and sets are added to.
@@ -343,7 +357,7 @@ func TestApplyCollisions(t *testing.T) {
 }
 
 func TestApplyRefuses(t *testing.T) {
-	s := open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, typed(schema.FoldExact))
+	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, typed(schema.FoldExact)))
 	s.people(t, typed(schema.FoldExact))
 	other := typed(schema.FoldExact, func(t *schema.Type) { t.Primary = "id" })
 	if _, err := migrate.Plan(s.Ctx, s.DB, other); !errors.Is(err, schema.ErrSchema) || !strings.HasSuffix(err.Error(), "a primary field cannot change; it was uid") {

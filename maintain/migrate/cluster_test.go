@@ -22,7 +22,7 @@ func TestCareOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{&testdb.Site{Ctx: t.Context(), DB: db}}
+	s := on(&testdb.Site{Ctx: t.Context(), DB: db})
 	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
 	user := s.Type(t, "user")
 	for _, name := range []string{"Alice", "Bob", "Carol"} {
@@ -61,7 +61,7 @@ func TestCareOnCluster(t *testing.T) {
 	if !errors.Is(err, userdb.ErrNotFound) || copied != 0 {
 		t.Errorf("copying nothing: %d, %v", copied, err)
 	}
-	a := &site{&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))}}
+	a := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
 	if _, err := a.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "1", Tags: []string{"x"}, Facets: schema.Texts("alias", "Dora", "email", "d@x.org")}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestCareOnCluster(t *testing.T) {
 	if err != nil || n < 5 {
 		t.Errorf("copied %d, %v", n, err)
 	}
-	b := &site{&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "b")))}}
+	b := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "b")))})
 	testdb.Same(t, "the copy", b.Check(t, check.Options{}), nil)
 	if _, err := b.Type(t, "user").Find(s.Ctx, hints.Field("alias", "DORA").Of("user")); err != nil {
 		t.Errorf("in the copy: %v", err)

@@ -272,7 +272,7 @@ func TestCheckOtherForm(t *testing.T) {
 // TestOtherFormOnCluster brings records over that lie on a cluster of several servers.
 func TestOtherFormOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
-	old := open(t, testdb.ServerClient(t), recordkey.Namespace{}, typed(schema.FoldCasefold))
+	old := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, typed(schema.FoldCasefold)))
 	old.empty(t)
 	people := old.first(t, 10)
 	old.copy(t, client)
@@ -280,7 +280,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{&testdb.Site{Ctx: t.Context(), DB: db}}
+	s := on(&testdb.Site{Ctx: t.Context(), DB: db})
 	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
 	found := 0
 	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {

@@ -78,7 +78,7 @@ func (s *site) errorsOf(t *testing.T, o check.Options) map[string]int {
 // TestMoving goes the way of docs/moving.md.
 func TestMoving(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, testdb.OriginalSchema(t))
+		s = on(s.Under(t, testdb.OriginalSchema(t)))
 		s.Load(t, originalFixture)
 		all := originals(t)
 

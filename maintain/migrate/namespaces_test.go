@@ -32,7 +32,7 @@ func (s *site) towns(t testdb.Tester) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		view := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: testdb.Space(t, path), DB: in}}
+		view := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: testdb.Space(t, path), DB: in})
 		view.User(t, 1)
 		view.User(t, 2)
 		if err := view.Type(t, "user").Delete(s.Ctx, testdb.HintOf(testdb.Must(view.Type(t, "user").Find(s.Ctx, hints.UID("u2").Of("user"))))); err != nil {
@@ -66,7 +66,9 @@ func inside(all map[string]string, prefix string) map[string]string {
 
 func onEach(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Run("embedded", func(t *testing.T) { test(t, openBy(t, "memory:")) })
-	t.Run("redis", func(t *testing.T) { test(t, open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())) })
+	t.Run("redis", func(t *testing.T) {
+		test(t, on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())))
+	})
 }
 
 func TestNamespaces(t *testing.T) {
@@ -77,7 +79,7 @@ func TestNamespaces(t *testing.T) {
 			want = append(want, path+" 1")
 		}
 		testdb.Same(t, "listed", slices.Sorted(slices.Values(s.listed(t))), want)
-		a := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))}}
+		a := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
 		testdb.Same(t, "listed inside a", a.listed(t), []string{"a/b 1", "a/~+, 1"})
 		for n := range migrate.Namespaces(s.Ctx, s.DB) {
 			all := inside(s.records(t), n.Namespace.String())
@@ -113,7 +115,7 @@ func TestCopyAndDropNamespace(t *testing.T) {
 			if ttl := s.Raw.TTL(s.Ctx, to.String()+"~/session").Val(); ttl <= 0 {
 				t.Errorf("%s: the copy's time to live is %v", path, ttl)
 			}
-			copied := &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))}}
+			copied := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
 			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
 			if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); !errors.Is(err, migrate.ErrNotEmpty) {
 				t.Errorf("%s: once more: %v", path, err)
@@ -201,5 +203,5 @@ func openBy(t *testing.T, url string) *site {
 	}
 	t.Cleanup(func() { db.Close() })
 	raw := view.Of(db).Engine.(*single.Engine).Client().(*redis.Client)
-	return &site{&testdb.Site{Ctx: t.Context(), Raw: raw, DB: db}}
+	return on(&testdb.Site{Ctx: t.Context(), Raw: raw, DB: db})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,18 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A site is a store, with what the tests here do to it.
+type site struct{ *testdb.Site }
+
+func on(s *testdb.Site) *site { return &site{s} }
+
+var eachEngine = testdb.Each(testdb.EachEngine, on)
+
+// Under is the same store with another schema.
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return on(s.Site.Under(t, sch)) }
 
 // full is a schema with one of everything.
 func full() schema.Schema {
@@ -64,7 +77,7 @@ func (s *site) other(t *testing.T, name string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db}}
+	return on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
 }
 
 // crowd makes entries with one of everything.

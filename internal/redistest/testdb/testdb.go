@@ -71,6 +71,14 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 	}
 }
 
+// Each is EachStore, EachEngine or TwoEngines for tests that have a site of their own, with more verbs than a Site.
+func Each[S any](stores func(*testing.T, func(*testing.T, *Site)), wrap func(*Site) S) func(*testing.T, func(*testing.T, S)) {
+	return func(t *testing.T, test func(*testing.T, S)) {
+		t.Helper()
+		stores(t, func(t *testing.T, s *Site) { test(t, wrap(s)) })
+	}
+}
+
 func ServerClient(t *testing.T) *redis.Client { return redistest.Shared(t).Client() }
 
 func EmbeddedClient(t *testing.T) *redis.Client {
@@ -195,7 +203,7 @@ func Space(t Tester, path string) recordkey.Namespace {
 	return ns
 }
 
-// clean removes all records of the view, so that a store serves many tests.
+// Clean removes all records of the view but those that it writes, so that a store serves many tests.
 func (s *Site) Clean(t Tester) {
 	t.Helper()
 	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
