@@ -53,14 +53,14 @@ type Options struct {
 // may be yielded twice if the server's tables grow or shrink meanwhile, and they come in no order. Where two
 // entries have a value and neither an SRK, srk_missing of both stands for value_shared.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
-	return start(ctx, db, o, (*checker).run)
+	return start(ctx, view.Of(db), o, (*checker).run)
 }
 
 // Own yields what is wrong with those of the store's own records that all verbs go by: ~/types, ~/schema/TYPE
 // and ~/secret. Run does that first, and ends there where the first two stay broken. Own is for a caller that
 // cannot read the stored schema, and so has none to check the records by. Of o only Repair and Restate count.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
-	return start(ctx, db, o, func(c *checker, ctx context.Context) error {
+	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.own(ctx)
 		return err
 	})
@@ -72,67 +72,58 @@ type checker struct {
 	o      Options
 	types  map[string]*change.Type
 	entire bool // all records are looked at: what two entries show is reported at one of them
-	send   func(context.Context, news) error
+	out    chan<- news
 	fix    *repair // nil: report only
 	doubts *doubts // nil: every change is one step, so no writer is in the middle of one
 }
 
 // News is what the goroutines of a check tell the one that yields.
 type news struct {
-	problems    []Problem
+	found       findings
 	done, about int64 // about 0: nothing about progress
 }
 
 // start runs a check in goroutines of its own, and yields in the caller's.
-func start(ctx context.Context, db *userdb.DB, o Options, do func(*checker, context.Context) error) iter.Seq2[Problem, error] {
+func start(ctx context.Context, v *view.View, o Options, do func(*checker, context.Context) error) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		all := make(chan news)
+		out := make(chan news)
+		c := &checker{View: v, o: o, types: map[string]*change.Type{}, entire: o.Only.IsZero(), out: out}
+		for _, name := range c.Schema.Names() {
+			c.types[name], _ = c.Type(name) // a declared one is there
+		}
 		var failed error
 		go func() {
-			defer close(all)
-			c, err := newChecker(db, o, all)
-			if failed = err; err == nil {
-				failed = do(c, ctx)
-			}
+			defer close(out)
+			failed = do(c, ctx)
 		}()
-		stopped := false
-		for n := range all {
-			for _, p := range n.problems {
-				if stopped = stopped || !yield(p, nil); stopped {
+		for n := range out {
+			for _, f := range n.found {
+				if !yield(f.Problem, nil) {
 					cancel()
-					break
+					for range out { // until the goroutines have ended
+					}
+					return
 				}
 			}
-			if !stopped && n.about > 0 && o.Progress != nil {
+			if n.about > 0 && o.Progress != nil {
 				o.Progress(n.done, n.about)
 			}
 		}
-		if failed != nil && !stopped {
+		if failed != nil {
 			yield(Problem{}, failed)
 		}
 	}
 }
 
-func newChecker(db *userdb.DB, o Options, all chan<- news) (*checker, error) {
-	c := &checker{View: view.Of(db), o: o, types: map[string]*change.Type{}, entire: o.Only.IsZero()}
-	for _, name := range c.Schema.Names() {
-		t, err := c.Type(name)
-		if err != nil {
-			return nil, err
-		}
-		c.types[name] = t
+func (c *checker) send(ctx context.Context, n news) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case c.out <- n:
+		return nil
 	}
-	c.send = func(ctx context.Context, n news) error {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case all <- n:
-			return nil
-		}
-	}
-	return c, nil
 }
 
 // tell hands problems over to the caller.
@@ -140,7 +131,7 @@ func (c *checker) tell(ctx context.Context, fs findings) error {
 	if len(fs) == 0 {
 		return nil
 	}
-	return c.send(ctx, news{problems: fs.problems()})
+	return c.send(ctx, news{found: fs})
 }
 
 func (c *checker) run(ctx context.Context) error {

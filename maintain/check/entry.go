@@ -40,7 +40,10 @@ func (c *checker) lookAtEntries(ctx context.Context, items []item) (findings, er
 	if err != nil {
 		return nil, err
 	}
-	var fs findings
+	return c.judgeEntries(ctx, items, hashes)
+}
+
+func (c *checker) judgeEntries(ctx context.Context, items []item, hashes []store.Raw) (fs findings, err error) {
 	var es []*entry
 	for i, h := range hashes {
 		if e := entryAt(&fs, c.types[items[i].key.Type()], i, items[i].key, h); e != nil {
@@ -48,12 +51,10 @@ func (c *checker) lookAtEntries(ctx context.Context, items []item) (findings, er
 			es = append(es, e)
 		}
 	}
-	for _, look := range []func(context.Context, *findings, []*entry) error{c.lookAtClaims, c.lookAtPlaces, c.lookAtFacets} {
-		if err := look(ctx, &fs, es); err != nil {
-			return nil, err
-		}
+	if err := c.lookAtClaims(ctx, &fs, es); err != nil {
+		return nil, err
 	}
-	return fs, nil
+	return fs, c.lookAtMemberships(ctx, &fs, es)
 }
 
 // entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.
@@ -165,11 +166,7 @@ func sights(es []*entry) (all []sight) {
 }
 
 func srksOf(all []sight) []string {
-	keys := make([]string, len(all))
-	for i, s := range all {
-		keys[i] = s.record.String()
-	}
-	return keys
+	return mapped(all, func(s sight) string { return s.record.String() })
 }
 
 // lookAtClaims looks at the SRKs of all secondary values of entries. One that names another entry is
@@ -222,14 +219,11 @@ func (c *checker) lookAtAbsent(ctx context.Context, fs *findings, absent []sight
 // lookAtRivals judges SRKs that name others than the entry that has their value: if those have it
 // too, it belongs to two (I2), and if not, the entry's own SRK is wrong (I1).
 func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight) error {
-	asked := make([]ownerRead, len(rivals))
-	for i, s := range rivals {
-		if key, wrong := ownerOf(s.t, s.record.Namespace(), s.srv); wrong == nil {
-			asked[i] = ownerRead{t: s.t, key: key}
-		}
-	}
-	owners, err := c.owners(ctx, asked)
-	if err != nil {
+	owners := mapped(rivals, func(s sight) owner {
+		key, _ := ownerOf(s.t, s.record.Namespace(), s.srv)
+		return owner{t: s.t, key: key}
+	})
+	if err := c.readOwners(ctx, owners); err != nil {
 		return err
 	}
 	type pair struct {
@@ -240,7 +234,7 @@ func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight
 	for i, s := range rivals {
 		other := owners[i]
 		p := pair{s.prk, s.srk.Value(), other.key}
-		field, has := other.has(s.t, s.srk.Value())
+		field, has := other.has(s.srk.Value())
 		// Where each of two entries has its own SRK, both see it: it is told at one of them.
 		there := c.entire && s.names && s.prk < records.Relative(other.key)
 		switch {
@@ -277,11 +271,9 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
-	if err := c.claim(ctx, t, prk); err != nil {
-		return err
-	}
-	for _, srk := range missing {
-		if err := c.claim(ctx, t, prk, srk); err != nil && !overtaken(err) {
+	for _, srks := range append([][]recordkey.Key{nil}, slices.Collect(slices.Chunk(missing, 1))...) {
+		err := c.amend(ctx, t, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
+		if err != nil && !overtaken(err) {
 			return err
 		}
 	}
@@ -290,11 +282,6 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 
 func claiming(srks ...recordkey.Key) change.Mending {
 	return change.Mending{Claim: func(k recordkey.Key) bool { return slices.Contains(srks, k) }}
-}
-
-// claim repairs an entry that is live with these SRKs.
-func (c *checker) claim(ctx context.Context, t *change.Type, prk recordkey.Key, srks ...recordkey.Key) error {
-	return c.amend(ctx, t, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
 }
 
 // amend makes one change of an entry, from what it is now.

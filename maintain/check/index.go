@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lookAtFacets looks whether entries are in the index sets of their facets (I5).
-func (c *checker) lookAtFacets(ctx context.Context, fs *findings, es []*entry) error {
-	var asked []store.Align
-	var in []store.Member
+// lookAtMemberships looks whether entries are in the index sets of their facets, and at their places in the ordered
+// indexes (I5).
+func (c *checker) lookAtMemberships(ctx context.Context, fs *findings, es []*entry) error {
+	var at []store.Ranked // where they must be, in index sets too
 	var of []*entry
 	for _, e := range es {
 		for _, field := range e.t.Indexed {
@@ -26,35 +26,62 @@ func (c *checker) lookAtFacets(ctx context.Context, fs *findings, es []*entry) e
 				e.add(fs, indexUnkeyable, e.key, records.Quoted(field), records.Unkeyable(facet))
 				continue
 			}
-			m := store.Align{Index: index.In(e.key.Namespace()), Member: e.prk, Entry: e.key}
-			m.Facet = store.Facet{Field: field, Wire: facet}
-			asked, in, of = append(asked, m), append(in, store.Member{Set: m.Index, Value: e.prk}), append(of, e)
+			at = append(at, store.Ranked{Key: index.In(c.NS), Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
+			of = append(of, e)
+		}
+		places, without := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
+		for _, field := range without {
+			e.add(fs, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
+		}
+		for _, place := range places {
+			at, of = append(at, place), append(of, e)
 		}
 	}
-	has, err := c.Engine.Holds(ctx, in, store.AnyMoment)
+	asked := mapped(at, func(r store.Ranked) store.Member {
+		return store.Member{Set: r.Key, Value: r.Member, Ordered: r.Key.Kind() != recordkey.KindIndex}
+	})
+	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
 	for i := range has {
-		if !has[i] {
-			of[i].add(fs, indexMissing, asked[i].Index, records.Printable(of[i].prk), "").step = asked[i]
+		switch e := of[i]; {
+		case has[i]:
+		case asked[i].Ordered:
+			e.add(fs, orderMissing, at[i].Key, records.Printable(e.prk)).step = store.Rank{Entry: e.key, At: at[i]}
+		default:
+			step := store.Align{Index: at[i].Key, Member: e.prk, Entry: e.key, Facet: at[i].Facet}
+			e.add(fs, indexMissing, at[i].Key, records.Printable(e.prk), "").step = step
 		}
 	}
 	return err
 }
 
-// lookAtIndexes judges index sets by themselves; their members are judged by lookAtIndexMembers.
+// lookAtIndexes judges index sets and ordered indexes by themselves; their members are judged by lookAtIndexMembers and
+// lookAtOrderMembers.
 func (c *checker) lookAtIndexes(ctx context.Context, items []item) (fs findings, err error) {
 	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
 	for i, kind := range kinds {
 		key := items[i].key
-		t, field := c.types[key.Type()], key.Field()
+		want, wrong := "set", indexKind
+		typ, field, ordered := orderOf(key)
+		if ordered {
+			want, wrong = "zset", orderKind
+		}
 		switch {
 		case kind == store.KindNone:
-		case kind != "set":
-			fs.add(i, indexKind, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: "set"}
-		case !slices.Contains(t.Indexed, field) && !t.Schema.Tertiary[field].Indexed:
-			fs.add(i, indexUndeclared, key, "", records.Quoted(field))
+		case kind != want:
+			fs.add(i, wrong, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: want}
+		case ordered && c.ordered(key) == nil:
+			fs.add(i, orderUndeclared, key, "", records.Quoted(typ), records.Quoted(field))
+		case !ordered && !c.indexes(key):
+			fs.add(i, indexUndeclared, key, "", records.Quoted(key.Field()))
 		}
 	}
 	return fs, err
+}
+
+// indexes reports whether the schema declares an index set.
+func (c *checker) indexes(set recordkey.Key) bool {
+	t, field := c.types[set.Type()], set.Field()
+	return slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed
 }
 
 // membership is an entry's place in an index set that the schema declares.
@@ -72,18 +99,15 @@ func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, de
 
 // lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
 func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (findings, error) {
-	asked := make([]ownerRead, len(items))
-	for i, it := range items {
+	owners := mapped(items, func(it item) owner {
 		t := c.types[it.key.Type()]
-		if key, wrong := ownerOf(t, it.key.Namespace(), it.member); wrong == nil {
-			asked[i] = ownerRead{t: t, key: key, field: store.FieldType, fine: notEmpty}
-		}
+		key, _ := ownerOf(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
-			asked[i].field, asked[i].fine = it.key.Field(), func(facet string) bool { return facet == it.key.Value() }
+			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return facet == it.key.Value() }}
 		}
-	}
-	owners, err := c.owners(ctx, asked)
-	if err != nil {
+		return owner{t: t, key: key, field: store.FieldType, fits: notEmpty}
+	})
+	if err := c.readOwners(ctx, owners); err != nil {
 		return nil, err
 	}
 	var fs findings
@@ -103,16 +127,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 			c.addStale(&fs, i, items[i], owners[i])
 		}
 	}
-	return c.still(ctx, fs, func(f finding) (in, too store.Member) {
-		it := items[f.at]
-		in = store.Member{Set: it.key, Value: it.member}
-		if f.code == indexStale {
-			if m, _ := c.membership(it, owners[f.at].key); m.Set.IsValid() {
-				return in, store.Member{Set: m.Set, Value: m.Value}
-			}
-		}
-		return in, in
-	})
+	return c.still(ctx, items, fs)
 }
 
 // judgeIndexMember judges a member of an index set by its entry. Of an index of a tertiary set it is unknown whether that has
@@ -150,13 +165,19 @@ func (c *checker) takeOut(it item, o owner) store.Step {
 }
 
 // still keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
-func (c *checker) still(ctx context.Context, found findings, where func(finding) (in, too store.Member)) (still findings, err error) {
+func (c *checker) still(ctx context.Context, items []item, found findings) (still findings, err error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
 	pairs := make([]store.Member, 0, 2*len(found))
 	for _, f := range found {
-		in, too := where(f)
+		in := store.Member{Set: items[f.at].key, Value: items[f.at].member}
+		too := in
+		if a, _ := f.step.(store.Align); a.Set.IsValid() && f.code != indexOrphan {
+			if too = (store.Member{Set: a.Set, Value: a.Value}); too == in {
+				too = store.Member{Set: a.Index, Value: a.Member}
+			}
+		}
 		pairs = append(pairs, in, too)
 	}
 	has, err := c.Engine.Holds(ctx, pairs, store.OneMoment)
@@ -171,31 +192,6 @@ func (c *checker) still(ctx context.Context, found findings, where func(finding)
 	return still, nil
 }
 
-// lookAtPlaces looks whether entries are at their places in the ordered indexes (I5).
-func (c *checker) lookAtPlaces(ctx context.Context, fs *findings, es []*entry) error {
-	var asked []store.Ranked
-	var of []*entry
-	for _, e := range es {
-		places, without := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
-		for _, field := range without {
-			e.add(fs, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
-		}
-		for _, p := range places {
-			asked, of = append(asked, p), append(of, e)
-		}
-	}
-	if len(asked) == 0 {
-		return nil
-	}
-	placed, err := store.Placed(ctx, c.Engine, asked)
-	for i := range placed {
-		if !placed[i] {
-			of[i].add(fs, orderMissing, asked[i].Key, records.Printable(of[i].prk)).step = store.Rank{Entry: of[i].key, At: asked[i]}
-		}
-	}
-	return err
-}
-
 // orderOf returns the type and the field of which a record of the store's own is the ordered index.
 func orderOf(key recordkey.Key) (typ, field string, is bool) {
 	parts := key.Parts()
@@ -205,59 +201,34 @@ func orderOf(key recordkey.Key) (typ, field string, is bool) {
 	return parts[1], parts[2], true
 }
 
-// ordered is the type and the field of an ordered index that the schema declares; nil: it declares none.
-func (c *checker) ordered(key recordkey.Key) (*change.Type, string) {
+// ordered is the type of an ordered index that the schema declares; nil: it declares none.
+func (c *checker) ordered(key recordkey.Key) *change.Type {
 	typ, field, _ := orderOf(key)
 	if t := c.types[typ]; t != nil && slices.Contains(t.Ordered, field) {
-		return t, field
+		return t
 	}
-	return nil, ""
-}
-
-// lookAtOrders judges ordered indexes by themselves; their members are judged by lookAtOrderMembers.
-func (c *checker) lookAtOrders(ctx context.Context, items []item) (fs findings, err error) {
-	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
-	for i, kind := range kinds {
-		key := items[i].key
-		typ, field, _ := orderOf(key)
-		switch t, _ := c.ordered(key); {
-		case kind == store.KindNone:
-		case kind != "zset":
-			fs.add(i, orderKind, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: "zset"}
-		case t == nil:
-			fs.add(i, orderUndeclared, key, "", records.Quoted(typ), records.Quoted(field))
-		}
-	}
-	return fs, err
+	return nil
 }
 
 // lookAtOrderMembers judges places by the entries that they name (I4, I5).
 func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (findings, error) {
-	asked := make([]ownerRead, len(items))
-	for i, m := range items {
-		t, field := c.ordered(m.key)
-		if key, wrong := ownerOf(t, m.key.Namespace(), change.PlaceOwner(m.member)); wrong == nil {
-			fine := func(facet string) bool { return placedAt(t, key, field, facet, m.member) }
-			asked[i] = ownerRead{t: t, key: key, field: field, fine: fine}
-		}
-	}
-	owners, err := c.owners(ctx, asked)
-	if err != nil {
+	owners := mapped(items, func(m item) owner {
+		t := c.ordered(m.key)
+		_, field, _ := orderOf(m.key)
+		key, _ := ownerOf(t, m.key.Namespace(), change.PlaceOwner(m.member))
+		return owner{t: t, key: key, field: field, fits: func(facet string) bool { return placedAt(t, key, field, facet, m.member) }}
+	})
+	if err := c.readOwners(ctx, owners); err != nil {
 		return nil, err
 	}
-	var fs findings
+	var fs, still findings
 	for i, o := range owners {
-		c.judgeOrderMember(&fs, i, items[i], o)
+		judgeOrderMember(&fs, i, items[i], o)
 	}
 	if len(fs) == 0 {
 		return nil, nil
 	}
-	places := make([]store.Ranked, len(fs))
-	for i, f := range fs {
-		places[i] = store.Ranked{Key: items[f.at].key, Member: items[f.at].member}
-	}
-	placed, err := store.Placed(ctx, c.Engine, places)
-	var still findings
+	placed, err := store.Placed(ctx, c.Engine, mapped(fs, func(f finding) store.Ranked { return f.step.(store.Rank).At }))
 	for i := range placed {
 		if placed[i] {
 			still = append(still, fs[i])
@@ -267,21 +238,20 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 }
 
 // judgeOrderMember judges a place by the entry that it names.
-func (c *checker) judgeOrderMember(fs *findings, at int, m item, o owner) {
-	t, field := c.ordered(m.key)
-	facet, has := o.fields[field]
+func judgeOrderMember(fs *findings, at int, m item, o owner) {
+	facet, has := o.fields[o.field]
 	var f *finding
 	switch {
 	case !o.key.IsValid():
-		f = fs.add(at, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(t.Name))
+		f = fs.add(at, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
 	case o.fine:
 	case !o.live():
 		f = fs.add(at, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
-	case !has || !placedAt(t, o.key, field, facet, m.member):
+	case !has || !o.fits(facet):
 		f = fs.add(at, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
 	}
 	if f != nil {
-		place := store.Ranked{Key: m.key, Member: m.member, Facet: store.Facet{Field: field, Wire: facet}}
+		place := store.Ranked{Key: m.key, Member: m.member, Facet: store.Facet{Field: o.field, Wire: facet}}
 		f.step = store.Rank{Entry: o.key, At: place, Free: true}
 	}
 }

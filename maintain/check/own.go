@@ -3,10 +3,10 @@ package check
 import (
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -65,17 +65,19 @@ func (c *checker) lookAtOwn(ctx context.Context) (fs findings, err error) {
 	return fs, c.lookAtSecret(ctx, &fs)
 }
 
-func (c *checker) ownKey(parts ...string) (recordkey.Key, error) {
-	key, err := recordkey.Own(parts...)
-	return key.In(c.NS), err
+// ownKey is the key of a record of the store's own; the zero Key where no key can be called so.
+func (c *checker) ownKey(parts ...string) recordkey.Key {
+	key, _ := recordkey.Own(parts...)
+	return key.In(c.NS)
+}
+
+func (c *checker) schemaKeys(types []string) []string {
+	return mapped(types, func(name string) string { return c.ownKey("schema", name).String() })
 }
 
 // lookAtTypes judges ~/types, and returns the types that it names.
 func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string, err error) {
-	key, err := c.ownKey("types")
-	if err != nil {
-		return nil, err
-	}
+	key := c.ownKey("types")
 	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil {
 		return nil, err
@@ -86,30 +88,25 @@ func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string
 		return nil, nil
 	}
 	for _, name := range raws[0].Items {
-		if _, err := c.ownKey("schema", name); err != nil {
-			wrong("no key can name a type " + records.Quoted(name))
-		} else {
+		if c.ownKey("schema", name).IsValid() {
 			named = append(named, name)
+		} else {
+			wrong("no key can name a type " + records.Quoted(name))
 		}
 	}
-	for _, name := range c.Schema.Names() {
-		kinds, err := store.Kinds(ctx, c.Engine, []string{c.types[name].Guard().Key.String()})
-		if err != nil {
-			return nil, err
-		}
-		if kinds[0] != store.KindNone && !slices.Contains(named, name) {
-			wrong("type " + records.Quoted(name) + " has a schema, and is not in it")
+	declared := c.Schema.Names()
+	kinds, err := store.Kinds(ctx, c.Engine, c.schemaKeys(declared))
+	for i, kind := range kinds {
+		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
+			wrong("type " + records.Quoted(declared[i]) + " has a schema, and is not in it")
 		}
 	}
-	return named, nil
+	return named, err
 }
 
 // rebuildTypes makes ~/types anew, of the schemas that exist.
 func (c *checker) rebuildTypes(ctx context.Context) error {
-	types, err := c.ownKey("types")
-	if err != nil {
-		return err
-	}
+	types := c.ownKey("types")
 	if err := c.take(ctx, store.Remove{Key: types.String(), Kind: "set"}); err != nil {
 		return err
 	}
@@ -118,13 +115,13 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 		return err
 	}
 	for _, name := range raws[0].Items {
-		if _, err := c.ownKey("schema", name); err != nil {
+		if !c.ownKey("schema", name).IsValid() {
 			if err := c.take(ctx, store.Remove{Key: types.String(), Member: name}); err != nil {
 				return err
 			}
 		}
 	}
-	for keys, err := range c.scan(ctx, recordkey.Glob(c.NS.String())+"~/schema/*") {
+	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: recordkey.Glob(c.NS.String()) + "~/schema/*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
@@ -147,12 +144,12 @@ func (c *checker) nameType(ctx context.Context, g store.Guard) error {
 	if err != nil {
 		return err
 	}
+	fields := hashes[0].Fields
 	var state []store.Facet
-	for field, wire := range hashes[0].Fields {
-		state = append(state, store.Facet{Field: field, Wire: wire})
+	for _, field := range slices.Sorted(maps.Keys(fields)) { // the fingerprint is the first
+		state = append(state, store.Facet{Field: field, Wire: fields[field]})
 	}
-	slices.SortFunc(state, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) }) // the fingerprint is the first
-	err = c.take(ctx, store.Restate{Guard: g, Seen: hashes[0].Fields[store.FieldFingerprint], State: state})
+	err = c.take(ctx, store.Restate{Guard: g, Seen: fields[store.FieldFingerprint], State: state})
 	if redisx.WrongType(err) {
 		return nil // the type is named, and its schema is the next thing to repair
 	}
@@ -163,18 +160,12 @@ func (c *checker) nameType(ctx context.Context, g store.Guard) error {
 func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []string) error {
 	names := append(c.Schema.Names(), named...)
 	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		key, err := c.ownKey("schema", name)
-		if err != nil {
-			return err
-		}
-		hashes, err := store.Hashes(ctx, c.Engine, []string{key.String()})
-		if err != nil {
-			return err
-		}
-		t, declared := c.types[name] // of others nobody knows what their entries look like
-		reason := unreadable(name, hashes[0])
-		if reason == "" && len(hashes[0].Fields) == 0 && declared && slices.Contains(named, name) {
+	names = slices.Compact(names)
+	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
+	for i, h := range hashes {
+		t, declared := c.types[names[i]] // of others nobody knows what their entries look like
+		reason := unreadable(names[i], h)
+		if reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
 			if err := store.NoEntries(ctx, c.Engine, t.Guard().Entries); errors.Is(err, store.ErrSchemaMismatch) {
 				reason = "the schema of the type is lost, and there are entries"
 			} else if err != nil {
@@ -184,7 +175,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []strin
 		if reason == "" {
 			continue
 		}
-		step, err := c.restating(ctx, t, hashes[0])
+		step, err := c.restating(ctx, t, h)
 		if err != nil {
 			return err
 		}
@@ -192,9 +183,9 @@ func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []strin
 			reason += "; writers are refused, or would go by another one. If FILE is the schema that its entries were written by, " +
 				"'userdb check --repair --schema FILE' stores it again"
 		}
-		fs.add(0, ownSchema, key, "", reason).step = step
+		fs.add(0, ownSchema, c.ownKey("schema", names[i]), "", reason).step = step
 	}
-	return nil
+	return err
 }
 
 // unreadable tells why what is stored of a type's schema cannot be what was stored; "" where it can.
@@ -231,15 +222,13 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 	}
 	g, seen := t.Guard(), h.Fields[store.FieldFingerprint]
 	if seen != g.Fingerprint || h.Fields[records.FieldNext] != "" {
-		fit := c.o.Restate
-		if fit && c.o.Repair {
-			var err error
-			if fit, err = c.recordsFit(ctx); err != nil {
+		if !c.o.Restate {
+			return nil, nil
+		}
+		if c.o.Repair {
+			if fit, err := c.recordsFit(ctx); err != nil || !fit {
 				return nil, err
 			}
-		}
-		if !fit {
-			return nil, nil
 		}
 	}
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: g.Fingerprint}, {Field: store.FieldSchema, Wire: g.JSON}}
@@ -251,17 +240,13 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 
 // recordsFit reports whether a check by the schema in hand finds no error.
 func (c *checker) recordsFit(ctx context.Context) (bool, error) {
-	var unfit atomic.Bool
-	alone := *c
-	alone.entire = true
-	alone.send = func(ctx context.Context, n news) error {
-		if slices.ContainsFunc(n.problems, func(p Problem) bool { return !p.Warning && p.Code != ownThrottle.name }) {
-			unfit.Store(true)
+	progress := func(done, about int64) { _ = c.send(ctx, news{done: done, about: about}) } // an end of ctx ends the check, too
+	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).round) {
+		if err != nil || !p.Warning && p.Code != ownThrottle.name {
+			return false, err
 		}
-		return c.send(ctx, news{done: n.done, about: n.about})
 	}
-	err := alone.round(ctx)
-	return !unfit.Load(), err
+	return true, nil
 }
 
 var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -269,10 +254,7 @@ var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // lookAtSecret judges ~/secret. A new one is made by the next login; counters that lie under a hash with the old one
 // (of origins, and of identifiers that nobody has) begin anew then.
 func (c *checker) lookAtSecret(ctx context.Context, fs *findings) error {
-	key, err := c.ownKey("secret")
-	if err != nil {
-		return err
-	}
+	key := c.ownKey("secret")
 	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
 	if err != nil || raws[0].Type == store.KindNone || raws[0].Type == "string" && secretForm.MatchString(raws[0].Wire) {
 		return err

@@ -109,6 +109,12 @@ var (
 	valueUnkeyable     = define("value_unkeyable", 1, decision, "no key can name the value of %s: it is %s")
 )
 
+// problem is one of a code, with what its text has in place of the verbs.
+func (c *code) problem(key string, args ...any) Problem {
+	text := fmt.Sprintf(c.text, args...)
+	return Problem{Invariant: c.invariant, Key: key, Code: c.name, Text: text, Warning: c.remedy == warning}
+}
+
 // A finding is a problem, what it was judged by, and the step that ends it.
 type finding struct {
 	Problem
@@ -125,23 +131,12 @@ func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
 // findings collect what one look finds.
 type findings []finding
 
-// add appends a problem of the record at key, with what its text has in place of the verbs.
+// add appends a problem of the record at key.
 func (fs *findings) add(at int, c *code, key recordkey.Key, seen string, args ...any) *finding {
 	return fs.addRaw(at, c, records.Relative(key), seen, args...)
 }
 
 func (fs *findings) addRaw(at int, c *code, key, seen string, args ...any) *finding {
-	*fs = append(*fs, finding{code: c, at: at, seen: seen, Problem: Problem{
-		Invariant: c.invariant, Key: key, Code: c.name, Text: fmt.Sprintf(c.text, args...), Warning: c.remedy == warning,
-	}})
+	*fs = append(*fs, finding{Problem: c.problem(key, args...), code: c, at: at, seen: seen})
 	return &(*fs)[len(*fs)-1]
-}
-
-// problems are what was found, as it is told.
-func (fs findings) problems() []Problem {
-	ps := make([]Problem, len(fs))
-	for i, f := range fs {
-		ps[i] = f.Problem
-	}
-	return ps
 }

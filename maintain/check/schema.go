@@ -108,15 +108,16 @@ const defaultUID = 12
 
 // NotCompact returns what a schema alone tells of entries that Redis does not keep compact by its default limits:
 // warnings with the code entry_not_compact and with ~/schema/TYPE as the key. Most schemas tell nothing: the values decide.
-func NotCompact(s schema.Schema) []Problem {
-	var fs findings
+func NotCompact(s schema.Schema) (ps []Problem) {
 	for _, name := range s.Names() {
 		key, err := recordkey.Own("schema", name)
 		if err != nil {
 			continue // no schema that was checked has such a name
 		}
 		tell := func(field, format string, args ...any) {
-			fs.add(0, entryNotCompact, key, "", fmt.Sprintf(format, args...)).Field = field
+			p := entryNotCompact.problem(key.String(), fmt.Sprintf(format, args...))
+			p.Field = field
+			ps = append(ps, p)
 		}
 		t := s.Types[name]
 		fields := kept(t)
@@ -134,7 +135,7 @@ func NotCompact(s schema.Schema) []Problem {
 				store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
 		}
 	}
-	return fs.problems()
+	return ps
 }
 
 // kept are the names of all fields that an entry can have by its schema, sorted; on a cluster there may be one

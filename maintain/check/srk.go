@@ -13,18 +13,14 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An ownerRead asks for an entry that another record names. The zero one asks for nothing.
-type ownerRead struct {
-	t     *change.Type
-	key   recordkey.Key
-	field string                  // by which most owners are seen to be as they should
-	fine  func(facet string) bool // what it must be for that; nil: the entry is read at once
-}
-
-// An owner is such an entry: either fine, or read whole.
+// An owner is an entry that another record names. The zero one names none.
 type owner struct {
-	key    recordkey.Key
-	fine   bool
+	t     *change.Type
+	key   recordkey.Key           // the zero Key: nothing is asked for
+	field string                  // by which most owners are seen to be as they should
+	fits  func(facet string) bool // whether it is what it should be; nil: the entry is read at once
+
+	fine   bool // it fits, and nothing else was read
 	there  bool // live, or damaged; false for one that is absent, a tombstone, or no hash
 	fields map[string]string
 }
@@ -33,17 +29,17 @@ type owner struct {
 func (o owner) live() bool { return o.fine || o.there }
 
 // has returns the secondary field in which an owner that was read whole has a canonical value.
-func (o owner) has(t *change.Type, value string) (string, bool) {
-	i := slices.IndexFunc(t.Secondary, func(field string) bool { return o.hasIn(t, field, value) })
+func (o owner) has(value string) (string, bool) {
+	i := slices.IndexFunc(o.t.Secondary, func(field string) bool { return o.hasIn(field, value) })
 	if i < 0 {
 		return "", false
 	}
-	return t.Secondary[i], true
+	return o.t.Secondary[i], true
 }
 
-func (o owner) hasIn(t *change.Type, field, value string) bool {
+func (o owner) hasIn(field, value string) bool {
 	facet, has := o.fields[field]
-	return o.there && has && t.Schema.Canonical(facet) == value
+	return o.there && has && o.t.Schema.Canonical(facet) == value
 }
 
 // seen is the revision of the owner.
@@ -51,40 +47,33 @@ func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[s
 
 func notEmpty(isa string) bool { return isa != "" }
 
-// owners reads the entries that records name: one facet of each, and those whole that are not fine.
-func (c *checker) owners(ctx context.Context, asked []ownerRead) ([]owner, error) {
-	owners := make([]owner, len(asked))
+// readOwners reads one facet of each, and those whole that it does not fit.
+func (c *checker) readOwners(ctx context.Context, owners []owner) error {
 	var reads []store.LookAt
-	var read, whole []int
-	for i, a := range asked {
-		owners[i].key = a.key
-		switch {
-		case !a.key.IsValid() || a.key.Field() != a.t.Schema.Primary:
-		case a.fine == nil:
-			whole = append(whole, i)
+	var read, whole []*owner
+	for i := range owners {
+		switch o := &owners[i]; {
+		case !o.key.IsValid() || o.key.Field() != o.t.Schema.Primary:
+		case o.fits == nil:
+			whole = append(whole, o)
 		default:
-			reads, read = append(reads, store.LookAt{Key: a.key.String(), As: store.LookField, Field: a.field}), append(read, i)
+			reads, read = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(read, o)
 		}
 	}
 	facets, err := c.Engine.Look(ctx, reads)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for j, i := range read {
-		if owners[i].fine = facets[j].Is && asked[i].fine(facets[j].Wire); !owners[i].fine {
-			whole = append(whole, i)
+	for i, o := range read {
+		if o.fine = facets[i].Is && o.fits(facets[i].Wire); !o.fine {
+			whole = append(whole, o)
 		}
 	}
-	keys := make([]string, len(whole))
-	for j, i := range whole {
-		keys[j] = owners[i].key.String()
+	hashes, err := store.Hashes(ctx, c.Engine, mapped(whole, func(o *owner) string { return o.key.String() }))
+	for i, h := range hashes {
+		whole[i].fields, whole[i].there = h.Fields, !h.Other && !records.Gone(h.Fields)
 	}
-	hashes, err := store.Hashes(ctx, c.Engine, keys)
-	for j, h := range hashes {
-		o := &owners[whole[j]]
-		o.fields, o.there = h.Fields, !h.Other && !records.Gone(h.Fields)
-	}
-	return owners, err
+	return err
 }
 
 // ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is
@@ -109,69 +98,57 @@ func (c *checker) lookAtSRKs(ctx context.Context, items []item) (fs findings, er
 	if err != nil {
 		return nil, err
 	}
-	asked := make([]ownerRead, len(items))
+	owners := make([]owner, len(items))
 	var others []int
 	for i, it := range items {
 		if srvs[i].Is {
-			asked[i] = c.namedBy(&fs, i, it, srvs[i].Wire)
+			owners[i] = c.namedBy(&fs, i, it, srvs[i].Wire)
 		} else {
 			others = append(others, i)
 		}
 	}
-	owners, err := c.owners(ctx, asked)
-	if err != nil {
+	if err := c.readOwners(ctx, owners); err != nil {
 		return nil, err
 	}
 	for i, o := range owners {
 		if o.key.IsValid() {
-			judgeSRK(&fs, i, items[i], asked[i].t, o, srvs[i].Wire)
+			judgeSRK(&fs, i, items[i], o, srvs[i].Wire)
 		}
 	}
-	return fs, c.lookAtKinds(ctx, &fs, items, others)
+	kinds, err := store.Kinds(ctx, c.Engine, mapped(others, func(i int) string { return items[i].raw }))
+	for j, kind := range kinds {
+		if it := items[others[j]]; kind != store.KindNone && kind != "string" {
+			fs.add(others[j], srkKind, it.key, "", records.Quoted(kind)).step = store.Remove{Key: it.raw, Kind: "string"}
+		}
+	}
+	return fs, err
 }
 
-// namedBy asks for the entry that an SRK names, or reports that it names none.
-func (c *checker) namedBy(fs *findings, at int, it item, srv string) ownerRead {
+// namedBy is the entry that an SRK names, or reports that it names none.
+func (c *checker) namedBy(fs *findings, at int, it item, srv string) owner {
 	t := c.types[it.key.Type()]
 	key, wrong := ownerOf(t, it.key.Namespace(), srv)
-	if wrong == nil {
-		fine := func(facet string) bool { return t.Schema.Canonical(facet) == it.key.Value() }
-		return ownerRead{t: t, key: key, field: it.key.Field(), fine: fine}
-	}
-	words := []any{records.Quoted(store.Owner(srv)), records.Quoted(t.Name)}
-	if wrong == srvUnparsable {
-		words = words[:1]
-	}
-	fs.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
-	return ownerRead{}
-}
-
-// lookAtKinds reports those SRKs that are there, but no strings.
-func (c *checker) lookAtKinds(ctx context.Context, fs *findings, items []item, which []int) error {
-	keys := make([]string, len(which))
-	for j, i := range which {
-		keys[j] = items[i].raw
-	}
-	kinds, err := store.Kinds(ctx, c.Engine, keys)
-	for j, kind := range kinds {
-		if i := which[j]; kind != store.KindNone && kind != "string" {
-			fs.add(i, srkKind, items[i].key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: "string"}
+	if wrong != nil {
+		words := []any{records.Quoted(store.Owner(srv)), records.Quoted(t.Name)}
+		if wrong == srvUnparsable {
+			words = words[:1]
 		}
+		fs.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
 	}
-	return err
+	return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return t.Schema.Canonical(facet) == it.key.Value() }}
 }
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
 // that does not exist has no revision.
-func judgeSRK(fs *findings, at int, it item, t *change.Type, o owner, srv string) {
+func judgeSRK(fs *findings, at int, it item, o owner, srv string) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv
 	remove := store.Remove{Key: it.raw, Seen: exactly(srv), Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
-	case !o.fine && !o.there:
+	case !o.live():
 		fs.add(at, srkOrphan, it.key, seen, prk).step = remove
-	case !o.fine && !o.hasIn(t, field, it.key.Value()):
+	case !o.fine && !o.hasIn(field, it.key.Value()):
 		fs.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
-	case !slices.Contains(t.Secondary, field):
+	case !slices.Contains(o.t.Secondary, field):
 		fs.add(at, srkUndeclared, it.key, seen, records.Quoted(field))
 	}
 }
@@ -245,8 +222,8 @@ func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error
 
 // needed reports whether an entry has a value, and no SRK of ours for it.
 func (c *checker) needed(ctx context.Context, t *change.Type, prk recordkey.Key, field, value string) (bool, error) {
-	owners, err := c.owners(ctx, []ownerRead{{t: t, key: prk}})
-	if err != nil || !owners[0].hasIn(t, field, value) {
+	named := []owner{{t: t, key: prk}}
+	if err := c.readOwners(ctx, named); err != nil || !named[0].hasIn(field, value) {
 		return false, err
 	}
 	srk, err := recordkey.SRK(t.Name, field, value)

@@ -7,32 +7,33 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
 func (c *checker) lookAtTertiary(ctx context.Context, items []item) (findings, error) {
-	asked := make([]ownerRead, len(items))
+	owners := make([]owner, len(items))
 	for i, it := range items {
-		asked[i] = ownerRead{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fine: notEmpty}
+		owners[i] = owner{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
 	}
 	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
 	if err != nil {
 		return nil, err
 	}
-	owners, err := c.owners(ctx, asked)
+	if err := c.readOwners(ctx, owners); err != nil {
+		return nil, err
+	}
 	var fs findings
 	for i, o := range owners {
 		if kinds[i] != store.KindNone {
-			judgeTertiary(&fs, i, items[i], kinds[i], asked[i].t.Schema, o)
+			judgeTertiary(&fs, i, items[i], kinds[i], o)
 		}
 	}
-	return fs, err
+	return fs, nil
 }
 
-func judgeTertiary(fs *findings, at int, it item, kind string, t schema.Type, o owner) {
+func judgeTertiary(fs *findings, at int, it item, kind string, o owner) {
 	name := it.key.Name()
-	declared, is := t.Tertiary[name]
+	declared, is := o.t.Schema.Tertiary[name]
 	switch {
 	case !o.live():
 		f := fs.add(at, tertiaryOrphan, it.key, o.seen(), records.Printable(records.Relative(o.key)))
@@ -74,13 +75,7 @@ func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, er
 	if fs, err = c.ofLive(ctx, items, fs); err != nil {
 		return nil, err
 	}
-	return c.still(ctx, fs, func(f finding) (in, too store.Member) {
-		in = store.Member{Set: items[f.at].key, Value: items[f.at].member}
-		if index, err := indexOf(items[f.at]); err == nil {
-			return in, index
-		}
-		return in, in
-	})
+	return c.still(ctx, items, fs)
 }
 
 // indexOf is where an index set must have the entry of a member; an error where no key can name that set.
@@ -91,19 +86,21 @@ func indexOf(m item) (store.Member, error) {
 
 // ofLive keeps what was found about members of sets of live entries.
 func (c *checker) ofLive(ctx context.Context, items []item, found findings) (live findings, err error) {
-	asked := make([]ownerRead, len(found))
+	owners := make([]owner, len(found))
 	for i, f := range found {
 		key := items[f.at].key
-		asked[i] = ownerRead{t: c.types[key.Type()], key: key.PRK()}
+		owners[i] = owner{t: c.types[key.Type()], key: key.PRK()}
 	}
-	owners, err := c.owners(ctx, asked)
+	if err := c.readOwners(ctx, owners); err != nil {
+		return nil, err
+	}
 	for i, o := range owners {
 		if o.live() {
 			found[i].seen += " " + o.seen()
 			live = append(live, found[i])
 		}
 	}
-	return live, err
+	return live, nil
 }
 
 // What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists

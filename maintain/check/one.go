@@ -1,0 +1,175 @@
+package check
+
+import (
+	"context"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// one judges the entries that a hint may mean, then what they lead to, then what names them. It reports where there is
+// no entry under the first key that was looked at.
+func (c *checker) one(ctx context.Context) error {
+	s, err := c.Resolve(c.o.Only, "")
+	if err != nil {
+		return err
+	}
+	var keys []recordkey.Key
+	for _, k := range s.Target.Keys { // also of fields in which the value cannot be by the rules: damage knows none
+		keys = append(keys, k.In(c.NS))
+	}
+	prks, err := c.meant(ctx, s.Type, keys)
+	if err != nil {
+		return err
+	}
+	var hashes []store.Raw // of the first look
+	look := func(ctx context.Context, items []item) (findings, error) {
+		now, err := store.Hashes(ctx, c.Engine, raws(items))
+		if err != nil {
+			return nil, err
+		}
+		if hashes == nil {
+			hashes = now
+		}
+		return c.judgeEntries(ctx, items, now)
+	}
+	if err := c.confirm(ctx, look, mapped(prks, itemOf)); err != nil {
+		return err
+	}
+	mine, there, err := around(s.Type, prks, keys, hashes)
+	if err != nil {
+		return err
+	}
+	if !there {
+		look := func(ctx context.Context, _ []item) (findings, error) { return c.lookAtMissing(ctx, s.Type, keys) }
+		if err := c.confirm(ctx, look, make([]item, 1)); err != nil {
+			return err
+		}
+	}
+	if err := c.judge(ctx, mine); err != nil || len(prks) == 0 {
+		return err
+	}
+	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(s.Type.Name)) + "/*"
+	return c.each(ctx, pattern, func(ctx context.Context, keys []string) error { return c.belongings(ctx, keys, prks, mine.srks) })
+}
+
+// meant are the entries whose key a hint is or, where it is SRKs, those that they name.
+func (c *checker) meant(ctx context.Context, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key, err error) {
+	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
+		return keys, nil
+	}
+	srvs, err := store.Texts(ctx, c.Engine, records.Texts(keys))
+	for i, srv := range srvs {
+		key, wrong := ownerOf(t, keys[i].Namespace(), srv.Wire)
+		if wrong == nil && !slices.Contains(prks, key) {
+			prks = append(prks, key)
+		}
+	}
+	return prks, err
+}
+
+// lookAtMissing reports that there is no entry where keys lead.
+func (c *checker) lookAtMissing(ctx context.Context, t *change.Type, keys []recordkey.Key) (fs findings, err error) {
+	prks, err := c.meant(ctx, t, keys)
+	if err != nil {
+		return nil, err
+	}
+	hashes, err := store.Hashes(ctx, c.Engine, records.Texts(prks))
+	for i, h := range hashes {
+		if entryAt(new(findings), t, 0, prks[i], h) != nil {
+			return nil, nil
+		}
+	}
+	key := "" // no key can name the value
+	if len(keys) > 0 {
+		key = records.Relative(keys[0])
+	}
+	fs.addRaw(0, entryMissing, key, "")
+	return fs, err
+}
+
+// around is what entries lead to: the SRKs by which they were found and those of their values under all secondary fields,
+// what was laid ready for them, and the ordered indexes of their type. It reports whether one of them is there.
+func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (mine sorted, there bool, err error) {
+	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })
+	mine.placesOf = map[string]bool{}
+	for i, prk := range prks {
+		mine.placesOf[records.Relative(prk)] = true
+		if e := entryAt(new(findings), t, 0, prk, hashes[i]); e != nil {
+			there = true
+			e.judge(new(findings))
+			for _, s := range sights([]*entry{e}) {
+				srks = append(srks, s.record)
+			}
+		}
+		fill := store.ParseFill(prk, hashes[i].Fields[store.FieldFill])
+		for _, p := range fill.Parts {
+			mine.staged = append(mine.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
+		}
+	}
+	slices.SortFunc(srks, recordkey.Key.Compare)
+	mine.srks = mapped(slices.Compact(srks), itemOf)
+	for _, field := range t.Ordered {
+		key, err := t.OrderKey(field)
+		if err != nil || len(prks) == 0 {
+			return mine, there, err
+		}
+		mine.orders = append(mine.orders, itemOf(key))
+	}
+	return mine, there, nil
+}
+
+// belongings judges those of some keys that belong to entries, but for the SRKs that are known.
+func (c *checker) belongings(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
+	s := c.sort(keys)
+	named := append(slices.Clone(s.srks), s.unparsable...)
+	srvs, err := store.Texts(ctx, c.Engine, raws(named))
+	if err != nil {
+		return err
+	}
+	var mine sorted
+	mine.tertiary = filter(s.tertiary, func(it item) bool { return slices.Contains(prks, it.key.PRK()) })
+	for i, srv := range srvs {
+		owner, err := recordkey.Parse(store.Owner(srv.Wire))
+		switch {
+		case err != nil || !slices.Contains(prks, owner.In(c.NS)):
+		case i >= len(s.srks):
+			mine.unparsable = append(mine.unparsable, named[i])
+		case !slices.Contains(known, named[i]):
+			mine.srks = append(mine.srks, named[i])
+		}
+	}
+	if err := c.judge(ctx, mine); err != nil {
+		return err
+	}
+	return c.memberships(ctx, s.indexes, prks)
+}
+
+// memberships judges index sets that entries are in.
+func (c *checker) memberships(ctx context.Context, indexes []item, prks []recordkey.Key) error {
+	var asked []store.Member
+	var of []item
+	for _, index := range indexes {
+		for _, prk := range prks {
+			member := records.Relative(prk)
+			asked, of = append(asked, store.Member{Set: index.key, Value: member}), append(of, item{index.raw, index.key, member})
+		}
+	}
+	in, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
+	if err != nil {
+		return err
+	}
+	var sets, ms []item
+	for i, m := range of {
+		if in[i] {
+			sets, ms = append(sets, item{raw: m.raw, key: m.key}), append(ms, m)
+		}
+	}
+	if err := c.confirm(ctx, c.lookAtIndexes, slices.Compact(sets)); err != nil {
+		return err
+	}
+	return c.confirm(ctx, c.lookAtIndexMembers, ms)
+}
