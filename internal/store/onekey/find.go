@@ -14,32 +14,28 @@ import (
 // That is for servers on which the lookup script may not touch the entry, and for clusters.
 func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)
-	if err != nil {
-		return nil, err
-	}
-	for i, l := range lookups {
-		if len(l.SRKs) < 2 || l.All {
-			continue
-		}
-		if found[i], err = ks.sure(ctx, l, found[i]); err != nil {
-			return nil, err
+	for i := range found {
+		if l := lookups[i]; len(l.SRKs) > 1 && !l.All {
+			if found[i], err = ks.sure(ctx, l, found[i]); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return found, nil
+	return found, err
 }
 
 // sure reads once more what two reads may have seen at two moments: a value that just moves between two fields is
 // found nowhere, or at the one who gives it up and at the one who takes it.
 func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
 	for range 2 {
-		if !errors.Is(f.Err, store.ErrCorrupt) && !errors.Is(f.Err, store.ErrNotFound) {
+		nowhere := errors.Is(f.Err, store.ErrNotFound)
+		if !nowhere && !errors.Is(f.Err, store.ErrCorrupt) {
 			break
 		}
 		again, err := ks.findByCommands(ctx, []store.Lookup{l})
 		if err != nil {
 			return f, err
 		}
-		nowhere := errors.Is(f.Err, store.ErrNotFound)
 		if f = again[0]; nowhere && errors.Is(f.Err, store.ErrNotFound) {
 			break
 		}
@@ -47,128 +43,121 @@ func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.
 	return f, nil
 }
 
-// A reading is a lookup under way: what its SRKs held, and the entries that they name.
-type reading struct {
-	store.Lookup
-	entry   *redis.MapStringStringCmd
-	srvs    []*redis.StringCmd
-	entries []*redis.MapStringStringCmd
-}
-
 func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	ways := make([]reading, len(lookups))
-	var first, second []redis.Cmder
+	all, rs := make([]reading, len(lookups)), make([]*reading, len(lookups))
 	for i, l := range lookups {
-		ways[i].Lookup = l
-		first = ways[i].readFirst(ctx, first)
+		all[i].Lookup, rs[i] = l, &all[i]
 	}
-	if err := redisx.Answered(first, ks.client.All(ctx, first)); err != nil {
+	if err := ks.read(ctx, rs); err != nil {
 		return nil, err
 	}
-	for i := range ways {
-		second = ways[i].readEntries(ctx, second)
-	}
-	if err := redisx.Answered(second, ks.client.All(ctx, second)); err != nil {
-		return nil, err
-	}
-	found := make([]store.Found, len(ways))
-	for i := range ways {
-		found[i] = ways[i].found()
-		if err := store.NotOfEntry(found[i].Err); err != nil {
+	found := make([]store.Found, len(rs))
+	for i, r := range rs {
+		found[i] = r.found
+		if err := store.NotOfEntry(r.found.Err); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// readFirst adds the commands of the first round.
-func (w *reading) readFirst(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
-	if w.PRK.IsValid() {
-		w.entry = redis.NewMapStringStringCmd(ctx, "hgetall", w.PRK.String())
-		return append(cmds, w.entry)
-	}
-	w.srvs = make([]*redis.StringCmd, len(w.SRKs))
-	for i, k := range w.SRKs {
-		w.srvs[i] = redis.NewStringCmd(ctx, "get", k.String())
-		cmds = append(cmds, w.srvs[i])
-	}
-	return cmds
-}
-
-// readEntries adds those of the second.
-func (w *reading) readEntries(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
-	w.entries = make([]*redis.MapStringStringCmd, len(w.srvs))
-	for i, cmd := range w.srvs {
-		if owner := store.Owner(cmd.Val()); owner != "" {
-			w.entries[i] = redis.NewMapStringStringCmd(ctx, "hgetall", w.SRKs[i].Namespace().String()+owner)
-			cmds = append(cmds, w.entries[i])
-		}
-	}
-	return cmds
-}
-
-func (w *reading) found() store.Found {
-	if w.entry != nil {
-		return redisx.FoundAt(w.PRK, w.entry.Val(), w.entry.Err())
-	}
-	var cs []store.Candidate
-	for i, cmd := range w.srvs {
-		c := store.Candidate{SRK: w.SRKs[i], Owner: store.Owner(cmd.Val())}
-		switch {
-		case cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil):
-			if !redisx.IsAnswer(cmd.Err()) {
-				return store.Found{Err: redisx.Fail(cmd.Err())}
-			}
-			c.Owner, c.Problem = "", cmd.Err().Error()
-		case w.entries[i] == nil:
-			continue
-		case w.entries[i].Err() != nil:
-			c.Owner, c.Problem = "", w.entries[i].Err().Error()
-		default:
-			c.Fields = w.entries[i].Val()
-		}
-		cs = append(cs, c)
-	}
-	return store.Believe(w.Lookup, cs)
-}
-
-// A batchedFind is a lookup in a batch with those of other callers.
-type batchedFind struct {
-	way   reading
-	found store.Found
-	sure  bool
-}
-
-// FindBatched answers a lookup together with those of other callers, by commands: many of them cost the server
+// FindBatched answers a lookup in one batch with those of other callers, by commands: many of them cost the server
 // less than a script each. sure is false where the answer may be of two moments, so that the lookup must be answered by
 // itself. An error is one of the context.
 func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, sure bool, err error) {
-	f := &batchedFind{way: reading{Lookup: l}}
-	if err := ks.finds.Do(ctx, f); err != nil {
+	r := &reading{Lookup: l}
+	if err := ks.finds.Do(ctx, r); err != nil {
 		return store.Found{}, false, err
 	}
-	return f.found, f.sure, nil
+	return r.found, r.sure, nil
 }
 
-// findBatch answers lookups of many callers in two round trips.
-func (ks *Keys) findBatch(ctx context.Context, all []*batchedFind) {
-	var first, second []redis.Cmder
-	for _, f := range all {
-		first = f.way.readFirst(ctx, first)
+// findBatch answers lookups of many callers. Where all of them failed, each is answered by itself.
+func (ks *Keys) findBatch(ctx context.Context, rs []*reading) {
+	if ks.read(ctx, rs) != nil {
+		return
 	}
-	_ = ks.client.All(ctx, first) // errors stand in the commands
-	for _, f := range all {
-		second = f.way.readEntries(ctx, second)
+	for _, r := range rs {
+		r.sure = r.found.Err == nil || r.absent()
 	}
-	_ = ks.client.All(ctx, second)
-	for _, f := range all {
-		f.found = f.way.found()
-		f.sure = f.found.Err == nil || f.way.absent()
+}
+
+// A reading is a lookup under way: what its SRKs held, the entries that they name, and the answer.
+type reading struct {
+	store.Lookup
+	entry   *redis.MapStringStringCmd
+	srvs    []*redis.StringCmd
+	entries []*redis.MapStringStringCmd
+	found   store.Found
+	sure    bool // it is of one moment
+}
+
+// read answers lookups in two round trips. An error is about all of them.
+func (ks *Keys) read(ctx context.Context, rs []*reading) error {
+	var cmds []redis.Cmder
+	for round := range 2 {
+		cmds = cmds[:0]
+		for _, r := range rs {
+			cmds = r.queue(ctx, round, cmds)
+		}
+		if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+			return err
+		}
 	}
+	for _, r := range rs {
+		r.found = r.answer()
+	}
+	return nil
+}
+
+// queue adds the commands of a round: SRKs, or an entry at its PRK; then the entries that the SRKs name.
+func (r *reading) queue(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
+	switch {
+	case round == 0 && r.PRK.IsValid():
+		r.entry = redis.NewMapStringStringCmd(ctx, "hgetall", r.PRK.String())
+		cmds = append(cmds, r.entry)
+	case round == 0:
+		r.srvs, r.entries = make([]*redis.StringCmd, len(r.SRKs)), make([]*redis.MapStringStringCmd, len(r.SRKs))
+		for i, k := range r.SRKs {
+			r.srvs[i] = redis.NewStringCmd(ctx, "get", k.String())
+			cmds = append(cmds, r.srvs[i])
+		}
+	default:
+		for i, cmd := range r.srvs {
+			if owner := store.Owner(cmd.Val()); owner != "" {
+				r.entries[i] = redis.NewMapStringStringCmd(ctx, "hgetall", r.SRKs[i].Namespace().String()+owner)
+				cmds = append(cmds, r.entries[i])
+			}
+		}
+	}
+	return cmds
+}
+
+func (r *reading) answer() store.Found {
+	if r.entry != nil {
+		return redisx.FoundAt(r.PRK, r.entry.Val(), r.entry.Err())
+	}
+	var cs []store.Candidate
+	for i, cmd := range r.srvs {
+		c, err := store.Candidate{SRK: r.SRKs[i], Owner: store.Owner(cmd.Val())}, cmd.Err()
+		if entry := r.entries[i]; entry != nil {
+			c.Fields, err = entry.Val(), entry.Err()
+		}
+		switch {
+		case err != nil && !redisx.IsAnswer(err):
+			return store.Found{Err: redisx.Fail(err)}
+		case c.Owner == "" && (err == nil || errors.Is(err, redis.Nil)):
+			continue
+		case err != nil:
+			c.Problem = err.Error()
+		}
+		cs = append(cs, c)
+	}
+	return store.Believe(r.Lookup, cs)
 }
 
 // absent reports whether there is certainly no entry: at one moment there was nothing at the one key that
 // could name it. Two keys are read at two moments, between which a value may move.
-func (w *reading) absent() bool {
-	return len(w.srvs) == 1 && w.srvs[0].Err() == redis.Nil
+func (r *reading) absent() bool {
+	return len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
 }

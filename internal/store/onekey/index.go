@@ -1,6 +1,7 @@
 package onekey
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -24,36 +25,22 @@ func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, 
 	if err != nil {
 		return nil, "", err
 	}
+	const reason = "an index that is not a set (WRONGTYPE)"
 	if ks.options.WholeSets {
 		prks, err := ks.client.SMembers(ctx, s.Index.String()).Result()
-		return prks, "", indexError(s.Index, err)
+		return prks, "", readError(s.Index, err, reason)
 	}
-	prks, at, err := ks.members(ctx, s.Index, at, s.Count)
-	return prks, at.String(), indexError(s.Index, err)
-}
-
-// members takes one step over an index.
-func (ks *Keys) members(ctx context.Context, index recordkey.Key, at redisx.Cursor, count int) ([]string, redisx.Cursor, error) {
-	value, err := membersScript.Read(ctx, ks.client.Process, []string{index.String()}, []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(count)})
-	if err != nil {
-		return nil, at, err
-	}
+	args := []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(s.Count)}
+	value, err := membersScript.Read(ctx, ks.client.Process, []string{s.Index.String()}, args)
 	reply := redisx.Items(value)
-	if err := redisx.AsMany(len(reply), 3); err != nil {
-		return nil, at, err
+	if err = cmp.Or(err, redisx.AsMany(len(reply), 3)); err != nil {
+		return nil, "", readError(s.Index, err, reason)
 	}
 	next, err := redisx.ParseCursor(redisx.Text(reply, 1) + "_" + redisx.Text(reply, 0))
 	if err != nil {
-		return nil, at, redisx.IsText.Check(nil)
+		return nil, "", redisx.Fail(redisx.IsText.Check(nil))
 	}
-	return redisx.Texts(reply[2]), next, nil
-}
-
-func indexError(index recordkey.Key, err error) error {
-	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: index.String(), Reason: "an index that is not a set (WRONGTYPE)"}
-	}
-	return redisx.Fail(err)
+	return redisx.Texts(reply[2]), next.String(), nil
 }
 
 // Sizes implements [store.Engine].
@@ -72,11 +59,8 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	}
 	sizes := make([]int64, len(cmds))
 	for i, cmd := range cmds {
-		if cmd.Err() != nil {
-			if !redisx.WrongType(cmd.Err()) {
-				return nil, redisx.Fail(cmd.Err())
-			}
-			return nil, &store.CorruptError{Key: indexes[i].String(), Reason: cmd.Err().Error()}
+		if err := cmd.Err(); err != nil {
+			return nil, readError(indexes[i], err, err.Error())
 		}
 		sizes[i] = cmd.Val()
 	}
@@ -119,13 +103,8 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 		command, from, to = "zrevrangebylex", to, from
 	}
 	members, err := ks.client.Do(ctx, command, o.Key.String(), from, to, "limit", 0, o.Count).StringSlice()
-	if redisx.WrongType(err) {
-		return nil, NotOrdered(o.Key)
-	}
-	return members, redisx.Fail(err)
+	return members, readError(o.Key, err, NotOrdered)
 }
 
-// NotOrdered is the error for an ordered index of another Redis type.
-func NotOrdered(key recordkey.Key) error {
-	return &store.CorruptError{Key: key.String(), Reason: "an ordered index that is not a sorted set (WRONGTYPE)"}
-}
+// NotOrdered is what is wrong with an ordered index of another Redis type.
+const NotOrdered = "an ordered index that is not a sorted set (WRONGTYPE)"

@@ -1,18 +1,17 @@
 package onekey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
-
-// A taker keeps what one record's command was answered.
-type taker func(*store.Raw) error
 
 // Look implements [store.Engine] in one round trip, or two for store.LookAll: what they are, then what they hold.
 func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
@@ -30,17 +29,66 @@ func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	all := false
 	for i, take := range takers {
 		if err := take(&raws[i]); err != nil {
 			return nil, redisx.Fail(err)
 		}
-		all = all || at[i].As == store.LookAll
 	}
-	if !all {
-		return raws, nil
+	return raws, ks.lookInside(ctx, at, raws)
+}
+
+// lookInside reads the elements of records whose types are known. Why one could not be read stands in it.
+func (ks *Keys) lookInside(ctx context.Context, at []store.LookAt, raws []store.Raw) error {
+	pipe, takers := ks.client.Pipeline(), map[int]taker{}
+	for i, a := range at {
+		if a.As == store.LookAll {
+			takers[i] = queueElements(ctx, pipe, a.Key, raws[i].Type, int64(a.Count))
+		}
 	}
-	return raws, lookInside(ctx, ks.client.Pipeline(), at, raws)
+	if err := redisx.Exec(ctx, pipe); err != nil {
+		return err
+	}
+	for i, take := range takers {
+		if err := take(&raws[i]); err != nil {
+			raws[i].Problem = err.Error()
+		}
+	}
+	return nil
+}
+
+// A taker puts into a record what its command was answered.
+type taker func(*store.Raw) error
+
+// into is the taker of a result that needs no judging.
+func into[T any](result func() (T, error), put func(*store.Raw, T)) taker {
+	return func(r *store.Raw) error {
+		value, err := result()
+		if err == nil {
+			put(r, value)
+		}
+		return err
+	}
+}
+
+func putType(r *store.Raw, kind string)     { r.Type = kind }
+func putText(r *store.Raw, text string)     { r.Text = store.Text{Wire: text, Is: true} }
+func putItems(r *store.Raw, items []string) { r.Items = items }
+func putPairs(r *store.Raw, flat []string)  { r.Pairs = pairs(flat) }
+
+// both is the taker of two commands.
+func both(first, second taker) taker {
+	return func(r *store.Raw) error { return cmp.Or(first(r), second(r)) }
+}
+
+// orOther has a record of another Redis type be an answer.
+func orOther(take taker) taker {
+	return func(r *store.Raw) error {
+		err := take(r)
+		if r.Other = redisx.WrongType(err); r.Other {
+			return nil
+		}
+		return err
+	}
 }
 
 // mgetKeys is how many strings one command reads: every other client waits for it.
@@ -60,9 +108,10 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 			keys[j] = at[i].Key
 		}
 		cmd := redisx.MGet(ctx, pipe, keys)
+		texts := sync.OnceValues(func() ([]any, error) { return redisx.List(cmd, len(keys)) })
 		for j, i := range some {
 			takers[i] = func(r *store.Raw) error {
-				list, err := redisx.List(cmd, len(keys))
+				list, err := texts()
 				if err != nil {
 					return err
 				}
@@ -73,7 +122,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 	}
 }
 
-// queueLook queues the first command of a look.
+// queueLook queues the first commands of a look.
 func queueLook(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) taker {
 	switch at.As {
 	case store.LookText:
@@ -81,83 +130,36 @@ func queueLook(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) taker
 	case store.LookField:
 		return takeText(pipe.HGet(ctx, at.Key, at.Field))
 	case store.LookHash:
-		return takeHash(pipe.HGetAll(ctx, at.Key))
-	case store.LookSet:
-		return takeSet(pipe.SScan(ctx, at.Key, 0, "", int64(at.Count)))
-	case store.LookAll:
-		kind, life := takeType(pipe.Type(ctx, at.Key)), pipe.Do(ctx, "pttl", at.Key)
-		return func(r *store.Raw) (err error) {
-			if err = kind(r); err == nil {
-				r.TTL, err = life.Int64()
+		cmd := pipe.HGetAll(ctx, at.Key)
+		return orOther(func(r *store.Raw) (err error) {
+			if r.Fields, err = cmd.Result(); err == nil && r.Fields == nil {
+				return redisx.IsList.Check(nil)
 			}
 			return err
-		}
+		})
+	case store.LookSet:
+		cmd := pipe.SScan(ctx, at.Key, 0, "", int64(at.Count))
+		return orOther(func(r *store.Raw) error {
+			members, next, err := cmd.Result()
+			r.Items, r.Next = members, redisx.Cursor{At: next}.String()
+			return err
+		})
 	}
-	return takeType(pipe.Type(ctx, at.Key))
-}
-
-func takeType(cmd *redis.StatusCmd) taker {
-	return func(r *store.Raw) (err error) {
-		r.Type, err = cmd.Result()
-		return err
+	kind := into(pipe.Type(ctx, at.Key).Result, putType)
+	if at.As != store.LookAll {
+		return kind
 	}
+	return both(kind, into(pipe.Do(ctx, "pttl", at.Key).Int64, func(r *store.Raw, life int64) { r.TTL = life }))
 }
 
 func takeText(cmd *redis.StringCmd) taker {
-	return func(r *store.Raw) error {
-		text, err := cmd.Result()
-		r.Wire, r.Is = text, err == nil
-		if errors.Is(err, redis.Nil) || redisx.WrongType(err) {
+	return func(r *store.Raw) (err error) {
+		r.Wire, err = cmd.Result()
+		if r.Is = err == nil; errors.Is(err, redis.Nil) || redisx.WrongType(err) {
 			return nil
 		}
 		return err
 	}
-}
-
-func takeHash(cmd *redis.MapStringStringCmd) taker {
-	return func(r *store.Raw) error {
-		fields, err := cmd.Result()
-		if r.Fields, r.Other = fields, redisx.WrongType(err); r.Other {
-			return nil
-		}
-		if err == nil && fields == nil {
-			return redisx.IsList.Check(nil)
-		}
-		return err
-	}
-}
-
-func takeSet(cmd *redis.ScanCmd) taker {
-	return func(r *store.Raw) error {
-		members, next, err := cmd.Result()
-		r.Items, r.Next, r.Other = members, redisx.Cursor{At: next}.String(), redisx.WrongType(err)
-		if r.Other {
-			return nil
-		}
-		return err
-	}
-}
-
-// lookInside reads the elements of records whose types are known. Why one could not be read stands in it.
-func lookInside(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, raws []store.Raw) error {
-	takers := make([]taker, len(at))
-	for i, a := range at {
-		if a.As == store.LookAll {
-			takers[i] = queueElements(ctx, pipe, a.Key, raws[i].Type, int64(a.Count))
-		}
-	}
-	if err := redisx.Exec(ctx, pipe); err != nil {
-		return err
-	}
-	for i, take := range takers {
-		if take == nil {
-			continue
-		}
-		if err := take(&raws[i]); err != nil {
-			raws[i].Problem = err.Error()
-		}
-	}
-	return nil
 }
 
 // stringBytes is how much of a string stands for one element of a limit.
@@ -165,61 +167,53 @@ const stringBytes = 64
 
 // queueElements queues what reads a record of one type; limit 0: all of it.
 func queueElements(ctx context.Context, pipe redis.Pipeliner, key, kind string, limit int64) taker {
+	var take taker
+	var size *redis.IntCmd
 	switch kind {
 	case "string":
-		text := pipe.GetRange(ctx, key, 0, limit*stringBytes-1)
-		return sized(pipe.StrLen(ctx, key), func(r *store.Raw) (err error) {
-			r.Wire, err = text.Result()
-			r.Is = err == nil
-			return err
-		})
+		size = pipe.StrLen(ctx, key)
+		take = into(pipe.GetRange(ctx, key, 0, limit*stringBytes-1).Result, putText)
 	case "hash":
-		return sized(pipe.HLen(ctx, key), queuePairs(ctx, pipe, key, limit))
-	case "set":
-		return sized(pipe.SCard(ctx, key), queueMembers(ctx, pipe, key, limit))
-	case "list":
-		some := pipe.LRange(ctx, key, 0, limit-1)
-		return sized(pipe.LLen(ctx, key), func(r *store.Raw) (err error) {
-			r.Items, err = some.Result()
-			return err
-		})
-	case "zset":
-		some := pipe.ZRangeWithScores(ctx, key, 0, limit-1)
-		return sized(pipe.ZCard(ctx, key), func(r *store.Raw) error {
-			for _, z := range some.Val() {
-				member, _ := z.Member.(string)
-				r.Items, r.Scores = append(r.Items, member), append(r.Scores, z.Score)
-			}
-			return some.Err()
-		})
-	case "stream":
-		return sized(pipe.XLen(ctx, key), queueMessages(ctx, pipe, key, limit))
-	}
-	return nil
-}
-
-// sized is a taker that keeps how many elements there are, too.
-func sized(size *redis.IntCmd, take taker) taker {
-	return func(r *store.Raw) error {
-		r.Size = size.Val()
-		return take(r)
-	}
-}
-
-func queuePairs(ctx context.Context, pipe redis.Pipeliner, key string, limit int64) taker {
-	if limit == 0 {
-		all := pipe.Do(ctx, "hgetall", key)
-		return func(r *store.Raw) error {
-			flat, err := all.StringSlice()
-			r.Pairs = pairs(flat)
-			return err
+		size = pipe.HLen(ctx, key)
+		if limit == 0 {
+			take = into(pipe.Do(ctx, "hgetall", key).StringSlice, putPairs)
+		} else {
+			take = into(page(pipe.HScan(ctx, key, 0, "", limit)), putPairs)
 		}
+	case "set":
+		size = pipe.SCard(ctx, key)
+		if limit == 0 {
+			take = into(pipe.SMembers(ctx, key).Result, putItems)
+		} else {
+			take = into(page(pipe.SScan(ctx, key, 0, "", limit)), putItems)
+		}
+	case "list":
+		size = pipe.LLen(ctx, key)
+		take = into(pipe.LRange(ctx, key, 0, limit-1).Result, putItems)
+	case "zset":
+		size = pipe.ZCard(ctx, key)
+		take = into(pipe.ZRangeWithScores(ctx, key, 0, limit-1).Result, putScored)
+	case "stream":
+		size = pipe.XLen(ctx, key)
+		take = queueMessages(ctx, pipe, key, limit)
+	default:
+		return func(*store.Raw) error { return nil }
 	}
-	some := pipe.HScan(ctx, key, 0, "", limit)
-	return func(r *store.Raw) error {
-		flat, _, err := some.Result()
-		r.Pairs = pairs(flat)
-		return err
+	return both(into(size.Result, func(r *store.Raw, n int64) { r.Size = n }), take)
+}
+
+// page is the result of one step of a SCAN.
+func page(cmd *redis.ScanCmd) func() ([]string, error) {
+	return func() ([]string, error) {
+		items, _, err := cmd.Result()
+		return items, err
+	}
+}
+
+func putScored(r *store.Raw, zs []redis.Z) {
+	for _, z := range zs {
+		member, _ := z.Member.(string)
+		r.Items, r.Scores = append(r.Items, member), append(r.Scores, z.Score)
 	}
 }
 
@@ -229,21 +223,6 @@ func pairs(flat []string) []store.Facet {
 		ps = append(ps, store.Facet{Field: flat[i], Wire: flat[i+1]})
 	}
 	return ps
-}
-
-func queueMembers(ctx context.Context, pipe redis.Pipeliner, key string, limit int64) taker {
-	if limit == 0 {
-		all := pipe.SMembers(ctx, key)
-		return func(r *store.Raw) (err error) {
-			r.Items, err = all.Result()
-			return err
-		}
-	}
-	some := pipe.SScan(ctx, key, 0, "", limit)
-	return func(r *store.Raw) (err error) {
-		r.Items, _, err = some.Result()
-		return err
-	}
 }
 
 func queueMessages(ctx context.Context, pipe redis.Pipeliner, key string, limit int64) taker {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
@@ -19,16 +20,15 @@ var (
 	restateLua string
 )
 
-// Scripts that mend.
-var (
-	RemoveScript  = redisx.NewScript(removeLua, redisx.IsNumber)
-	RestateScript = redisx.NewScript(restateLua, redisx.IsNumber)
-)
+var removeScript = redisx.NewScript(removeLua, redisx.IsNumber)
+
+// RestateScript replaces what is stored of a schema.
+var RestateScript = redisx.NewScript(restateLua, redisx.IsNumber)
 
 // Keys are those methods of an engine that need one slot at a time.
 type Keys struct {
 	client  *redisx.Client
-	finds   *redisx.Batcher[*batchedFind]
+	finds   *redisx.Batcher[*reading]
 	options Options
 }
 
@@ -71,11 +71,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	if r.Owner != "" {
 		keys = append(keys, r.Owner)
 	}
-	seen := "0"
-	if r.Seen.Is {
-		seen = "1"
-	}
-	return ks.Yes(ctx, RemoveScript, keys, r.Kind, seen, r.Seen.Wire, r.Member, r.Field, r.Value)
+	return ks.Yes(ctx, removeScript, keys, r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
 }
 
 // restate has every later change of another writer compare with the new state.
@@ -95,4 +91,20 @@ func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 func (ks *Keys) Yes(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
 	reply, _, err := ks.client.Write(ctx, s, keys, args)
 	return reply == int64(1), redisx.Harmless(err)
+}
+
+// Flag is a boolean as scripts read it.
+func Flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// readError is the error of reading a record, which is damaged for that reason where it is of another Redis type.
+func readError(key recordkey.Key, err error, reason string) error {
+	if redisx.WrongType(err) {
+		return &store.CorruptError{Key: key.String(), Reason: reason}
+	}
+	return redisx.Fail(err)
 }

@@ -70,38 +70,30 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Attempt, as s
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", redisx.Harmless(err))
 	}
-	return counted(reply, keys)
+	counts, err := redisx.Numbers(reply)
+	switch {
+	case err != nil:
+	case len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys):
+		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "no counters of attempts to log in"}
+	case len(counts) == 1:
+		err = errCounted
+	default:
+		err = redisx.AsMany(len(counts), 3)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("counting attempts: %w", redisx.Fail(err))
+	}
+	return counts, nil
 }
 
 // errCounted: so many others were counted meanwhile that the counters have forgotten this one.
 var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
 
-func counted(list any, keys []string) ([]int64, error) {
-	reply, err := redisx.Numbers(list)
-	switch {
-	case err != nil:
-	case len(reply) == 2 && reply[0] == -2 && 1 <= reply[1] && int(reply[1]) <= len(keys):
-		return nil, &store.CorruptError{Key: keys[reply[1]-1], Reason: "no counters of attempts to log in"}
-	case len(reply) == 1:
-		err = errCounted
-	default:
-		err = redisx.AsMany(len(reply), 3)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("counting attempts: %w", redisx.Fail(err))
-	}
-	return reply, nil
-}
-
 // sinceArg is where throttle.lua reads since when the call is being sent.
 const sinceArg = 14
 
 func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args []string) {
-	own := "0"
-	if as.Own {
-		own = "1"
-	}
-	args = []string{verb, millis(a.Now), a.Name, own}
+	args = []string{verb, millis(a.Now), a.Name, Flag(as.Own)}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
 		store.FamiliarMost, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),
@@ -125,8 +117,5 @@ func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (st
 		return "", redisx.Fail(err)
 	}
 	secret, err := ks.client.Get(ctx, key.String()).Result()
-	if redisx.WrongType(err) {
-		return "", &store.CorruptError{Key: key.String(), Reason: "not a string (WRONGTYPE)"}
-	}
-	return secret, redisx.Fail(err)
+	return secret, readError(key, err, "not a string (WRONGTYPE)")
 }

@@ -32,13 +32,23 @@ var (
 	PeekScript  = redisx.NewScript(TokensLua+peekLua, redisx.IsTexts)
 )
 
+// mostTokens is how many tokens of an entry are good at a time: the newest.
+const mostTokens = 16
+
 // Issue implements [store.Engine]: one script, harmless when sent again.
 func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
-	keys, args, err := issueCall(i)
+	key, err := store.TokenKey(i.PRK)
 	if err != nil {
 		return err
 	}
-	reply, _, err := ks.client.Write(ctx, IssueScript, keys, args)
+	fields := make([]string, len(i.Fields))
+	for j, f := range i.Fields {
+		fields[j] = hex.EncodeToString([]byte(f))
+	}
+	reply, _, err := ks.client.Write(ctx, IssueScript, []string{i.PRK.String(), key.String()}, []string{
+		i.PRK.Type(), i.Rev, i.Hash, recordkey.Escape(i.Purpose), strings.Join(fields, "/"), recordkey.Escape(i.Value),
+		strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), millis(i.Now),
+	})
 	if err != nil {
 		return fmt.Errorf("issuing a token: %w", err)
 	}
@@ -67,32 +77,9 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	return store.Token{}, store.ErrNotFound
 }
 
-// mostTokens is how many tokens of an entry are good at a time: the newest.
-const mostTokens = 16
-
-// issueCall lays an issue out as issue.lua reads it.
-func issueCall(i store.Issue) (keys, args []string, err error) {
-	key, err := store.TokenKey(i.PRK)
-	if err != nil {
-		return nil, nil, err
-	}
-	fields := make([]string, len(i.Fields))
-	for j, f := range i.Fields {
-		fields[j] = hex.EncodeToString([]byte(f))
-	}
-	return []string{i.PRK.String(), key.String()}, []string{
-		i.PRK.Type(), i.Rev, i.Hash, recordkey.Escape(i.Purpose), strings.Join(fields, "/"), recordkey.Escape(i.Value),
-		strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), millis(i.Now),
-	}, nil
-}
-
 // EndingArgs lays an ending out as scripts read it: all, now, spend, purpose.
 func EndingArgs(e store.Ending) []string {
-	all := "0"
-	if e.All {
-		all = "1"
-	}
-	return []string{all, millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
+	return []string{Flag(e.All), millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
 // millis is a time as scripts read it; "" for the zero time.

@@ -101,13 +101,6 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	return outcome{done: reply == int64(1), maybe: unsure}, err
 }
 
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
-}
-
 func appendList(args, items []string) []string {
 	return append(append(args, strconv.Itoa(len(items))), items...)
 }

@@ -230,13 +230,13 @@ func changeArgs(c store.Change, rev string, may bool, known [][]string, owners [
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), flag(len(m.Index) > 0), m.Command(), flag(c.Replaces(m)))
+		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command(), onekey.Flag(c.Replaces(m)))
 		keys = appendKeys(append(keys, m.Key.String()), m.Index)
 	}
 	for i, d := range c.Drop {
 		members, index := memberIndexes(d, known[i])
 		keys = appendKeys(append(keys, d.Key.String()), index)
-		args = appendList(append(args, flag(d.Indexed)), members)
+		args = appendList(append(args, onekey.Flag(d.Indexed)), members)
 	}
 	ns := c.Key.Namespace().String()
 	for _, o := range owners {
@@ -263,7 +263,7 @@ func verb(c store.Change) string {
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
-		g.Fingerprint, g.JSON, flag(may), prk.Type(),
+		g.Fingerprint, g.JSON, onekey.Flag(may), prk.Type(),
 	}
 }
 

@@ -65,7 +65,7 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 	}
 	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
 	if redisx.WrongType(err) {
-		return onekey.NotOrdered(r.At.Key)
+		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotOrdered}
 	}
 	if err != nil {
 		return fmt.Errorf("mending %s: %w", r.At.Key, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -95,7 +96,7 @@ func tertiaryArgs(op store.Op, may bool) (keys, args []string) {
 	keys = []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
 	args = guardArgs(op.PRK, op.Schema, "", may)
-	args = append(args, flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
+	args = append(args, onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
 	return keys, append(args, op.Args...)
 }
 
