@@ -18,16 +18,14 @@ var errKind = errors.New("it is no regular file")
 // it could lead elsewhere, or be open somewhere else. What is neither, such as a folder or a device, is refused.
 func Create(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
-		return nil, &fs.PathError{Op: "create", Path: path, Err: errKind}
-	default:
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+	if err == nil {
+		if !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+			return nil, &fs.PathError{Op: "create", Path: path, Err: errKind}
 		}
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
@@ -39,7 +37,7 @@ func Reopen(path string, flag int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(mine(f), seal(f)); err != nil {
+	if err := checked(f, mine); err != nil {
 		f.Close() // nothing was written
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -53,7 +51,7 @@ func Open(path string, flag int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := closed(f); err != nil {
+	if err := checked(f, closed); err != nil {
 		f.Close() // nothing was written
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -73,11 +71,14 @@ func Readlink(path string) (string, error) {
 	return os.Readlink(path)
 }
 
-// regular is the file's mode and the like, or an error for what is no regular file.
-func regular(f *os.File) (fs.FileInfo, error) {
+// checked refuses what is no regular file, and what check refuses.
+func checked(f *os.File, check func(*os.File, fs.FileInfo) error) error {
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errKind
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errKind
 	}
-	return info, err
+	return check(f, info)
 }

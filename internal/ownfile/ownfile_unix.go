@@ -19,42 +19,32 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	return f, err
 }
 
-// mine refuses a file that this user has not made, or not alone.
-func mine(f *os.File) error {
-	info, err := regular(f)
-	if err != nil {
-		return err
-	}
-	stat := info.Sys().(*syscall.Stat_t)
-	if int(stat.Uid) != os.Geteuid() || stat.Nlink > 1 {
+// mine refuses a file that this user did not make, or that has another name, too. It closes it to all others.
+func mine(f *os.File, info fs.FileInfo) error {
+	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return fmt.Errorf("%w: it has another owner, or a second name", ErrOthers)
 	}
-	return nil
+	return f.Chmod(0o600)
 }
-
-func seal(f *os.File) error { return f.Chmod(0o600) }
 
 // trusted refuses a link that another user than this one and root has made.
 func trusted(info fs.FileInfo) error {
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
-	if owner != os.Geteuid() && owner != 0 {
-		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner)
+	if other(info) {
+		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner(info))
 	}
 	return nil
 }
 
 // closed refuses a file that others than this user and root may write.
-func closed(f *os.File) error {
-	info, err := regular(f)
-	if err != nil {
-		return err
-	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+func closed(_ *os.File, info fs.FileInfo) error {
 	switch {
-	case owner != os.Geteuid() && owner != 0:
-		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner)
+	case other(info):
+		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner(info))
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%w: its mode is %v; if what is in it is right: chmod go-w", ErrOthers, info.Mode())
 	}
 	return nil
 }
+
+func owner(info fs.FileInfo) int  { return int(info.Sys().(*syscall.Stat_t).Uid) }
+func other(info fs.FileInfo) bool { return owner(info) != os.Geteuid() && owner(info) != 0 }
