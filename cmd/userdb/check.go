@@ -95,11 +95,10 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	p := s.progress("checking", !s.JSON)
 	defer p.clear()
 	o.Progress = p.bar
-	db, err := s.open(ctx)
+	_, err := s.open(ctx)
 	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
 		if err = c.print(s, check.Own(ctx, s.db, o), p); err == nil && c.Errors == 0 {
 			err = s.useStored(ctx)
-			db = s.db
 		}
 	}
 	if err != nil || c.Errors > 0 {
@@ -113,7 +112,7 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	if err != nil {
 		return err
 	}
-	return c.print(s, check.Run(ctx, db, o), p)
+	return c.print(s, check.Run(ctx, s.db, o), p)
 }
 
 // print counts and prints problems.
@@ -165,10 +164,10 @@ func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) 
 		return 0, err
 	}
 	o.Only = p.hint.Of(p.typ.Name())
-	switch _, err = p.typ.Find(ctx, p.hint); {
-	case errors.Is(err, userdb.ErrNotFound):
+	_, err = p.typ.Find(ctx, p.hint)
+	if errors.Is(err, userdb.ErrNotFound) {
 		return 0, nil
-	case err != nil && !aboutEntry(err):
+	} else if err != nil && !aboutEntry(err) {
 		return 0, err
 	}
 	return 1, nil

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/coffeenode/userdb/schema"
 )
 
 const about = `userdb keeps accounts in Redis or, where no store is named, in a file: entries that are found by any
@@ -153,7 +155,7 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 	verb.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(words) < len(names) && names[len(words)] == "TYPE" {
-			sc, _ := s.schemaAlone() // without one, nothing is offered
+			sc, _ := s.namedSchema(schema.User()) // of one that cannot be read, nothing is offered
 			return sc.Names(), cobra.ShellCompDirectiveNoFileComp
 		}
 		if len(words) < len(names) && names[len(words)] == "FILE" {

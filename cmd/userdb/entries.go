@@ -335,7 +335,7 @@ func tagsVerb(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.list(t.All(ctx, userdb.Query{Has: tags}))
+			return eachReadable(t.All(ctx, userdb.Query{Has: tags}), s.entryLine)
 		}),
 	})
 	return c

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ After the key of an entry that may not log in stands the word disabled.`,
 				return err
 			}
 			if q.Limit == 0 {
-				return s.list(t.All(ctx, q))
+				return eachReadable(t.All(ctx, q), s.entryLine)
 			}
 			return s.pages(ctx, t, q)
 		}),
@@ -102,9 +103,41 @@ func (o *order) of(q *userdb.Query, t schema.Type) error {
 	return nil
 }
 
-// list prints entries as they come. Those that cannot be read are told at the end.
-func (s *session) list(entries iter.Seq2[userdb.Entry, error]) error {
-	return eachReadable(entries, s.entryLine)
+// failures gathers what is wrong with some of many, so that one line tells it at the end.
+type failures struct {
+	of    int // how many were asked for; 0: a listing
+	first error
+	hints []string // as they are shown; "" in a listing, where errors name keys themselves
+}
+
+// maxNamed is how many failures are named.
+const maxNamed = 5
+
+// add takes an error about one entry, and refuses any other.
+func (f *failures) add(hint string, err error) bool {
+	if !aboutEntry(err) {
+		return false
+	}
+	f.first = cmp.Or(f.first, err)
+	f.hints = append(f.hints, shown(hint))
+	return true
+}
+
+func (f *failures) err() error {
+	n := len(f.hints)
+	switch {
+	case n == 0 || n == 1 && f.of == 0:
+		return f.first
+	case f.of == 0:
+		return fmt.Errorf("%d entries are left out; the first: %w", n, f.first)
+	case n == 1:
+		return fmt.Errorf("%s: %w", f.hints[0], f.first)
+	}
+	text := strings.Join(f.hints[:min(n, maxNamed)], ", ")
+	if n > maxNamed {
+		text += ", …"
+	}
+	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.of, text)
 }
 
 // eachReadable does something with each entry that can be read, and tells at the end of the others.
@@ -157,10 +190,8 @@ func (s *session) more(cursor string) error {
 		fmt.Fprintln(s.std.err, "more: --after "+oneLine(cursor))
 		return nil
 	}
-	line, err := jsonline.Marshal(map[string]string{"after": cursor})
-	if err == nil {
-		_, err = s.std.err.Write(line)
-	}
+	line, _ := jsonline.Marshal(map[string]string{"after": cursor}) // texts always can be
+	_, err := s.std.err.Write(line)
 	return err
 }
 
@@ -199,12 +230,11 @@ form: under the fold casefold in small letters, and domains as A-labels (xn--str
   userdb keys 'user/*/~prk' --json`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
 			var keys []string
-			err := each(inspect.Keys(ctx, db, words[0]), func(key string) error {
+			for key, err := range inspect.Keys(ctx, db, words[0]) {
+				if err != nil {
+					return err
+				}
 				keys = append(keys, key)
-				return nil
-			})
-			if err != nil {
-				return err
 			}
 			slices.Sort(keys)
 			return s.sayEach(slices.Compact(keys))

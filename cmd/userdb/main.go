@@ -3,16 +3,30 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func main() {
@@ -74,4 +88,236 @@ func (s *session) execute() error {
 		return struct{}{}, cmp.Or(err, s.out.flush())
 	})
 	return err
+}
+
+// A session is one run of one command: its flags, what it is to do, its output, and its store once it is open.
+type session struct {
+	globals
+	guarded bool // words stood after --
+	std     stdio
+	out     *output
+	help    bytes.Buffer // what the library printed, where only help is asked for
+
+	do     func(context.Context) error // nil: print help
+	traits []trait
+	log    *slog.Logger
+	db     *userdb.DB
+}
+
+func newSession(std stdio) *session {
+	return &session{std: std, out: &output{w: bufio.NewWriterSize(std.out, 64<<10), live: isTerminal(std.out)}}
+}
+
+// A trait is what sets some commands apart.
+type trait int
+
+const (
+	unlimited trait = iota // there is no --timeout but the one that is given
+	asking                 // it asks a person, which takes any time, with the store closed: see session.ask
+	public                 // visitors may see the output: nothing in it concerns the operator, or tells entries apart
+	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
+)
+
+func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
+
+// run makes f what a verb does with the words of its line. The library only reads the line: f runs when that is
+// done, until it ends or somebody interrupts it.
+func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, words []string) error {
+		s.traits = traits
+		if !s.is(public) && !s.JSON {
+			s.log = slog.New(warnings{s.std.err})
+		}
+		s.do = func(ctx context.Context) error {
+			if s.is(asking) {
+				return f(ctx, words)
+			}
+			return s.timed(ctx, func(ctx context.Context) error { return f(ctx, words) })
+		}
+		return nil
+	}
+}
+
+// firstLine reports whether a word stands for the first line of standard input: - does, but not after --, where
+// a script has what a visitor wrote.
+func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
+
+// timeout is how long the command may take; 0 is without end.
+func (s *session) timeout() time.Duration {
+	switch {
+	case s.Timeout != nil:
+		return *s.Timeout
+	case s.is(unlimited):
+		return 0
+	}
+	return 30 * time.Second
+}
+
+// timed gives f the time that the command may take, and closes the store after it.
+func (s *session) timed(ctx context.Context, f func(context.Context) error) error {
+	most := s.timeout()
+	if most > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
+		defer cancel()
+	}
+	err := cmp.Or(f(ctx), s.close())
+	if err != nil && ctx.Err() != nil {
+		return late(ctx, most, err)
+	}
+	return err
+}
+
+// open connects to the store, and chooses the schema: the one that was named, else the one in the
+// database, else the built-in one.
+func (s *session) open(ctx context.Context) (*userdb.DB, error) {
+	if s.db != nil {
+		return s.db, nil
+	}
+	url := s.Store
+	if url == "" {
+		path, err := embedded.DefaultPath()
+		if err != nil {
+			return nil, usagef("no store: %v (--store or USERDB_STORE)", err)
+		}
+		url = "file:" + path
+	}
+	ns, err := recordkey.ParseNamespace(s.Namespace)
+	if err != nil {
+		return nil, usagef("--namespace: %v", err)
+	}
+	sc, err := s.namedSchema(schema.Schema{})
+	if err != nil {
+		return nil, err
+	}
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
+	if err != nil {
+		return nil, err
+	}
+	if s.db = db; s.Schema == "" {
+		err = s.useStored(ctx)
+	}
+	return s.db, err
+}
+
+// useStored reads and writes by the schema in the database, if there is one.
+func (s *session) useStored(ctx context.Context) error {
+	stored, err := migrate.StoredSchema(ctx, s.db)
+	if err != nil || len(stored.Types) == 0 {
+		return err
+	}
+	view, err := s.db.With(stored)
+	if err == nil {
+		s.db = view
+	}
+	return err
+}
+
+func (s *session) close() error {
+	db := s.db
+	if s.db = nil; db == nil {
+		return nil
+	}
+	return db.Close()
+}
+
+// namedSchema is the schema of --schema, or otherwise.
+func (s *session) namedSchema(otherwise schema.Schema) (schema.Schema, error) {
+	if s.Schema == "" {
+		return otherwise, nil
+	}
+	f, err := os.Open(s.Schema)
+	if err != nil {
+		return otherwise, usagef("--schema: %v", err)
+	}
+	defer f.Close()
+	sc, err := schema.Load(f)
+	if errors.Is(err, schema.ErrSchema) {
+		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)
+	} else if err != nil {
+		return sc, usagef("--schema: %v", err)
+	}
+	return sc, nil
+}
+
+// typ is the view of one type.
+func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
+	db, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := db.Type(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(db.Schema().Names(), ", "))
+	}
+	return t, nil
+}
+
+// A subject is what an operator's text points at: a hint, and the view of its type.
+type subject struct {
+	text string
+	hint hints.Hint
+	typ  *userdb.Type
+}
+
+// subject reads a hint and finds its type.
+func (s *session) subject(ctx context.Context, text string) (subject, error) {
+	h, err := hints.Parse(text)
+	if err != nil {
+		return subject{}, err
+	}
+	db, err := s.open(ctx)
+	if err != nil {
+		return subject{}, err
+	}
+	target, err := resolve(h, db.Schema(), s.Type)
+	if err != nil {
+		return subject{}, err
+	}
+	t, err := s.typ(ctx, target.Type)
+	return subject{text, h, t}, err
+}
+
+// runOn makes f what a verb does with the subject that its first word names, and the other words.
+func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		p, err := s.subject(ctx, words[0])
+		if err != nil {
+			return err
+		}
+		return named(p.text, f(ctx, p, words[1:]))
+	}, traits...)
+}
+
+// runDB makes f what a verb does with the open store and its words.
+func (s *session) runDB(f func(ctx context.Context, db *userdb.DB, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		db, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		return f(ctx, db, words)
+	}, traits...)
+}
+
+// resolve reads a hint as one of the type that it names, else as one of the type that is meant.
+func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error) {
+	target, err := h.Resolve(sc, "")
+	if err == nil || h.Type() != "" {
+		return target, err
+	}
+	return h.Resolve(sc, meant)
+}
+
+// named says in an error about an entry which hint it was.
+func named(hint string, err error) error {
+	if !aboutEntry(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", shown(hint), err)
+}
+
+// aboutEntry reports whether an error is about one entry, so that others may be well.
+func aboutEntry(err error) bool {
+	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrCorrupt)
 }

@@ -27,12 +27,13 @@ func schemaVerb(s *session) *cobra.Command {
 
 // inForce is the schema that other commands would use.
 func (s *session) inForce(ctx context.Context) (schema.Schema, error) {
-	if s.Schema != "" {
-		return s.schemaFile()
+	sc, err := s.namedSchema(schema.Schema{})
+	if err != nil || s.Schema != "" {
+		return sc, err
 	}
 	db, err := s.open(ctx)
 	if err != nil {
-		return schema.Schema{}, err
+		return sc, err
 	}
 	return db.Schema(), nil
 }
@@ -204,8 +205,8 @@ func (s *session) applySchema(ctx context.Context, db *userdb.DB, plan bool) err
 // nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
 // stored one, where its records have another canonical form than this program gives.
 func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
-	if s.Schema != "" {
-		return s.schemaFile()
+	if sc, err := s.namedSchema(schema.Schema{}); err != nil || s.Schema != "" {
+		return sc, err
 	}
 	begun, err := migrate.BegunSchema(ctx, s.db)
 	if err != nil || len(begun.Types) > 0 {

@@ -43,7 +43,7 @@ the built-in one.`,
   userdb hint --as user '["name","Alice"]'
   userdb hint --batch < hints.jsonl`,
 		RunE: s.run(func(ctx context.Context, texts []string) error {
-			sc, err := s.schemaAlone()
+			sc, err := s.namedSchema(schema.User())
 			if err != nil {
 				return err
 			}
