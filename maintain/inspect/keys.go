@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -10,7 +11,9 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -42,25 +45,19 @@ func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	failed := removeKeys(ctx, db, pattern)
-	after, err := countKeys(ctx, db, pattern)
-	if failed != nil {
-		err = failed
-	}
-	return max(before-after, 0), err
-}
-
-func removeKeys(ctx context.Context, db *userdb.DB, pattern string) error {
 	r := remover{view.Of(db), db}
+	var failed error
 	for key, err := range Keys(ctx, db, pattern) {
 		if err == nil {
-			_, err = r.removeKey(ctx, key)
+			err = r.remove(ctx, key)
 		}
 		if err != nil && !store.IsEntryError(err) {
-			return err
+			failed = err
+			break
 		}
 	}
-	return nil
+	after, err := countKeys(ctx, db, pattern)
+	return max(before-after, 0), cmp.Or(failed, err)
 }
 
 func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err error) {
@@ -73,28 +70,19 @@ func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err e
 	return n, nil
 }
 
-// scanBatch is how many keys are asked for at a time.
-const scanBatch = 1000
-
-// keys are what Keys yields, in batches. The
-// empty glob matches none: go-redis would leave it out, and SCAN would find every record.
+// keys are what Keys yields, in batches. The empty glob matches none: go-redis would leave it out, and SCAN would find
+// every record.
 func keys(ctx context.Context, v *view.View, pattern string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		if pattern == "" {
 			return
 		}
-		prefix := v.NS.String()
-		for cursor := ""; ; {
-			keys, next, err := v.Engine.Scan(ctx, store.Scan{Pattern: recordkey.Glob(prefix) + pattern, Cursor: cursor, Count: scanBatch})
-			if err != nil {
-				yield(nil, err)
-				return
+		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
+		for found, err := range records.Scan(ctx, v, at) {
+			if err == nil {
+				found, err = visible(ctx, v, found)
 			}
-			batch, err := visible(ctx, v, keys)
-			if !yield(batch, err) || err != nil {
-				return
-			}
-			if cursor = next; cursor == "" {
+			if !yield(found, err) || err != nil {
 				return
 			}
 		}
@@ -130,17 +118,10 @@ func visible(ctx context.Context, v *view.View, keys []string) ([]string, error)
 // own reports whether a key is one of the store's own records, in whatever namespace: ~/… after any
 // number of ~NAME/.
 func own(key string) bool {
-	for strings.HasPrefix(key, "~") {
-		name, rest, ok := strings.Cut(key, "/")
-		if !ok {
-			return false
-		}
-		if name == "~" {
-			return true
-		}
-		key = rest
+	for strings.HasPrefix(key, "~") && !strings.HasPrefix(key, "~/") {
+		_, key, _ = strings.Cut(key, "/")
 	}
-	return false
+	return strings.HasPrefix(key, "~/")
 }
 
 // A remover removes records of a view, of db.
@@ -149,9 +130,8 @@ type remover struct {
 	db *userdb.DB
 }
 
-// removeKey removes the record at a key that is relative to the view, and what cannot stay without it;
-// it returns how many of the records that were named are gone.
-func (r remover) removeKey(ctx context.Context, relative string) (int, error) {
+// remove removes the record at a key that is relative to the view, and what cannot stay without it.
+func (r remover) remove(ctx context.Context, relative string) error {
 	raw := r.NS.String() + relative
 	key, err := recordkey.Parse(raw)
 	if err != nil {
@@ -159,7 +139,7 @@ func (r remover) removeKey(ctx context.Context, relative string) (int, error) {
 	}
 	t, err := r.Of(key)
 	if err != nil {
-		return 0, nil
+		return nil
 	}
 	switch key.Kind() {
 	case recordkey.KindPRK:
@@ -171,37 +151,32 @@ func (r remover) removeKey(ctx context.Context, relative string) (int, error) {
 	case recordkey.KindIndex:
 		return r.removeIndex(ctx, t, key)
 	}
-	return 0, nil
+	return nil
 }
 
-func (r remover) discard(ctx context.Context, l store.Remove) (int, error) {
-	gone, err := r.Engine.Mend(ctx, l)
-	if gone {
-		return 1, err
+func (r remover) discard(ctx context.Context, l store.Remove) error {
+	_, err := r.Engine.Mend(ctx, l)
+	return err
+}
+
+func (r remover) inspect(ctx context.Context, key recordkey.Key) (store.Raw, error) {
+	raws, err := store.Inspect(ctx, r.Engine, []string{key.String()}, 0)
+	if err != nil {
+		return store.Raw{}, err
 	}
-	return 0, err
+	return raws[0], nil
 }
 
 // removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
 // the key.
-func (r remover) removeEntry(ctx context.Context, key recordkey.Key) (int, error) {
+func (r remover) removeEntry(ctx context.Context, key recordkey.Key) error {
 	_, err := r.Read(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {
 		return r.discard(ctx, store.Remove{Key: key.String()})
 	}
-	if err == nil {
-		err = r.delete(ctx, key)
+	if err != nil {
+		return err
 	}
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	return 1, nil
-}
-
-func (r remover) delete(ctx context.Context, key recordkey.Key) error {
 	db, err := r.db.In(key.Namespace())
 	if err != nil {
 		return err
@@ -214,13 +189,13 @@ func (r remover) delete(ctx context.Context, key recordkey.Key) error {
 }
 
 // removeSRK removes an SRK unless its entry holds the value (I1).
-func (r remover) removeSRK(ctx context.Context, key recordkey.Key) (int, error) {
-	raws, err := store.Inspect(ctx, r.Engine, []string{key.String()}, 0)
+func (r remover) removeSRK(ctx context.Context, key recordkey.Key) error {
+	raw, err := r.inspect(ctx, key)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	l := store.Remove{Key: key.String()}
-	if raw := raws[0]; raw.Type == "string" && raw.Wire != "" {
+	if raw.Type == "string" && raw.Wire != "" {
 		l.Seen = raw.Text
 		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
 		l.Field, l.Value = key.Field(), key.Value()
@@ -230,18 +205,20 @@ func (r remover) removeSRK(ctx context.Context, key recordkey.Key) (int, error) 
 
 // removeTertiary empties a tertiary record of a live entry through its own verb, so that its index
 // members go with it (I5), and unlinks it where there is no entry.
-func (r remover) removeTertiary(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
+func (r remover) removeTertiary(ctx context.Context, t *change.Type, key recordkey.Key) error {
 	l := store.Remove{Key: key.String()}
-	declared := t.Schema.Tertiary[key.Name()]
-	if !declared.Indexed {
+	if !t.Schema.Tertiary[key.Name()].Indexed {
 		return r.discard(ctx, l)
 	}
-	raws, err := store.Inspect(ctx, r.Engine, []string{key.String()}, 0)
-	if err != nil || raws[0].Type != "set" {
+	raw, err := r.inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	if raw.Type != "set" {
 		return r.discard(ctx, l)
 	}
-	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: raws[0].Items, Write: true}
-	for _, member := range raws[0].Items {
+	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: raw.Items, Write: true}
+	for _, member := range raw.Items {
 		if index, ok := t.Index(key.Name(), member); ok {
 			op.Unindex = append(op.Unindex, index)
 		}
@@ -251,36 +228,24 @@ func (r remover) removeTertiary(ctx context.Context, t *change.Type, key recordk
 		l.Owner = key.PRK().String()
 		return r.discard(ctx, l)
 	}
-	if err != nil {
-		return 0, err
-	}
-	return 1, nil
+	return err
 }
 
 // removeIndex takes out of an index set the members whose entries are not live; the others stay (I5).
-func (r remover) removeIndex(ctx context.Context, t *change.Type, key recordkey.Key) (int, error) {
-	raws, err := store.Inspect(ctx, r.Engine, []string{key.String()}, 0)
+func (r remover) removeIndex(ctx context.Context, t *change.Type, key recordkey.Key) error {
+	raw, err := r.inspect(ctx, key)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if raws[0].Type != "set" || !keepsIndex(t, key.Field()) {
+	kept := t.Schema.Fields[key.Field()].Role == schema.RoleIndexed || t.Schema.Tertiary[key.Field()].Indexed
+	if raw.Type != "set" || !kept {
 		return r.discard(ctx, store.Remove{Key: key.String()})
 	}
-	gone := 0
-	for _, member := range raws[0].Items {
+	for _, member := range raw.Items {
 		l := store.Remove{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
-		n, err := r.discard(ctx, l)
-		if gone += n; err != nil {
-			return 0, err
+		if err := r.discard(ctx, l); err != nil {
+			return err
 		}
 	}
-	if gone == len(raws[0].Items) {
-		return 1, nil
-	}
-	return 0, nil
-}
-
-// keepsIndex reports whether the schema indexes a field or a tertiary set of that name.
-func keepsIndex(t *change.Type, name string) bool {
-	return t.Schema.Fields[name].Role == "indexed" || t.Schema.Tertiary[name].Indexed
+	return nil
 }

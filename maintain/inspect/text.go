@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,8 +12,57 @@ import (
 )
 
 const (
-	widest = 24 // to which width the names of fields are aligned
+	widest     = 24 // to which width the names of fields are aligned
+	shortBytes = 60 // how much of a value a short dump shows
+	shortItems = 5  // how many elements of a record
 )
+
+// long writes a record with its contents, one element a line.
+func (d *dumper) long(key string, r store.Raw) {
+	fmt.Fprintf(d.w, "%s  %s\n", d.paint.key(records.Printable(key)), d.paint.dim(heading(r)))
+	shown := int64(0)
+	line := func(text string) {
+		fmt.Fprintf(d.w, "    %s\n", text)
+		shown++
+	}
+	switch r.Type {
+	case "string":
+		line(records.Shorten(r.Wire, r.Size))
+		shown = r.Size
+	case "hash":
+		d.sortFields(r.Pairs)
+		pairs := r.Pairs[:min(len(r.Pairs), dumpElements)]
+		width := 0
+		for _, p := range pairs {
+			width = max(width, min(len(p.Field), widest))
+		}
+		for _, p := range pairs {
+			line(d.paint.field(fmt.Sprintf("%-*s", width, shorten(p.Field))) + "  " + d.value(p, shorten))
+		}
+	case "set", "list":
+		for _, item := range items(r)[:min(len(r.Items), dumpElements)] {
+			line(shorten(item))
+		}
+	case "zset":
+		for i, member := range r.Items {
+			line(d.paint.field(fmt.Sprint(r.Scores[i])) + "  " + shorten(member))
+		}
+	case "stream":
+		for _, m := range r.Messages {
+			text := d.paint.field(records.Printable(m.ID))
+			for _, p := range m.Pairs {
+				text += "  " + shorten(p.Field) + "=" + shorten(p.Wire)
+			}
+			line(text)
+		}
+	default:
+		line(d.paint.dim("(contents of this type are not shown)"))
+		shown = 0
+	}
+	if r.Size > shown {
+		line(d.paint.dim(fmt.Sprintf("… %d more", r.Size-shown)))
+	}
+}
 
 // heading says what a record is: its Redis type, how much it has, and when it expires.
 func heading(r store.Raw) string {
@@ -32,24 +80,73 @@ func heading(r store.Raw) string {
 	return text
 }
 
-// ownFirst orders fields by name, those of the store before the facets.
-func ownFirst(a, b store.Facet) int {
-	return cmp.Or(-cmp.Compare(rank(a), rank(b)), strings.Compare(a.Field, b.Field))
+// short writes a record in one line.
+func (d *dumper) short(key string, r store.Raw) {
+	var parts []string
+	switch r.Type {
+	case "string":
+		parts = []string{brief(r.Wire)}
+	case "hash":
+		d.sortFields(r.Pairs)
+		for _, p := range r.Pairs {
+			parts = append(parts, d.paint.field(brief(p.Field))+"="+d.value(p, brief))
+		}
+	case "set", "list":
+		for _, item := range items(r) {
+			parts = append(parts, brief(item))
+		}
+	case "zset":
+		for i, item := range r.Items {
+			parts = append(parts, brief(item)+"="+fmt.Sprint(r.Scores[i]))
+		}
+	}
+	shown := min(len(parts), shortItems)
+	text := strings.Join(parts[:shown], "  ")
+	if more := r.Size - int64(shown); r.Type != "string" && more > 0 {
+		text += d.paint.dim(fmt.Sprintf("  … %d more", more))
+	}
+	fmt.Fprintf(d.w, "%s  %s  %s\n", d.paint.key(records.Printable(key)), d.paint.dim(records.Printable(r.Type)), text)
 }
 
-func rank(f store.Facet) int {
-	if store.OwnField(f.Field) {
-		return 1
-	}
-	return 0
+// sortFields orders the fields of a hash by name, the store's own before the facets in a long dump, and after them in a
+// short one.
+func (d *dumper) sortFields(pairs []store.Facet) {
+	slices.SortFunc(pairs, func(a, b store.Facet) int {
+		own := store.OwnField(a.Field)
+		switch {
+		case own == store.OwnField(b.Field):
+			return strings.Compare(a.Field, b.Field)
+		case own == (d.format == FormatShort):
+			return 1
+		}
+		return -1
+	})
 }
 
-func messagePairs(pairs []store.Facet) string {
-	var b strings.Builder
-	for _, p := range pairs {
-		fmt.Fprintf(&b, "  %s=%s", records.Shorten(p.Field, int64(len(p.Field))), records.Shorten(p.Wire, int64(len(p.Wire))))
+// items are the elements of a set, which are sorted, or of a list.
+func items(r store.Raw) []string {
+	if r.Type == "set" {
+		slices.Sort(r.Items)
 	}
-	return b.String()
+	return r.Items
+}
+
+// value is what a field holds, unless that is secret.
+func (d *dumper) value(p store.Facet, show func(string) string) string {
+	if p.Field == store.FieldPassword && !d.reveal {
+		return d.paint.dim("(hidden)")
+	}
+	return show(p.Wire)
+}
+
+func shorten(text string) string { return records.Shorten(text, int64(len(text))) }
+
+// brief makes a value printable and short.
+func brief(text string) string {
+	if len(text) <= shortBytes {
+		return records.Printable(text)
+	}
+	return records.Printable(strings.ToValidUTF8(text[:shortBytes], "")) + "…"
 }
 
 // paint colours what is printable already.
@@ -64,65 +161,4 @@ func (p paint) with(code int, s string) string {
 		return s
 	}
 	return "\x1b[" + strconv.Itoa(code) + "m" + s + "\x1b[0m"
-}
-
-const (
-	shortBytes = 60 // how much of a value a short dump shows
-	shortItems = 5  // how many elements of a record
-)
-
-// short writes a record in one line.
-func (d *dumper) short(key string, r store.Raw) error {
-	var parts []string
-	switch r.Type {
-	case "string":
-		parts = []string{brief(r.Wire)}
-	case "hash":
-		slices.SortFunc(r.Pairs, ownLast)
-		for _, p := range r.Pairs {
-			parts = append(parts, d.shortPair(p))
-		}
-	case "set":
-		slices.Sort(r.Items)
-		fallthrough
-	case "list":
-		for _, item := range r.Items {
-			parts = append(parts, brief(item))
-		}
-	case "zset":
-		for i, item := range r.Items {
-			parts = append(parts, brief(item)+"="+fmt.Sprint(r.Scores[i]))
-		}
-	}
-	shown := int64(min(len(parts), shortItems))
-	text := strings.Join(parts[:shown], "  ")
-	if more := r.Size - shown; r.Type != "string" && more > 0 {
-		text += d.paint.dim(fmt.Sprintf("  … %d more", more))
-	}
-	_, err := fmt.Fprintf(d.w, "%s  %s  %s\n", d.paint.key(records.Printable(key)), d.paint.dim(records.Printable(r.Type)), text)
-	return err
-}
-
-func (d *dumper) shortPair(p store.Facet) string {
-	value := brief(p.Wire)
-	if p.Field == store.FieldPassword && !d.reveal {
-		value = d.paint.dim("(hidden)")
-	}
-	return d.paint.field(brief(p.Field)) + "=" + value
-}
-
-// brief makes a value printable and short.
-func brief(text string) string {
-	if len(text) <= shortBytes {
-		return records.Printable(text)
-	}
-	return records.Printable(strings.ToValidUTF8(text[:shortBytes], "")) + "…"
-}
-
-// ownLast orders fields by name, the facets before those of the store.
-func ownLast(a, b store.Facet) int {
-	if x, y := rank(a), rank(b); x != y {
-		return x - y
-	}
-	return strings.Compare(a.Field, b.Field)
 }
