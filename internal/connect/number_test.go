@@ -86,8 +86,8 @@ func TestNumbersAreNoLists(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: counter(t, number), MaxRetries: -1})
 		t.Cleanup(func() { c.Close() })
 		for name, cmd := range map[string]func(context.Context) *redis.Cmd{
-			"mget":  func(ctx context.Context) *redis.Cmd { return redisx.MGet(ctx, c, []string{"a"}) },
-			"hmget": func(ctx context.Context) *redis.Cmd { return redisx.HMGet(ctx, c, "a", "b") },
+			"mget":  func(ctx context.Context) *redis.Cmd { return c.Do(ctx, "mget", "a") },
+			"hmget": func(ctx context.Context) *redis.Cmd { return c.Do(ctx, "hmget", "a", "b") },
 		} {
 			if list, err := redisx.List(cmd(t.Context()), 1); err == nil {
 				t.Errorf("%s %q: got %v, want an error", name, number, list)

@@ -202,27 +202,26 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) erro
 	}
 	srv := c.Key.In(recordkey.Namespace{}).String() + " " + rev
 	return parallel(1+len(c.Claim), func(i int) error {
-		if i == 0 {
-			return e.confirm(ctx, c.Key, func(node redis.Cmdable, key string) error {
-				return redisx.ConfirmEntry(ctx, node, key, rev, c.Replicas, c.ReplicaTime)
-			})
+		key, seen := c.Key, rev
+		if i > 0 {
+			key, seen = c.Claim[i-1], srv
 		}
-		return e.confirm(ctx, c.Claim[i-1], func(node redis.Cmdable, key string) error {
-			return redisx.ConfirmSRK(ctx, node, key, srv, c.Replicas, c.ReplicaTime)
+		return e.confirm(ctx, key, func(node redis.Cmdable) error {
+			return redisx.Confirm(ctx, node, key, seen, c.Replicas, c.ReplicaTime)
 		})
 	})
 }
 
 // confirm asks the master that serves a key, and another one where the slot has just moved.
-func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node redis.Cmdable, key string) error) (err error) {
+func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node redis.Cmdable) error) (err error) {
 	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
 	if !ok {
-		return ask(e.client, k.String())
+		return ask(e.client)
 	}
 	for attempt := range attempts / 2 {
 		var node *redis.Client
 		if node, err = cc.MasterForKey(ctx, k.String()); err == nil {
-			err = ask(node, k.String())
+			err = ask(node)
 		}
 		if err == nil || !redisx.Moved(err) {
 			return err

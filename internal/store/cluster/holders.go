@@ -73,7 +73,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
 	var head []any
 	err = e.read(ctx, func() (err error) {
-		head, err = redisx.List(redisx.HMGet(ctx, e.client, prk.String(), store.FieldType, store.FieldFill), 2)
+		head, err = redisx.List(e.client.Do(ctx, "hmget", prk.String(), store.FieldType, store.FieldFill), 2)
 		return err
 	})
 	switch {

@@ -203,7 +203,7 @@ func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Face
 	}
 	var other bool
 	err := e.read(ctx, func() error {
-		head, err := redisx.List(redisx.HMGet(ctx, e.client, entry.String(), store.FieldType, f.Field), 2)
+		head, err := redisx.List(e.client.Do(ctx, "hmget", entry.String(), store.FieldType, f.Field), 2)
 		wire, has := "", false
 		if err == nil && redisx.Text(head, 0) != "" {
 			wire, has = head[1].(string)

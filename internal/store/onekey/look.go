@@ -107,7 +107,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 		for j, i := range some {
 			keys[j] = at[i].Key
 		}
-		cmd := redisx.MGet(ctx, pipe, keys)
+		cmd := pipe.Do(ctx, redisx.AppendWords([]any{"mget"}, keys)...)
 		texts := sync.OnceValues(func() ([]any, error) { return redisx.List(cmd, len(keys)) })
 		for j, i := range some {
 			takers[i] = func(r *store.Raw) error {

@@ -88,38 +88,28 @@ func (b *Batcher[T]) Do(ctx context.Context, of T) error {
 func (b *Batcher[T]) takeBack(c *call[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.Index(b.waiting, c)
-	if i < 0 {
-		return false
-	}
-	b.waiting = slices.Delete(b.waiting, i, i+1)
-	return true
+	before := len(b.waiting)
+	b.waiting = slices.DeleteFunc(b.waiting, func(w *call[T]) bool { return w == c })
+	return len(b.waiting) < before
 }
 
 // run flushes until no call waits.
 func (b *Batcher[T]) run() {
 	for {
 		runtime.Gosched() // callers that are about to come may still join the batch
-		batch := b.batch()
-		if len(batch) == 0 {
+		b.mu.Lock()
+		n := min(len(b.waiting), b.most)
+		batch := slices.Clone(b.waiting[:n])
+		b.waiting = slices.Delete(b.waiting, 0, n)
+		if n == 0 {
+			b.flushes--
+		}
+		b.mu.Unlock()
+		if n == 0 {
 			return
 		}
 		b.send(batch)
 	}
-}
-
-// batch takes the calls that wait. Where none does, the run ends.
-func (b *Batcher[T]) batch() []*call[T] {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := min(len(b.waiting), b.most)
-	if n == 0 {
-		b.flushes--
-		return nil
-	}
-	batch := slices.Clone(b.waiting[:n])
-	b.waiting = slices.Delete(b.waiting, 0, n)
-	return batch
 }
 
 func (b *Batcher[T]) send(batch []*call[T]) {

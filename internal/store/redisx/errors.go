@@ -12,21 +12,100 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/recordkey"
 )
 
-// refusals are the prefixes of answers by which a server says that it cannot serve now, or not us.
-var refusals = []string{
-	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "OOM", "MISCONF",
-	"NOREPLICAS", "NOAUTH", "NOPERM", "WRONGPASS", "BUSY", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
-	"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
-	"ERR The user executing the script",   // NOPERM for a command in a script
-	"ERR ACL failure in script",           // the same, of later versions
-	"EXECABORT",                           // of what was refused among several commands; none was carried out
+// A meaning is what a server's answer means for the command.
+type meaning uint8
+
+const (
+	refused   meaning = 1 << iota // the server cannot serve now, or not us
+	passing                       // another attempt may be served
+	moved                         // the node does not serve the slot, or not alone
+	wrongType                     // the record is of another Redis type
+	noScript                      // the server does not have the script
+)
+
+// answers are how the answers begin that mean something.
+var answers = []struct {
+	means  meaning
+	begins []string
+}{
+	{refused | passing, []string{"LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS"}},
+	{refused | passing | moved, []string{"TRYAGAIN", "CLUSTERDOWN"}},
+	{refused | moved, []string{"MOVED", "ASK"}},
+	{refused, []string{
+		"OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
+		"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
+		"ERR The user executing the script",   // NOPERM for a command in a script
+		"ERR ACL failure in script",           // the same, of later versions
+		"EXECABORT",                           // of what was refused among several commands; none was carried out
+	}},
+	{wrongType, []string{"WRONGTYPE"}},
+	{noScript, []string{"NOSCRIPT"}},
 }
 
-// passing are those of them that another attempt may not meet.
-var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"}
+// nonLocal is in the answer to a script that met a key which its node does not serve any more, as only the second of two
+// commands on a key can in a slot that is being migrated.
+const nonLocal = "cript attempted to access a non local key"
+
+// has reports whether err is an answer that means m.
+func has(err error, m meaning) bool {
+	text := answerOf(err)
+	for _, a := range answers {
+		for _, begins := range a.begins {
+			if a.means&m != 0 && strings.HasPrefix(text, begins) {
+				return true
+			}
+		}
+	}
+	return m&(refused|passing|moved) != 0 && strings.Contains(text, nonLocal)
+}
+
+// answerOf is the text of an error that the server itself answered; "" for others.
+func answerOf(err error) string {
+	if a, is := errors.AsType[redis.Error](err); is {
+		return a.Error()
+	}
+	return ""
+}
+
+// IsAnswer reports whether the server itself answered, so that what it says is known to be so.
+func IsAnswer(err error) bool { return answerOf(err) != "" }
+
+// Refused reports whether err is the answer of a server that cannot serve now, or not us.
+func Refused(err error) bool { return has(err, refused) }
+
+// Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
+func Moved(err error) bool { return has(err, moved) }
+
+// WrongType reports whether err is the answer for a record of another Redis type.
+func WrongType(err error) bool { return has(err, wrongType) }
+
+// NoScript reports whether err is the answer of a server that does not have a script.
+func NoScript(err error) bool { return has(err, noScript) }
+
+// Passing reports whether another attempt may succeed.
+func Passing(err error) bool {
+	if IsAnswer(err) {
+		return has(err, passing)
+	}
+	return !errors.Is(err, store.ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
+}
+
+// Sent reports whether the server may have run the command: false only where it certainly did not.
+func Sent(err error) bool {
+	text := answerOf(err)
+	switch {
+	case text != "": // a command in the middle of a script has failed, which may have written before
+		return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+		return false
+	}
+	if dial, is := errors.AsType[*net.OpError](err); is {
+		return dial.Op != "dial"
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
 
 // Fail makes one of the store's errors of what a client returned. The cause stays in the chain.
 func Fail(err error) error {
@@ -39,87 +118,4 @@ func Fail(err error) error {
 		return fmt.Errorf("the store answered: %w", err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-}
-
-// IsAnswer reports whether the server itself answered, so that what it says is known to be so.
-func IsAnswer(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
-}
-
-func hasPrefix(err error, prefixes []string) bool {
-	if err == nil {
-		return false
-	}
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	for _, p := range prefixes {
-		if strings.HasPrefix(answer.Error(), p) {
-			return true
-		}
-	}
-	return false
-}
-
-// Refused reports whether err is the answer of a server that cannot serve now, or not us.
-func Refused(err error) bool { return hasPrefix(err, refusals) || leftNode(err) }
-
-// Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
-func Moved(err error) bool {
-	return hasPrefix(err, []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"}) || leftNode(err)
-}
-
-// Raised reports whether err is that of a command in the middle of a script, which may have written before.
-func Raised(err error) bool {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	text := answer.Error()
-	return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
-}
-
-// leftNode reports whether a script met a key that its node does not serve any more, as only the second of
-// two commands on a key can in a slot that is being migrated.
-func leftNode(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && strings.Contains(answer.Error(), "cript attempted to access a non local key")
-}
-
-// WrongType reports whether err is the answer for a record of another Redis type.
-func WrongType(err error) bool { return hasPrefix(err, []string{"WRONGTYPE"}) }
-
-// Passing reports whether another attempt may succeed.
-func Passing(err error) bool {
-	if IsAnswer(err) {
-		return hasPrefix(err, passing) || leftNode(err)
-	}
-	return !errors.Is(err, store.ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
-}
-
-// Sent reports whether the server may have run the command: false only where it certainly did not.
-func Sent(err error) bool {
-	var dial *net.OpError
-	switch {
-	case Raised(err):
-		return true
-	case IsAnswer(err), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
-		return false
-	case errors.As(err, &dial):
-		return dial.Op != "dial"
-	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
-
-// FoundAt makes an answer of the reply to HGETALL at a PRK, or of the error of reading it (I3).
-func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found {
-	switch {
-	case WrongType(err):
-		return store.Found{Err: &store.CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
-	case err != nil:
-		return store.Found{Err: Fail(err)}
-	}
-	return store.FoundAt(key, fields)
 }

@@ -1,7 +1,8 @@
 package redisx
 
 import (
-	"context"
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // A Shape is the set of kinds that a reply may be of.
@@ -55,14 +57,13 @@ func shapeOf(v any) Shape {
 		return IsText
 	case []any:
 		s := IsList | IsTexts
-		if len(v) > 0 {
-			if word, is := v[0].(string); is && word != "" {
-				s |= IsVerdict
-			}
-		}
-		for _, item := range v {
-			if _, is := item.(string); !is {
+		for i, item := range v {
+			word, is := item.(string)
+			if !is {
 				s &^= IsTexts
+			}
+			if i == 0 && word != "" {
+				s |= IsVerdict
 			}
 		}
 		return s
@@ -70,41 +71,25 @@ func shapeOf(v any) Shape {
 	return 0
 }
 
-// A Doer sends commands: a client, or a pipeline.
-type Doer interface {
-	Do(ctx context.Context, args ...any) *redis.Cmd
-}
-
-// MGet and HMGet send what go-redis has methods for, and read the reply by its kind: those methods take a number, or
-// the length of a text, for the length of a list, and make room for as much.
-func MGet(ctx context.Context, d Doer, keys []string) *redis.Cmd {
-	return d.Do(ctx, words("mget", keys)...)
-}
-
-// HMGet is MGet for fields of a hash.
-func HMGet(ctx context.Context, d Doer, key string, fields ...string) *redis.Cmd {
-	return d.Do(ctx, words("hmget", append([]string{key}, fields...))...)
-}
-
-func words(command string, rest []string) []any {
-	args := []any{command}
-	for _, word := range rest {
-		args = append(args, word)
+// Answer is what a command was answered, if that is of a kind that its reply may be of. Where the context ended, the
+// command may still be under way, and is not looked at.
+func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
 	}
-	return args
+	if err := reply.Check(cmd.Val()); err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
 }
 
-// List is the reply to a command that is answered by a list of n.
+// List is the reply to a command that is answered by a list of n. Commands like MGET are sent by Do and read so: the
+// methods that go-redis has for them take a number, or the length of a text, for the length of a list, and make room for
+// as much.
 func List(cmd *redis.Cmd, n int) ([]any, error) {
-	v, err := cmd.Result()
-	if err != nil {
-		return nil, err
-	}
-	if err := IsList.Check(v); err != nil {
-		return nil, err
-	}
-	list := v.([]any)
-	return list, AsMany(len(list), n)
+	v, err := Answer(cmd, cmd.Err(), IsList)
+	list := Items(v)
+	return list, cmp.Or(err, AsMany(len(list), n))
 }
 
 // AsMany is ErrReply where a list that answers one by one is not as long as what was asked.
@@ -121,77 +106,70 @@ func Unknown(word string) error {
 	return fmt.Errorf("%w: unknown answer %.*q", store.ErrReply, most, word)
 }
 
+// FoundAt makes an answer of the reply to HGETALL at a PRK, or of the error of reading it (I3).
+func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found {
+	switch {
+	case WrongType(err):
+		return store.Found{Err: &store.CorruptError{Key: key.String(), Reason: "not a hash (WRONGTYPE)"}}
+	case err != nil:
+		return store.Found{Err: Fail(err)}
+	}
+	return store.FoundAt(key, fields)
+}
+
 // shapes are the kinds of replies to tertiary commands.
 var shapes = map[string]Shape{
-	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsList,
+	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsTexts,
 	"RPUSH": IsNumber, "LPUSH": IsNumber, "LREM": IsNumber, "LLEN": IsNumber,
-	"LRANGE": IsList, "LPOP": IsText | IsNil, "RPOP": IsText | IsNil,
+	"LRANGE": IsTexts, "LPOP": IsText | IsNil, "RPOP": IsText | IsNil,
 	"ZADD": IsNumber, "ZREM": IsNumber, "ZCARD": IsNumber, "ZINCRBY": IsText, "ZSCORE": IsText | IsNil,
-	"ZRANGE": IsList, "ZRANGEBYSCORE": IsList,
-	"HSET": IsNumber, "HDEL": IsNumber, "HLEN": IsNumber, "HGET": IsText | IsNil, "HGETALL": IsList,
+	"ZRANGE": IsTexts, "ZRANGEBYSCORE": IsTexts,
+	"HSET": IsNumber, "HDEL": IsNumber, "HLEN": IsNumber, "HGET": IsText | IsNil, "HGETALL": IsTexts,
 	"SET": IsText, "GET": IsText | IsNil, "UNLINK": IsNumber,
 }
 
 // ParseReply takes what a client made of the reply to a tertiary command; ErrReply where it is of another kind.
-func ParseReply(command string, v any) (store.Reply, error) {
+func ParseReply(command string, v any) (r store.Reply, err error) {
 	v = flat(v)
 	if err := shapes[command].Check(v); err != nil {
-		return store.Reply{}, err
+		return r, err
 	}
 	switch v := v.(type) {
 	case int64:
-		return store.Reply{Int: v}, nil
+		r.Int = v
 	case string:
-		return store.Reply{Text: v}, nil
+		r.Text = v
 	case []any:
-		items, err := texts(v)
-		return store.Reply{Items: items}, err
+		r.Items = Texts(v)
+	default:
+		r.Nil = true
 	}
-	return store.Reply{Nil: true}, nil
-}
-
-func texts(list []any) ([]string, error) {
-	items := make([]string, len(list))
-	for i, item := range list {
-		if err := (IsText | IsNumber).Check(item); err != nil {
-			return nil, err
-		}
-		switch item := item.(type) {
-		case string:
-			items[i] = item
-		case int64:
-			items[i] = strconv.FormatInt(item, 10)
-		}
-	}
-	return items, nil
+	return r, nil
 }
 
 // flat undoes what a newer protocol makes of pairs: maps, and scores as numbers in lists of their own.
 func flat(v any) any {
+	var list []any
 	switch v := v.(type) {
+	case float64:
+		return fmt.Sprintf("%.17g", v)
 	case map[any]any:
-		list := make([]any, 0, 2*len(v))
 		for k, x := range v {
-			list = append(list, flat(k), flat(x))
+			list = append(list, k, x)
 		}
-		return list
+		return flat(list)
 	case []any:
-		var list []any
 		for _, x := range v {
-			if inner, ok := flat(x).([]any); ok {
-				list = append(list, inner...)
-			} else {
-				list = append(list, flat(x))
+			switch x := flat(x).(type) {
+			case []any:
+				list = append(list, x...)
+			case int64:
+				list = append(list, strconv.FormatInt(x, 10))
+			default:
+				list = append(list, x)
 			}
 		}
 		return list
-	case float64:
-		return fmt.Sprintf("%.17g", v)
-	case bool:
-		if v {
-			return int64(1)
-		}
-		return int64(0)
 	}
 	return v
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,8 +12,7 @@ import (
 )
 
 // A Client is a client with what engines need beyond it: retries, and batches of single commands. Those go each by
-// itself while few callers are under way, and in one pipeline with others when many are. That is decided by what is under
-// way and not by a setting.
+// itself while few callers are under way, and in one pipeline with others when many are.
 type Client struct {
 	redis.UniversalClient
 	Retry   Retry
@@ -50,16 +48,14 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // All sends commands in one round trip. The error of each stands in it, and the first is returned.
 func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
-	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
+	switch len(cmds) {
+	case 0:
+		return nil
+	case 1: // on a cluster a pipeline costs twice as much
 		return c.UniversalClient.Process(ctx, cmds[0])
 	}
-	if len(cmds) == 0 {
-		return nil
-	}
 	pipe := c.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
-	}
+	_ = pipe.BatchProcess(ctx, cmds...)
 	_, err := pipe.Exec(ctx)
 	return err
 }
@@ -72,9 +68,6 @@ func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (repl
 
 // Exec sends a pipeline whose commands are judged one by one. An error is about all of them.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
-	if pipe.Len() == 0 {
-		return nil
-	}
 	cmds, err := pipe.Exec(ctx)
 	return Answered(cmds, err)
 }
@@ -140,8 +133,7 @@ func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown
 
 // Harmless is the error of something that may be done any number of times: whether it was does not matter.
 func Harmless(err error) error {
-	var u *UnknownError
-	if errors.As(err, &u) {
+	if u, is := errors.AsType[*UnknownError](err); is {
 		return Fail(u.Cause)
 	}
 	return err
@@ -152,12 +144,10 @@ func Pause(ctx context.Context, d time.Duration) error { return Sleep(ctx, d/2+r
 
 // Sleep waits for d, or until the context ends.
 func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	}
 }
@@ -183,43 +173,27 @@ func NewOnce(ctx context.Context, call []any) Once { return Once{redis.NewCmd(ct
 // NoRetry is asked by the client.
 func (Once) NoRetry() bool { return true }
 
-// A Process sends one command, as a client's or a Sender's Process does.
+// A Process sends one command, as a client's Process does.
 type Process func(ctx context.Context, cmd redis.Cmder) error
 
-// Write runs a script, in full where the server did not have it. The client does not repeat it.
-func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
-	return s.run(keys, args, func(call []any) (*redis.Cmd, error) {
-		cmd := NewOnce(ctx, call)
-		return cmd.Cmd, process(ctx, cmd)
-	})
-}
-
-// Read is Write for a script that only reads, which the client itself may repeat.
+// Read runs a script, in full where the server did not have it.
 func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
-	return s.run(keys, args, func(call []any) (*redis.Cmd, error) {
-		cmd := redis.NewCmd(ctx, call...)
-		return cmd, process(ctx, cmd)
-	})
+	return s.run(ctx, keys, args, func(cmd *redis.Cmd) error { return process(ctx, cmd) })
 }
 
-func (s Script) run(keys, args []string, send func(call []any) (*redis.Cmd, error)) (any, error) {
-	cmd, err := send(s.Call(keys, args))
+// Write is Read for a script that writes, which the client must not repeat.
+func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
+	return s.run(ctx, keys, args, func(cmd *redis.Cmd) error { return process(ctx, Once{cmd}) })
+}
+
+func (s Script) run(ctx context.Context, keys, args []string, send func(*redis.Cmd) error) (any, error) {
+	cmd := redis.NewCmd(ctx, s.Call(keys, args)...)
+	err := send(cmd)
 	if NoScript(err) {
-		cmd, err = send(s.CallInFull(keys, args))
+		cmd = redis.NewCmd(ctx, s.CallInFull(keys, args)...)
+		err = send(cmd)
 	}
 	return Answer(cmd, err, s.Reply)
-}
-
-// Answer is what a command was answered, if that is of a kind that its reply may be of. Where the context ended, the
-// command may still be under way, and is not looked at.
-func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	if err := reply.Check(cmd.Val()); err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
 }
 
 // Call is the command that runs the script by its name.
@@ -240,12 +214,6 @@ func AppendWords(all []any, texts []string) []any {
 		all = append(all, &texts[i])
 	}
 	return all
-}
-
-// NoScript reports whether err is the answer of a server that does not have a script.
-func NoScript(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
 // Load gives a server scripts, in one round trip. Those that it does not have are sent in full later.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,13 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // OneSlot refuses a client of one server that speaks to a node of a cluster, or to an endpoint that
 // spreads keys over several servers: no script could change all records of an entry there.
 func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
-	if hasPrefix(err, []string{"CROSSSLOT", "MOVED", "ASK", "CLUSTERDOWN"}) {
+	if Moved(err) || strings.HasPrefix(answerOf(err), "CROSSSLOT") {
 		return fmt.Errorf("%w: it spreads records over several servers; open a cluster by its own URL, redis+cluster://HOST:PORT, "+
 			"or with a redis.ClusterClient: %w", store.ErrUnsuitable, err)
 	}
@@ -43,23 +45,20 @@ var faithful = []struct {
 // command-info resolver), and "not there" would be read where nothing was answered.
 func Faithful(ctx context.Context, c redis.UniversalClient) error {
 	for _, f := range faithful {
-		cmd := Once{redis.NewCmd(ctx, f.args...)}
-		err := c.Process(ctx, cmd)
-		if err == nil || errors.Is(err, redis.Nil) {
-			err = f.reply.Check(flat(cmd.Val()))
-		}
+		cmd := NewOnce(ctx, f.args)
+		_, err := Answer(cmd.Cmd, c.Process(ctx, cmd), f.reply)
 		if err := unfaithful(f.args[0], err); err != nil {
 			return err
 		}
 	}
 	nonce := store.NewRev()
-	echo := Once{redis.NewCmd(ctx, "eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce)}
+	echo := NewOnce(ctx, []any{"eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce})
 	pipe := c.Pipeline()
 	_ = pipe.Process(ctx, echo)
 	number := pipe.Exists(ctx, "~/probe/1")
 	hash := pipe.HGetAll(ctx, "~/probe/1")
 	_, err := pipe.Exec(ctx)
-	if list, _ := echo.Val().([]any); err == nil && (len(list) != 2 || list[0] != "~/probe/1" || list[1] != nonce) {
+	if err == nil && !slices.Equal(Texts(echo.Val()), []string{"~/probe/1", nonce}) {
 		err = IsTexts.Check(nil)
 	}
 	if err == nil && (hash.Val() == nil || number.Err() != nil) {
@@ -83,22 +82,19 @@ func unfaithful(command any, err error) error {
 // Evicts warns of a server that removes records by itself when it is full, and of a replica.
 func Evicts(ctx context.Context, c redis.Cmdable, name string) []string {
 	var warnings []string
-	if info, err := c.Info(ctx, "memory").Result(); err == nil {
-		policy := field(info, "maxmemory_policy")
-		if policy != "" && policy != "noeviction" {
-			warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, so that one identifier could mean two people; "+
-				"set maxmemory-policy noeviction", name, policy))
-		}
+	if policy := field(c.Info(ctx, "memory"), "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, so that one identifier could mean two people; "+
+			"set maxmemory-policy noeviction", name, policy))
 	}
-	if info, err := c.Info(ctx, "replication").Result(); err == nil && field(info, "role") == "slave" {
+	if field(c.Info(ctx, "replication"), "role") == "slave" {
 		warnings = append(warnings, name+" is a replica: it may be behind and takes no writes; open its master")
 	}
 	return warnings
 }
 
-// field reads one line of INFO.
-func field(info, name string) string {
-	for line := range strings.Lines(info) {
+// field reads one line of INFO, "" where the server does not say it.
+func field(info *redis.StringCmd, name string) string {
+	for line := range strings.Lines(info.Val()) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)
 		}
@@ -130,13 +126,10 @@ func ParseCursor(text string) (Cursor, error) {
 
 // String is "" at the end.
 func (p Cursor) String() string {
-	switch {
-	case p.At == 0:
+	if p.At == 0 {
 		return ""
-	case p.Process == "":
-		return strconv.FormatUint(p.At, 10)
 	}
-	return fmt.Sprintf("%d_%s", p.At, p.Process)
+	return strings.TrimSuffix(fmt.Sprintf("%d_%s", p.At, p.Process), "_")
 }
 
 // Scan takes one step of a SCAN on a server, from its beginning where the cursor is another process's: then keys come
@@ -152,7 +145,7 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, queue func(pipe r
 		if err != nil {
 			return nil, Cursor{}, err
 		}
-		process := field(info.Val(), "run_id")
+		process := field(info, "run_id")
 		process = process[:min(8, len(process))]
 		if p.At == 0 || p.Process == "" || process == "" || p.Process == process {
 			return keys, Cursor{next, process}, nil
@@ -181,19 +174,14 @@ const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
-// ConfirmEntry waits for n replicas of the server behind c that has an entry.
-func ConfirmEntry(ctx context.Context, c redis.Cmdable, key, rev string, n int, most time.Duration) error {
-	return confirm(ctx, c, rewriteRev, key, rev, n, most)
-}
-
-// ConfirmSRK waits for n replicas of the server behind c that has an SRK.
-func ConfirmSRK(ctx context.Context, c redis.Cmdable, key, srv string, n int, most time.Duration) error {
-	return confirm(ctx, c, rewriteSRV, key, srv, n, most)
-}
-
-func confirm(ctx context.Context, c redis.Cmdable, script, key, seen string, n int, most time.Duration) error {
+// Confirm waits for n replicas of a server that has an entry, or an SRK, as it was seen: with a rev, or a value.
+func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen string, n int, most time.Duration) error {
+	script := rewriteSRV
+	if key.Kind() == recordkey.KindPRK {
+		script = rewriteRev
+	}
 	pipe := c.Pipeline()
-	has := pipe.Eval(ctx, script, []string{key}, seen)
+	has := pipe.Eval(ctx, script, []string{key.String()}, seen)
 	replicas := pipe.Do(ctx, "wait", n, max(most.Milliseconds(), 1))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnconfirmed, err)

@@ -48,7 +48,7 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string, err 
 	if err != nil || c.Replicas == 0 {
 		return err
 	}
-	return redisx.ConfirmEntry(ctx, e.client, c.Key.String(), rev, c.Replicas, c.ReplicaTime)
+	return redisx.Confirm(ctx, e.client, c.Key, rev, c.Replicas, c.ReplicaTime)
 }
 
 // applyQuick makes a change in one of the quick ways, or not at all.
