@@ -33,18 +33,18 @@ type outcome struct {
 // the script for any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev := store.NewRev()
-	got, err := e.applyQuick(ctx, c, rev)
+	got, err := e.applyQuick(ctx, &c, rev)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("changing %s: %w", c.Key, err)
 	case !got.done:
 		err = e.applyAny(ctx, c, rev, got.maybe)
 	}
-	return rev, e.confirmed(ctx, c, rev, err)
+	return rev, e.confirmed(ctx, &c, rev, err)
 }
 
 // confirmed waits for the replicas that a change asks for: it is one script, so its entry stands for all of it.
-func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string, err error) error {
+func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err error) error {
 	if err != nil || c.Replicas == 0 {
 		return err
 	}
@@ -52,18 +52,18 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string, err 
 }
 
 // applyQuick makes a change in one of the quick ways, or not at all.
-func (e *Engine) applyQuick(ctx context.Context, c store.Change, rev string) (outcome, error) {
-	if onlyCreates(&c) {
+func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (outcome, error) {
+	if onlyCreates(c) {
 		busy := e.creating.Enter()
 		defer e.creating.Leave()
 		if busy {
-			if got, err := e.createWithOthers(ctx, &c, rev); err != nil || got.done || got.maybe {
+			if got, err := e.createWithOthers(ctx, c, rev); err != nil || got.done || got.maybe {
 				return got, err
 			}
 		}
 	}
-	if isShort(&c) {
-		return e.applyShort(ctx, &c, rev)
+	if isShort(c) {
+		return e.applyShort(ctx, c, rev)
 	}
 	return outcome{}, nil
 }

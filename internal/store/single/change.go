@@ -28,14 +28,11 @@ const looks = 20
 
 // applyAny makes any change. unsure says that it may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
-	a := attempt{e: e, c: e.withNamed(c), rev: rev, may: c.Schema.Exact, unsure: unsure}
+	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
 	for range looks {
 		reply, err := a.send(ctx)
-		if err != nil {
+		if err != nil || redisx.Text(reply, 0) == "ok" {
 			return err
-		}
-		if redisx.Text(reply, 0) == "ok" {
-			return nil
 		}
 		if err := a.learn(ctx, reply); err != nil {
 			return err
@@ -48,6 +45,7 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 type attempt struct {
 	e      *Engine
 	c      store.Change
+	srks   []recordkey.Key // those to claim, then those elsewhere
 	rev    string
 	may    bool // the schema may be stored where none is
 	looked bool // whether there are entries that no stored schema describes
@@ -57,7 +55,7 @@ type attempt struct {
 
 // An owner is what an SRK names that is not the change's own.
 type owner struct {
-	at   int    // the SRK's number, claims first, from 1
+	at   int    // the SRK's number among those of the attempt, from 1
 	seen string // its value
 }
 
@@ -67,7 +65,7 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, args := changeArgs(a.c, a.rev, a.may, known, a.owners)
+	keys, args := a.args(known)
 	mark := -1
 	if a.c.Create {
 		if mark = expectedArg; a.unsure {
@@ -94,7 +92,7 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":
-		a.owners, err = ownersOf(a.c, reply[1:])
+		a.owners, err = a.ownersOf(reply[1:])
 		return err
 	case "members":
 		return nil
@@ -146,18 +144,18 @@ func (a *attempt) refusal(reply []any) error {
 	case "damaged":
 		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
 	case "duplicate":
-		if i, ok := srkNumber(c, reply[1]); ok {
-			return store.Duplicate(c, srkAt(c, i))
+		if n, ok := a.srkNumber(reply[1]); ok {
+			return store.Duplicate(c, a.srks[n-1])
 		}
 	}
 	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
 }
 
 // ownersOf takes the answer that SRKs are occupied.
-func ownersOf(c store.Change, pairs []any) ([]owner, error) {
+func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
-		n, ok := srkNumber(c, pairs[i])
+		n, ok := a.srkNumber(pairs[i])
 		seen, is := pairs[i+1].(string)
 		if !ok || !is {
 			return nil, redisx.Fail(redisx.Unknown("occupied"))
@@ -167,17 +165,10 @@ func ownersOf(c store.Change, pairs []any) ([]owner, error) {
 	return owners, nil
 }
 
-// srkNumber takes the number of an SRK of a change.
-func srkNumber(c store.Change, item any) (int, bool) {
+// srkNumber takes the number of an SRK, from 1.
+func (a *attempt) srkNumber(item any) (int, bool) {
 	n, is := item.(int64)
-	return int(n), is && n >= 1 && n <= int64(len(c.Claim)+len(c.Elsewhere))
-}
-
-func srkAt(c store.Change, i int) recordkey.Key {
-	if i <= len(c.Claim) {
-		return c.Claim[i-1]
-	}
-	return c.Elsewhere[i-1-len(c.Claim)]
+	return int(n), is && n >= 1 && n <= int64(len(a.srks))
 }
 
 // knownMembers reads the members of indexed sets that go with the entry, so that the script can
@@ -206,27 +197,27 @@ const expectedArg = 8
 // resent stands there where a create may have been made already.
 const resent = "again"
 
-// changeArgs lays a change out as change.lua reads it.
-func changeArgs(c store.Change, rev string, may bool, known [][]string, owners []owner) (keys, args []string) {
+// args lays the change out as change.lua reads it. known are the members of what goes.
+func (a *attempt) args(known [][]string) (keys, args []string) {
+	c := a.c
 	tokens, _ := store.TokenKey(c.Key) // every PRK has one
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
-	args = guardArgs(c.Key, c.Schema, rev, may)
-	args = append(args, verb(c), c.Seen.Rev)
+	args = append(guardArgs(c.Key, c.Schema, a.rev, a.may), verb(c), c.Seen.Rev)
 	for _, n := range []int{
 		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
-		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(owners),
+		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(a.owners), 2 * len(c.Set),
 	} {
 		args = append(args, strconv.Itoa(n))
 	}
-	args = append(args, strconv.Itoa(2*len(c.Set)))
 	for _, f := range c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
-	args = appendList(args, c.Unset)
 	rankKeys, ranks := rankLists(c.Rank)
 	unrankKeys, unranks := rankLists(c.Unrank)
-	args = appendList(appendList(appendList(args, ranks), unranks), onekey.EndingArgs(c.Tokens))
-	for _, ks := range [][]recordkey.Key{c.Claim, c.Elsewhere, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
+	for _, list := range [][]string{c.Unset, ranks, unranks, onekey.EndingArgs(c.Tokens)} {
+		args = appendList(args, list)
+	}
+	for _, ks := range [][]recordkey.Key{a.srks, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
@@ -234,13 +225,12 @@ func changeArgs(c store.Change, rev string, may bool, known [][]string, owners [
 		keys = appendKeys(append(keys, m.Key.String()), m.Index)
 	}
 	for i, d := range c.Drop {
-		members, index := memberIndexes(d, known[i])
-		keys = appendKeys(append(keys, d.Key.String()), index)
-		args = appendList(append(args, onekey.Flag(d.Indexed)), members)
+		keys = appendKeys(append(keys, d.Key.String()), memberIndexes(d.Key, known[i]))
+		args = appendList(append(args, onekey.Flag(d.Indexed)), known[i])
 	}
 	ns := c.Key.Namespace().String()
-	for _, o := range owners {
-		srk := srkAt(c, o.at)
+	for _, o := range a.owners {
+		srk := a.srks[o.at-1]
 		keys = append(keys, ns+store.Owner(o.seen))
 		args = append(args, strconv.Itoa(o.at), o.seen, srk.Field(), srk.Value())
 	}
@@ -267,22 +257,17 @@ func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string 
 	}
 }
 
-// memberIndexes pairs the members of an indexed set with their index sets. A member that no index
-// key can name stands in none: it is paired with the set itself, which goes anyway.
-func memberIndexes(d store.Container, members []string) ([]string, []recordkey.Key) {
-	if !d.Indexed {
-		return nil, nil
-	}
+// memberIndexes are the index sets of a set's members. A member that no index key can name stands in none: it gets the
+// set itself, which goes anyway.
+func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {
-		k, err := recordkey.Index(d.Key.Type(), d.Key.Name(), m)
-		if err != nil {
-			index[i] = d.Key
-			continue
+		index[i] = set
+		if k, err := recordkey.Index(set.Type(), set.Name(), m); err == nil {
+			index[i] = k.In(set.Namespace())
 		}
-		index[i] = k.In(d.Key.Namespace())
 	}
-	return members, index
+	return index
 }
 
 // rankLists are the keys and the members of ordered indexes, side by side.

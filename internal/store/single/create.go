@@ -50,8 +50,12 @@ func words(c *store.Change) int {
 // createWithOthers makes an entry in one script with those of other callers, which costs the server less than half. An
 // error is one of the context.
 func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
-	one := &creation{c: c, rev: rev}
-	err := e.creates.Do(ctx, one)
+	one := &struct {
+		creation
+		change store.Change // the caller's may be gone before the script is
+	}{change: *c}
+	one.c, one.rev = &one.change, rev
+	err := e.creates.Do(ctx, &one.creation)
 	switch {
 	case errors.Is(err, redisx.ErrAbandoned):
 		return outcome{}, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
@@ -90,13 +94,10 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []e
 		errs[i] = e.applyAny(ctx, cs[i], revs[i], all[i].got.maybe)
 	})
 	for i := range cs {
-		errs[i] = e.confirmed(ctx, cs[i], revs[i], errs[i])
+		errs[i] = e.confirmed(ctx, &cs[i], revs[i], errs[i])
 	}
 	return revs, errs
 }
-
-// createBatch makes entries of many callers.
-func (e *Engine) createBatch(ctx context.Context, all []*creation) { e.create(ctx, firsts(all)) }
 
 // firsts leaves out creations that need a key which one before them needs.
 func firsts(all []*creation) []*creation {
@@ -107,26 +108,21 @@ func firsts(all []*creation) []*creation {
 // create makes entries of which nothing is there yet, and notes which. No two of them may need one key.
 func (e *Engine) create(ctx context.Context, all []*creation) {
 	gs := groups(all)
-	for again := range 2 {
-		if len(gs) == 0 {
-			return
-		}
-		pipe := e.client.Pipeline()
-		cmds := make([]redisx.Once, len(gs))
+	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
+		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
 		for i, g := range gs {
-			cmds[i] = redisx.NewOnce(ctx, g.command())
+			cmds[i] = redisx.NewOnce(ctx, g.command(script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
 		var missing []*group
 		for i, g := range gs {
-			if again == 0 && redisx.NoScript(cmds[i].Err()) {
-				missing = append(missing, g)
-				continue
-			}
 			g.take(cmds[i].Cmd, e.sent)
+			if redisx.NoScript(cmds[i].Err()) {
+				missing = append(missing, g)
+			}
 		}
-		if gs = missing; len(gs) > 0 && e.client.ScriptLoad(ctx, createsScript.Source).Err() != nil {
+		if gs = missing; len(gs) == 0 {
 			return
 		}
 	}
@@ -162,16 +158,14 @@ func groups(all []*creation) (gs []*group) {
 
 // A group is what one script creates, all of one type: see creates.lua.
 type group struct {
-	expected     int // how many it will most likely have
-	of           []*creation
+	of           []*creation // has room for as many as it will most likely have
 	size         int
 	shapes       []*shape
 	joins, ranks memberLists
 }
 
 func newGroup(n int) *group {
-	n = min(n, groupMost)
-	return &group{expected: n, of: make([]*creation, 0, n)}
+	return &group{of: make([]*creation, 0, min(n, groupMost))}
 }
 
 // A shape is what entries in a row have in common: their fields, and how many records.
@@ -253,9 +247,9 @@ func (g *group) shape(c *store.Change) *shape {
 	}
 	s := &shape{claims: len(c.Claim), elsewhere: len(c.Elsewhere), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
 	if len(g.shapes) == 0 { // most likely it is the only one
-		n := g.expected * (1 + s.claims + s.elsewhere + s.fills)
+		n := cap(g.of) * (1 + s.claims + s.elsewhere + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
-		s.args = make([]string, 0, g.expected*len(c.Set))
+		s.args = make([]string, 0, cap(g.of)*len(c.Set))
 	}
 	for _, f := range c.Set {
 		if !givenField(f.Field) {
@@ -268,29 +262,28 @@ func (g *group) shape(c *store.Change) *shape {
 
 // values puts in the values of an entry, in the order of the shape's fields, if it has just those.
 func (s *shape) values(set []store.Facet) bool {
-	from, n := len(s.args), 0
-	s.args = slices.Grow(s.args, len(s.fields))[:from+len(s.fields)]
+	from, left := len(s.args), len(s.fields)
+	s.args = append(s.args, s.fields...) // each value takes its field's place
 	for _, f := range set {
 		if givenField(f.Field) {
 			continue
 		}
 		i := slices.Index(s.fields, f.Field)
 		if i < 0 {
-			n = -1
+			left = -1
 			break
 		}
 		s.args[from+i] = f.Wire
-		n++
+		left--
 	}
-	if n != len(s.fields) {
+	if left != 0 {
 		s.args = s.args[:from]
-		return false
 	}
-	return true
+	return left == 0
 }
 
-// command is the call of the script.
-func (g *group) command() []any {
+// command is the call of the script: by its name, or in full.
+func (g *group) command(how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
 		absent += len(s.keys.ends)
@@ -301,7 +294,7 @@ func (g *group) command() []any {
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
 		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)),
 	}
-	all := append(make([]any, 0, 3+g.size+len(head)), "evalsha", createsScript.SHA, keys)
+	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])
 	for _, s := range g.shapes {
 		all = redisx.AppendWords(all, s.keys.all())

@@ -1,6 +1,7 @@
 package single
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
-	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
@@ -26,117 +26,95 @@ var (
 )
 
 // Find implements [store.Engine]: one round trip for all lookups.
-func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	found, err := e.find(ctx, lookups)
-	return e.completed(ctx, found), err
-}
-
-func (e *Engine) find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	if len(lookups) == 0 {
+func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []store.Found, err error) {
+	switch {
+	case len(lookups) == 0:
 		return nil, nil
+	case e.strict.Load():
+		found, err = e.FindByCommands(ctx, lookups)
+	case len(lookups) == 1:
+		found = make([]store.Found, 1)
+		found[0], err = e.findOne(ctx, lookups[0])
+	default:
+		found, err = e.findMany(ctx, lookups)
 	}
-	if e.strict.Load() {
-		return e.FindByCommands(ctx, lookups)
-	}
-	if len(lookups) == 1 {
-		return e.findOne(ctx, lookups[0])
-	}
-	cmds, err := e.pipeline(ctx, lookups)
 	if err != nil {
 		return nil, err
 	}
-	found := make([]store.Found, len(lookups))
-	for i, l := range lookups {
-		switch cmd := cmds[i].(type) {
-		case *redis.MapStringStringCmd:
-			found[i] = redisx.FoundAt(l.PRK, cmd.Val(), cmd.Err())
-		case *redis.Cmd:
-			found[i], err = e.answered(ctx, l, cmd)
-		}
-		if err == nil {
-			err = store.NotOfEntry(found[i].Err)
-		}
-		if err != nil {
-			return nil, err
+	for _, f := range found {
+		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
+			_ = e.completeEntry(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
 		}
 	}
 	return found, nil
 }
 
-// pipeline sends every lookup at once. An error of one command stands in that command.
-func (e *Engine) pipeline(ctx context.Context, lookups []store.Lookup) ([]redis.Cmder, error) {
+// findMany sends every lookup at once. One that the server has no script for is answered by itself.
+func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	pipe := e.client.Pipeline()
 	for _, l := range lookups {
 		if l.PRK.IsValid() {
 			pipe.HGetAll(ctx, l.PRK.String())
 		} else {
-			pipe.Do(ctx, lookupScript.Call(keysOf(l.SRKs), prefixOf(l))...)
+			pipe.Do(ctx, lookupScript.Call(lookupArgs(l))...)
 		}
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil && !redisx.IsAnswer(err) {
 		return nil, redisx.Fail(err)
 	}
-	return cmds, nil
-}
-
-// answered reads what the lookup script answered, and runs it again where the server did not have it.
-func (e *Engine) answered(ctx context.Context, l store.Lookup, cmd *redis.Cmd) (store.Found, error) {
-	if cmd.Err() != nil {
-		found, err := e.findOne(ctx, l)
-		if err != nil {
-			return store.Found{}, err
+	found := make([]store.Found, len(lookups))
+	for i, l := range lookups {
+		var err error
+		switch cmd := cmds[i].(type) {
+		case *redis.MapStringStringCmd:
+			found[i] = redisx.FoundAt(l.PRK, cmd.Val(), cmd.Err())
+		case *redis.Cmd:
+			if cmd.Err() != nil {
+				found[i], err = e.findOne(ctx, l)
+			} else {
+				found[i], err = believed(l, cmd.Val())
+			}
 		}
-		return found[0], nil
+		if err = cmp.Or(err, store.NotOfEntry(found[i].Err)); err != nil {
+			return nil, err
+		}
 	}
-	reply, err := cmd.Slice()
-	if err != nil {
-		return store.Found{}, redisx.Fail(err)
-	}
-	return believed(l, reply)
+	return found, nil
 }
 
 // findOne answers one lookup: one by SRKs in one batch with those of other callers, where many come at the same time.
-func (e *Engine) findOne(ctx context.Context, l store.Lookup) ([]store.Found, error) {
+func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, error) {
 	if l.PRK.IsValid() {
-		return e.findAlone(ctx, l)
+		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
+		if err := e.client.Process(ctx, cmd); err != nil {
+			found := redisx.FoundAt(l.PRK, nil, err)
+			return found, store.NotOfEntry(found.Err)
+		}
+		return redisx.FoundAt(l.PRK, cmd.Val(), nil), nil
 	}
 	busy := e.finding.Enter()
 	defer e.finding.Leave()
 	if busy && !l.All && e.options.Bulk == nil {
 		found, sure, err := e.FindBatched(ctx, l)
-		if err != nil {
-			return nil, redisx.Fail(err)
-		}
-		if sure {
-			return []store.Found{found}, nil
+		if err != nil || sure {
+			return found, redisx.Fail(err)
 		}
 	}
-	return e.findAlone(ctx, l)
-}
-
-// findAlone answers one lookup: by HGETALL at a PRK, else by a script.
-func (e *Engine) findAlone(ctx context.Context, l store.Lookup) ([]store.Found, error) {
-	var found store.Found
-	var err error
-	switch {
-	case l.PRK.IsValid():
-		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
-		if err = e.client.Process(ctx, cmd); err == nil {
-			return []store.Found{redisx.FoundAt(l.PRK, cmd.Val(), nil)}, nil
-		}
-		found = redisx.FoundAt(l.PRK, nil, err)
-		err = store.NotOfEntry(found.Err)
-	case len(l.SRKs) == 1:
-		found, err = e.follow(ctx, l)
-	default:
-		found, err = e.lookUp(ctx, l)
+	look := e.lookUp
+	if len(l.SRKs) == 1 {
+		look = e.follow
 	}
-	if undeclared(err) {
-		e.strict.Store(true)
-		return e.FindByCommands(ctx, []store.Lookup{l})
+	found, err := look(ctx, l)
+	if !undeclared(err) {
+		return found, err
 	}
-	return []store.Found{found}, err
+	e.strict.Store(true)
+	all, err := e.FindByCommands(ctx, []store.Lookup{l})
+	if err != nil {
+		return store.Found{}, err
+	}
+	return all[0], nil
 }
 
 // ownerField is the name under which follow.lua puts the PRK among the entry's fields.
@@ -170,20 +148,50 @@ func (e *Engine) follow(ctx context.Context, l store.Lookup) (store.Found, error
 
 // lookUp reads the entries that several SRKs name.
 func (e *Engine) lookUp(ctx context.Context, l store.Lookup) (store.Found, error) {
-	reply, err := lookupScript.Read(ctx, e.client.Process, keysOf(l.SRKs), prefixOf(l))
+	keys, args := lookupArgs(l)
+	reply, err := lookupScript.Read(ctx, e.client.Process, keys, args)
 	if err != nil {
 		return store.Found{}, redisx.Fail(err)
 	}
-	return believed(l, redisx.Items(reply))
+	return believed(l, reply)
 }
 
-// believed is what the lookup script's reply says, if it is one.
-func believed(l store.Lookup, reply []any) (store.Found, error) {
-	cs, err := candidates(l, reply)
-	if err != nil {
+func lookupArgs(l store.Lookup) (keys, args []string) {
+	return appendKeys(make([]string, 0, len(l.SRKs)), l.SRKs), []string{l.SRKs[0].Namespace().String()}
+}
+
+// believed is what the lookup script's reply says, if it is one: what each SRK led to.
+func believed(l store.Lookup, reply any) (store.Found, error) {
+	items := redisx.Items(reply)
+	if err := redisx.AsMany(len(items), len(l.SRKs)); err != nil {
 		return store.Found{}, redisx.Fail(err)
 	}
+	cs := make([]store.Candidate, 0, len(items))
+	for i, item := range items {
+		if item == nil {
+			continue
+		}
+		if err := redisx.IsTexts.Check(item); err != nil {
+			return store.Found{}, redisx.Fail(err)
+		}
+		texts := redisx.Items(item)
+		c := store.Candidate{SRK: l.SRKs[i], Owner: redisx.Text(texts, 0)}
+		if c.Owner == "" {
+			c.Problem = redisx.Text(texts, 1)
+		} else {
+			c.Fields = fieldsOf(texts[1:])
+		}
+		cs = append(cs, c)
+	}
 	return store.Believe(l, cs), nil
+}
+
+func fieldsOf(flat []any) map[string]string {
+	fields := make(map[string]string, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[redisx.Text(flat, i)] = redisx.Text(flat, i+1)
+	}
+	return fields
 }
 
 // undeclared reports whether err is the answer of a server that forbids scripts the keys that they do not declare.
@@ -199,40 +207,3 @@ func undeclared(err error) bool {
 	}
 	return false
 }
-
-// candidates makes of the script's reply what each SRK led to.
-func candidates(l store.Lookup, reply []any) ([]store.Candidate, error) {
-	if err := redisx.AsMany(len(reply), len(l.SRKs)); err != nil {
-		return nil, err
-	}
-	cs := make([]store.Candidate, 0, len(reply))
-	for i, item := range reply {
-		if item == nil {
-			continue
-		}
-		if err := redisx.IsTexts.Check(item); err != nil {
-			return nil, err
-		}
-		flat, _ := item.([]any)
-		c := store.Candidate{SRK: l.SRKs[i], Owner: redisx.Text(flat, 0)}
-		if c.Owner == "" {
-			c.Problem = redisx.Text(flat, 1)
-		} else {
-			c.Fields = fieldsOf(flat[1:])
-		}
-		cs = append(cs, c)
-	}
-	return cs, nil
-}
-
-func fieldsOf(flat []any) map[string]string {
-	fields := make(map[string]string, len(flat)/2)
-	for i := 0; i+1 < len(flat); i += 2 {
-		fields[redisx.Text(flat, i)] = redisx.Text(flat, i+1)
-	}
-	return fields
-}
-
-func keysOf(ks []recordkey.Key) []string { return appendKeys(make([]string, 0, len(ks)), ks) }
-
-func prefixOf(l store.Lookup) []string { return []string{l.SRKs[0].Namespace().String()} }

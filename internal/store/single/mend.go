@@ -132,16 +132,6 @@ func (e *Engine) replace(ctx context.Context, from, to string) error {
 	return err
 }
 
-// completed completes entries that were read.
-func (e *Engine) completed(ctx context.Context, found []store.Found) []store.Found {
-	for _, f := range found {
-		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			_ = e.completeEntry(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
-		}
-	}
-	return found
-}
-
 // complete completes an entry of which a record is asked for.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
 	fill, err := e.client.HGet(ctx, entry.String(), store.FieldFill).Result()

@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,37 +33,33 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 
 // match reports whether a Redis glob matches a key, as a server's own SCAN has it: by bytes, with
 // ranges in either order and with classes that are never closed. Where what follows a star does not
-// match, only the last star takes a byte more: an earlier one could give it no better place.
+// match, only the last star takes a byte more: what an earlier one could reach, it reaches, too.
 func match(pattern, key string) bool {
 	star, from := -1, 0 // after the last star, and where the key was there
 	p, k := 0, 0
 	for k < len(key) {
-		if p < len(pattern) && pattern[p] == '*' {
+		ok, size := matchByte(pattern[p:], key[k])
+		switch {
+		case strings.HasPrefix(pattern[p:], "*"):
 			p++
 			star, from = p, k
-			continue
-		}
-		if p < len(pattern) {
-			if ok, size := matchByte(pattern[p:], key[k]); ok {
-				p, k = p+size, k+1
-				continue
-			}
-		}
-		if star < 0 {
+		case ok:
+			p, k = p+size, k+1
+		case star < 0:
 			return false
+		default:
+			from++
+			p, k = star, from
 		}
-		from++
-		p, k = star, from
 	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
+	return strings.Trim(pattern[p:], "*") == ""
 }
 
 // matchByte matches one byte with the beginning of a pattern, and returns how long that is.
 func matchByte(pattern string, c byte) (ok bool, size int) {
 	switch {
+	case pattern == "":
+		return false, 0
 	case pattern[0] == '?':
 		return true, 1
 	case pattern[0] == '[':

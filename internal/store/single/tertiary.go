@@ -142,12 +142,7 @@ func entryOf(r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	if err != nil {
 		return store.Entry{Found: redisx.FoundAt(r.PRK, nil, err)}
 	}
-	fields := map[string]string{}
-	flat := redisx.Texts(reply[0])
-	for i := 0; i+1 < len(flat); i += 2 {
-		fields[flat[i]] = flat[i+1]
-	}
-	w := store.Entry{Found: redisx.FoundAt(r.PRK, fields, nil), Parts: make([]store.Part, len(reply)-1)}
+	w := store.Entry{Found: redisx.FoundAt(r.PRK, fieldsOf(redisx.Items(reply[0])), nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
 		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
