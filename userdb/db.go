@@ -3,6 +3,7 @@ package userdb
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +20,7 @@ import (
 type DB struct {
 	view    *view.View
 	hashers *hashers
-	secret  *secret
+	secret  *atomic.Pointer[string] // keys digests; see loadSecret
 	options Options
 }
 
@@ -90,14 +91,13 @@ func survey(ctx context.Context, engine store.Engine, log *slog.Logger) error {
 // newDB makes a DB of a configuration, whose passwords are hashed by hs.
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // the hashers have them
-	db := &DB{secret: &secret{}, options: o}
-	c.Hashing = hashing{db}
+	db := &DB{hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o}
+	c.Hashing = hashing{db.hashers, db}
 	var err error
 	if db.view, err = view.New(c); err != nil {
 		return nil, err
 	}
-	db.hashers, err = hs.forSchema(c.Schema)
-	return db, err
+	return db, db.hashers.add(c.Schema)
 }
 
 func init() {
@@ -154,10 +154,4 @@ func (db *DB) Type(name string) (*Type, error) {
 
 // Find returns the entry that a type-free hint points at: one that names its type itself. With
 // Options.Cache it may be a copy.
-func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	t, r, err := db.view.FindCached(ctx, h, "")
-	if err != nil {
-		return Entry{}, err
-	}
-	return (&Type{db: db, t: t}).entry(r)
-}
+func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) { return db.find(ctx, h, "") }

@@ -8,26 +8,20 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An EventKind tells what happened.
-type EventKind string
-
-// The kinds of events.
-const (
-	EventLogin    EventKind = "login"    // a good one
-	EventFailure  EventKind = "failure"  // a wrong identifier or password
-	EventThrottle EventKind = "throttle" // nothing was checked: too many failures before
-	EventPassword EventKind = "password" // set or changed
-	EventDisable  EventKind = "disable"
-	EventEnable   EventKind = "enable"
-	EventIssue    EventKind = "issue"  // a token was issued
-	EventRedeem   EventKind = "redeem" // a token was spent
-	EventRefuse   EventKind = "refuse" // a token was not accepted
-)
-
 // An Event tells of something that concerns the security of an account. It never holds a password, a
-// hash or a token.
+// hash or a token. Its kinds are
+//
+//	login     a good one
+//	failure   a wrong identifier or password
+//	throttle  nothing was checked: too many failures before
+//	password  it was set or changed
+//	disable   the entry may not log in any more
+//	enable    it may again
+//	issue     a token was issued
+//	redeem    a token was spent
+//	refuse    a token was not accepted
 type Event struct {
-	Kind       EventKind
+	Kind       string
 	PRK        recordkey.Key // the zero key: no entry has the identifier
 	Origin     string        // as the caller gave it, at most 256 bytes of it
 	Identifier string        // of an identifier that nobody has, a keyed hash
@@ -49,7 +43,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
 	}
-	db.view.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+string(e.Kind), e.attrs()...)
+	db.view.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
 }
 
 func (e Event) attrs() []slog.Attr {

@@ -26,11 +26,21 @@ func (t *Type) Name() string { return t.t.Name }
 // live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought by its
 // UID or key may be a copy, and cost none.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	_, r, err := t.db.view.FindCached(ctx, h, t.t.Name)
+	return t.db.find(ctx, h, t.t.Name)
+}
+
+// find looks in the copies first, if there are any. typ "" is type-free.
+func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
+	s, err := db.view.Resolve(h, typ)
 	if err != nil {
 		return Entry{}, err
 	}
-	return t.entry(r)
+	s.Lookup.Cached = true
+	r, err := db.view.Read(ctx, s.Lookup)
+	if err != nil {
+		return Entry{}, err
+	}
+	return (&Type{db: db, t: s.Type}).entry(r)
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -130,19 +140,11 @@ type Query struct {
 
 	Order   string // an ordered field, by whose values entries come; those without one are left out. "": no order
 	Reverse bool   // from the greatest value down
-	Range   Range  // of values of Order
-}
 
-// A Range bounds an ordered listing. All that is set must hold; nil and "" set nothing. In reverse, a listing
-// begins at Start and goes down to End.
-type Range struct {
+	// Bounds of an ordered listing. All that are set must hold; nil and "" set nothing.
 	GT, GTE, LT, LTE *schema.Value // greater or less than, or equal
-	Start, End       *schema.Value // both included
+	Start, End       *schema.Value // both included; in reverse, a listing begins at Start and goes down to End
 	Prefix           string        // of text
-}
-
-func (q Query) inside() query.Query {
-	return query.Query{Where: q.Where, Tags: q.Has, Disabled: q.Disabled, Order: q.Order, Range: query.Range(q.Range), Reverse: q.Reverse}
 }
 
 // pageLimit is the limit of a Page that was asked for without one.
@@ -160,7 +162,7 @@ const pageLimit = 100
 // meanwhile may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		s, err := query.Select(t.t, q.inside())
+		s, err := query.Select(t.t, query.Query(q))
 		if err != nil {
 			yield(Entry{}, public(err))
 			return
@@ -188,7 +190,7 @@ func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err 
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
-	s, err := query.Select(t.t, q.inside())
+	s, err := query.Select(t.t, query.Query(q))
 	if err != nil {
 		return nil, "", public(err)
 	}

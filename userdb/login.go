@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -60,10 +59,10 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Ent
 	}
 	e, err := t.entry(p.r)
 	if err != nil {
-		t.db.emit(ctx, p.event(EventFailure))
+		t.db.emit(ctx, p.event("failure"))
 		return Entry{}, err
 	}
-	t.db.emit(ctx, Event{Kind: EventLogin, PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
+	t.db.emit(ctx, Event{Kind: "login", PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
 }
 
@@ -98,7 +97,7 @@ func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	now, err := found[0].Record, found[0].Err
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
-		p.t.db.emit(ctx, p.event(EventFailure))
+		p.t.db.emit(ctx, p.event("failure"))
 		return false, ErrLogin
 	case err != nil:
 		return false, err
@@ -129,7 +128,7 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 // replace tries to store a new hash, and returns it. Where another login was faster, or the entry has changed,
 // the entry stays as it is.
 func (p *proof) replace(ctx context.Context, pw string) string {
-	hash, err := p.t.makeHash(ctx, pw)
+	hash, err := p.t.db.hashers.hash(ctx, p.t.t, pw)
 	if err == nil {
 		err = p.store(ctx, hash)
 	}
@@ -190,19 +189,19 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 			result = p.verify(ctx, pw)
 		}
 	}
-	if err := p.t.onPool(ctx, job); err != nil {
+	if err := p.t.db.hashers.onPool(ctx, job); err != nil {
 		return password.Result{}, err
 	}
 	switch {
 	case failed != nil:
 		return password.Result{}, curable(failed)
 	case as.Wait > 0:
-		e := p.event(EventThrottle)
+		e := p.event("throttle")
 		e.Wait = as.Wait
 		p.t.db.emit(ctx, e)
 		return password.Result{}, &WaitError{Wait: as.Wait}
 	case !result.OK || p.r.Fields[store.FieldDisabled] != "":
-		p.t.db.emit(ctx, p.event(EventFailure))
+		p.t.db.emit(ctx, p.event("failure"))
 		return password.Result{}, ErrLogin
 	}
 	if err := p.t.db.view.Engine.Forgive(ctx, attempt, as); err != nil {
@@ -214,9 +213,9 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 // verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
 // have a hash as the original made them.
 func (p proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.hasher().Verify
+	verify := p.t.db.hashers.of(p.t.t).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.hasher().VerifyOriginal
+		verify = p.t.db.hashers.of(p.t.t).VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
@@ -226,7 +225,7 @@ func (p proof) verify(ctx context.Context, pw string) password.Result {
 }
 
 // event names the entry or, where there is none, a keyed hash of the identifier: people type passwords there.
-func (p proof) event(kind EventKind) Event {
+func (p proof) event(kind string) Event {
 	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
 		e.Identifier = p.nobody()
@@ -236,7 +235,7 @@ func (p proof) event(kind EventKind) Event {
 
 // nobody is an identifier that nobody has, as it is counted and logged.
 func (p proof) nobody() string {
-	return p.t.db.secret.digest("identifier", p.t.t.Schema.Canonical(p.identifier))
+	return p.t.db.digest("identifier", p.t.t.Schema.Canonical(p.identifier))
 }
 
 // attempt names the counters.
@@ -252,7 +251,7 @@ func (p proof) attempt(ctx context.Context) (store.Attempt, error) {
 		a.Account, err = p.t.t.Own("throttle", "nobody", p.nobody())
 	}
 	if err == nil && p.origin != "" {
-		a.Name = p.t.db.secret.digest("origin", p.origin)
+		a.Name = p.t.db.digest("origin", p.origin)
 		a.Origin, err = p.t.t.Own("throttle", "origin", a.Name)
 	}
 	return a, err
@@ -263,20 +262,18 @@ func (t *Type) warn(ctx context.Context, what string, r store.Record, err error)
 	t.db.view.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
 }
 
-// A secret keys the hashes under which identifiers that nobody has, and origins, are counted and
-// logged: visitors type passwords into the wrong box. Each namespace has one, in the database as ~/secret.
-type secret struct{ key atomic.Pointer[string] }
-
-// digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first.
-func (s *secret) digest(kind, text string) string {
-	mac := hmac.New(sha256.New, []byte(*s.key.Load()))
+// digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first. Under it, identifiers that
+// nobody has, and origins, are counted and logged: visitors type passwords into the wrong box.
+func (db *DB) digest(kind, text string) string {
+	mac := hmac.New(sha256.New, []byte(*db.secret.Load()))
 	mac.Write([]byte(kind + "\x00" + text))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// loadSecret reads the secret of the view's namespace; where there is none yet, it stores a new one.
+// loadSecret reads the secret of the view's namespace, in the database as ~/secret; where there is none yet, it stores a
+// new one.
 func (db *DB) loadSecret(ctx context.Context) error {
-	if db.secret.key.Load() != nil {
+	if db.secret.Load() != nil {
 		return nil
 	}
 	key, err := recordkey.Own("secret")
@@ -293,7 +290,7 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	if err != nil {
 		return curable(err)
 	}
-	db.secret.key.Store(&text)
+	db.secret.Store(&text)
 	return nil
 }
 

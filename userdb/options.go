@@ -86,41 +86,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A value that holds a secret is printed and logged without it. In an unexported field of another struct
-// that cannot be done: fmt asks no method there.
-
-// describe is a description as JSON, under the name of the type.
-func describe(what string, v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return what
-	}
-	return what + string(text)
-}
-
-type optionsShown struct {
-	Types       []string `json:"types,omitempty"`
-	Namespace   string   `json:"namespace,omitempty"`
-	HashWorkers int      `json:"hashWorkers,omitempty"`
-	Peppers     int      `json:"peppers"` // how many
-	Replicas    int      `json:"replicas,omitempty"`
-	Cache       int      `json:"cache,omitempty"`
-}
-
-func (o Options) shown() optionsShown {
-	return optionsShown{
-		Types: slices.Sorted(maps.Keys(o.Schema.Types)), Namespace: o.Namespace.String(), HashWorkers: o.HashWorkers,
-		Peppers: len(o.Peppers), Replicas: o.Replicas, Cache: o.Cache,
-	}
+// describe is a value that holds a secret as JSON, which leaves the secret out, after the name of its type. In an
+// unexported field of another struct it would be printed with it: fmt asks no method there.
+func describe(v json.Marshaler) string {
+	text, _ := json.Marshal(v)
+	return fmt.Sprintf("%T%s", v, text)
 }
 
 // Format writes what the options are, without the peppers, whatever the verb.
-func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe("userdb.Options", o.shown())) }
+func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(o)) }
 
 // LogValue is the same for a log.
-func (o Options) LogValue() slog.Value {
-	return slog.StringValue(describe("userdb.Options", o.shown()))
-}
+func (o Options) LogValue() slog.Value { return slog.StringValue(describe(o)) }
 
 // MarshalJSON gives the number of the peppers in place of them.
-func (o Options) MarshalJSON() ([]byte, error) { return json.Marshal(o.shown()) }
+func (o Options) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Types       []string `json:"types,omitempty"`
+		Namespace   string   `json:"namespace,omitempty"`
+		HashWorkers int      `json:"hashWorkers,omitempty"`
+		Peppers     int      `json:"peppers"`
+		Replicas    int      `json:"replicas,omitempty"`
+		Cache       int      `json:"cache,omitempty"`
+	}{slices.Sorted(maps.Keys(o.Schema.Types)), o.Namespace.String(), o.HashWorkers, len(o.Peppers), o.Replicas, o.Cache})
+}

@@ -54,14 +54,14 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		err = ErrLogin // it was there when the old password was right
 	}
 	if errors.Is(err, ErrLogin) {
-		t.db.emit(ctx, p.event(EventFailure))
+		t.db.emit(ctx, p.event("failure"))
 	}
 	return err
 }
 
 // setPassword replaces the hash of a record, while its owner may.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
-	hash, err := t.hashPassword(ctx, pw, t.identifiers(r))
+	hash, err := t.db.hashers.Hash(ctx, t.t, pw, t.identifiers(r))
 	if err != nil {
 		return err
 	}
@@ -94,25 +94,25 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)
 	}
-	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
+	t.db.emit(ctx, Event{Kind: "password", PRK: r.Key, Origin: origin})
 }
 
 // Disable keeps an entry from logging in, and ends its tokens: none is issued or redeemed until Enable. It
 // stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, EventDisable, func(now store.Record, own map[string]string) {
+	return t.setDisabled(ctx, h, "disable", func(now store.Record, own map[string]string) {
 		change.Disable(now, t.db.view.Now(), own)
 	})
 }
 
 // Enable lets an entry log in again.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, EventEnable, func(_ store.Record, own map[string]string) {
+	return t.setDisabled(ctx, h, "enable", func(_ store.Record, own map[string]string) {
 		own[store.FieldDisabled] = ""
 	})
 }
 
-func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind, set func(now store.Record, own map[string]string)) error {
+func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string, set func(now store.Record, own map[string]string)) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return err
@@ -128,36 +128,6 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind, se
 	return err
 }
 
-// hashPassword holds a new password to the type's policy, and hashes it. own are its owner's identifiers.
-func (t *Type) hashPassword(ctx context.Context, pw string, own []string) (string, error) {
-	if err := t.judge(ctx, pw, own); err != nil {
-		return "", err
-	}
-	return t.makeHash(ctx, pw)
-}
-
-// judge holds a new password to the policy of the type.
-func (t *Type) judge(ctx context.Context, pw string, own []string) error {
-	if pw == "" {
-		return errEmpty
-	}
-	p := t.t.Schema.Policy()
-	policy := password.Policy{Min: p.Min, Blocklist: p.Blocklist}
-	if err := policy.Check(pw, own...); err != nil {
-		return err
-	}
-	if policy.Strength = p.Strength; policy.Strength == 0 {
-		return nil
-	}
-	// There are texts that keep this busy for a second or two.
-	var weak error
-	err := t.onPool(ctx, func() { weak = policy.Check(pw, own...) })
-	return cmp.Or(err, weak)
-}
-
-// errEmpty: whatever the policy, an entry that anybody can log in to has no password.
-var errEmpty = &password.PolicyError{Rule: "min", Reason: "it is empty"}
-
 // identifiers are the primary and the secondary values of an entry, as written.
 func (t *Type) identifiers(r store.Record) []string {
 	var ids []string
@@ -167,25 +137,6 @@ func (t *Type) identifiers(r store.Record) []string {
 		}
 	}
 	return ids
-}
-
-// makeHash makes a hash of a password that bcrypt can take.
-func (t *Type) makeHash(ctx context.Context, pw string) (string, error) {
-	var hash string
-	var failed error
-	if err := t.onPool(ctx, func() { hash, failed = t.hasher().Hash(pw) }); err != nil {
-		return "", err
-	}
-	return hash, failed
-}
-
-// onPool runs work that keeps a processor busy, as many at a time as there are workers.
-func (t *Type) onPool(ctx context.Context, job func()) error {
-	err := t.db.hashers.pool.Do(ctx, job)
-	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {
-		return fmt.Errorf("%w: hashing passwords: %w", ErrUnavailable, err)
-	}
-	return err
 }
 
 // hashers make and check passwords: one for each cost that the schema names, on one pool. Only the
@@ -202,49 +153,85 @@ func newHashers(o Options) *hashers {
 	}}
 }
 
-// forSchema is hs for the types of another schema.
-func (hs *hashers) forSchema(s schema.Schema) (*hashers, error) {
-	more := &hashers{pool: hs.pool, hasher: hs.hasher, byCost: map[int]*password.Hasher{}}
+// add makes the hashers that the types of a schema need.
+func (hs *hashers) add(s schema.Schema) error {
+	hs.byCost = map[int]*password.Hasher{}
 	for name, t := range s.Types {
 		cost := t.Policy().Cost
-		if more.byCost[cost] != nil {
+		if hs.byCost[cost] != nil {
 			continue
 		}
 		h, err := hs.hasher(cost)
 		if err != nil {
-			return nil, fmt.Errorf("type %s: %w", name, err)
+			return fmt.Errorf("type %s: %w", name, err)
 		}
-		more.byCost[cost] = h
+		hs.byCost[cost] = h
 	}
-	return more, nil
+	return nil
 }
 
-func (t *Type) hasher() *password.Hasher { return t.db.hashers.byCost[t.t.Schema.Policy().Cost] }
+func (hs *hashers) of(t *change.Type) *password.Hasher { return hs.byCost[t.Schema.Policy().Cost] }
 
-// hashing is a view.Hashing.
-type hashing struct{ db *DB }
-
-func (h hashing) of(t *change.Type) *Type { return &Type{db: h.db, t: t} }
-
-func (h hashing) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
-	return h.of(t).hashPassword(ctx, pw, own)
+// onPool runs work that keeps a processor busy, as many at a time as there are workers.
+func (hs *hashers) onPool(ctx context.Context, job func()) error {
+	err := hs.pool.Do(ctx, job)
+	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {
+		return fmt.Errorf("%w: hashing passwords: %w", ErrUnavailable, err)
+	}
+	return err
 }
 
-func (h hashing) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
-	if err := h.of(t).judge(ctx, pw, own); err != nil {
+// hash makes a hash of a password that bcrypt can take.
+func (hs *hashers) hash(ctx context.Context, t *change.Type, pw string) (string, error) {
+	var hash string
+	var failed error
+	if err := hs.onPool(ctx, func() { hash, failed = hs.of(t).Hash(pw) }); err != nil {
+		return "", err
+	}
+	return hash, failed
+}
+
+func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
+	if err := hs.Judge(ctx, t, pw, own); err != nil {
+		return "", err
+	}
+	return hs.hash(ctx, t, pw)
+}
+
+func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
+	if pw == "" { // whatever the policy: anybody could log in
+		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
+	}
+	p := t.Schema.Policy()
+	policy := password.Policy{Min: p.Min, Blocklist: p.Blocklist}
+	if err := policy.Check(pw, own...); err != nil {
 		return err
 	}
-	return h.of(t).hasher().Hashable(pw)
+	if policy.Strength = p.Strength; policy.Strength > 0 {
+		// There are texts that keep this busy for a second or two.
+		var weak error
+		err := hs.onPool(ctx, func() { weak = policy.Check(pw, own...) })
+		if err = cmp.Or(err, weak); err != nil {
+			return err
+		}
+	}
+	return hs.of(t).Hashable(pw)
 }
 
-func (h hashing) Usable(t *change.Type, hash string) error { return h.of(t).hasher().Usable(hash) }
+func (hs *hashers) Usable(t *change.Type, hash string) error { return hs.of(t).Usable(hash) }
 
-func (h hashing) Work(t *change.Type) (rounds, foreign uint64) { return h.of(t).hasher().Work() }
+func (hs *hashers) Work(t *change.Type) (rounds, foreign uint64) { return hs.of(t).Work() }
+
+// hashing is a view.Hashing.
+type hashing struct {
+	*hashers
+	db *DB
+}
 
 func (h hashing) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
-	h.of(t).passwordSet(ctx, r, "")
+	(&Type{db: h.db, t: t}).passwordSet(ctx, r, "")
 }
 
 func (h hashing) Disabled(ctx context.Context, r store.Record) {
-	h.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
+	h.db.emit(ctx, Event{Kind: "disable", PRK: r.Key})
 }

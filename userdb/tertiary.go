@@ -14,16 +14,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Tertiary records hang on an entry: each has a name that the schema declares with its Redis type.
-// The first write makes one, and it goes with its last element, as in Redis. Every method costs
-// one round trip where the hint is a PRK or a UID, and two otherwise; ErrNotFound says that the
-// entry is not live, *schema.Error that the name is not declared with this type, ErrCorrupt that the
-// record is of another Redis type. Writes do not change the entry's Rev.
+// A tertiary is a tertiary record of the entry that a hint points at.
 type tertiary struct {
-	t    *Type
-	h    hints.Hint
-	name string
-	kind string
+	t          *Type
+	h          hints.Hint
+	name, kind string
 }
 
 // maxElements is how many elements of a tertiary record one verb takes.
@@ -39,16 +34,25 @@ func checkElements(name string, elements []string) error {
 	return nil
 }
 
+// What a command does to a record.
+type effect int
+
+const (
+	reads    effect = iota
+	writes          // sent again, it does nothing more
+	writesOn        // sent again, it is done twice: so a lost reply is ErrOutcomeUnknown
+)
+
 // do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
-func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (store.Reply, error) {
-	if err := checkElements(r.name, op.Args); err != nil {
+func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (store.Reply, error) {
+	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
 	s, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	op.PRK = s.Lookup.PRK
+	op := store.Op{PRK: s.Lookup.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
 	if !op.PRK.IsValid() {
 		e, err := r.t.db.view.Read(ctx, s.Lookup)
 		if err != nil {
@@ -56,42 +60,32 @@ func (r tertiary) do(ctx context.Context, op store.Op, join, leave []string) (st
 		}
 		op.PRK = e.Key
 	}
-	if op.Key, op.Index, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, join); err != nil {
-		return store.Reply{}, public(err)
+	switch command {
+	case "SADD":
+		op.Key, op.Index, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, args)
+	case "SREM":
+		op.Key, op.Unindex, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, args)
+	default:
+		op.Key, _, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, nil)
 	}
-	if _, op.Unindex, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, leave); err != nil {
+	if err != nil {
 		return store.Reply{}, public(err)
 	}
 	return r.t.db.view.Tertiary(ctx, r.t.t, op)
 }
 
-func (r tertiary) read(ctx context.Context, command string, args ...string) (store.Reply, error) {
-	return r.do(ctx, store.Op{Command: command, Args: args}, nil, nil)
-}
-
-func (r tertiary) write(ctx context.Context, command string, args ...string) (store.Reply, error) {
-	return r.do(ctx, store.Op{Command: command, Args: args, Write: true}, nil, nil)
-}
-
-// count is the answer of a command that reads a number.
-func (r tertiary) count(ctx context.Context, command string) (int64, error) {
-	reply, err := r.read(ctx, command)
+// count is the answer of a command that answers with a number.
+func (r tertiary) count(ctx context.Context, does effect, command string, args ...string) (int64, error) {
+	reply, err := r.do(ctx, does, command, args...)
 	return reply.Int, err
 }
 
-// remove takes out what is named, and returns how many were there.
-func (r tertiary) remove(ctx context.Context, command string, names []string) (int64, error) {
-	if len(names) == 0 {
+// each is count for a command that writes elements; without any there is nothing to do.
+func (r tertiary) each(ctx context.Context, command string, elements []string) (int64, error) {
+	if len(elements) == 0 {
 		return 0, nil
 	}
-	reply, err := r.write(ctx, command, names...)
-	return reply.Int, err
-}
-
-// once is for commands that would be done twice if they were sent again: a lost reply is
-// ErrOutcomeUnknown.
-func (r tertiary) once(ctx context.Context, command string, args ...string) (store.Reply, error) {
-	return r.do(ctx, store.Op{Command: command, Args: args, Write: true, Once: true}, nil, nil)
+	return r.count(ctx, writes, command, elements...)
 }
 
 // text is a reply that may be absent.
@@ -99,7 +93,11 @@ func text(reply store.Reply, err error) (string, bool, error) {
 	return reply.Text, err == nil && !reply.Nil, err
 }
 
-// Set is a tertiary record that holds a set, such as an entry's tags.
+// Set is a tertiary record that holds a set, such as an entry's tags. Like [List], [Hash], [String] and [SortedSet] it
+// hangs on an entry, under a name that the schema declares with its Redis type. The first write makes it, and it goes
+// with its last element, as in Redis. Every method costs one round trip where the hint is a PRK or a UID, and two
+// otherwise; ErrNotFound says that the entry is not live, *schema.Error that the name is not declared with this type,
+// ErrCorrupt that the record is of another Redis type. Writes do not change the entry's Rev.
 type Set struct{ r tertiary }
 
 // Set names the tertiary set of the entry that a hint points at.
@@ -110,39 +108,34 @@ func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, change.TagsName) }
 
 // Add puts members in and returns how many are new.
 func (s Set) Add(ctx context.Context, members ...string) (int64, error) {
-	if len(members) == 0 {
-		return 0, nil
-	}
-	members = slices.Compact(slices.Sorted(slices.Values(members)))
-	reply, err := s.r.do(ctx, store.Op{Command: "SADD", Args: members, Write: true}, members, nil)
-	return reply.Int, err
+	return s.r.each(ctx, "SADD", distinct(members))
 }
 
 // Remove takes members out and returns how many were there.
 func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
-	if len(members) == 0 {
-		return 0, nil
-	}
-	members = slices.Compact(slices.Sorted(slices.Values(members)))
-	reply, err := s.r.do(ctx, store.Op{Command: "SREM", Args: members, Write: true}, nil, members)
-	return reply.Int, err
+	return s.r.each(ctx, "SREM", distinct(members))
+}
+
+// distinct are texts sorted, each once.
+func distinct(texts []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
 // Has reports whether member is in the set.
 func (s Set) Has(ctx context.Context, member string) (bool, error) {
-	reply, err := s.r.read(ctx, "SISMEMBER", member)
-	return reply.Int == 1, err
+	n, err := s.r.count(ctx, reads, "SISMEMBER", member)
+	return n == 1, err
 }
 
 // Members returns all members, sorted; none where there is no record.
 func (s Set) Members(ctx context.Context) ([]string, error) {
-	reply, err := s.r.read(ctx, "SMEMBERS")
+	reply, err := s.r.do(ctx, reads, "SMEMBERS")
 	slices.Sort(reply.Items)
 	return reply.Items, err
 }
 
 // Len is how many members there are.
-func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, "SCARD") }
+func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "SCARD") }
 
 // List is a tertiary record that holds a list.
 type List struct{ r tertiary }
@@ -164,30 +157,32 @@ func (l List) push(ctx context.Context, command string, items []string) (int64, 
 	if len(items) == 0 {
 		return l.Len(ctx)
 	}
-	reply, err := l.r.once(ctx, command, items...)
-	return reply.Int, err
+	return l.r.count(ctx, writesOn, command, items...)
 }
 
 // First takes the first item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
-func (l List) First(ctx context.Context) (string, bool, error) { return text(l.r.once(ctx, "LPOP")) }
+func (l List) First(ctx context.Context) (string, bool, error) {
+	return text(l.r.do(ctx, writesOn, "LPOP"))
+}
 
 // Last takes the last item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
-func (l List) Last(ctx context.Context) (string, bool, error) { return text(l.r.once(ctx, "RPOP")) }
+func (l List) Last(ctx context.Context) (string, bool, error) {
+	return text(l.r.do(ctx, writesOn, "RPOP"))
+}
 
 // Items returns the items from start to stop, both included, from 0; negative ones count from the end.
 func (l List) Items(ctx context.Context, start, stop int64) ([]string, error) {
-	reply, err := l.r.read(ctx, "LRANGE", itoa(start), itoa(stop))
+	reply, err := l.r.do(ctx, reads, "LRANGE", itoa(start), itoa(stop))
 	return reply.Items, err
 }
 
 // Remove takes out every item that equals item and returns how many there were.
 func (l List) Remove(ctx context.Context, item string) (int64, error) {
-	reply, err := l.r.write(ctx, "LREM", "0", item)
-	return reply.Int, err
+	return l.r.count(ctx, writes, "LREM", "0", item)
 }
 
 // Len is how long the list is.
-func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, "LLEN") }
+func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, reads, "LLEN") }
 
 // Hash is a tertiary record that holds names with values.
 type Hash struct{ r tertiary }
@@ -197,18 +192,18 @@ func (t *Type) Hash(h hints.Hint, name string) Hash { return Hash{tertiary{t, h,
 
 // Put sets a name's value.
 func (h Hash) Put(ctx context.Context, name, value string) error {
-	_, err := h.r.write(ctx, "HSET", name, value)
+	_, err := h.r.do(ctx, writes, "HSET", name, value)
 	return err
 }
 
 // Get returns a name's value, and whether it is there.
 func (h Hash) Get(ctx context.Context, name string) (string, bool, error) {
-	return text(h.r.read(ctx, "HGET", name))
+	return text(h.r.do(ctx, reads, "HGET", name))
 }
 
 // All returns all names with their values.
 func (h Hash) All(ctx context.Context) (map[string]string, error) {
-	reply, err := h.r.read(ctx, "HGETALL")
+	reply, err := h.r.do(ctx, reads, "HGETALL")
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +216,11 @@ func (h Hash) All(ctx context.Context) (map[string]string, error) {
 
 // Remove takes names out and returns how many were there.
 func (h Hash) Remove(ctx context.Context, names ...string) (int64, error) {
-	return h.r.remove(ctx, "HDEL", names)
+	return h.r.each(ctx, "HDEL", names)
 }
 
 // Len is how many names there are.
-func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, "HLEN") }
+func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, reads, "HLEN") }
 
 // String is a tertiary record that holds one text.
 type String struct{ r tertiary }
@@ -237,17 +232,19 @@ func (t *Type) String(h hints.Hint, name string) String {
 
 // Put sets the text.
 func (s String) Put(ctx context.Context, text string) error {
-	_, err := s.r.write(ctx, "SET", text)
+	_, err := s.r.do(ctx, writes, "SET", text)
 	return err
 }
 
 // Get returns the text, and whether there is one.
-func (s String) Get(ctx context.Context) (string, bool, error) { return text(s.r.read(ctx, "GET")) }
+func (s String) Get(ctx context.Context) (string, bool, error) {
+	return text(s.r.do(ctx, reads, "GET"))
+}
 
 // Remove deletes the record and reports whether there was one.
 func (s String) Remove(ctx context.Context) (bool, error) {
-	reply, err := s.r.write(ctx, "UNLINK")
-	return reply.Int > 0, err
+	n, err := s.r.count(ctx, writes, "UNLINK")
+	return n > 0, err
 }
 
 // SortedSet is a tertiary record that holds members with scores.
@@ -269,7 +266,7 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 	if math.IsNaN(score) {
 		return invalid(s.r.name, "score", "not a number")
 	}
-	_, err := s.r.write(ctx, "ZADD", ftoa(score), member)
+	_, err := s.r.do(ctx, writes, "ZADD", ftoa(score), member)
 	return err
 }
 
@@ -279,7 +276,7 @@ func (s SortedSet) Increase(ctx context.Context, by float64, member string) (flo
 	if math.IsNaN(by) {
 		return 0, invalid(s.r.name, "score", "not a number")
 	}
-	reply, err := s.r.once(ctx, "ZINCRBY", ftoa(by), member)
+	reply, err := s.r.do(ctx, writesOn, "ZINCRBY", ftoa(by), member)
 	if err != nil {
 		return 0, err
 	}
@@ -288,7 +285,7 @@ func (s SortedSet) Increase(ctx context.Context, by float64, member string) (flo
 
 // Score returns a member's score, and whether it is there.
 func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, error) {
-	reply, err := s.r.read(ctx, "ZSCORE", member)
+	reply, err := s.r.do(ctx, reads, "ZSCORE", member)
 	if err != nil || reply.Nil {
 		return 0, false, err
 	}
@@ -299,21 +296,21 @@ func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, err
 // Range returns the members from start to stop by rising score, both included, from 0; negative ones
 // count from the end.
 func (s SortedSet) Range(ctx context.Context, start, stop int64) ([]Scored, error) {
-	return scored(s.r.read(ctx, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
+	return scored(s.r.do(ctx, reads, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
 }
 
 // Between returns the members whose scores lie from low to high, both included, by rising score.
 func (s SortedSet) Between(ctx context.Context, low, high float64) ([]Scored, error) {
-	return scored(s.r.read(ctx, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
+	return scored(s.r.do(ctx, reads, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
 }
 
 // Remove takes members out and returns how many were there.
 func (s SortedSet) Remove(ctx context.Context, members ...string) (int64, error) {
-	return s.r.remove(ctx, "ZREM", members)
+	return s.r.each(ctx, "ZREM", members)
 }
 
 // Len is how many members there are.
-func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, "ZCARD") }
+func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "ZCARD") }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 

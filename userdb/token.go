@@ -59,13 +59,13 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error
 // has in the field, never what a visitor typed, which may be another address that means the same here.
 // The token ends when the entry's address is changed. ErrInvalid: the entry has no such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
-	if tk.Field != "" && tk.Field != field {
+	switch {
+	case tk.Field != "" && tk.Field != field:
 		return "", "", invalid("field", "field", "not the one that the token is sent to")
-	}
-	tk.Field = field
-	if field == "" {
+	case field == "":
 		return "", "", invalid("field", "field", "none is given")
 	}
+	tk.Field = field
 	secret, r, err := t.issue(ctx, h, tk)
 	if err != nil {
 		return "", "", err
@@ -97,7 +97,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 	if err != nil {
 		return "", r, err
 	}
-	t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
+	t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Purpose: tk.Purpose})
 	return secret, r, nil
 }
 
@@ -127,10 +127,10 @@ func (t *Type) checkToken(tk *Token) error {
 		return invalid("field", "name", "not the name of a facet")
 	}
 	field, changes := strings.CutPrefix(tk.Purpose, PurposeChange)
-	switch {
-	case !changes:
+	if !changes {
 		return nil
-	case !slices.Contains(t.t.Secondary, field):
+	}
+	if !slices.Contains(t.t.Secondary, field) {
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
 	return public(t.t.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
@@ -151,12 +151,12 @@ func (tk Token) bonds() []string {
 // Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event
 // is told.
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
-	l, err := t.held(ctx, purpose, secret)
+	r, token, err := t.held(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
-	e, err := t.entry(l.r)
-	return e, l.told(), err
+	e, err := t.entry(r)
+	return e, told(token), err
 }
 
 // Redeem spends a token: of any number of callers one gets the entry and what the token was bound
@@ -166,13 +166,12 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 // the error, but for ErrOutcomeUnknown, nothing was spent. Set a password with ResetPassword instead.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
-	l, err := t.held(ctx, purpose, secret)
-	r := l.r
+	r, token, err := t.held(ctx, purpose, secret)
 	if err == nil {
-		r, err = t.spend(ctx, l, func(now store.Record) (store.Change, bool, error) {
+		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) {
 			facets := change.Bare(now)
 			if changes {
-				if err := t.t.EncodeFacet(facets, field, schema.Text(l.token.Value), now.Fields); err != nil {
+				if err := t.t.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields); err != nil {
 					return store.Change{}, false, err
 				}
 			}
@@ -183,7 +182,7 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	if !done(err) {
 		return Entry{}, Token{}, err
 	}
-	return e, l.told(), err
+	return e, told(token), err
 }
 
 // ResetPassword spends a token and sets the password of its entry, as one change: of two at once one
@@ -193,14 +192,13 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
-	l, err := t.held(ctx, purpose, secret)
-	r := l.r
+	r, token, err := t.held(ctx, purpose, secret)
 	if err == nil {
 		var hash string
-		if hash, err = t.hashPassword(ctx, pw, t.identifiers(r)); err != nil {
+		if hash, err = t.db.hashers.Hash(ctx, t.t, pw, t.identifiers(r)); err != nil {
 			return Entry{}, err
 		}
-		r, err = t.spend(ctx, l, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
+		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
 	}
 	e, err := t.spent(ctx, purpose, r, err)
 	if done(err) {
@@ -209,46 +207,37 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	return e, err
 }
 
-// A heldToken is a token that was good a moment ago, with its entry.
-type heldToken struct {
-	r     store.Record
-	token store.Token
-}
-
-// told is what the caller hears of the token.
-func (l heldToken) told() Token {
-	tk := Token{Purpose: l.token.Purpose, Value: l.token.Value}
-	if len(l.token.Fields) > 0 {
-		tk.Field = l.token.Fields[0]
+// told is what the caller hears of a token.
+func told(token store.Token) Token {
+	tk := Token{Purpose: token.Purpose, Value: token.Value}
+	if len(token.Fields) > 0 {
+		tk.Field = token.Fields[0]
 	}
 	return tk
 }
 
-// held reads what a secret is good for. Nothing is said of an entry to a caller without a token of it.
-func (t *Type) held(ctx context.Context, purpose, secret string) (l heldToken, err error) {
-	uid, ok := uidOf(secret)
-	if !ok || len(purpose) > maxPurpose {
-		return l, ErrNotFound
-	}
+// held reads what a secret is good for, and the entry. Nothing is said of an entry to a caller without a token of it.
+func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
+	uid, _ := uidOf(secret)
 	prk, err := t.t.PRK(uid)
-	if err != nil {
-		return l, ErrNotFound
+	if err != nil || len(purpose) > maxPurpose {
+		return store.Record{}, store.Token{}, ErrNotFound
 	}
-	l.token, err = t.db.view.Engine.Peek(ctx, prk, hashOf(secret), t.db.view.StoreTime())
-	if err != nil {
-		return l, err
+	token, err := t.db.view.Engine.Peek(ctx, prk, hashOf(secret), t.db.view.StoreTime())
+	if err == nil && token.Purpose != purpose {
+		err = ErrNotFound
 	}
-	if l.token.Purpose != purpose {
-		return l, ErrNotFound
-	}
-	r, err := t.db.view.Read(ctx, store.Lookup{PRK: prk})
+	var r store.Record
 	if err == nil {
-		err = t.admits(r, l.token)
+		r, err = t.db.view.Read(ctx, store.Lookup{PRK: prk})
 	}
 	if err == nil {
-		l.r = r
+		err = t.admits(r, token)
 	}
-	return l, err
+	if err != nil {
+		return store.Record{}, store.Token{}, err
+	}
+	return r, token, nil
 }
 
 // admits refuses to spend a token of an entry that is disabled, has ended it, or cannot be read.
@@ -260,13 +249,15 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 }
 
 // spend applies a change that spends a token, if it and its entry are good at that moment.
-func (t *Type) spend(ctx context.Context, l heldToken, build func(now store.Record) (store.Change, bool, error)) (store.Record, error) {
-	return t.rewrite(ctx, t.from(l.r), func(now store.Record) (store.Change, bool, error) {
-		if err := t.admits(now, l.token); err != nil {
+func (t *Type) spend(
+	ctx context.Context, r store.Record, token store.Token, build func(now store.Record) (store.Change, bool, error),
+) (store.Record, error) {
+	return t.rewrite(ctx, t.from(r), func(now store.Record) (store.Change, bool, error) {
+		if err := t.admits(now, token); err != nil {
 			return store.Change{}, false, err
 		}
 		c, _, err := build(now)
-		c.Tokens.Spend, c.Tokens.Purpose = l.token.Hash, l.token.Purpose
+		c.Tokens.Spend, c.Tokens.Purpose = token.Hash, token.Purpose
 		return c, true, err
 	})
 }
@@ -275,9 +266,9 @@ func (t *Type) spend(ctx context.Context, l heldToken, build func(now store.Reco
 func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
 	switch {
 	case done(err):
-		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: "redeem", PRK: r.Key, Purpose: purpose})
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
-		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: "refuse", PRK: r.Key, Purpose: purpose})
 	}
 	return t.written(r, err)
 }

@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,7 +80,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		}
 	}
 	if n.Password != "" {
-		hash, err := t.hashPassword(ctx, n.Password, append(t.identifiers(store.Record{Fields: d.Facets}), n.UID))
+		hash, err := t.db.hashers.Hash(ctx, t.t, n.Password, append(t.identifiers(store.Record{Fields: d.Facets}), n.UID))
 		if err != nil {
 			return d, err
 		}
@@ -87,7 +88,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.db.view.Now()).Wire()}
 	}
 	if len(n.Tags) > 0 {
-		tags := slices.Compact(slices.Sorted(slices.Values(n.Tags)))
+		tags := distinct(n.Tags)
 		if err := checkElements(change.TagsName, tags); err != nil {
 			return d, err
 		}
@@ -159,11 +160,7 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
 // that changes meanwhile is deleted as it is at that time.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
-	return t.delete(ctx, t.at(h))
-}
-
-func (t *Type) delete(ctx context.Context, read reading) error {
-	_, err := t.rewrite(ctx, read, func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
+	_, err := t.rewrite(ctx, t.at(h), func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
 	return err
 }
 
@@ -243,30 +240,21 @@ func (t *Type) written(r store.Record, err error) (Entry, error) {
 		return Entry{}, err
 	}
 	e, unreadable := t.entry(r)
-	if unreadable != nil {
-		return e, unreadable
-	}
-	return e, err
-}
-
-type newEntryShown struct {
-	UID      string   `json:"uid,omitempty"`
-	Fields   []string `json:"fields"` // facets are personal data
-	Tags     []string `json:"tags,omitempty"`
-	Password bool     `json:"password"` // whether there is one
-}
-
-func (n NewEntry) shown() newEntryShown {
-	return newEntryShown{UID: n.UID, Fields: slices.Sorted(maps.Keys(n.Facets)), Tags: n.Tags, Password: n.Password != ""}
+	return e, cmp.Or(unreadable, err)
 }
 
 // Format writes which fields the entry has, and not what is in them, whatever the verb.
-func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe("userdb.NewEntry", n.shown())) }
+func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }
 
 // LogValue is the same for a log.
-func (n NewEntry) LogValue() slog.Value {
-	return slog.StringValue(describe("userdb.NewEntry", n.shown()))
-}
+func (n NewEntry) LogValue() slog.Value { return slog.StringValue(describe(n)) }
 
-// MarshalJSON reports whether there is a password in place of it.
-func (n NewEntry) MarshalJSON() ([]byte, error) { return json.Marshal(n.shown()) }
+// MarshalJSON reports whether there is a password in place of it, and which facets: they are personal data.
+func (n NewEntry) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		UID      string   `json:"uid,omitempty"`
+		Fields   []string `json:"fields"`
+		Tags     []string `json:"tags,omitempty"`
+		Password bool     `json:"password"`
+	}{n.UID, slices.Sorted(maps.Keys(n.Facets)), n.Tags, n.Password != ""})
+}

@@ -91,8 +91,8 @@ func (o *order) of(q *userdb.Query, t schema.Type) error {
 	if o.field == "" && (len(o.bounds) > 0 || o.prefix != "" || o.reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
 	}
-	q.Order, q.Reverse, q.Range.Prefix = o.field, o.reverse, o.prefix
-	to := map[string]**schema.Value{"gt": &q.Range.GT, "gte": &q.Range.GTE, "lt": &q.Range.LT, "lte": &q.Range.LTE}
+	q.Order, q.Reverse, q.Prefix = o.field, o.reverse, o.prefix
+	to := map[string]**schema.Value{"gt": &q.GT, "gte": &q.GTE, "lt": &q.LT, "lte": &q.LTE}
 	for name, text := range o.bounds {
 		v, err := parseFacet(t, o.field, text)
 		if err != nil {

@@ -67,17 +67,6 @@ func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Ty
 	return s.Type, r, err
 }
 
-// FindCached is Find for a caller to whom an entry as it was a moment ago does no harm.
-func (c *Reader) FindCached(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
-	s, err := c.Resolve(h, typ)
-	if err != nil {
-		return nil, store.Record{}, err
-	}
-	s.Lookup.Cached = true
-	r, err := c.Read(ctx, s.Lookup)
-	return s.Type, r, err
-}
-
 // Read answers one lookup.
 func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
 	if !l.PRK.IsValid() && len(l.SRKs) == 0 {

@@ -12,19 +12,33 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Range bounds an ordered listing, as userdb.Range says.
-type Range struct {
-	GT, GTE, LT, LTE *schema.Value
-	Start, End       *schema.Value
-	Prefix           string
+// A bound is an end of a range of values.
+type bound struct {
+	v           *schema.Value
+	upper, open bool
 }
 
-// orderBy checks the order that a query asks for.
+// bounds are those that a query sets.
+func (q Query) bounds() []bound {
+	low, high := q.Start, q.End
+	if q.Reverse {
+		low, high = high, low
+	}
+	all := []bound{{q.GT, false, true}, {q.GTE, false, false}, {low, false, false}, {q.LT, true, true}, {q.LTE, true, false}, {high, true, false}}
+	return slices.DeleteFunc(all, func(b bound) bool { return b.v == nil })
+}
+
+// orderBy checks the order that a query asks for, if it asks for one.
 func (s *Selection) orderBy(q Query) error {
+	bounds := q.bounds()
+	if q.Order == "" && !q.Reverse && q.Prefix == "" && len(bounds) == 0 {
+		return nil
+	}
 	if !slices.Contains(s.Type.Ordered, q.Order) {
 		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order")
 	}
-	if q.Range.Prefix != "" && !isText(s.Type.Schema.Codec(q.Order)) {
+	codec := s.Type.Schema.Codec(q.Order)
+	if q.Prefix != "" && codec != schema.CodecText && codec != schema.CodecIdentity {
 		return change.Invalid(q.Order, "query", "only text has a prefix")
 	}
 	key, err := s.Type.OrderKey(q.Order)
@@ -32,74 +46,40 @@ func (s *Selection) orderBy(q Query) error {
 		return err
 	}
 	s.field, s.order = q.Order, store.Order{Key: key, Reverse: q.Reverse}
-	low, high := q.Range.Start, q.Range.End
-	if q.Reverse {
-		low, high = high, low
-	}
-	for _, b := range []struct {
-		v           *schema.Value
-		upper, open bool
-	}{
-		{q.Range.GT, false, true},
-		{q.Range.GTE, false, false},
-		{low, false, false},
-		{q.Range.LT, true, true},
-		{q.Range.LTE, true, false},
-		{high, true, false},
-	} {
-		if b.v == nil {
-			continue
+	for _, b := range bounds {
+		at, ok := change.OrderBound(codec, b.v.Wire(), b.upper != b.open)
+		if !ok {
+			return change.Invalid(s.field, "query", "not a value of this field, or over 1 KiB")
 		}
-		if err := s.bound(*b.v, b.upper, b.open); err != nil {
-			return err
-		}
+		s.narrow(at, b.upper)
 	}
-	s.prefix(q.Range.Prefix)
-	return nil
-}
-
-func isText(c schema.Codec) bool { return c == schema.CodecText || c == schema.CodecIdentity }
-
-// bound narrows the range by one value.
-func (s *Selection) bound(v schema.Value, upper, open bool) error {
-	at, ok := change.OrderBound(s.Type.Schema.Codec(s.field), v.Wire(), upper != open)
-	if !ok {
-		return change.Invalid(s.field, "query", "not a value of this field, or over 1 KiB")
-	}
-	if upper {
-		s.notFrom(at)
-	} else {
-		s.from(at)
+	if q.Prefix != "" {
+		s.prefix(change.OrderPrefix(q.Prefix))
 	}
 	return nil
 }
 
-// from narrows the range to what is not before a text; notFrom to what is before it.
-func (s *Selection) from(at string) {
-	if !s.order.Min.Is || s.order.Min.At < at {
-		s.order.Min = store.Bound{At: at, Is: true}
+// narrow narrows the range to what is not before a text or, with upper, to what is before it.
+func (s *Selection) narrow(at string, upper bool) {
+	low, high := &s.order.Min, &s.order.Max
+	if !upper && (!low.Is || low.At < at) {
+		*low = store.Bound{At: at, Is: true}
+	}
+	if upper && (!high.Is || high.At > at) {
+		*high = store.Bound{At: at, Open: true, Is: true}
 	}
 }
 
-func (s *Selection) notFrom(at string) {
-	if !s.order.Max.Is || s.order.Max.At > at {
-		s.order.Max = store.Bound{At: at, Open: true, Is: true}
-	}
-}
-
-func (s *Selection) prefix(text string) {
-	if text == "" {
-		return
-	}
-	begin := change.OrderPrefix(text)
-	s.from(begin)
+// prefix narrows the range to what begins with a text.
+func (s *Selection) prefix(begin string) {
+	s.narrow(begin, false)
 	end := []byte(begin)
 	for len(end) > 0 && end[len(end)-1] == 0xff { // nothing comes after all that begins so
 		end = end[:len(end)-1]
 	}
 	if len(end) > 0 {
 		end[len(end)-1]++
-		s.notFrom(string(end))
+		s.narrow(string(end), true)
 	}
 }
 

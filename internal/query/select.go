@@ -11,19 +11,22 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Query says what entries must hold, and in which order they come.
+// A Query is a userdb.Query. Page and Batches are told After and Limit.
 type Query struct {
-	Where    schema.Facets // each an indexed, a secondary or the primary field; all must hold
-	Tags     []string      // all of these
-	Disabled *bool         // whether entries may not log in; nil: either
+	Where schema.Facets
+	Has   []string
+	After string
+	Limit int
 
-	Order   string // an ordered field; "": no order
-	Range   Range  // of values of Order
+	Disabled *bool
+
+	Order   string
 	Reverse bool
-}
 
-// Ordered reports whether a query asks for an order.
-func (q Query) Ordered() bool { return q.Order != "" || q.Reverse || q.Range != (Range{}) }
+	GT, GTE, LT, LTE *schema.Value
+	Start, End       *schema.Value
+	Prefix           string
+}
 
 // A Selection is a checked query, with the places to look for candidates.
 type Selection struct {
@@ -40,24 +43,21 @@ type Selection struct {
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
 // find them but reading everything.
 func Select(t *change.Type, q Query) (Selection, error) {
-	s := Selection{Type: t, tags: q.Tags, where: map[string]string{}, disabled: q.Disabled}
+	s := Selection{Type: t, tags: q.Has, where: map[string]string{}, disabled: q.Disabled}
 	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
 		if err := s.selectField(field, q.Where[field]); err != nil {
 			return Selection{}, err
 		}
 	}
-	if len(q.Tags) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
+	if len(q.Has) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
 		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
-	for _, tag := range q.Tags {
+	for _, tag := range q.Has {
 		key, ok := t.Index(change.TagsName, tag)
 		if !ok {
 			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
-	}
-	if !q.Ordered() {
-		return s, nil
 	}
 	return s, s.orderBy(q)
 }
