@@ -2,7 +2,6 @@ package userdb
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +43,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, err
 	}
 	for _, w := range connect.Warnings(url) {
-		logger(o.Logger).WarnContext(ctx, w)
+		o.Logger.WarnContext(ctx, w)
 	}
 	db, err := open(ctx, engine, o)
 	if err != nil {
@@ -67,7 +66,7 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 
 func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	db, err := newDB(view.Config{
-		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: logger(o.Logger),
+		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
 		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout,
 	}, newHashers(o), o)
 	if err != nil {
@@ -76,16 +75,11 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	if err := engine.Ping(ctx); err != nil {
 		return db, err
 	}
-	return db, survey(ctx, engine, db.view.Log)
-}
-
-// survey refuses what the promise cannot be kept on, and warns of what may break it.
-func survey(ctx context.Context, engine store.Engine, log *slog.Logger) error {
 	s, err := engine.Survey(ctx)
 	for _, w := range s.Warnings {
-		log.WarnContext(ctx, w)
+		o.Logger.WarnContext(ctx, w)
 	}
-	return err
+	return db, err
 }
 
 // newDB makes a DB of a configuration, whose passwords are hashed by hs.
@@ -105,13 +99,6 @@ func init() {
 		func(db view.DB) *view.View { return db.(*DB).view },
 		func(db view.DB, c view.Config) (view.DB, error) { return db.(*DB).like(c) },
 	)
-}
-
-func logger(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return l
 }
 
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.

@@ -35,9 +35,7 @@ const longestOrigin = 256
 
 // emit passes an event to the caller's hook and logger.
 func (db *DB) emit(ctx context.Context, e Event) {
-	if e.PRK.IsValid() {
-		e.PRK = e.PRK.In(recordkey.Namespace{})
-	}
+	e.PRK = e.PRK.In(recordkey.Namespace{})
 	e.Origin = e.Origin[:min(len(e.Origin), longestOrigin)]
 	e.Purpose = e.Purpose[:min(len(e.Purpose), longestOrigin)]
 	if db.options.OnEvent != nil {

@@ -129,23 +129,19 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 // the entry stays as it is.
 func (p *proof) replace(ctx context.Context, pw string) string {
 	hash, err := p.t.db.hashers.hash(ctx, p.t.t, pw)
+	var c store.Change
 	if err == nil {
-		err = p.store(ctx, hash)
+		wires := change.Bare(p.r)
+		wires[store.FieldPassword] = hash
+		c, _, err = p.t.t.Update(p.r, wires, nil)
+	}
+	if err == nil {
+		_, err = p.t.apply(ctx, c, p.r)
 	}
 	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 		p.t.warn(ctx, "a hash is not renewed", p.r, err)
 	}
 	return hash
-}
-
-func (p *proof) store(ctx context.Context, hash string) error {
-	wires := change.Bare(p.r)
-	wires[store.FieldPassword] = hash
-	c, _, err := p.t.t.Update(p.r, wires, nil)
-	if err == nil {
-		_, err = p.t.apply(ctx, c, p.r)
-	}
-	return err
 }
 
 // newProof begins an attempt to log in by an identifier, whether an entry has it or not.

@@ -74,6 +74,9 @@ func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
 		o.Schema = schema.User()
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	if o.ReplicaTimeout == 0 {
 		o.ReplicaTimeout = time.Second
 	}

@@ -100,26 +100,24 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 // Disable keeps an entry from logging in, and ends its tokens: none is issued or redeemed until Enable. It
 // stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, "disable", func(now store.Record, own map[string]string) {
-		change.Disable(now, t.db.view.Now(), own)
-	})
+	return t.setDisabled(ctx, h, "disable")
 }
 
 // Enable lets an entry log in again.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
-	return t.setDisabled(ctx, h, "enable", func(_ store.Record, own map[string]string) {
-		own[store.FieldDisabled] = ""
-	})
+	return t.setDisabled(ctx, h, "enable")
 }
 
-func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string, set func(now store.Record, own map[string]string)) error {
+func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return err
 	}
 	_, err = t.rewrite(ctx, t.from(r), func(now store.Record) (store.Change, bool, error) {
-		own := map[string]string{}
-		set(now, own)
+		own := map[string]string{store.FieldDisabled: ""}
+		if kind == "disable" {
+			change.Disable(now, t.db.view.Now(), own)
+		}
 		return t.t.Update(now, change.Bare(now), own)
 	})
 	if done(err) {

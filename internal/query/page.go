@@ -65,10 +65,10 @@ func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]st
 		return nil, "", store.ErrCursor // there is never a second page
 	}
 	r, err := c.Read(ctx, *s.one)
-	if err == store.ErrNotFound {
+	switch {
+	case err == store.ErrNotFound:
 		return nil, "", nil
-	}
-	if err != nil {
+	case err != nil:
 		return []store.Found{{Err: err}}, "", nil
 	}
 	found, err := c.filter(ctx, s, []recordkey.Key{r.Key})
@@ -79,23 +79,20 @@ func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]st
 // ends it.
 func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
-		each := c.eachScanned
-		if s.field != "" || s.one != nil {
-			each = c.eachPage
+		if s.field == "" && s.one == nil {
+			if err := c.eachScanned(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
+				yield(nil, err)
+			}
+			return
 		}
-		if err := each(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
-			yield(nil, err)
+		for more := true; more; more = after != "" {
+			var found []store.Found
+			var err error
+			found, after, err = c.Page(ctx, s, after, readBatch)
+			if !yield(found, err) || err != nil {
+				return
+			}
 		}
-	}
-}
-
-func (c *Reader) eachPage(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
-	for {
-		found, next, err := c.Page(ctx, s, after, readBatch)
-		if err != nil || !yield(found) || next == "" {
-			return err
-		}
-		after = next
 	}
 }
 

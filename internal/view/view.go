@@ -3,6 +3,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,22 +62,11 @@ func New(c Config) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &View{
-		Reader: query.Reader{Types: types, Engine: c.Engine},
-		Log:    c.Log, Hashing: c.Hashing, config: c,
-	}, nil
+	return &View{query.Reader{Types: types, Engine: c.Engine}, c.Log, c.Hashing, c}, nil
 }
 
 // Config is what New was given.
 func (v *View) Config() Config { return v.config }
-
-// Now is the time of this program.
-func (v *View) Now() time.Time {
-	if v.config.Clock != nil {
-		return v.config.Clock()
-	}
-	return time.Now()
-}
 
 // StoreTime is what throttling and tokens go by; the zero time: the server's clock.
 func (v *View) StoreTime() time.Time {
@@ -85,6 +75,9 @@ func (v *View) StoreTime() time.Time {
 	}
 	return time.Time{}
 }
+
+// Now is the time of this program, or that of Clock.
+func (v *View) Now() time.Time { return cmp.Or(v.StoreTime(), time.Now()) }
 
 // Apply lets the engine make a change, and explains what a schema mismatch consists of.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
@@ -133,34 +126,35 @@ func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
 	}
-	var stored schema.Type
-	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+	stored, err := storedIn(mismatch)
+	if err != nil {
 		return store.Guard{}, false
 	}
-	stored = stored.FromStore()
 	guard := t.Guard()
 	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
 	return guard, t.Schema.OtherForm(stored)
 }
 
+// storedIn is the schema in the database that a change did not match.
+func storedIn(mismatch *store.MismatchError) (stored schema.Type, err error) {
+	err = json.Unmarshal([]byte(mismatch.Stored), &stored)
+	return stored.FromStore(), err
+}
+
 // explain names the difference that a schema mismatch consists of, and what mends it.
 func explain(t *change.Type, err error) error {
-	if err == nil {
-		return nil
-	}
 	var mismatch *store.MismatchError
-	if !errors.As(err, &mismatch) {
+	if err == nil || !errors.As(err, &mismatch) {
 		return err
 	}
 	if mismatch.Stored == "" {
 		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
 			"write with that, or bring them over with 'userdb schema apply'", store.ErrSchemaMismatch, t.Name, schema.FoldExact)
 	}
-	var stored schema.Type
-	if json.Unmarshal([]byte(mismatch.Stored), &stored) != nil {
+	stored, err := storedIn(mismatch)
+	if err != nil {
 		return fmt.Errorf("%w: type %s: the stored schema cannot be read", store.ErrSchemaMismatch, t.Name)
 	}
-	stored = stored.FromStore()
 	difference := t.Schema.Difference(stored)
 	if difference == "" {
 		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", store.ErrSchemaMismatch, t.Name)
