@@ -15,9 +15,8 @@ import (
 var (
 	// ErrNotFound: no live entry answers to the hint.
 	ErrNotFound = store.ErrNotFound
-	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet
-	// that its codec cannot read, a value that belongs to two entries. Listings go on after it;
-	// check.Run says more.
+	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet that its codec
+	// cannot read, a value that belongs to two entries. Listings go on after it; check.Run says more.
 	ErrCorrupt = store.ErrCorrupt
 	// ErrCursor: a text that no listing gave as its continuation.
 	ErrCursor = store.ErrCursor

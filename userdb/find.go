@@ -150,16 +150,15 @@ type Query struct {
 // pageLimit is the limit of a Page that was asked for without one.
 const pageLimit = 100
 
-// All yields the entries that a query selects, reading in batches: memory stays flat and the server is
-// never blocked. Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least
-// once, one that comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it starts again
-// or a replica takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
+// All yields the entries that a query selects, reading in batches: memory stays flat and the server is never blocked.
+// Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least once, one that
+// comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it starts again or a replica
+// takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
 // on; any other error ends it.
 //
-// With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by
-// code points, numbers by size after NaN, dates by time, null before false before true. Case and
-// accents count: it is the order of the bytes, not of a dictionary. An entry whose value changes
-// meanwhile may be yielded twice, or not at all.
+// With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by code points,
+// numbers by size after NaN, dates by time, null before false before true. Case and accents count: it is the order of
+// the bytes, not of a dictionary. An entry whose value changes meanwhile may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		s, err := query.Select(t.t, query.Query(q))
@@ -183,9 +182,8 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// Page returns up to q.Limit of the entries that All would yield, and the continuation for the next
-// page, "" at the end. Entries that cannot be read are left out, and joined into err beside the
-// others, which are good.
+// Page returns up to q.Limit of the entries that All would yield, and the continuation for the next page, "" at the
+// end. Entries that cannot be read are left out, and joined into err beside the others, which are good.
 func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit

@@ -25,25 +25,24 @@ type Attempt struct {
 	Origin string
 }
 
-// Login returns the entry that has the identifier under any of its secondary fields, if the password
-// is its own. The identifier is a visitor's text: it is never parsed as a key. A hash that is foreign,
-// of another cost or pepper, or as the original made it, is replaced. The entry is read once more when all
-// else is done: after Disable, Delete, SetPassword or ChangePassword have returned, no login returns it as it was
-// before, however long the login took until then.
+// Login returns the entry that has the identifier under any of its secondary fields, if the password is its own. The
+// identifier is a visitor's text: it is never parsed as a key. A hash that is foreign, of another cost or pepper, or as
+// the original made it, is replaced. The entry is read once more when all else is done: after Disable, Delete,
+// SetPassword or ChangePassword have returned, no login returns it as it was before, however long the login took until
+// then.
 //
-// ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an
-// entry without one and a disabled one. ErrTooManyAttempts says that nothing was checked, because
-// too many attempts failed, and how long to wait. ErrUnavailable also says that more logins wait
-// for a processor than can be served before the deadline of ctx. ErrCorrupt names a broken record of the
-// store's own, without which no attempt can be judged, or the entry that cannot be read.
+// ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an entry without one and
+// a disabled one. ErrTooManyAttempts says that nothing was checked, because too many attempts failed, and how long to
+// wait. ErrUnavailable also says that more logins wait for a processor than can be served before the deadline of ctx.
+// ErrCorrupt names a broken record of the store's own, without which no attempt can be judged, or the entry that cannot
+// be read.
 //
-// Failures are counted for each account, and for each origin over all accounts; an identifier that
-// nobody has counts as an account. After ten failures in a day delays begin, which double from a
-// second to a quarter of an hour, and after sixty the account is closed to strangers for the rest of
-// the day; an origin is held back after thirty failures in an hour. Of the five origins that
-// logged in to an account last, in 90 days, each has eight failures of its own before it counts as a
-// stranger. A new password forgets all failures. An attempt counts as a failure while its password is
-// being checked, so ten logins of one account at the same moment can delay the eleventh.
+// Failures are counted for each account, and for each origin over all accounts; an identifier that nobody has counts as
+// an account. After ten failures in a day delays begin, which double from a second to a quarter of an hour, and after
+// sixty the account is closed to strangers for the rest of the day; an origin is held back after thirty failures in an
+// hour. Of the five origins that logged in to an account last, in 90 days, each has eight failures of its own before it
+// counts as a stranger. A new password forgets all failures. An attempt counts as a failure while its password is being
+// checked, so ten logins of one account at the same moment can delay the eleventh.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Entry, error) {
 	p, err := t.newProof(ctx, identifier, a)
 	if err != nil {
@@ -69,9 +68,8 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Ent
 // proveAttempts bounds how often a password is checked again because the hash changed meanwhile.
 const proveAttempts = 4
 
-// prove checks a password and then, if it was right, whether it still is: an attempt may have waited for a
-// worker while the owner set another password or an operator disabled the entry. It returns why the hash
-// should be renewed.
+// prove checks a password and then, if it was right, whether it still is: an attempt may have waited for a worker while
+// the owner set another password or an operator disabled the entry. It returns why the hash should be renewed.
 func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) {
 	for range proveAttempts {
 		result, err := p.check(ctx, pw)

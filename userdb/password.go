@@ -15,10 +15,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and
-// forgets its failed logins. *password.PolicyError says what speaks against a password, such as being
-// over 72 bytes (1024 with a pepper). The bytes are hashed as they are: nothing is trimmed, folded or
-// normalised.
+// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and forgets its failed logins.
+// *password.PolicyError says what speaks against a password, such as being over 72 bytes (1024 with a pepper). The
+// bytes are hashed as they are: nothing is trimmed, folded or normalised.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) error {
 	r, err := t.record(ctx, h)
 	if err != nil {

@@ -270,8 +270,7 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 	return err
 }
 
-// Increase adds to a member's score, from 0 for a new one, and returns the sum. A lost reply is
-// ErrOutcomeUnknown.
+// Increase adds to a member's score, from 0 for a new one, and returns the sum. A lost reply is ErrOutcomeUnknown.
 func (s SortedSet) Increase(ctx context.Context, by float64, member string) (float64, error) {
 	if math.IsNaN(by) {
 		return 0, invalid(s.r.name, "score", "not a number")

@@ -17,12 +17,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Token lets the one who has its secret do one thing once: prove to own an address, set a new
-// password, log in by a link. What the purposes are is up to the application, but for those that
-// begin with PurposeChange.
+// A Token lets the one who has its secret do one thing once: prove to own an address, set a new password, log in by a
+// link. What the purposes are is up to the application, but for those that begin with PurposeChange.
 //
-// Tokens of an entry end with a new password, with Disable and with Delete, and those of one purpose
-// when one of them is spent. An entry has 16 at most: beyond, the oldest goes.
+// Tokens of an entry end with a new password, with Disable and with Delete, and those of one purpose when one of them
+// is spent. An entry has 16 at most: beyond, the oldest goes.
 type Token struct {
 	Purpose string        // required, at most 256 bytes
 	Value   string        // whatever it is bound to, such as an address; at most 4 KiB
@@ -30,10 +29,9 @@ type Token struct {
 	Life    time.Duration // zero: one hour; at most 30 days, at least a millisecond
 }
 
-// PurposeChange is how the purpose of a token begins that changes a secondary facet when it is
-// redeemed: "change:email" sets the facet email to the token's Value. Only then the value is
-// claimed, so that nobody can hold an address without reading it. When the facet is changed in another
-// way, the token ends.
+// PurposeChange is how the purpose of a token begins that changes a secondary facet when it is redeemed: "change:email"
+// sets the facet email to the token's Value. Only then the value is claimed, so that nobody can hold an address without
+// reading it. When the facet is changed in another way, the token ends.
 const PurposeChange = "change:"
 
 const (
@@ -46,10 +44,9 @@ const (
 // errDisabled is ErrNotFound for those who issue tokens: no entry that may have one.
 var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", ErrNotFound)
 
-// Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as
-// letters, digits, hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays
-// as it is. ErrNotFound: there is no such entry, or it is disabled. ErrInvalid: the token is not one that can be, or
-// the UID has over 200 bytes.
+// Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as letters, digits,
+// hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays as it is. ErrNotFound: there is no
+// such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes.
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error) {
 	secret, _, err := t.issue(ctx, h, tk)
 	return secret, err
@@ -148,8 +145,7 @@ func (tk Token) bonds() []string {
 	return fields
 }
 
-// Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event
-// is told.
+// Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event is told.
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	r, token, err := t.held(ctx, purpose, secret)
 	if err != nil {

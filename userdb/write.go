@@ -34,10 +34,9 @@ var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
 // added is the field that Create sets where the schema declares it as a date, as the original does.
 const added = "added"
 
-// Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It
-// returns the entry as written. ErrDuplicate names the field of a value that is taken, ErrInvalid a
-// value that a rule refuses; a password over 72 bytes or against the type's policy is refused before
-// anything is sent.
+// Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It returns the entry as
+// written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses; a password
+// over 72 bytes or against the type's policy is refused before anything is sent.
 func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 	d, err := t.draft(ctx, n)
 	if err != nil {

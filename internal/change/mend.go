@@ -16,10 +16,9 @@ type Mending struct {
 	Lose  func(value string) bool      // whether a canonical value belongs to another entry; nil: none
 }
 
-// Mend makes the change that brings an entry in line with its key and its facets (I1, I3), whatever
-// is wrong with it but what only a person can decide. No facet goes: one that is lost to another entry,
-// and a primary facet that is not the key's, stay under ~lost:FIELD. The second result is false
-// where there is nothing to do.
+// Mend makes the change that brings an entry in line with its key and its facets (I1, I3), whatever is wrong with it
+// but what only a person can decide. No facet goes: one that is lost to another entry, and a primary facet that is not
+// the key's, stay under ~lost:FIELD. The second result is false where there is nothing to do.
 func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.guard}
 	sound := t.mendIdentity(&c, old)

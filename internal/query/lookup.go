@@ -79,9 +79,8 @@ func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error)
 	return found[0].Record, found[0].Err
 }
 
-// Look answers lookups. An entry that was found by a value which it has only by another version of the
-// canonical form is not found: before records are brought over, bob@strasse.de must not lead to the
-// owner of bob@straße.de.
+// Look answers lookups. An entry that was found by a value which it has only by another version of the canonical form
+// is not found: before records are brought over, bob@strasse.de must not lead to the owner of bob@straße.de.
 func (c *Reader) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := c.Engine.Find(ctx, lookups)
 	for i := range found {

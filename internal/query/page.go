@@ -75,8 +75,7 @@ func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]st
 	return found, "", err
 }
 
-// Batches yields all entries that a selection means, after a continuation, some at a time. An error
-// ends it.
+// Batches yields all entries that a selection means, after a continuation, some at a time. An error ends it.
 func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
 		if s.field == "" && s.one == nil {
