@@ -90,11 +90,9 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 
 // duration reads a duration as Go writes it, after days of 24 hours: 90s, 15m, 2d, 1d12h.
 func duration(text string) (time.Duration, error) {
-	days, rest, has := strings.Cut(text, "d")
-	if !has {
-		days, rest = "0", text
-	} else if rest == "" {
-		rest = "0s"
+	days, rest := "0", text
+	if before, after, has := strings.Cut(text, "d"); has {
+		days, rest = before, cmp.Or(after, "0s")
 	}
 	n, err := strconv.ParseUint(days, 10, 16)
 	d, restErr := time.ParseDuration(rest)
@@ -117,9 +115,9 @@ func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
 
 // disabledFlag declares --disabled; to stays nil where it is not given.
 func disabledFlag(c *cobra.Command, to **bool) {
-	c.Flags().BoolFunc("disabled", "only entries that may not log in; with =false, only those that may", func(text string) error {
-		disabled, err := strconv.ParseBool(text)
-		*to = &disabled
+	c.Flags().BoolFunc("disabled", "only entries that may not log in; with =false, only those that may", func(text string) (err error) {
+		*to = new(bool)
+		**to, err = strconv.ParseBool(text)
 		return err
 	})
 }
@@ -165,8 +163,8 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 }
 
-// refusesHelp is the --help of a verb by whose exit code scripts let somebody in, and to which they give words
-// that visitors wrote: no flag among them makes it exit 0.
+// refusesHelp is the --help of a verb by whose exit code scripts let visitors in. Scripts give it words that visitors
+// wrote: no flag among them makes it exit 0.
 type refusesHelp struct{}
 
 func (refusesHelp) Set(string) error {
@@ -221,7 +219,7 @@ type line struct {
 	c       *cobra.Command // the command that the first words name
 	flags   []string       // each with its value after =
 	words   []string       // those after the command
-	guarded bool           // words stood after --, and so none of them is - for standard input
+	guarded bool           // words stood after --: a - there is not standard input
 	err     error
 }
 

@@ -60,7 +60,7 @@ var refusals = []struct{ word, advice string }{
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
-// verdicts are tried in order: what is wrong with the caller's words or the run as a whole first.
+// verdicts are tried in order: what ended the run first, then the store, then the caller's words, then entries.
 var verdicts = []verdict{
 	{errInterrupted, "interrupted", 130, ""},
 	{errDamage, "corrupt", 7, ""},
@@ -183,6 +183,6 @@ func report(w io.Writer, asJSON bool, err error) int {
 		}
 		line, _ = jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}}) // texts always can be
 	}
-	w.Write(line) // there is nobody left to tell
+	w.Write(line) // where that fails, nothing can be told
 	return v.exit
 }

@@ -120,8 +120,7 @@ const (
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
 
-// run makes f what a verb does with the words of its line. The library only reads the line: f runs when that is
-// done, until it ends or somebody interrupts it.
+// run makes f what a verb does with the words of its line. The library only reads the line: execute runs f later.
 func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, words []string) error {
 		s.traits = traits

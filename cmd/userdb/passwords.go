@@ -49,7 +49,7 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 	return c
 }
 
-// nothing is what is tried before a password is asked for that somebody has.
+// nothing is to be tried before the prompts of login and strength.
 func nothing(context.Context) error { return nil }
 
 func (s *session) login(ctx context.Context, word, origin string, pw *secrets) error {

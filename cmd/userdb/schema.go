@@ -60,23 +60,14 @@ write, else the built-in one. What it prints can be edited and given to --schema
 	}
 }
 
-// pairLine is what is known of a pair of fields, as JSON.
-type pairLine struct {
-	Type    string `json:"type"`
-	A       string `json:"a"`
-	B       string `json:"b"`
-	Verdict string `json:"verdict"`
-	Witness string `json:"witness,omitempty"`
-	Note    string `json:"note,omitempty"`
-}
-
-func (l pairLine) text() string {
-	words := []string{shown(l.Type), shown(l.A), shown(l.B), l.Verdict}
-	if l.Witness != "" {
-		words = append(words, "both take "+shown(l.Witness))
+// pairText is what is known of a pair of fields of a type, for people.
+func pairText(typ string, p validate.Pair) string {
+	words := []string{shown(typ), shown(p.A), shown(p.B), p.Verdict.String()}
+	if p.Witness != "" {
+		words = append(words, "both take "+shown(p.Witness))
 	}
-	if l.Note != "" {
-		words = append(words, oneLine(l.Note))
+	if p.Note != "" {
+		words = append(words, oneLine(p.Note))
 	}
 	return strings.Join(words, "\t")
 }
@@ -111,6 +102,14 @@ if the schema alone tells that: too many fields, names or a type name that are t
 
 // pairs prints what is known of each pair of secondary fields.
 func (s *session) pairs(sc schema.Schema) error {
+	type line struct {
+		Type    string `json:"type"`
+		A       string `json:"a"`
+		B       string `json:"b"`
+		Verdict string `json:"verdict"`
+		Witness string `json:"witness,omitempty"`
+		Note    string `json:"note,omitempty"`
+	}
 	columns := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, name := range sc.Names() {
 		pairs, err := validate.Check(sc.Types[name])
@@ -118,11 +117,10 @@ func (s *session) pairs(sc schema.Schema) error {
 			return err
 		}
 		for _, p := range pairs {
-			l := pairLine{name, p.A, p.B, p.Verdict.String(), p.Witness, p.Note}
 			if s.JSON {
-				err = s.out.line(l)
+				err = s.out.line(line{name, p.A, p.B, p.Verdict.String(), p.Witness, p.Note})
 			} else {
-				_, err = fmt.Fprintln(columns, l.text())
+				_, err = fmt.Fprintln(columns, pairText(name, p))
 			}
 			if err != nil {
 				return err
@@ -248,14 +246,12 @@ func (s *session) space(path string) (recordkey.Namespace, error) {
 	return ns, nil
 }
 
-// namespaceLine is one namespace, as JSON.
-type namespaceLine struct {
-	Namespace string `json:"namespace"`
-	Entries   int64  `json:"entries"`
-	Records   int64  `json:"records"`
-}
-
 func listNamespacesVerb(s *session) *cobra.Command {
+	type line struct {
+		Namespace string `json:"namespace"`
+		Entries   int64  `json:"entries"`
+		Records   int64  `json:"records"`
+	}
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List namespaces with their counts",
@@ -267,12 +263,9 @@ inside it not counted.`,
 			none := true
 			err := each(migrate.Namespaces(ctx, db), func(n migrate.NamespaceCount) error {
 				none = false
-				path := n.Namespace.Path()
-				if s.Namespace != "" {
-					path = strings.TrimPrefix(path, s.Namespace+"/")
-				}
+				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/") // paths have no slash in front
 				text := shown(path) + "  " + count(n.Entries, "entry") + ", " + count(n.Records, "record")
-				return s.out.say(namespaceLine{path, n.Entries, n.Records}, text)
+				return s.out.say(line{path, n.Entries, n.Records}, text)
 			})
 			if err == nil && none && !s.JSON {
 				return s.out.say(nil, "no namespaces")

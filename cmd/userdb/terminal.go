@@ -85,7 +85,7 @@ func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// until reads from r until ctx ends: a pipe whose writer is silent does not keep anybody from stopping.
+// until reads from r until ctx ends, also where the writer of a pipe is silent.
 func until(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	go func() {
@@ -194,7 +194,7 @@ func readLine(r io.Reader, most int) (string, error) {
 
 // A progress is one line on a terminal that is written over again and again. Elsewhere it is silent.
 type progress struct {
-	w           io.Writer // nil: nobody watches
+	w           io.Writer // nil: standard error is no terminal
 	what        string    // goes on, for bar
 	now         func() time.Time
 	begin, last time.Time

@@ -80,7 +80,7 @@ with --resume goes on from there.`,
 	return c
 }
 
-// An importRun is one import: its input, and what it keeps beside it.
+// An importRun is one import: its input, and the files that it writes next to it.
 type importRun struct {
 	s       *session
 	file    string
@@ -89,7 +89,7 @@ type importRun struct {
 	in      io.Reader
 	opened  *os.File // where in comes from; nil: standard input
 	size    int64    // of the input; 0: not known
-	state   string   // the file of the state; "": none is kept
+	state   string   // the file of the state; "": it is not kept
 	bar     *progress
 	last    transfer.ImportState
 	rejects rejectFile
@@ -274,7 +274,7 @@ func (r *importRun) broken(err error) error {
 
 var errRefused = errors.New("not all was imported")
 
-// A rejectFile is made when there is something to write. It may hold what nobody else should read.
+// A rejectFile is created with its first line. Only this user may read it, for entries stand in it.
 type rejectFile struct {
 	path string
 	f    *os.File
