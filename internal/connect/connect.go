@@ -89,16 +89,14 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	return single.New(s.Client(), single.Options{Close: s.Close, Undone: undone, Doubtful: doubtful, Match: true, Bulk: s.Bulk}), nil
+	return single.New(s.Client(), single.Options{
+		Close: s.Close, Match: true, Bulk: s.Bulk,
+		Undone: func(err error) bool {
+			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
+		},
+		Doubtful: func(err error) bool { return errors.Is(err, embedded.ErrWaiting) },
+	}), nil
 }
-
-// undone knows the embedded store's word that a change was not made.
-func undone(err error) bool {
-	return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
-}
-
-// doubtful knows the embedded store's word that a change is made, but not known to be saved.
-func doubtful(err error) bool { return errors.Is(err, embedded.ErrWaiting) }
 
 // optionsOf reads a URL by one of go-redis' functions.
 func optionsOf[T any](text string, parse func(string) (*T, error), config func(*T) *tls.Config) (*T, error) {
@@ -138,12 +136,7 @@ func openServer(text string, cache store.Cache) (store.Engine, error) {
 	if cache.Entries <= 0 {
 		return e, nil
 	}
-	return withCache(e, *o, cache)
-}
-
-// withCache closes the engine where it gets no cache.
-func withCache(e *single.Engine, o redis.Options, cache store.Cache) (store.Engine, error) {
-	cached, err := single.NewCached(e, o, cache)
+	cached, err := single.NewCached(e, *o, cache)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -209,11 +202,11 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis has one logger for the whole process, which prints to standard error what callers are told as errors
+// go-redis has one logger for the process, which prints to standard error what callers are told as errors
 // anyway. It is set before main begins, so that a program that wants those words may set one of its own.
 func init() { redis.SetLogger(quiet{}) }
 
 type quiet struct{}
 
-// Printf is asked by go-redis.
+// Printf is called by go-redis.
 func (quiet) Printf(context.Context, string, ...any) {}

@@ -34,15 +34,9 @@ const (
 type framing struct {
 	skip  int    // bytes of a text that are still to come
 	line  []byte // the beginning of a line that was cut
-	lists []list // those that are open
-	items int    // that are still to come, of all of them
+	lists []int  // of those that are open, how many items are still to come
+	items int    // their sum
 	bad   error
-}
-
-// A list is what is still to come of one; an attribute belongs to the reply after it, and is no item.
-type list struct {
-	left      int
-	attribute bool
 }
 
 // take reads on. After an error it returns that error for ever.
@@ -78,7 +72,7 @@ func (f *framing) header(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
 	}
-	switch line[0] {
+	switch kind := line[0]; kind {
 	case '$', '=', '!':
 		n, err := announced(line, mostBytes)
 		if err != nil {
@@ -92,17 +86,27 @@ func (f *framing) header(line []byte) error {
 		if err != nil {
 			return err
 		}
-		if line[0] == '%' || line[0] == '|' {
+		if kind == '%' || kind == '|' {
 			n *= 2
 		}
-		if n > 0 {
-			return f.open(list{n, line[0] == '|'})
+		if kind == '|' {
+			n = max(n, 0) + 1 // an attribute, and the reply that it belongs to
 		}
-		if line[0] == '|' {
+		if n > 0 {
+			f.lists, f.items = append(f.lists, n), f.items+n
+			if len(f.lists) > mostDepth || f.items > mostItems {
+				return fmt.Errorf("%w: %d lists in one another with %d items to come", errReply, len(f.lists), f.items)
+			}
 			return nil
 		}
 	}
-	f.close()
+	for last := len(f.lists) - 1; last >= 0; last-- { // an item ends, and every list of which it is the last
+		f.items--
+		if f.lists[last]--; f.lists[last] > 0 {
+			break
+		}
+		f.lists = f.lists[:last]
+	}
 	return nil
 }
 
@@ -113,31 +117,6 @@ func announced(line []byte, most int) (int, error) {
 		return 0, fmt.Errorf("%w: %.40q", errReply, line)
 	}
 	return n, nil
-}
-
-func (f *framing) open(l list) error {
-	f.lists, f.items = append(f.lists, l), f.items+l.left
-	if len(f.lists) > mostDepth || f.items > mostItems {
-		return fmt.Errorf("%w: %d lists in one another with %d items to come", errReply, len(f.lists), f.items)
-	}
-	return nil
-}
-
-// close ends an item, and every list of which it is the last.
-func (f *framing) close() {
-	for i := len(f.lists) - 1; i >= 0; i-- {
-		l := &f.lists[i]
-		l.left--
-		f.items--
-		if l.left > 0 {
-			return
-		}
-		attribute := l.attribute
-		f.lists = f.lists[:i]
-		if attribute {
-			return
-		}
-	}
 }
 
 // A bounded connection reads no reply that announces what no server has: go-redis makes room for it at once, and
@@ -168,41 +147,28 @@ type boundedSocket struct {
 	syscall.Conn
 }
 
-// bound wraps a connection, once.
-func bound(conn net.Conn) net.Conn {
-	switch c := conn.(type) {
-	case *bounded, *boundedSocket:
-		return conn
-	case syscall.Conn:
-		return &boundedSocket{bounded{Conn: conn}, c}
-	}
-	return &bounded{Conn: conn}
-}
-
 func boundDialer(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return bound(conn), nil
+		if socket, is := conn.(syscall.Conn); is {
+			return &boundedSocket{bounded{Conn: conn}, socket}, nil
+		}
+		return &bounded{Conn: conn}, nil
 	}
 }
 
-// dialTimeout is go-redis' own, where an URL says nothing.
-const dialTimeout = 5 * time.Second
-
-// newDialer is for the clients that Open makes.
+// newDialer is for the clients that Open makes. Where a URL names no timeout, it is go-redis' own.
 func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
-	return boundDialer(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, dialTimeout), TLSConfig: t}))
+	return boundDialer(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
 }
 
-// A boundHook is for the clients that New is given.
+// A boundHook is for the clients that Use is given.
 type boundHook struct{}
 
-func (boundHook) DialHook(next redis.DialHook) redis.DialHook {
-	return boundDialer(next)
-}
+func (boundHook) DialHook(next redis.DialHook) redis.DialHook { return boundDialer(next) }
 
 func (boundHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
@@ -210,7 +176,7 @@ func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// hooked are the clients that have the hook, which New may be given more than once.
+// hooked are the clients that have the hook: Use may be given one more than once.
 var hooked sync.Map
 
 // boundClient bounds the connections that a client makes from now on.

@@ -111,9 +111,9 @@ func TestAbsurdReplies(t *testing.T) {
 	}
 }
 
-// TestBoundedAsUsual talks to a real server through what is bounded: long texts, long lists, and a client that is
+// TestBoundedRealServer talks to a real server through what is bounded: long texts, long lists, and a client that is
 // handed in with connections made.
-func TestBoundedAsUsual(t *testing.T) {
+func TestBoundedRealServer(t *testing.T) {
 	ctx, srv := t.Context(), redistest.Shared(t)
 	for _, protocol := range []int{2, 3} {
 		c := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: protocol})
@@ -174,13 +174,13 @@ func FuzzFraming(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
 		size = max(1, size%64)
-		var whole, pieces framing
-		_ = whole.take(stream)
+		var once, pieces framing
+		_ = once.take(stream)
 		for at := 0; at < len(stream); at += size {
 			_ = pieces.take(stream[at:min(at+size, len(stream))])
 		}
-		if (whole.bad == nil) != (pieces.bad == nil) || whole.bad == nil && (whole.items != pieces.items || whole.skip != pieces.skip) {
-			t.Errorf("%q: at once %+v, in pieces of %d %+v", stream, whole, size, pieces)
+		if (once.bad == nil) != (pieces.bad == nil) || once.bad == nil && (once.items != pieces.items || once.skip != pieces.skip) {
+			t.Errorf("%q: at once %+v, in pieces of %d %+v", stream, once, size, pieces)
 		}
 	})
 }

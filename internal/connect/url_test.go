@@ -171,9 +171,9 @@ func TestTLSOptions(t *testing.T) {
 			t.Errorf("%d: %+v", i, c)
 		}
 	}
-	plain, err := serverOptions("rediss://h")
-	if err != nil || plain.TLSConfig.InsecureSkipVerify || plain.TLSConfig.RootCAs != nil {
-		t.Errorf("by default: %+v, %v", plain, err)
+	bare, err := serverOptions("rediss://h")
+	if err != nil || bare.TLSConfig.InsecureSkipVerify || bare.TLSConfig.RootCAs != nil {
+		t.Errorf("by default: %+v, %v", bare, err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
