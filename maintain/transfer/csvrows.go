@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // csvRows is an input of CSV with a header. Columns are facets by their names, sets among the tertiary
@@ -28,28 +27,35 @@ const (
 	columnFlag     = "~disabled"        // true or false, as an entry in JSON has it
 )
 
+// Columns of rejects: the line of a row, the reason and, of a row that cannot be read into cells, its text.
+const (
+	columnLine   = "~line"
+	columnReason = "~reason"
+	columnText   = "~text"
+)
+
 // passedOver are columns of entries in JSON and of rejects, that say nothing to an import.
 var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
 type csvRows struct {
-	r      *csv.Reader
-	kept   *keeper
-	kind   string
-	header []string
-	lines  int64 // of text, that were read and cut off
+	r       *csv.Reader
+	input   kept
+	header  []string
+	lines   int64 // of text, that were read and cut off
+	refused bool  // the header of the rejects is written
 }
 
 // newCSVRows reads the header.
-func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
-	kept := &keeper{r: in}
-	s := &csvRows{r: csv.NewReader(kept), kept: kept, kind: kind}
+func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
+	s := &csvRows{input: kept{r: in}, refused: refused}
+	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
 	switch {
 	case err == io.EOF:
 		return s, nil
-	case err != nil && kept.err != nil:
-		return nil, s.unread(kept.err)
+	case err != nil && s.input.err != nil:
+		return nil, s.unread(s.input.err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
@@ -70,41 +76,40 @@ func newCSVRows(in io.Reader, kind string) (*csvRows, error) {
 	return s, nil
 }
 
-// A keeper keeps what was read and not cut off yet: the text of a row. A csv.Reader forgets an error behind half a
-// row that is wrong in itself; a keeper does not.
-type keeper struct {
+// kept is an input whose text is kept from the last cut on. A csv.Reader forgets an error after half a row that is wrong
+// in itself; this does not.
+type kept struct {
 	r    io.Reader
-	from int64
-	text []byte
+	from int64 // where the text begins
+	text bytes.Buffer
 	err  error // other than io.EOF
 }
 
-func (k *keeper) Read(p []byte) (int, error) {
-	if k.err == nil && len(k.text) > maxImportLine {
+func (k *kept) Read(p []byte) (int, error) {
+	if k.err == nil && k.text.Len() > maxImportLine {
 		k.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
 	}
 	if k.err != nil {
 		return 0, k.err
 	}
 	n, err := k.r.Read(p)
-	k.text = append(k.text, p[:n]...)
+	k.text.Write(p[:n])
 	if err != io.EOF {
 		k.err = err
 	}
 	return n, err
 }
 
-// all reports whether a row reaches up to where reading failed, so that it may be but half of one.
-func (k *keeper) all(to int64) bool { return k.err != nil && to >= k.from+int64(len(k.text)) }
+// row is the text of the row that was read last. One that reaches up to where reading failed may be but half of one.
+func (s *csvRows) row() []byte {
+	return s.input.text.Bytes()[:min(int(s.r.InputOffset()-s.input.from), s.input.text.Len())]
+}
 
-// row is the text up to an offset.
-func (k *keeper) row(to int64) []byte { return k.text[:min(int(to-k.from), len(k.text))] }
-
-// cut returns the text up to an offset, and keeps it no longer.
-func (k *keeper) cut(to int64) string {
-	row := string(k.row(to))
-	k.text = append(k.text[:0], k.text[len(row):]...)
-	k.from = to
+// cut returns the row, and keeps it no longer.
+func (s *csvRows) cut() string {
+	row := string(s.input.text.Next(len(s.row())))
+	s.input.from += int64(len(row))
+	s.lines += int64(strings.Count(row, "\n"))
 	return row
 }
 
@@ -114,11 +119,11 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	switch {
 	case err == io.EOF:
 		return false, nil
-	case err != nil && s.kept.all(s.r.InputOffset()):
-		return false, s.unread(s.kept.err)
+	case err != nil && s.input.err != nil && len(s.row()) == s.input.text.Len():
+		return false, s.unread(s.input.err)
 	case errors.As(err, &bad):
-		if unclosed(s.kept.row(s.r.InputOffset()), bad) {
-			return false, s.unread(errUnclosed)
+		if unclosed(s.row(), bad) {
+			return false, s.unread(fmt.Errorf("%w: a quote that does not end", ErrInput))
 		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
 	case err != nil:
@@ -138,22 +143,13 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	return true, nil
 }
 
-// cut returns the text of the row that was read last.
-func (s *csvRows) cut() string {
-	row := s.kept.cut(s.r.InputOffset())
-	s.lines += int64(strings.Count(row, "\n"))
-	return row
-}
-
 // unread is the error of an input of which nothing more can be read.
 func (s *csvRows) unread(err error) error {
-	return &ReadError{Line: s.lines + 1, Offset: s.kept.from, Err: err}
+	return &ReadError{Line: s.lines + 1, Offset: s.input.from, Err: err}
 }
 
-var errUnclosed = fmt.Errorf("%w: a quote that does not end", ErrInput)
-
 // unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the
-// input: a quote in the wrong place stands where the csv.Reader says.
+// input: where the csv.Reader finds a quote in the wrong place, one stands there.
 func unclosed(text []byte, bad *csv.ParseError) bool {
 	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
 	at := bad.Column - 1
@@ -162,77 +158,62 @@ func unclosed(text []byte, bad *csv.ParseError) bool {
 
 func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.header, columnClear) }
 
-func (s *csvRows) parse(v *view.View, l *line) error {
-	typ := s.kind
-	if i := slices.Index(s.header, columnType); i >= 0 && l.cells[i] != "" {
-		typ = l.cells[i]
-	}
-	t, err := v.Type(typ)
-	if err != nil {
-		return err
-	}
-	l.begin(t, len(s.header))
-	var own secrets
+func (s *csvRows) parse(l *line, r *reading) error {
 	for i, cell := range l.cells {
-		if cell == "" || own.column(s.header[i], cell) {
-			continue
+		name := s.header[i]
+		switch to := r.own(name); {
+		case cell == "" || slices.Contains(passedOver, name):
+		case to != nil:
+			*to = cell
+		case name == columnType:
+			r.kind = cell
+		case name == columnFlag:
+			r.flag = cell
+		case name == columnText:
+			return errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
+		default:
+			r.facets = append(r.facets, facet{name, cell, inCell})
 		}
-		if err := l.cell(s.header[i], cell); err != nil {
-			return err
-		}
 	}
-	return l.take(v, own)
+	return nil
 }
-
-// column takes a cell that is no facet, and reports whether the column is for such.
-func (s *secrets) column(name, cell string) bool {
-	switch name {
-	case columnHash:
-		s.hash = cell
-	case columnClear:
-		s.clear = cell
-	case columnChanged:
-		s.changed = cell
-	case columnDisabled:
-		s.disabled = cell
-	case columnFlag:
-		s.flag = cell
-	default:
-		return slices.Contains(passedOver, name) || name == columnType
-	}
-	return true
-}
-
-// cell takes a facet or a tertiary record.
-func (l *line) cell(name, cell string) error {
-	if name == columnText {
-		return errText
-	}
-	if kind := l.t.Schema.Tertiary[name].Kind; kind != "" {
-		content, err := cellContent(name, kind, cell)
-		l.draft.Tertiary = append(l.draft.Tertiary, content)
-		return err
-	}
-	v, err := schema.ParseText(l.t.Schema.Codec(name), cell)
-	if err != nil {
-		return unreadableFacet(name, err)
-	}
-	return l.put(name, v)
-}
-
-var errText = errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
 
 // cellContent reads a tertiary record: a set of words, or JSON.
 func cellContent(name, kind, cell string) (change.Content, error) {
-	if kind == "set" && !strings.HasPrefix(strings.TrimSpace(cell), "[") {
+	cell = strings.TrimSpace(cell)
+	if kind == "set" && !strings.HasPrefix(cell, "[") {
 		return change.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
 	}
-	if cell = strings.TrimSpace(cell); !json.Valid([]byte(cell)) {
+	if !json.Valid([]byte(cell)) {
 		return change.Content{}, fmt.Errorf("tertiary record %s: no JSON", records.Quoted(name))
 	}
-	c, err := tertiaryRecord{Kind: kind, Value: json.RawMessage(cell)}.content(name)
-	if err != nil {
-		return c, fmt.Errorf("tertiary record %s: %w", records.Quoted(name), err)
+	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
+}
+
+// reject writes a row with the columns of rejects, without those that an earlier import has added.
+func (s *csvRows) reject(w io.Writer, l *line) error {
+	out := csv.NewWriter(w)
+	if !s.refused {
+		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText)) // Error tells of it
+		s.refused = true
 	}
-	return c, nil
+	cells, text := l.cells, ""
+	if len(cells) != len(s.header) {
+		cells, text = make([]string, len(s.header)), strings.TrimRight(l.raw, "\r\n")
+	}
+	if i := slices.Index(s.header, columnText); i >= 0 && text == "" {
+		text = cells[i]
+	}
+	_ = out.Write(append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text))
+	out.Flush()
+	return out.Error()
+}
+
+func (s *csvRows) strip(cells []string) (kept []string) {
+	for i, cell := range cells {
+		if !slices.Contains([]string{columnLine, columnReason, columnText}, s.header[i]) {
+			kept = append(kept, cell)
+		}
+	}
+	return kept
 }

@@ -31,6 +31,7 @@ type exportLine struct {
 }
 
 type tertiaryRecord struct {
+	name    string          // of an import
 	Kind    string          `json:"kind"`
 	Value   json.RawMessage `json:"value,omitempty"`
 	Value64 []string        `json:"value64,omitempty"`
@@ -134,45 +135,47 @@ func mapOf(values []string) map[string]string {
 	return m
 }
 
-// content reads a tertiary record of a line.
-func (x tertiaryRecord) content(name string) (change.Content, error) {
-	c := change.Content{Name: name, Kind: x.Kind}
-	if x.Value64 != nil && x.Value != nil {
-		return c, errors.New("both value and value64")
+// content is a tertiary record of an import.
+func (x tertiaryRecord) content() (change.Content, error) {
+	values, err := x.values()
+	if err != nil {
+		err = fmt.Errorf("tertiary record %s: %w", records.Quoted(x.name), err)
 	}
-	if x.Value64 != nil {
-		for _, v := range x.Value64 {
-			raw, err := base64.StdEncoding.DecodeString(v)
-			if err != nil {
-				return c, errBase64
-			}
-			c.Values = append(c.Values, string(raw))
-		}
-		return c, x.wellFormed(c.Values)
+	return change.Content{Name: x.name, Kind: x.Kind, Values: values}, err
+}
+
+func (x tertiaryRecord) values() (values []string, err error) {
+	switch {
+	case x.Value64 != nil && x.Value != nil:
+		return nil, errors.New("both value and value64")
+	case x.Value64 != nil:
+		return x.exactValues()
 	}
-	var err error
 	switch x.Kind {
 	case "set", "list":
-		c.Values, err = textsOf(x.Value)
+		values, err = textsOf(x.Value)
 	case "string":
-		c.Values = []string{""}
-		err = textOf(x.Value, &c.Values[0])
+		values = []string{""}
+		err = textOf(x.Value, &values[0])
 	case "hash":
-		err = members(x.Value, func(name string, value json.RawMessage) error {
+		s := scanner{text: string(x.Value)}
+		s.object(func(name string) {
 			text := ""
-			err := textOf(value, &text)
-			c.Values = append(c.Values, name, text)
-			return err
+			if err := textOf([]byte(s.value()), &text); err != nil {
+				s.fail(err)
+			}
+			values = append(values, name, text)
 		})
+		err = s.err
 	case "zset":
-		c.Values, err = scoredContent(x.Value)
+		values, err = scoredContent(x.Value)
 	default:
 		err = errors.New("unknown")
 	}
 	if err != nil {
-		return c, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
+		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
 	}
-	return c, nil
+	return values, nil
 }
 
 var errNoText = errors.New("no text")
@@ -199,21 +202,27 @@ func textsOf(raw json.RawMessage) (texts []string, err error) {
 	return texts, nil
 }
 
-var errBase64 = errors.New("not base64")
-
-// wellFormed looks at values that came as a flat list.
-func (x tertiaryRecord) wellFormed(values []string) error {
+// exactValues are values that came in base64.
+func (x tertiaryRecord) exactValues() ([]string, error) {
+	values := make([]string, len(x.Value64))
+	for i, v := range x.Value64 {
+		raw, err := base64.StdEncoding.DecodeString(v)
+		if err != nil {
+			return nil, errors.New("not base64")
+		}
+		values[i] = string(raw)
+	}
 	switch {
 	case x.Kind == "string" && len(values) != 1, (x.Kind == "zset" || x.Kind == "hash") && len(values)%2 != 0:
-		return fmt.Errorf("its value64 is none of kind %s", records.Quoted(x.Kind))
+		return nil, fmt.Errorf("its value64 is none of kind %s", records.Quoted(x.Kind))
 	case x.Kind == "zset":
 		for i := 0; i < len(values); i += 2 {
 			if _, err := strconv.ParseFloat(values[i], 64); err != nil {
-				return errScore
+				return nil, errScore
 			}
 		}
 	}
-	return nil
+	return values, nil
 }
 
 var errScore = errors.New("a score is no number")

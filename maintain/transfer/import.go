@@ -1,8 +1,8 @@
 // Package transfer brings entries into an account store and out of it: as JSON lines, or from CSV.
 //
 // An import runs in one direction, batch by batch: lines are read (jsonlines.go, csvrows.go), each becomes an entry and
-// the change that creates it (line.go), the changes are written (write.go, duplicates.go), and what became of each line
-// is told (outcome.go).
+// the change that creates it (line.go), and the changes are written and what became of each line is told (write.go,
+// duplicates.go).
 package transfer
 
 import (
@@ -11,7 +11,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/csv"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -113,10 +112,10 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 type importer struct {
 	*view.View
 	o       ImportOptions
-	src     lineSource
+	src     source
 	sum     hash.Hash // of the input
 	text    []byte    // what was added to it last
-	rejects rejects
+	reading reading   // of the line that was parsed last
 	state   ImportState
 	resumed bool
 	seen    map[uint64]bool // digests of the keys that a dry run has met in its input
@@ -173,22 +172,12 @@ func newImportID() string {
 }
 
 // open chooses the form of the input.
-func (im *importer) open(r io.Reader) error {
-	if !im.o.CSV {
-		im.src = &jsonLines{r: bufio.NewReaderSize(r, 1<<20), kind: im.o.Type}
-		if im.o.Rejects != nil {
-			im.rejects = jsonRejects{im.o.Rejects}
-		}
-		return nil
-	}
-	rows, err := newCSVRows(r, im.o.Type)
-	if err != nil {
+func (im *importer) open(r io.Reader) (err error) {
+	if im.o.CSV {
+		im.src, err = newCSVRows(r, im.resumed && im.state.Report.Refused > 0)
 		return err
 	}
-	im.src = rows
-	if im.o.Rejects != nil {
-		im.rejects = &csvRejects{w: csv.NewWriter(im.o.Rejects), header: rows.header, begun: im.resumed && im.state.Report.Refused > 0}
-	}
+	im.src = &jsonLines{r: bufio.NewReaderSize(r, 1<<20)}
 	return nil
 }
 
@@ -288,12 +277,14 @@ func (im *importer) fill(b *batch, most int) (more bool, err error) {
 	return more, err
 }
 
-// A lineSource reads an input.
-type lineSource interface {
+// A source reads an input.
+type source interface {
 	// next reads the next line, and reports whether there is one. An error, a *ReadError, ends the input.
 	next(l *line) (more bool, err error)
 	// mayBeClear reports whether a line may hold a clear password.
 	mayBeClear(l *line) bool
-	// parse makes a draft of a line.
-	parse(v *view.View, l *line) error
+	// parse reads what a line says.
+	parse(l *line, r *reading) error
+	// reject writes a refused line in the form of the input, so that it can be corrected and imported again.
+	reject(w io.Writer, l *line) error
 }

@@ -5,86 +5,123 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/schema"
 )
 
-// checkScan wants that a line which is read the short way is read as encoding/json reads it.
-func checkScan(t *testing.T, text string) (usual bool) {
-	var short, long reading
-	if !scanLine(text, &short) {
+// parsed is what a line says.
+func parsed(text string) (r reading, err error) {
+	err = new(jsonLines).parse(&line{raw: text}, &r)
+	return r, err
+}
+
+// checkParse wants that a line says what encoding/json finds in it, and that one without JSON is called so.
+func checkParse(t *testing.T, text string) (taken bool) {
+	t.Helper()
+	got, err := parsed(text)
+	bad := malformed(text)
+	if (bad != nil || err != nil) && (err == nil || err == errNoObject && bad == nil || bad != nil && bad.Error() != err.Error()) {
+		t.Fatalf("%q: %v, want %v", text, err, bad)
+	}
+	if err != nil {
 		return false
 	}
-	if err := readLine(text, &long); err != nil {
-		t.Fatalf("%q is read the short way, but: %v", text, err)
+	var want struct {
+		Type     string
+		Facets   map[string]json.RawMessage
+		Wire     map[string][]byte
+		Tertiary map[string]tertiaryRecord
+		Password string
+		Clear    string `json:"clear_password"`
+		Changed  string `json:"password_changed"`
+		Disabled string
 	}
-	if short.kind != long.kind || short.secrets != long.secrets || len(long.wire)+len(long.tertiary) > 0 {
-		t.Fatalf("%q\nis %+v\nwant %+v", text, short, long)
+	if err := json.Unmarshal([]byte(text), &want); err != nil {
+		t.Fatalf("%q is taken, but: %v", text, err)
 	}
-	if a, b := raws(short), raws(long); !maps.Equal(a, b) || len(short.facets) != len(b) {
-		t.Fatalf("%q\nhas facets %q\nwant %q", text, a, b)
+	texts := [...]string{got.kind, got.hash, got.clear, got.changed, got.disabled}
+	if texts != [...]string{want.Type, want.Password, want.Clear, want.Changed, want.Disabled} || len(got.tertiary) != len(want.Tertiary) {
+		t.Fatalf("%q\nis %+v\nwant %+v", text, got, want)
 	}
-	for _, f := range short.facets {
+	if len(got.facets) != len(want.Facets)+len(want.Wire) {
+		t.Fatalf("%q\nhas facets %q\nwant %q and %q", text, got.facets, want.Facets, want.Wire)
+	}
+	for _, f := range got.facets {
+		if f.form == inWire {
+			if string(want.Wire[f.field]) != f.text {
+				t.Fatalf("%q: %s is %q, want %q", text, f.field, f.text, want.Wire[f.field])
+			}
+			continue
+		}
+		if string(want.Facets[f.field]) != f.text {
+			t.Fatalf("%q: %s is %q, want %q", text, f.field, f.text, want.Facets[f.field])
+		}
 		for _, c := range []schema.Codec{schema.CodecText, schema.CodecDate, schema.CodecNumber, schema.CodecJSON} {
 			got, gotErr := f.value(c)
-			want, wantErr := schema.ParseJSON(c, json.RawMessage(f.raw))
+			want, wantErr := schema.ParseJSON(c, json.RawMessage(f.text))
 			if got != want || (gotErr == nil) != (wantErr == nil) {
-				t.Fatalf("%s as %s is %v, %v; want %v, %v", f.raw, c, got, gotErr, want, wantErr)
+				t.Fatalf("%s as %s is %v, %v; want %v, %v", f.text, c, got, gotErr, want, wantErr)
 			}
 		}
 	}
 	return true
 }
 
-func raws(r reading) map[string]string {
-	m := map[string]string{}
-	for _, f := range r.facets {
-		m[f.field] = f.raw
-	}
-	return m
-}
-
-func TestScanLine(t *testing.T) {
-	for text, usual := range map[string]bool{
+func TestParseLine(t *testing.T) {
+	for text, want := range map[string]bool{
 		`{"type":"user","facets":{"uid":"1","name":"Ann","age":41,"ok":true,"x":null},"password":"$2a$10$x"}`:    true,
 		` { "facets" : { "a" : -1.5e3 , "b":"ü🚀" } , "password_changed":"2026-11-20" ,"disabled":"x"} ` + "\r\n": true,
 		`{"facets":{}}`:                          true,
 		`{}`:                                     true,
 		`{"clear_password":"secret"}`:            true,
 		`{"facets":{"a":"b"},"password":"x"} {}`: false,
-		`{"facets":{"a":"b"},"facets":{"c":"d"}}`: false,
-		`{"facets":{"a":"b","a":"c"}}`:            false,
-		`{"facets":{"a":"\n"}}`:                   false,
-		"{\"facets\":{\"a\":\"\n\"}}":             false,
-		"{\"facets\":{\"a\":\"\xff\"}}":           false,
-		`{"facets":{"a":[1]}}`:                    false,
-		`{"facets":{"a":01}}`:                     false,
-		`{"facets":{"a":}}`:                       false,
-		`{"facets":{"a":1,}}`:                     false,
-		`{"facets":null}`:                         false,
-		`{"type":null}`:                           false,
-		`{"Type":"user"}`:                         false,
-		`{"type":"user","tertiary":{}}`:           false,
-		`{"type":"user"`:                          false,
-		`{"type":"user`:                           false,
-		`["type"]`:                                false,
-		``:                                        false,
+		`{"facets":{"a":"b"},"facets":{"c":"d"}}`:         false,
+		`{"facets":{"a":"b","a":"c"}}`:                    false,
+		`{"facets":{"a":"\n"}}`:                           true,
+		"{\"facets\":{\"a\":\"\n\"}}":                     false,
+		"{\"facets\":{\"a\":\"\xff\"}}":                   false,
+		`{"facets":{"a":[1]}}`:                            true,
+		`{"facets":{"a":01}}`:                             false,
+		`{"facets":{"a":}}`:                               false,
+		`{"facets":{"a":1,}}`:                             false,
+		`{"facets":null}`:                                 true,
+		`{"type":null}`:                                   true,
+		`{"Type":"user"}`:                                 false,
+		`{"type":"user","tertiary":{}}`:                   true,
+		`{"type":"user"`:                                  false,
+		`{"type":"user`:                                   false,
+		`{"facets":{"a":{"b":[1,"}"]},"c\u0064":"\"\\"}}`: true,
+		`{"facets":{"a":1,,"b":2}}`:                       false,
+		`{"facets":{,"a":1}}`:                             false,
+		`{"facets":{"a":1 "b":2}}`:                        false,
+		`{"facets":{"a" 1}}`:                              false,
+		`{"facets":{a:1}}`:                                false,
+		`{"facets":{"a":tru}}`:                            false,
+		`{"facets":{"a":[1}}`:                             false,
+		"{}\x00":                                          false,
+		`{"wire":{"a":"eA=="},"facets":{"a":1}}`:          true,
+		`{"wire":{"a":1}}`:                                false,
+		`{"~rejected":[{}]}`:                              true,
+		`{"tertiary":{"a":{"kind":"set","value":[],"value64":null}}}`: true,
+		`["type"]`: false,
+		``:         false,
 	} {
-		if got := checkScan(t, text); got != usual {
-			t.Errorf("%q: usual %v, want %v", text, got, usual)
+		if got := checkParse(t, text); got != want {
+			t.Errorf("%q: taken %v, want %v", text, got, want)
 		}
 	}
 }
 
 // The lines are the same in every run, so that among them are always some of each kind.
-func TestScanLineOfAnything(t *testing.T) {
+func TestParseLineOfAnything(t *testing.T) {
 	tokens := []string{
 		"{", "}", ":", ",", " ", `"`, `\`, `"type"`, `"facets"`, `"password"`, `"wire"`, "null", "1", "[", "]", "\x00", "\xff", "ü",
 		`"facets":{"a":"b"}`, `"type":"user"`, `"disabled":"2026-11-20"`, `,"a":-1`, `"facets":{"a":1,"b":"c"}`,
 	}
-	random, usual := rand.New(rand.NewPCG(1, 1)), 0
+	random, taken := rand.New(rand.NewPCG(1, 1)), 0
 	const lines = 50_000
 	for range lines {
 		inner := ""
@@ -94,39 +131,40 @@ func TestScanLineOfAnything(t *testing.T) {
 			}
 			inner += tokens[random.IntN(len(tokens))]
 		}
-		if checkScan(t, "{"+inner+"}") {
-			usual++
+		if checkParse(t, "{"+inner+"}") {
+			taken++
 		}
 	}
-	if usual < 1000 || usual > lines/2 {
-		t.Errorf("%d of %d lines are read the short way: too few of a kind", usual, lines)
+	if taken < 1000 || taken > lines/2 {
+		t.Errorf("%d of %d lines are taken: too few of a kind", taken, lines)
 	}
 }
 
-func FuzzScanLine(f *testing.F) {
+func FuzzParseLine(f *testing.F) {
 	f.Add(`{"type":"user","facets":{"uid":"1","name":"Ann","age":41},"password":"$2a$10$x"}`)
 	f.Add(`{"facets":{"a":-1.5e3,"b":null,"c":true},"disabled":"2026-11-20"}`)
 	f.Add(`{"facets":{"a":"\u0061","a":"b"}}`)
-	f.Fuzz(func(t *testing.T, text string) { checkScan(t, text) })
+	f.Fuzz(func(t *testing.T, text string) { checkParse(t, text) })
 }
 
-// A line of many facets is left to the long way: to tell whether one is there twice, each is compared with all.
-func TestScanLineOfManyFacets(t *testing.T) {
-	for n, want := range map[int]bool{mostScanned: true, mostScanned + 1: false, 50_000: false} {
-		var b strings.Builder
-		for i := range n {
-			fmt.Fprintf(&b, `,"f%d":1`, i)
-		}
-		text := `{"facets":{` + b.String()[1:] + `}}`
-		var r reading
-		if got := scanLine(text, &r); got != want || len(r.facets) != n {
-			t.Errorf("%d facets: %v, and %d were read", n, got, len(r.facets))
-		}
+// A line of many facets is read, each once.
+func TestParseLineOfManyFacets(t *testing.T) {
+	var b strings.Builder
+	const n = 50_000
+	for i := range n {
+		fmt.Fprintf(&b, `,"f%d":1`, i)
+	}
+	r, err := parsed(`{"facets":{` + b.String()[1:] + `}}`)
+	if err != nil || len(r.facets) != n {
+		t.Errorf("%d facets, and %d were read: %v", n, len(r.facets), err)
+	}
+	if _, err = parsed(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" stands there twice` {
+		t.Error(err)
 	}
 }
 
 // Names in JSON are exact and stand there once, wherever in a line; texts are texts.
-func TestReadLineIsExact(t *testing.T) {
+func TestParseLineIsExact(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
 		`{"password":"a","\u0070assword":"b"}`:                                    `"password" stands there twice`,
@@ -154,10 +192,12 @@ func TestReadLineIsExact(t *testing.T) {
 		`{"facets":{"a":"1","A":"2"},"tertiary":{"a":{"kind":"set"},"A":null}}`:   `tertiary record "A": its value is none of kind ""`,
 		`{"type":null,"facets":null,"wire":null,"tertiary":null,"disabled":null}`: ``,
 	} {
-		var r reading
-		err := readLine(text, &r)
-		if err == nil {
-			_, err = r.contents()
+		r, err := parsed(text)
+		slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
+		for _, x := range r.tertiary {
+			if err == nil {
+				_, err = x.content()
+			}
 		}
 		got := ""
 		if err != nil {
@@ -167,7 +207,7 @@ func TestReadLineIsExact(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
-	if _, err := (facetText{raw: `{"a":[{"b":1,"b":2}]}`}).value(schema.CodecJSON); err == nil {
+	if _, err := (facet{text: `{"a":[{"b":1,"b":2}]}`}).value(schema.CodecJSON); err == nil {
 		t.Error("a member in a facet stands there twice")
 	}
 }
@@ -187,22 +227,28 @@ func TestMembersOfAnything(t *testing.T) {
 			}
 			inner += tokens[random.IntN(len(tokens))]
 		}
-		raw, err := object(" {" + inner + "}\n")
-		if err != nil {
+		raw := " {" + inner + "}\n"
+		s, got := scanner{text: raw}, map[string]string{}
+		s.object(func(name string) { got[name] = s.value() })
+		if s.space(); malformed(raw) != nil {
+			if s.err == nil && s.at == len(raw) {
+				t.Fatalf("%s has %q, but: %v", raw, got, malformed(raw))
+			}
 			continue
 		}
 		valid++
 		var want map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &want); err != nil {
+		if err := json.Unmarshal([]byte(raw), &want); err != nil {
 			t.Fatal(err)
 		}
-		got := map[string]json.RawMessage{}
-		err = members(raw, func(name string, value json.RawMessage) error { got[name] = value; return nil })
-		if err != nil {
+		if s.err != nil {
+			if !strings.Contains(s.err.Error(), "twice") {
+				t.Fatalf("%s: %v", raw, s.err)
+			}
 			twice++
 			continue
 		}
-		if !maps.EqualFunc(got, want, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
+		if !maps.EqualFunc(got, want, func(a string, b json.RawMessage) bool { return a == string(b) }) {
 			t.Fatalf("%s has %q, want %q", raw, got, want)
 		}
 	}

@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +17,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -66,7 +67,7 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 		if l.err != nil || l.blank() || ctx.Err() != nil {
 			continue
 		}
-		if l.err = im.src.parse(im.View, l); l.err == nil && l.clear != "" {
+		if l.err = im.draft(l); l.err == nil && l.clear != "" {
 			hashing.Go(func() error { im.hash(ctx, l); return nil })
 		}
 	}
@@ -116,66 +117,141 @@ func (im *importer) uid(l *line, attempt int) string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// begin begins the draft of an entry with about so many facets.
-func (l *line) begin(t *change.Type, facets int) {
+// A reading is what a line says, before a schema says what it means.
+type reading struct {
+	kind     string // the type; "": none is named
+	facets   []facet
+	tertiary []tertiaryRecord
+	hash     string // of the password
+	clear    string // password
+	changed  string // a date: when the password was set
+	disabled string // a date
+	flag     string // of CSV: whether it is disabled, where no date is known
+}
+
+// own is where the text goes of a member, or of a column, that is no facet; nil for another name.
+func (r *reading) own(name string) *string {
+	switch name {
+	case columnHash:
+		return &r.hash
+	case columnClear:
+		return &r.clear
+	case columnChanged:
+		return &r.changed
+	case columnDisabled:
+		return &r.disabled
+	}
+	return nil
+}
+
+// A facet is the text of one in a line, and the form that it has there.
+type facet struct {
+	field, text string
+	form        form
+}
+
+type form uint8
+
+const (
+	inJSON form = iota
+	inWire      // as in the store
+	inCell      // of CSV
+)
+
+func (f facet) value(c schema.Codec) (schema.Value, error) {
+	switch {
+	case f.form == inWire:
+		return schema.Decode(c, f.text)
+	case f.form == inCell:
+		return schema.ParseText(c, f.text)
+	case (c == schema.CodecText || c == schema.CodecDate) && unescaped(f.text):
+		return schema.ParseText(c, f.text[1:len(f.text)-1])
+	}
+	return schema.ParseJSON(c, json.RawMessage(f.text))
+}
+
+// draft makes of a line the draft of an entry.
+func (im *importer) draft(l *line) error {
+	r := &im.reading
+	*r = reading{facets: r.facets[:0]}
+	if err := im.src.parse(l, r); err != nil {
+		return err
+	}
+	t, err := im.Type(cmp.Or(r.kind, im.o.Type))
+	if err != nil {
+		return err
+	}
 	l.t = t
-	l.draft = change.Draft{Facets: make(map[string]string, facets+1)}
-}
-
-// put puts a facet into the draft.
-func (l *line) put(field string, v schema.Value) error {
-	if field == l.t.Schema.Primary {
-		if l.draft.UID = v.Wire(); l.draft.UID == "" {
-			return change.Invalid(field, "non-empty", "it is empty; leave it out to have one made up")
+	l.draft = change.Draft{Facets: make(map[string]string, len(r.facets)+1)}
+	for _, f := range r.facets {
+		if err := l.put(f); err != nil {
+			return err
 		}
-		l.draft.Facets[field] = l.draft.UID
-		return nil
 	}
-	return l.t.EncodeFacet(l.draft.Facets, field, v, nil)
+	slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
+	for _, x := range r.tertiary {
+		content, err := x.content()
+		if err != nil {
+			return err
+		}
+		l.draft.Tertiary = append(l.draft.Tertiary, content)
+	}
+	return im.take(l, r)
 }
 
-func unreadableFacet(field string, err error) error {
-	reason := err.Error()
-	var value *schema.ValueError
-	if errors.As(err, &value) {
-		reason = "no " + string(value.Codec) + ": " + value.Reason
+// put puts a facet into the draft or, from a cell, a tertiary record.
+func (l *line) put(f facet) error {
+	if kind := l.t.Schema.Tertiary[f.field].Kind; f.form == inCell && kind != "" {
+		content, err := cellContent(f.field, kind, f.text)
+		l.draft.Tertiary = append(l.draft.Tertiary, content)
+		return err
 	}
-	return change.Invalid(field, "codec", reason)
+	v, err := f.value(l.t.Schema.Codec(f.field))
+	if err != nil {
+		reason := err.Error()
+		var value *schema.ValueError
+		if errors.As(err, &value) {
+			reason = "no " + string(value.Codec) + ": " + value.Reason
+		}
+		return change.Invalid(f.field, "codec", reason)
+	}
+	if f.field != l.t.Schema.Primary {
+		return l.t.EncodeFacet(l.draft.Facets, f.field, v, nil)
+	}
+	if l.draft.UID = v.Wire(); l.draft.UID == "" {
+		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one made up")
+	}
+	l.draft.Facets[f.field] = l.draft.UID
+	return nil
 }
-
-// secrets are what is kept of an entry besides its facets: a hash or a clear password, dates, and a flag for it being
-// disabled where no date is known.
-type secrets struct{ hash, clear, changed, disabled, flag string }
 
 // take adds to the draft what is no facet.
-func (l *line) take(c *view.View, s secrets) error {
-	now := c.Now()
+func (im *importer) take(l *line, r *reading) error {
+	now := im.Now()
 	switch {
-	case s.flag != "" && s.flag != "true" && s.flag != "false":
+	case r.flag != "" && r.flag != "true" && r.flag != "false":
 		return fmt.Errorf("%s is neither true nor false", columnFlag)
-	case s.flag == "false" && s.disabled != "":
+	case r.flag == "false" && r.disabled != "":
 		return errors.New("both disabled and not")
-	case s.flag == "true" && s.disabled == "":
-		s.disabled = schema.Date(now).Wire()
+	case r.flag == "true" && r.disabled == "":
+		r.disabled = schema.Date(now).Wire()
 	}
-	if err := l.own(store.FieldChanged, s.changed, now); err != nil {
+	if r.clear != "" && r.hash == "" && r.changed == "" {
+		r.changed = schema.Date(now).Wire()
+	}
+	if err := cmp.Or(l.own(store.FieldChanged, r.changed, now), l.own(store.FieldDisabled, r.disabled, now)); err != nil {
 		return err
 	}
-	if err := l.own(store.FieldDisabled, s.disabled, now); err != nil {
-		return err
+	if l.clear = r.clear; r.hash == "" {
+		return nil
 	}
-	l.clear = s.clear
-	switch {
-	case s.hash != "" && s.clear != "":
+	if r.clear != "" {
 		return errors.New("both a password's hash and a clear password")
-	case s.hash != "":
-		if err := c.Hashing.Usable(l.t, s.hash); err != nil {
-			return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
-		}
-		l.draft.Facets[store.FieldPassword] = s.hash
-	case s.clear != "" && s.changed == "":
-		return l.own(store.FieldChanged, schema.Date(now).Wire(), now)
 	}
+	if err := im.Hashing.Usable(l.t, r.hash); err != nil {
+		return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
+	}
+	l.draft.Facets[store.FieldPassword] = r.hash
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -75,6 +76,44 @@ func (im *importer) conclude(ctx context.Context, b *batch, failed error) error 
 		return err
 	}
 	return im.record(b)
+}
+
+// record counts what became of a batch, and has that saved.
+func (im *importer) record(b *batch) error {
+	s := &im.state
+	for i := range b.lines {
+		l := &b.lines[i]
+		s.Lines++
+		s.Bytes += l.size
+		if l.blank() {
+			continue
+		}
+		s.Report.Read++
+		switch l.done {
+		case createdLine:
+			s.Report.Created++
+		case updatedLine:
+			s.Report.Updated++
+		case skippedLine:
+			s.Report.Skipped++
+		case refusedLine:
+			s.Report.Refused++
+			if im.o.Refused != nil {
+				im.o.Refused(l.no, l.err.Error())
+			}
+			if im.o.Rejects == nil {
+				continue
+			}
+			if err := im.src.reject(im.o.Rejects, l); err != nil {
+				return fmt.Errorf("writing a refused line: %w", err)
+			}
+		}
+	}
+	s.Sum = b.sum
+	if im.o.Save == nil {
+		return nil
+	}
+	return im.o.Save(*s)
 }
 
 // create creates the entries of lines. Where lines may update entries, one that shares a key with a line before it only
