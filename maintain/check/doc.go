@@ -82,7 +82,7 @@
 //   - Elements that wait go into their record, and the entry into its index sets: fill_waiting.
 //   - The record is removed: fill_orphan, srk_orphan, srk_stale, srk_kind, srv_type, srv_unparsable, index_kind, order_kind,
 //     tertiary_orphan; and key_unparsable where it is the original's form of an SRK, when ours exists
-//     or nobody has the value.
+//     or no entry has the value.
 //   - own_types is built again of the schemas that exist; own_secret and own_throttle are removed: the next login makes a
 //     new secret, and failures are counted from zero. own_schema is stored again where the
 //     fingerprint that is left is that of the view's schema, else only with Options.Restate.

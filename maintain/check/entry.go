@@ -108,11 +108,8 @@ func (e *entry) quoted(field string) string {
 }
 
 // digests are those of all values of an entry that may come to life.
-func (e *entry) digests() (all []uint64) {
-	for _, value := range e.t.Values(e.fields) {
-		all = append(all, records.Digest(e.t.Name, value))
-	}
-	return all
+func (e *entry) digests() []uint64 {
+	return mapped(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
 }
 
 func (e *entry) judgeSecondary(fs *findings, field string) {

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -114,8 +115,19 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 	var sets []store.Member
 	var of []int
 	for i, o := range owners {
-		if m, unknown := c.judgeIndexMember(&fs, i, items[i], o); unknown {
+		it := items[i]
+		m, declared := c.membership(it, o.key)
+		switch {
+		case !o.key.IsValid():
+			f := fs.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name))
+			f.step = store.Align{Index: it.key, Member: it.member, Facet: store.Facet{Field: it.key.Field(), Wire: it.key.Value()}}
+		case !o.live():
+			fs.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry").step = c.takeOut(it, o)
+		case !declared:
+		case m.Set.IsValid():
 			sets, of = append(sets, store.Member{Set: m.Set, Value: m.Value}), append(of, i)
+		case !o.sound():
+			c.addStale(&fs, i, it, o)
 		}
 	}
 	has, err := c.Engine.Holds(ctx, sets, store.AnyMoment)
@@ -128,28 +140,6 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 		}
 	}
 	return c.still(ctx, items, fs)
-}
-
-// judgeIndexMember judges a member of an index set by its entry. Of an index of a tertiary set it is unknown whether that has
-// the value.
-func (c *checker) judgeIndexMember(fs *findings, at int, it item, o owner) (m store.Align, unknown bool) {
-	if !o.key.IsValid() {
-		f := fs.add(at, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(it.key.Type()))
-		f.step = store.Align{Index: it.key, Member: it.member, Facet: store.Facet{Field: it.key.Field(), Wire: it.key.Value()}}
-		return m, false
-	}
-	m, declared := c.membership(it, o.key)
-	facet, has := o.fields[m.Facet.Field]
-	switch {
-	case !o.live():
-		fs.add(at, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry").step = c.takeOut(it, o)
-	case !declared:
-	case m.Set.IsValid():
-		return m, true
-	case !o.fine && (!has || facet != m.Facet.Wire):
-		c.addStale(fs, at, it, o)
-	}
-	return m, false
 }
 
 func (c *checker) addStale(fs *findings, at int, it item, o owner) {
@@ -239,19 +229,17 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 
 // judgeOrderMember judges a place by the entry that it names.
 func judgeOrderMember(fs *findings, at int, m item, o owner) {
-	facet, has := o.fields[o.field]
 	var f *finding
 	switch {
 	case !o.key.IsValid():
 		f = fs.add(at, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
-	case o.fine:
 	case !o.live():
 		f = fs.add(at, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
-	case !has || !o.fits(facet):
+	case !o.sound():
 		f = fs.add(at, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
 	}
 	if f != nil {
-		place := store.Ranked{Key: m.key, Member: m.member, Facet: store.Facet{Field: o.field, Wire: facet}}
+		place := store.Ranked{Key: m.key, Member: m.member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
 		f.step = store.Rank{Entry: o.key, At: place, Free: true}
 	}
 }
@@ -260,4 +248,111 @@ func judgeOrderMember(fs *findings, at int, m item, o owner) {
 func placedAt(t *change.Type, prk recordkey.Key, field, facet, member string) bool {
 	places, _ := t.Places(store.Record{Key: prk, Fields: map[string]string{field: facet}})
 	return len(places) == 1 && places[0].Member == member
+}
+
+// lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
+func (c *checker) lookAtTertiary(ctx context.Context, items []item) (findings, error) {
+	owners := mapped(items, func(it item) owner {
+		return owner{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
+	})
+	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.readOwners(ctx, owners); err != nil {
+		return nil, err
+	}
+	var fs findings
+	for i, o := range owners {
+		key := items[i].key
+		declared, is := o.t.Schema.Tertiary[key.Name()]
+		switch {
+		case kinds[i] == store.KindNone:
+		case !o.live():
+			f := fs.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
+			f.step = store.Remove{Key: items[i].raw, Owner: o.key.String()}
+		case !is:
+			fs.add(i, tertiaryUndeclared, key, o.seen(), records.Quoted(key.Name()))
+		case declared.Kind != kinds[i]:
+			fs.add(i, tertiaryKind, key, o.seen(), declared.Kind, records.Quoted(kinds[i]))
+		}
+	}
+	return fs, nil
+}
+
+// lookAtMembers looks whether live entries are in the index sets of the members of their indexed sets (I5).
+func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, error) {
+	var fs, live findings
+	var asked []store.Member
+	var of []int
+	for i, m := range items {
+		index, err := recordkey.Index(m.key.Type(), m.key.Name(), m.member)
+		if err != nil {
+			fs.add(i, indexUnkeyable, m.key, m.member, "a member", records.Unkeyable(m.member))
+			continue
+		}
+		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
+	}
+	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
+	if err != nil {
+		return nil, err
+	}
+	for j, i := range of {
+		if m, in := items[i], asked[j]; !has[j] {
+			why := ", but has the member in " + records.Quoted(m.key.Name())
+			f := fs.add(i, indexMissing, in.Set, in.Value, records.Printable(in.Value), why)
+			f.step = store.Align{Index: in.Set, Member: in.Value, Entry: m.key.PRK(), Set: m.key, Value: m.member}
+		}
+	}
+	owners := mapped(fs, func(f finding) owner {
+		key := items[f.at].key
+		return owner{t: c.types[key.Type()], key: key.PRK()}
+	})
+	if err := c.readOwners(ctx, owners); err != nil {
+		return nil, err
+	}
+	for i, o := range owners {
+		if o.live() {
+			fs[i].seen += " " + o.seen()
+			live = append(live, fs[i])
+		}
+	}
+	return c.still(ctx, items, live)
+}
+
+// What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists, to a
+// create that is under way, or to nothing any more: no create commits what it laid ready longer ago.
+const longestAttempt = time.Hour + 10*time.Second
+
+// lookAtStaged judges elements that were laid ready.
+func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, error) {
+	reads := make([]store.LookAt, 0, 2*len(items))
+	for _, it := range items {
+		prk := it.key.PRK().String()
+		for _, field := range []string{store.FieldType, store.FieldFill} {
+			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
+		}
+	}
+	staged, err := store.Inspect(ctx, c.Engine, raws(items), 1)
+	if err != nil {
+		return nil, err
+	}
+	facets, err := c.Engine.Look(ctx, reads)
+	if err != nil {
+		return nil, err
+	}
+	var fs findings
+	for i, it := range items {
+		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
+		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond
+		switch {
+		case staged[i].Type == store.KindNone:
+		case isa != "" && store.ParseFill(prk, fill).Rev == it.member:
+			fs.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
+		case age > longestAttempt:
+			f := fs.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))
+			f.step = store.Remove{Key: it.raw}
+		}
+	}
+	return fs, nil
 }

@@ -39,19 +39,19 @@ func (c *checker) own(ctx context.Context) (readable bool, err error) {
 		found[i].Repaired = !still
 		readable = readable && (!still || f.code == ownSecret)
 	}
-	return readable, c.tell(ctx, found)
+	return readable, c.send(ctx, news{found: found})
 }
 
 func (c *checker) repairOwn(ctx context.Context, f finding) error {
-	if f.code == ownTypes {
-		return c.rebuildTypes(ctx)
-	}
 	if s, is := f.step.(store.Restate); is {
 		if err := c.take(ctx, store.Remove{Key: s.Guard.Key.String(), Kind: "hash"}); err != nil {
 			return err
 		}
 	}
-	return c.take(ctx, f.step)
+	if err := c.take(ctx, f.step); err != nil || f.code != ownTypes {
+		return err
+	}
+	return c.nameTypes(ctx)
 }
 
 func (c *checker) lookAtOwn(ctx context.Context) (fs findings, err error) {
@@ -82,45 +82,30 @@ func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string
 	if err != nil {
 		return nil, err
 	}
-	wrong := func(text string) { fs.add(0, ownTypes, key, "", text) }
+	wrong := func(step store.Step, text string) { fs.add(0, ownTypes, key, "", text).step = step }
 	if kind := raws[0].Type; kind != "set" && kind != store.KindNone {
-		wrong("the names of the types are a set, and this a " + records.Quoted(kind))
+		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(kind))
 		return nil, nil
 	}
 	for _, name := range raws[0].Items {
 		if c.ownKey("schema", name).IsValid() {
 			named = append(named, name)
 		} else {
-			wrong("no key can name a type " + records.Quoted(name))
+			wrong(store.Remove{Key: key.String(), Member: name}, "no key can name a type "+records.Quoted(name))
 		}
 	}
 	declared := c.Schema.Names()
 	kinds, err := store.Kinds(ctx, c.Engine, c.schemaKeys(declared))
 	for i, kind := range kinds {
 		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
-			wrong("type " + records.Quoted(declared[i]) + " has a schema, and is not in it")
+			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema, and is not in it")
 		}
 	}
 	return named, err
 }
 
-// rebuildTypes makes ~/types anew, of the schemas that exist.
-func (c *checker) rebuildTypes(ctx context.Context) error {
-	types := c.ownKey("types")
-	if err := c.take(ctx, store.Remove{Key: types.String(), Kind: "set"}); err != nil {
-		return err
-	}
-	raws, err := store.Inspect(ctx, c.Engine, []string{types.String()}, 0)
-	if err != nil {
-		return err
-	}
-	for _, name := range raws[0].Items {
-		if !c.ownKey("schema", name).IsValid() {
-			if err := c.take(ctx, store.Remove{Key: types.String(), Member: name}); err != nil {
-				return err
-			}
-		}
-	}
+// nameTypes puts into ~/types what has a schema.
+func (c *checker) nameTypes(ctx context.Context) error {
 	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: recordkey.Glob(c.NS.String()) + "~/schema/*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
@@ -130,7 +115,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 			if err != nil || key.Kind() != recordkey.KindOwn || key.Namespace() != c.NS || len(key.Parts()) != 2 {
 				continue
 			}
-			if err := c.nameType(ctx, store.Guard{Key: key, Types: types}); err != nil {
+			if err := c.nameType(ctx, store.Guard{Key: key, Types: c.ownKey("types")}); err != nil {
 				return err
 			}
 		}
@@ -163,7 +148,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []strin
 	names = slices.Compact(names)
 	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
 	for i, h := range hashes {
-		t, declared := c.types[names[i]] // of others nobody knows what their entries look like
+		t, declared := c.types[names[i]] // what the entries of others look like is not known
 		reason := unreadable(names[i], h)
 		if reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
 			if err := store.NoEntries(ctx, c.Engine, t.Guard().Entries); errors.Is(err, store.ErrSchemaMismatch) {
@@ -251,8 +236,8 @@ func (c *checker) recordsFit(ctx context.Context) (bool, error) {
 
 var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// lookAtSecret judges ~/secret. A new one is made by the next login; counters that lie under a hash with the old one
-// (of origins, and of identifiers that nobody has) begin anew then.
+// lookAtSecret judges ~/secret. The next login makes a new one; counters that lie under a hash with the old one (of origins,
+// and of identifiers that no entry has) begin anew then.
 func (c *checker) lookAtSecret(ctx context.Context, fs *findings) error {
 	key := c.ownKey("secret")
 	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)

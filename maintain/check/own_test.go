@@ -126,7 +126,7 @@ func (e *lookedAt) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, er
 	return raws, err
 }
 
-// TestCountersThatAreSoundAgain: counters that somebody made readable before they were removed stay.
+// TestCountersThatAreSoundAgain: counters that became readable before they were removed stay.
 func TestCountersThatAreSoundAgain(t *testing.T) {
 	const key = "~/throttle/user/uid/u1"
 	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))

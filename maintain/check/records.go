@@ -150,7 +150,7 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 	return c.places(ctx, s.orders, s.placesOf)
 }
 
-func filter(items []item, keep func(item) bool) (some []item) {
+func filter[T any](items []T, keep func(T) bool) (some []T) {
 	for _, it := range items {
 		if keep(it) {
 			some = append(some, it)

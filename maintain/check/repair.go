@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A repair goes over the records up to three times. The first round repairs what can be told from one
-// record by itself: what nobody holds goes, index sets are brought in line. It notes the secondary values
-// of entries that something is wrong with. Whether two entries have one of those is found out by a
-// pass over all entries: then it is decided by Keep, or left. The second round repairs entries; no value that
-// two have is claimed for either. The third repairs what depended on that.
+// A repair goes over the records up to three times. The first round repairs what one record shows by itself: what no entry
+// holds goes, indexes are brought in line. It notes the secondary values of damaged entries. A pass over all entries finds
+// those that two have; Keep decides about them, or they are left. The second round repairs entries, and claims no value that
+// two have for either. The third repairs what depended on that.
 type repair struct {
 	round int
 	keep  map[recordkey.Key]bool
@@ -27,8 +27,7 @@ type repair struct {
 	mu       sync.Mutex
 	again    bool            // something is left for the next round
 	believed map[uint64]bool // problems that no writer is in the middle of, as an earlier round found out
-	suspects []uint64        // digests of values that two entries may have
-	shared   map[uint64]bool // those of them that an entry has seen at another
+	suspects []uint64        // digests of values that entries have, of those that an entry has seen at another twice
 	contests map[uint64]*records.Contest
 }
 
@@ -40,7 +39,7 @@ const (
 
 // repairAll looks, repairs and looks again.
 func (c *checker) repairAll(ctx context.Context) error {
-	c.fix = &repair{keep: map[recordkey.Key]bool{}, shared: map[uint64]bool{}, believed: map[uint64]bool{}}
+	c.fix = &repair{keep: map[recordkey.Key]bool{}, believed: map[uint64]bool{}}
 	for _, k := range c.o.Keep {
 		t, is := c.types[k.Type()]
 		if !is || k.Kind() != recordkey.KindPRK || k.Field() != t.Schema.Primary || k.Namespace() != (recordkey.Namespace{}) {
@@ -62,44 +61,34 @@ func (c *checker) repairAll(ctx context.Context) error {
 	return nil
 }
 
-// repair ends what was found about items, as far as this round does, and returns those that it tried to.
-func (c *checker) repair(ctx context.Context, d doubt) (tried []item, err error) {
-	due := make([]findings, len(d.items))
-	for _, f := range d.found {
-		if c.fix.due(f.code) {
-			due[f.at] = append(due[f.at], f)
-		}
-	}
-	for i, fs := range due {
-		if len(fs) == 0 {
-			continue
-		}
-		if err := c.repairItem(ctx, d.items[i], fs); err != nil && !overtaken(err) {
+// repair ends what was found about items, as far as this round does: first the records, then each entry at once. It returns
+// the items that it tried to repair.
+func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
+	due := filter(d.found, func(f finding) bool { return c.fix.due(f.code) })
+	slices.SortStableFunc(due, func(a, b finding) int {
+		return cmp.Or(cmp.Compare(a.code.remedy, b.code.remedy), cmp.Compare(a.at, b.at))
+	})
+	due = slices.CompactFunc(due, func(a, b finding) bool {
+		return a.at == b.at && a.code.remedy == ofEntry && b.code.remedy == ofEntry
+	})
+	for _, f := range due {
+		if err := c.repairOne(ctx, d.items[f.at], f); err != nil && !overtaken(err) {
 			return nil, err
 		}
-		tried = append(tried, d.items[i])
 	}
-	return tried, nil
+	return suspects(d.items, due), nil
 }
 
-func (c *checker) repairItem(ctx context.Context, it item, due findings) error {
-	entry := false
-	for _, f := range due {
-		if f.code == ownThrottle { // no step can tell sound counters from others, and the look may be long ago
-			if now, err := c.lookAtThrottles(ctx, []item{it}); err != nil || len(now) == 0 {
-				return err
-			}
-		}
-		if f.code.remedy == ofEntry {
-			entry = true
-		} else if err := c.take(ctx, f.step); err != nil {
+func (c *checker) repairOne(ctx context.Context, it item, f finding) error {
+	switch {
+	case f.code.remedy == ofEntry:
+		return c.repairEntry(ctx, it.key)
+	case f.code == ownThrottle: // no step can tell sound counters from others, and the look may be long ago
+		if now, err := c.lookAtThrottles(ctx, []item{it}); err != nil || len(now) == 0 {
 			return err
 		}
 	}
-	if !entry {
-		return nil
-	}
-	return c.repairEntry(ctx, it.key)
+	return c.take(ctx, f.step)
 }
 
 // take takes a step that changes or removes one record, if what was found is still so.
@@ -172,14 +161,12 @@ func (r *repair) note(found findings) {
 	defer r.mu.Unlock()
 	for _, f := range found {
 		r.believed[f.digest()] = true
-		for _, value := range f.values {
-			switch {
-			case r.round != roundRecords:
-			case f.code == srkMissing || f.code == srkWrong:
-				r.suspects = append(r.suspects, value)
-			default:
-				r.shared[value] = true
-			}
+		if r.round != roundRecords {
+			continue
+		}
+		r.suspects = append(r.suspects, f.values...)
+		if f.code != srkMissing && f.code != srkWrong {
+			r.suspects = append(r.suspects, f.values...)
 		}
 	}
 }
@@ -187,14 +174,14 @@ func (r *repair) note(found findings) {
 // decide finds the values that two entries have among those that were noted, tells of them, and gives
 // each that Keep decides about to its entry.
 func (c *checker) decide(ctx context.Context) error {
-	wanted := c.fix.shared
 	slices.Sort(c.fix.suspects)
+	wanted := map[uint64]bool{}
 	for i, d := range c.fix.suspects {
 		if !c.entire || i > 0 && c.fix.suspects[i-1] == d {
 			wanted[d] = true
 		}
 	}
-	c.fix.suspects, c.fix.shared = nil, nil
+	c.fix.suspects = nil
 	asItIs := func(_ *change.Type, r store.Record) map[string]string { return r.Fields }
 	progress := func(done, about int64) { _ = c.send(ctx, news{done: done, about: about}) } // an end of ctx ends the pass, too
 	found, err := records.Contests(ctx, c.View, c.Schema.Names(), wanted, asItIs, progress)
@@ -203,13 +190,6 @@ func (c *checker) decide(ctx context.Context) error {
 	}
 	c.fix.contests = found
 	for _, d := range records.SortedContests(found) {
-		if err := c.stillHeld(ctx, found[d]); err != nil {
-			return err
-		}
-		if len(found[d].Holders) < 2 {
-			delete(found, d)
-			continue
-		}
 		decided, err := c.give(ctx, found[d])
 		if err != nil {
 			return err
@@ -224,10 +204,7 @@ func (c *checker) decide(ctx context.Context) error {
 // stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two
 // that are left have the same revision in two looks.
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
-	keys := make([]string, len(k.Holders))
-	for i, prk := range k.Holders {
-		keys[i] = prk.In(c.NS).String()
-	}
+	keys := mapped(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	before, err := store.Hashes(ctx, c.Engine, keys)
 	if err != nil {
 		return err
@@ -236,30 +213,30 @@ func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	if err != nil {
 		return err
 	}
-	var holders []recordkey.Key
-	for i, prk := range k.Holders {
+	all := k.Holders
+	k.Holders = nil
+	for i, prk := range all {
 		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.Values(now[i].Fields), k.Value) {
-			holders = append(holders, prk)
+			k.Holders = append(k.Holders, prk)
 		}
 	}
-	k.Holders = holders
 	return nil
 }
 
 // give tells of a contest, and takes the value from all but the one entry that Keep names, if it
 // names one.
 func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, err error) {
+	if err := c.stillHeld(ctx, k); err != nil || len(k.Holders) < 2 {
+		return true, err
+	}
 	keeper := c.fix.keeper(k)
 	for _, prk := range k.Holders {
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
-		err := c.amend(ctx, k.Type, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) {
-			return change.Mending{
-				Claim: func(recordkey.Key) bool { return false },
-				Lose:  func(value string) bool { return value == k.Value }, // the facets that have it stay under ~lost:FIELD
-			}, true, nil
-		})
+		m := claiming()
+		m.Lose = func(value string) bool { return value == k.Value } // the facets that have it stay under ~lost:FIELD
+		err := c.amend(ctx, k.Type, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err
 		}
@@ -271,28 +248,21 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 	var fs findings
 	f := fs.add(0, valueShared, srk, "", choices(k.Holders, keeper))
 	f.Choices, f.Repaired = k.Holders, keeper.IsValid()
-	return f.Repaired, c.tell(ctx, fs)
+	return f.Repaired, c.send(ctx, news{found: fs})
 }
 
-// keeper is the one holder that is to keep the value; the zero Key: nobody decided, or for two.
-func (r *repair) keeper(k *records.Contest) (keeper recordkey.Key) {
-	for _, prk := range k.Holders {
-		if r.keep[prk] && keeper.IsValid() {
-			return recordkey.Key{}
-		}
-		if r.keep[prk] {
-			keeper = prk
-		}
+// keeper is the one holder that is to keep the value; the zero Key: none was named, or two.
+func (r *repair) keeper(k *records.Contest) recordkey.Key {
+	kept := filter(k.Holders, func(prk recordkey.Key) bool { return r.keep[prk] })
+	if len(kept) != 1 {
+		return recordkey.Key{}
 	}
-	return keeper
+	return kept[0]
 }
 
 // choices tells what each choice means.
 func choices(holders []recordkey.Key, keeper recordkey.Key) string {
-	names := make([]string, len(holders))
-	for i, prk := range holders {
-		names[i] = records.Printable(prk.String())
-	}
+	names := mapped(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	all := strings.Join(names, " and ") + " have this value"
 	if keeper.IsValid() {
 		return all + "; " + records.Printable(keeper.String()) + " keeps it, and what the others wrote stands in their field ~lost:…"

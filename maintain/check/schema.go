@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -12,8 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An otherForm is a type whose records were made by another version of the canonical form: what is
-// stored tells which.
+// An otherForm is a type whose records follow another version of the canonical form, and its stored schema, which tells which.
 type otherForm struct {
 	t      *change.Type
 	stored schema.Type
@@ -22,17 +22,18 @@ type otherForm struct {
 // inForce refuses a schema by which the records were not written: all would seem damaged.
 func (c *checker) inForce(ctx context.Context) error {
 	var others []otherForm
-	for _, name := range c.Schema.Names() {
+	names := c.Schema.Names()
+	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
 		t := c.types[name]
-		hashes, err := store.Hashes(ctx, c.Engine, []string{t.Guard().Key.String()})
-		if err != nil {
-			return err
-		}
-		fingerprint, is := hashes[0].Fields[store.FieldFingerprint]
+		fingerprint, is := hashes[i].Fields[store.FieldFingerprint]
 		if !is || fingerprint == t.Guard().Fingerprint {
 			continue
 		}
-		s, err := records.ParseSchema(map[string]string{name: hashes[0].Fields[store.FieldSchema]})
+		s, err := records.ParseSchema(map[string]string{name: hashes[i].Fields[store.FieldSchema]})
 		if err != nil {
 			return mismatch(t, err.Error())
 		}
@@ -145,13 +146,9 @@ func kept(t schema.Type) []string {
 		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
 		store.FieldPassword, store.FieldChanged, store.FieldDisabled, t.Primary,
 	}
-	for field := range t.Fields {
-		fields = append(fields, field)
-	}
+	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {
-		for _, field := range t.Secondary() {
-			fields = append(fields, store.FieldSKV(field))
-		}
+		fields = append(fields, mapped(t.Secondary(), store.FieldSKV)...)
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)

@@ -28,18 +28,20 @@ type owner struct {
 // live reports whether there is an entry.
 func (o owner) live() bool { return o.fine || o.there }
 
-// has returns the secondary field in which an owner that was read whole has a canonical value.
-func (o owner) has(value string) (string, bool) {
-	i := slices.IndexFunc(o.t.Secondary, func(field string) bool { return o.hasIn(field, value) })
-	if i < 0 {
-		return "", false
-	}
-	return o.t.Secondary[i], true
+// sound reports whether the entry is live and fits.
+func (o owner) sound() bool {
+	facet, has := o.fields[o.field]
+	return o.fine || o.there && has && o.fits(facet)
 }
 
-func (o owner) hasIn(field, value string) bool {
-	facet, has := o.fields[field]
-	return o.there && has && o.t.Schema.Canonical(facet) == value
+// has returns the secondary field in which an owner that was read whole has a canonical value.
+func (o owner) has(value string) (field string, has bool) {
+	for _, field := range o.t.Secondary {
+		if facet, is := o.fields[field]; o.there && is && o.t.Schema.Canonical(facet) == value {
+			return field, true
+		}
+	}
+	return "", false
 }
 
 // seen is the revision of the owner.
@@ -135,7 +137,12 @@ func (c *checker) namedBy(fs *findings, at int, it item, srv string) owner {
 		}
 		fs.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
 	}
-	return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return t.Schema.Canonical(facet) == it.key.Value() }}
+	return holder(t, key, it.key.Field(), it.key.Value())
+}
+
+// holder is an owner that should have a canonical value in a field.
+func holder(t *change.Type, key recordkey.Key, field, value string) owner {
+	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
 }
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
@@ -146,7 +153,7 @@ func judgeSRK(fs *findings, at int, it item, o owner, srv string) {
 	switch {
 	case !o.live():
 		fs.add(at, srkOrphan, it.key, seen, prk).step = remove
-	case !o.fine && !o.hasIn(field, it.key.Value()):
+	case !o.sound():
 		fs.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
 	case !slices.Contains(o.t.Secondary, field):
 		fs.add(at, srkUndeclared, it.key, seen, records.Quoted(field))
@@ -201,7 +208,7 @@ func (c *checker) lookAtUnparsable(ctx context.Context, items []item) (fs findin
 }
 
 // unparsable is the step that removes an SRK whose key was written in the original's way, where ours is in force:
-// the same value has its SRK under our key, or nobody has it.
+// the same value has its SRK under our key, or no entry has it.
 func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error) {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
@@ -212,8 +219,7 @@ func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error
 		return nil, err
 	}
 	if key, wrong := ownerOf(t, c.NS, srvs[0].Wire); wrong == nil {
-		needed, err := c.needed(ctx, t, key, field, t.Schema.Canonical(value))
-		if err != nil || needed {
+		if needed, err := c.needed(ctx, t, key, field, t.Schema.Canonical(value)); err != nil || needed {
 			return nil, err
 		}
 	}
@@ -222,8 +228,8 @@ func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error
 
 // needed reports whether an entry has a value, and no SRK of ours for it.
 func (c *checker) needed(ctx context.Context, t *change.Type, prk recordkey.Key, field, value string) (bool, error) {
-	named := []owner{{t: t, key: prk}}
-	if err := c.readOwners(ctx, named); err != nil || !named[0].hasIn(field, value) {
+	named := []owner{holder(t, prk, field, value)}
+	if err := c.readOwners(ctx, named); err != nil || !named[0].sound() {
 		return false, err
 	}
 	srk, err := recordkey.SRK(t.Name, field, value)

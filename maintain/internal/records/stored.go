@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,22 +40,18 @@ type Contest struct {
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
+// SortedContests are the keys of contests, by type and value.
 func SortedContests(found map[uint64]*Contest) []uint64 {
-	ds := make([]uint64, 0, len(found))
-	for d := range found {
-		ds = append(ds, d)
-	}
-	slices.SortFunc(ds, func(a, b uint64) int {
+	return slices.SortedFunc(maps.Keys(found), func(a, b uint64) int {
 		return strings.Compare(found[a].Type.Name+"/"+found[a].Value, found[b].Type.Name+"/"+found[b].Value)
 	})
-	return ds
 }
 
 // rewrites is how often a change of an entry that others are changing is made anew.
 const rewrites = 20
 
-// Rewrite makes a change of an entry, whole or damaged, from what it is now, and returns its facets after it: nil where there
-// is none.
+// Rewrite makes a change of an entry, whole or damaged, from what it is now, and returns its facets after it; nil: it does not
+// exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
@@ -169,8 +166,8 @@ func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string,
 	return nil
 }
 
-// FieldNext is the field of ~/schema/TYPE that is there while a schema changes, beside a fingerprint that no handle has, so that
-// nobody else writes, and the schema that the records still follow: the one that they are brought to.
+// FieldNext is the field of ~/schema/TYPE with the schema that records are being brought to. Beside it are the schema that they
+// still follow, and a fingerprint that no handle has, so that no other program writes.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
@@ -179,7 +176,7 @@ const FieldNext = "next"
 
 const AnotherSchema = "the schema is not the one that the fingerprint is of"
 
-// IsAnother reports whether a stored schema is not what was stored. While a change is under way the fingerprint is none.
+// IsAnother reports whether a stored schema is not what was stored. While a change is under way the fingerprint is of no schema.
 func IsAnother(t schema.Type, fields map[string]string) bool {
 	return fields[FieldNext] == "" && t.Fingerprint() != fields[store.FieldFingerprint]
 }
@@ -200,10 +197,7 @@ func ParseSchema(stored map[string]string) (schema.Schema, error) {
 		}
 		types[name] = json.RawMessage(text)
 	}
-	text, err := json.Marshal(map[string]map[string]json.RawMessage{"types": types})
-	if err != nil {
-		return schema.Schema{}, err
-	}
+	text, _ := json.Marshal(map[string]map[string]json.RawMessage{"types": types}) // of valid JSON: it cannot fail
 	s, err := schema.Load(bytes.NewReader(text))
 	if err != nil {
 		return schema.Schema{}, fmt.Errorf("the stored schema cannot be read: %w", err)
