@@ -130,41 +130,43 @@ type remover struct {
 	db *userdb.DB
 }
 
-// remove removes the record at a key that is relative to the view, and what cannot stay without it.
+// remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while its
+// entry holds the value (I1).
 func (r remover) remove(ctx context.Context, relative string) error {
-	raw := r.NS.String() + relative
-	key, err := recordkey.Parse(raw)
+	l := store.Remove{Key: r.NS.String() + relative}
+	key, err := recordkey.Parse(l.Key)
 	if err != nil {
-		return r.discard(ctx, store.Remove{Key: raw})
+		return r.discard(ctx, l)
 	}
 	t, err := r.Of(key)
-	if err != nil {
+	kind := key.Kind()
+	switch {
+	case err != nil:
 		return nil
-	}
-	switch key.Kind() {
-	case recordkey.KindPRK:
+	case kind == recordkey.KindPRK:
 		return r.removeEntry(ctx, key)
-	case recordkey.KindSRK:
-		return r.removeSRK(ctx, key)
-	case recordkey.KindTertiary:
-		return r.removeTertiary(ctx, t, key)
-	case recordkey.KindIndex:
-		return r.removeIndex(ctx, t, key)
+	case kind == recordkey.KindTertiary && !t.Schema.Tertiary[key.Name()].Indexed:
+		return r.discard(ctx, l)
 	}
-	return nil
+	raws, err := store.Inspect(ctx, r.Engine, []string{l.Key}, 0)
+	if err != nil {
+		return err
+	}
+	switch raw := raws[0]; {
+	case kind == recordkey.KindSRK && raw.Type == "string" && raw.Wire != "":
+		l.Seen, l.Field, l.Value = raw.Text, key.Field(), key.Value()
+		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
+	case kind == recordkey.KindTertiary && raw.Type == "set":
+		return r.empty(ctx, t, key, raw.Items)
+	case kind == recordkey.KindIndex && raw.Type == "set" && keepsIndex(t, key.Field()):
+		return r.thin(ctx, key, raw.Items)
+	}
+	return r.discard(ctx, l)
 }
 
 func (r remover) discard(ctx context.Context, l store.Remove) error {
 	_, err := r.Engine.Mend(ctx, l)
 	return err
-}
-
-func (r remover) inspect(ctx context.Context, key recordkey.Key) (store.Raw, error) {
-	raws, err := store.Inspect(ctx, r.Engine, []string{key.String()}, 0)
-	if err != nil {
-		return store.Raw{}, err
-	}
-	return raws[0], nil
 }
 
 // removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
@@ -188,64 +190,34 @@ func (r remover) removeEntry(ctx context.Context, key recordkey.Key) error {
 	return t.Delete(ctx, hints.Key(key.In(recordkey.Namespace{})))
 }
 
-// removeSRK removes an SRK unless its entry holds the value (I1).
-func (r remover) removeSRK(ctx context.Context, key recordkey.Key) error {
-	raw, err := r.inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	l := store.Remove{Key: key.String()}
-	if raw.Type == "string" && raw.Wire != "" {
-		l.Seen = raw.Text
-		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
-		l.Field, l.Value = key.Field(), key.Value()
-	}
-	return r.discard(ctx, l)
-}
-
-// removeTertiary empties a tertiary record of a live entry through its own verb, so that its index
-// members go with it (I5), and unlinks it where there is no entry.
-func (r remover) removeTertiary(ctx context.Context, t *change.Type, key recordkey.Key) error {
-	l := store.Remove{Key: key.String()}
-	if !t.Schema.Tertiary[key.Name()].Indexed {
-		return r.discard(ctx, l)
-	}
-	raw, err := r.inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	if raw.Type != "set" {
-		return r.discard(ctx, l)
-	}
-	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: raw.Items, Write: true}
-	for _, member := range raw.Items {
+// empty empties an indexed set of a live entry through its own verb, so that its index members go with it (I5), and
+// unlinks it where there is no entry.
+func (r remover) empty(ctx context.Context, t *change.Type, key recordkey.Key, members []string) error {
+	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
+	for _, member := range members {
 		if index, ok := t.Index(key.Name(), member); ok {
 			op.Unindex = append(op.Unindex, index)
 		}
 	}
-	_, err = r.Tertiary(ctx, t, op)
+	_, err := r.Tertiary(ctx, t, op)
 	if errors.Is(err, store.ErrNotFound) {
-		l.Owner = key.PRK().String()
-		return r.discard(ctx, l)
+		return r.discard(ctx, store.Remove{Key: key.String(), Owner: key.PRK().String()})
 	}
 	return err
 }
 
-// removeIndex takes out of an index set the members whose entries are not live; the others stay (I5).
-func (r remover) removeIndex(ctx context.Context, t *change.Type, key recordkey.Key) error {
-	raw, err := r.inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	kept := t.Schema.Fields[key.Field()].Role == schema.RoleIndexed || t.Schema.Tertiary[key.Field()].Indexed
-	if raw.Type != "set" || !kept {
-		return r.discard(ctx, store.Remove{Key: key.String()})
-	}
-	for _, member := range raw.Items {
+// thin takes out of an index set the members whose entries are not live; the others stay (I5).
+func (r remover) thin(ctx context.Context, key recordkey.Key, members []string) error {
+	for _, member := range members {
 		l := store.Remove{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
 		if err := r.discard(ctx, l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keepsIndex reports whether the schema indexes a field or a tertiary set of that name.
+func keepsIndex(t *change.Type, name string) bool {
+	return t.Schema.Fields[name].Role == schema.RoleIndexed || t.Schema.Tertiary[name].Indexed
 }
