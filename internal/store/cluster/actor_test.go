@@ -22,9 +22,9 @@ import (
 )
 
 // A simulation lets the commands of several actors at a store through, one at a time, in the order that
-// somebody chooses.
+// a test chooses.
 type simulation struct {
-	direct     sync.Mutex // over commands that nobody holds up
+	direct     sync.Mutex // over commands that are not held up
 	world      *world
 	tamper     tamper
 	bareClaims bool  // tampering: see mutants
@@ -115,8 +115,8 @@ func (s *simulation) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
-	e.background = func(ctx context.Context, do func(context.Context)) { do(ctx) }
-	e.checked[guard.Key.String()+" "+guard.Fingerprint] = checkedSchema{fixed, s.until}
+	e.background = func(ctx context.Context, _ time.Duration, do func(context.Context)) { do(ctx) }
+	e.checked.Store(guard.Key, checkedSchema{guard.Fingerprint, fixed, s.until})
 	return e
 }
 
@@ -254,7 +254,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 	if err == nil && a.sim.bareClaims {
 		prk := c.Key.String()
 		for _, srk := range c.Claim {
-			_, _ = a.engine.run(ctx, on(swapScript, srk.String(), prk+" "+rev, prk))
+			_, _ = a.engine.yes(ctx, swapScript, srk.String(), prk+" "+rev, prk)
 		}
 	}
 	return err

@@ -1,8 +1,8 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,41 +15,19 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var (
-	//go:embed scripts/claim.lua
-	claimLua string
-	//go:embed scripts/swap.lua
-	swapLua string
-	//go:embed scripts/commit.lua
-	commitLua string
-)
-
-var (
-	claimScript  = redisx.NewScript(claimLua, redisx.IsNumber|redisx.IsText)
-	swapScript   = redisx.NewScript(swapLua, redisx.IsNumber)
-	commitScript = redisx.NewScript(onekey.TokensLua+commitLua, redisx.IsVerdict)
-)
-
 // An attempt is one try to make a change, with a token of its own.
 type attempt struct {
 	e      *Engine
 	c      store.Change
 	prk    string // relative, as SRVs have it
 	token  string
-	own    string // the SRV of this attempt
-	going  []seenSRK
-	gone   []goneMembers   // of indexed sets that are replaced
+	own    string          // the SRV of this attempt
+	going  []string        // SRVs that are to go, beside c.Release; "" where it is another's
 	queues bool            // an attempt before this one met another
 	queued []recordkey.Key // SRKs that were only claimed to queue
 	sent   bool            // the commit was sent
 	began  time.Time       // when
 	until  int64           // the commit may be made, by the server's clock in milliseconds
-}
-
-// A seenSRK is an SRK with exactly what was read there.
-type seenSRK struct {
-	key recordkey.Key
-	srv string
 }
 
 // How long a verb goes on with what is left to do.
@@ -67,8 +45,13 @@ var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
 // Apply implements [store.Engine]. A create without contention is three rounds: claims, looks, commit.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev, err := e.apply(ctx, c)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = e.confirmed(ctx, c, rev)
+	case redisx.WrongType(err):
+		err = &store.CorruptError{Key: c.Key.String(), Reason: "it, an SRK or an index of it is of another Redis type (WRONGTYPE)"}
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrOutcomeUnknown):
+		err = fmt.Errorf("changing %s: %w", c.Key, err)
 	}
 	return rev, err
 }
@@ -81,7 +64,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		a.queues = queues
 		err := a.run(ctx)
 		if errors.Is(err, errLate) {
-			e.lookAgain(c.Schema)
+			e.checked.Store(c.Schema.Key, checkedSchema{fingerprint: c.Schema.Fingerprint}) // old, whatever the own clock says
 			if late++; late == mostLate {
 				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, apart)
 			}
@@ -90,13 +73,13 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		case err == nil:
 			return a.token, nil
 		case !errors.Is(err, errAgain):
-			return "", a.name(err)
+			return "", err
 		}
 		if err := e.pause(ctx, e.latency.several(1, 4)); err != nil {
-			return "", a.name(redisx.Fail(err))
+			return "", redisx.Fail(err)
 		}
 		if c.Seen, err = e.prepare(ctx, c); err != nil {
-			return "", a.name(err)
+			return "", err
 		}
 	}
 }
@@ -118,17 +101,6 @@ func newAttempt(e *Engine, c store.Change) *attempt {
 	prk := c.Key.In(recordkey.Namespace{}).String()
 	token := e.token()
 	return &attempt{e: e, c: c, prk: prk, token: token, own: prk + " " + token}
-}
-
-// name says which entry an error was about, where that is no secret.
-func (a *attempt) name(err error) error {
-	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: a.c.Key.String(), Reason: "it, an SRK or an index of it is of another Redis type (WRONGTYPE)"}
-	}
-	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
-		return fmt.Errorf("changing %s: %w", a.c.Key, err)
-	}
-	return err
 }
 
 // run is the protocol. If it ends before the commit, it leaves only garbage.
@@ -155,81 +127,56 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
-	r, e := a.e.run(ctx, on(prepareScript, a.c.Key.String(), tombstoneLife))
-	if e != nil {
+	now, failed := a.e.head(ctx, a.c.Key)
+	if failed != nil {
 		return err
 	}
-	head, _ := r.value.([]any)
-	live, rev := redisx.Text(head, 0) != "", store.Rev(redisx.Text(head, 1))
-	switch {
-	case a.c.Create && live:
-		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
-	case !a.c.Create && !live:
-		return store.ErrNotFound
-	case !a.c.Create && rev != a.c.Seen.Rev:
-		return store.ErrConflict
-	}
-	return err
+	return cmp.Or(now.against(a.c), err)
 }
 
-// beforeCommit is steps 5, 1, 2 and 3, in this order: all claims, then all looks. Members of tertiary sets
-// are laid ready with the looks.
+// beforeCommit is steps 5, 1, 2 and 3, in this order: all claims, then all looks. The schema is looked at once more at the
+// end, for the steps before may have taken long.
 func (a *attempt) beforeCommit(ctx context.Context) error {
-	if _, err := a.e.guard(ctx, a.c.Schema); err != nil {
-		return err
-	}
-	if err := a.readGoing(ctx); err != nil {
-		return err
-	}
-	if err := a.readReplaced(ctx); err != nil {
-		return err
-	}
-	if a.queues {
-		if err := a.queue(ctx); err != nil {
+	for _, step := range []func(context.Context) error{
+		a.checkSchema, a.readGoing, a.completeEarlier, a.queue, a.claimAll, a.lookAll, a.checkSchema,
+	} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	err := parallel(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
-	if err != nil {
-		return err
-	}
-	n := len(a.c.Elsewhere)
-	err = parallel(n+len(a.c.Add), func(i int) error {
-		if i < n {
-			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
-		}
-		return a.layReady(ctx, a.c.Add[i-n])
-	})
-	if err != nil {
-		return err
-	}
-	a.until, err = a.e.guard(ctx, a.c.Schema) // the steps before may have taken long
+	return nil
+}
+
+func (a *attempt) checkSchema(ctx context.Context) (err error) {
+	a.until, err = a.e.guard(ctx, a.c.Schema)
 	return err
 }
 
 // readGoing is step 5: the SRKs that will go, as they are before the commit.
 func (a *attempt) readGoing(ctx context.Context) error {
-	seen := make([]string, len(a.c.Release))
-	err := parallel(len(seen), func(i int) (err error) {
-		seen[i], err = a.e.get(ctx, a.c.Release[i].String())
+	a.going = make([]string, len(a.c.Release))
+	return parallel(len(a.going), func(i int) error {
+		srv, _, err := a.e.get(ctx, a.c.Release[i])
+		if store.Owner(srv) == a.prk {
+			a.going[i] = srv
+		}
 		return err
 	})
-	for i, srv := range seen {
-		if store.Owner(srv) == a.prk {
-			a.going = append(a.going, seenSRK{a.c.Release[i], srv})
-		}
-	}
-	return err
+}
+
+// claimAll is steps 1 and 2 for all SRKs.
+func (a *attempt) claimAll(ctx context.Context) error {
+	return parallel(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
 }
 
 // claim is steps 1 and 2.
 func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	for {
-		r, err := a.e.run(ctx, on(claimScript, srk.String(), a.own))
+		reply, _, err := a.e.run(ctx, claimScript, []string{srk.String()}, a.own)
 		if err != nil {
 			return err
 		}
-		seen, occupied := r.value.(string)
+		seen, occupied := reply.(string)
 		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queued, srk) {
 			return nil // where it only queues, the entry itself may have it, or have had it
 		}
@@ -239,15 +186,26 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
+// lookAll is step 3 for all SRKs. Members of tertiary sets are laid ready at the same time.
+func (a *attempt) lookAll(ctx context.Context) error {
+	n := len(a.c.Elsewhere)
+	return parallel(n+len(a.c.Add), func(i int) error {
+		if i < n {
+			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
+		}
+		return a.layReady(ctx, a.c.Add[i-n])
+	})
+}
+
 // lookElsewhere is step 3. Nearly always there is nothing, which the client learns from an EXISTS in half the time:
 // to it, a GET that finds nothing is an error that it looks into.
 func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
-		is, err := a.e.exists(ctx, srk.String())
-		if err != nil || !is {
+		n, err := a.e.number(ctx, "exists", srk.String())
+		if err != nil || n == 0 {
 			return err
 		}
-		seen, is, err := a.e.there(ctx, srk.String())
+		seen, is, err := a.e.get(ctx, srk)
 		if err != nil || !is || store.Owner(seen) == a.prk {
 			return err
 		}
@@ -257,11 +215,11 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// take is step 2: what to do about an SRK that is occupied. It becomes want ("": it goes) if nobody
+// take is step 2: what to do about an SRK that is occupied. It becomes want ("": it goes) if no entry
 // holds the value, and then the answer is true; false says that it changed meanwhile.
 func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
-		if held, err := a.e.fence(ctx, owner, srk, true); err != nil || held {
+		if held, err := a.e.fence(ctx, owner, srk, "look"); err != nil || held {
 			return false, a.held(srk, seen, err)
 		}
 		if !a.queues {
@@ -270,12 +228,11 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
 			return false, err
 		}
-		if held, err := a.e.fence(ctx, owner, srk, false); err != nil || held {
+		if held, err := a.e.fence(ctx, owner, srk, "fence"); err != nil || held {
 			return false, a.held(srk, seen, err)
 		}
 	}
-	r, err := a.e.run(ctx, on(swapScript, srk.String(), seen, want))
-	return r.yes(), err
+	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
 }
 
 // held is the error for a value that an entry holds: this one (it was changed meanwhile) or another.
@@ -286,7 +243,7 @@ func (a *attempt) held(srk recordkey.Key, seen string, err error) error {
 	case store.Owner(seen) == a.prk && !a.c.Create:
 		return store.ErrConflict
 	case store.Owner(seen) == a.prk:
-		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
+		return uidTaken(a.c)
 	}
 	return store.Duplicate(a.c, srk)
 }
@@ -303,12 +260,12 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 // commit is step 4.
 func (a *attempt) commit(ctx context.Context) error {
 	a.sent, a.began = true, a.e.now()
-	r, err := a.e.run(ctx, a.commitStep())
+	reply, unsure, err := a.e.run(ctx, commitScript, a.commitKeys(), a.commitArgs()...)
 	if err != nil {
 		return err
 	}
-	reply, _ := r.value.([]any)
-	what, past := redisx.Text(reply, 0), redisx.Text(reply, 1)
+	words := redisx.Items(reply)
+	what, past := redisx.Text(words, 0), redisx.Text(words, 1)
 	switch {
 	case what == "ok":
 		return nil
@@ -316,14 +273,14 @@ func (a *attempt) commit(ctx context.Context) error {
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
-	if r.unsure && !store.Accounts(past, a.c.Seen.Rev) {
+	if unsure && !store.Accounts(past, a.c.Seen.Rev) {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
 	case what == "late":
 		return errLate
 	case what == "exists":
-		return &store.DuplicateError{Field: a.c.Key.Field(), Primary: true}
+		return uidTaken(a.c)
 	case what == "absent", what == "token":
 		return store.ErrNotFound
 	case what == "damaged":
@@ -336,15 +293,15 @@ func (a *attempt) commit(ctx context.Context) error {
 	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
 }
 
-// commitStep declares the record of the entry's tokens only where there is one: in a slot that is being migrated,
-// two keys are served by nobody while one of them is absent.
-func (a *attempt) commitStep() step {
-	s := on(commitScript, a.c.Key.String(), a.commitArgs()...)
+// commitKeys has the record of the entry's tokens only where there is one: in a slot that is being migrated,
+// no node serves two keys while one of them is absent.
+func (a *attempt) commitKeys() []string {
+	keys := []string{a.c.Key.String()}
 	if a.c.Tokens.Known {
 		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
-		s.keys = append(s.keys, tokens.String())
+		keys = append(keys, tokens.String())
 	}
-	return s
+	return keys
 }
 
 func (a *attempt) commitArgs() []string {
@@ -360,9 +317,11 @@ func (a *attempt) commitArgs() []string {
 			dying = a.token
 		}
 	}
-	args := []string{a.token, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)}
-	args = append(append(args, onekey.EndingArgs(a.c.Tokens)...), strconv.Itoa(len(a.c.Unset)))
-	args = append(args, a.c.Unset...)
+	args := slices.Concat(
+		[]string{a.token, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
+		onekey.EndingArgs(a.c.Tokens), []string{strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
+	)
+	args = slices.Grow(args, 2*len(a.c.Set)+2)
 	for _, f := range a.c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
@@ -379,16 +338,16 @@ func (a *attempt) giveBack(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
 			if a.sent {
-				if held, err := a.e.fence(ctx, a.c.Key, srk, false); held || err != nil {
+				if held, err := a.e.fence(ctx, a.c.Key, srk, "fence"); held || err != nil {
 					return err
 				}
 			}
-			_, err := a.e.run(ctx, on(swapScript, srk.String(), a.own, ""))
+			_, err := a.e.yes(ctx, swapScript, srk.String(), a.own, "")
 			return err
 		})
 		_ = a.leaveQueue(ctx)
 		for _, m := range a.c.Add {
-			_ = a.e.write(ctx, "unlink", store.StageKey(m.Key, a.token))
+			_, _ = a.e.number(ctx, "unlink", store.StageKey(m.Key, a.token))
 		}
 	})
 }
@@ -396,15 +355,17 @@ func (a *attempt) giveBack(ctx context.Context) {
 // finish does what is due after the commit. If it does not come to the end, a check finds the rest.
 func (a *attempt) finish(ctx context.Context) {
 	afterwards(ctx, finishTime, func(ctx context.Context) {
-		ng := len(a.going)
-		err := parallel(ng+2, func(i int) error {
-			switch i {
-			case ng:
+		n := len(a.going)
+		err := parallel(n+2, func(i int) error {
+			switch {
+			case i == n:
 				return a.align(ctx)
-			case ng + 1:
+			case i == n+1:
 				return a.leaveQueue(ctx)
+			case a.going[i] == "":
+				return nil
 			}
-			_, err := a.e.run(ctx, on(swapScript, a.going[i].key.String(), a.going[i].srv, ""))
+			_, err := a.e.yes(ctx, swapScript, a.c.Release[i].String(), a.going[i], "")
 			return err
 		})
 		if err == nil && a.c.Delete {
@@ -416,30 +377,22 @@ func (a *attempt) finish(ctx context.Context) {
 // align brings indexes and tertiary records in line with what was committed.
 func (a *attempt) align(ctx context.Context) error {
 	if a.c.Delete {
-		limited, cancel, dying := a.stillDying(ctx)
-		defer cancel()
-		if !dying {
-			return store.ErrConflict
+		left, err := a.dyingLeft(ctx)
+		if err != nil {
+			return err
 		}
+		limited, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
 		ctx = limited
 	}
-	err := parallel(3, func(i int) error {
-		switch i {
-		case 0:
+	err := parallel(2, func(i int) error {
+		if i == 0 {
 			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))
-		case 1:
-			return parallel(len(a.c.Drop), func(i int) error { return a.drop(ctx, a.c.Drop[i]) })
 		}
-		return a.e.dropNamed(ctx, a.c)
+		return a.e.dropAll(ctx, a.c)
 	})
 	if err == nil && len(a.c.Add) > 0 {
 		err = a.e.complete(ctx, a.c.Key, a.fill())
 	}
-	if err != nil {
-		return err
-	}
-	return parallel(len(a.gone), func(i int) error {
-		_, err := a.e.alignMembers(ctx, a.gone[i].set, a.gone[i].members, false)
-		return err
-	})
+	return err
 }

@@ -1,7 +1,5 @@
-// Package cluster keeps records on a Redis Cluster, where those of one entry lie in many slots and no
-// transaction spans them. It follows the protocol of cross-slot uniqueness step by step: claims,
-// looks, one commit, releases. An SRK may be occupied by an entry that does not hold the
-// value: that entry is fenced before the SRK is taken over.
+// Package cluster keeps records on a Redis Cluster, where those of one entry lie in many slots and no transaction spans
+// them. It follows the protocol of cross-slot uniqueness step by step: claims, looks, one commit, releases.
 //
 //  1. Each attempt to commit has a token of its own. A claim on an SRK is its PRK, a space and the token,
 //     set if the SRK is absent. A PRK without a token, as one server writes it, may be found and replaced, but
@@ -16,18 +14,15 @@
 //     finishes that for it (dead.go).
 //  7. After a conflict the own claims go, each only after the own entry was fenced.
 //
-// No value of an SRK ever recurs: each is a PRK and the token of one attempt. So comparing with
-// exactly what was seen is safe, and so is a command that arrives once more at any later time. No
-// rev of an entry recurs either: a tombstone lives a day from the last time that a change was
-// prepared on it or that it was fenced, and a change takes an hour at most.
+// No value of an SRK ever recurs: each is a PRK and the token of one attempt. So comparing with exactly what was seen is
+// safe, and so is a command that arrives once more at any later time. No rev of an entry recurs either: a tombstone lives
+// a day from the last time that a change was prepared on it or that it was fenced, and a change takes an hour at most.
 //
-// Index members are brought in line with the entry after its commit (I5). What a crash leaves out of
-// date is never shown where it is too much, and what is too little is found by a check. A process that
-// changes a membership looks again at what the entry holds, and goes on until both agree; so the last
-// of several is right. Commands on index members and tertiary records know no revs: one that arrives once
-// more, much later, may take out what is due or put in what is not. No reader is shown that for a dead
-// entry, and a check finds it. Tertiary sets that are born with an entry are laid ready beside their key, in
-// the same slot, and the entry says so in ~fill, until they are there.
+// Index members are brought in line with the entry after its commit (I5). A process that changes a membership looks again
+// at what the entry holds, and goes on until both agree; so the last of several is right. What a crash leaves, or a command
+// that arrives once more, much later, is never shown to a reader where it is too much, and is found by a check.
+// Tertiary sets that are born with an entry are laid ready beside their key, in the same slot, and the entry says so
+// in ~fill, until they are there.
 package cluster
 
 import (
@@ -59,26 +54,26 @@ type Options struct {
 type Engine struct {
 	*onekey.Keys
 	client     *redisx.Client
+	cc         *redis.ClusterClient // the same; nil over one server
 	close      func() error
 	node       func(*redis.Client)
 	latency    latency
-	mu         sync.Mutex
-	checked    map[string]checkedSchema // by key and fingerprint
+	checked    sync.Map // a checkedSchema by the key of the schema
 	now        func() time.Time
 	sleep      func(context.Context, time.Duration) error
 	token      func() string
-	background func(context.Context, func(context.Context))
-	completing sync.Map      // by ~fill, what readers complete just now
-	completers chan struct{} // has room for as many of them as may
-	reloading  reloading
+	background func(context.Context, time.Duration, func(context.Context))
+	completers chan struct{}  // has room for as many readers as may complete an entry
+	reloaded   chan time.Time // when the cluster's state was last read, for the one caller that may read it now
 }
 
 var _ store.Engine = (*Engine)(nil)
 
 // New returns an engine over a client of a cluster. One server is a cluster of one, too.
 func New(client redis.UniversalClient, o Options) *Engine {
-	if cc, ok := client.(*redis.ClusterClient); ok {
-		loadNew(cc)
+	cc, _ := client.(*redis.ClusterClient)
+	if cc != nil {
+		cc.OnNewNode(loadLater)
 		if o.Node != nil {
 			cc.OnNewNode(o.Node)
 		}
@@ -93,10 +88,10 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		o.Close = func() error { return nil }
 	}
 	e := &Engine{
-		close: sync.OnceValue(o.Close), node: o.Node,
-		checked: map[string]checkedSchema{}, now: o.Now, sleep: o.Sleep, token: store.NewRev, background: background,
-		completers: make(chan struct{}, mostCompleters), reloading: reloading{turn: make(chan struct{}, 1)},
+		cc: cc, close: sync.OnceValue(o.Close), node: o.Node, now: o.Now, sleep: o.Sleep, token: store.NewRev, background: background,
+		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
 	}
+	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
 		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
@@ -118,17 +113,17 @@ const (
 	tombstoneLife = "86400" // seconds
 )
 
-// allScripts are loaded on every node.
-var allScripts = []redisx.Script{
-	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, promoteScript, filledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
-}
-
 // Survey implements [store.Engine], for every master, and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
 	s := store.Survey{Steps: true, Bulks: true}
-	if err := e.eachNode(ctx); err != nil {
-		return s, err
+	if e.cc != nil && e.node != nil { // which was told of no node that the client knew before it was handed over
+		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+			e.node(node)
+			return nil
+		})
+		if err != nil {
+			return s, redisx.Fail(err)
+		}
 	}
 	if err := redisx.Faithful(ctx, e.client); err != nil {
 		return s, err
@@ -146,41 +141,19 @@ func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
 	return s, nil
 }
 
-// eachNode tells of the nodes that the client knew before it was handed over.
-func (e *Engine) eachNode(ctx context.Context) error {
-	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
-	if !ok || e.node == nil {
-		return nil
-	}
-	return redisx.Fail(cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-		e.node(node)
-		return nil
-	}))
+// loadLater gives the scripts to a node that joins the cluster later, or is promoted.
+func loadLater(node *redis.Client) {
+	background(context.Background(), 2*time.Second, func(ctx context.Context) { _ = redisx.Load(ctx, node, allScripts) })
 }
 
-// loadNew gives the scripts to nodes that join the cluster later, or are promoted.
-func loadNew(cc *redis.ClusterClient) {
-	cc.OnNewNode(func(node *redis.Client) {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-			defer cancel()
-			_ = redisx.Load(ctx, node, allScripts)
-		}()
-	})
-}
-
-// lingers is how often, and firstLinger how long before the first time, something is looked at that may be a
-// change that is under way. Each wait is half as long again as the one before. Their sum is over
-// dyingTime, by when a writer has ended what it began, or died.
+// Each wait of Linger is half as long again as the one before. Their sum is over dyingTime, by when a writer has ended
+// what it began, or died.
 const (
 	lingers     = 11
 	firstLinger = 100 * time.Millisecond
 )
 
-// InSteps implements [store.Peeker]: the records of one entry lie in many slots.
-func (e *Engine) InSteps() bool { return true }
-
-// Linger implements [store.Peeker].
+// Linger implements [store.Engine].
 func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
 	if n >= lingers || store.IsAlone(ctx) {
 		return false, nil
@@ -202,34 +175,76 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) erro
 	}
 	srv := c.Key.In(recordkey.Namespace{}).String() + " " + rev
 	return parallel(1+len(c.Claim), func(i int) error {
-		key, seen := c.Key, rev
-		if i > 0 {
-			key, seen = c.Claim[i-1], srv
+		if i == 0 {
+			return e.confirm(ctx, c, c.Key, rev)
 		}
-		return e.confirm(ctx, key, func(node redis.Cmdable) error {
-			return redisx.Confirm(ctx, node, key, seen, c.Replicas, c.ReplicaTime)
-		})
+		return e.confirm(ctx, c, c.Claim[i-1], srv)
 	})
 }
 
 // confirm asks the master that serves a key, and another one where the slot has just moved.
-func (e *Engine) confirm(ctx context.Context, k recordkey.Key, ask func(node redis.Cmdable) error) (err error) {
-	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
-	if !ok {
-		return ask(e.client)
+func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key, seen string) (err error) {
+	if e.cc == nil {
+		return redisx.Confirm(ctx, e.client, key, seen, c.Replicas, c.ReplicaTime)
 	}
 	for attempt := range attempts / 2 {
 		var node *redis.Client
-		if node, err = cc.MasterForKey(ctx, k.String()); err == nil {
-			err = ask(node)
+		if node, err = e.cc.MasterForKey(ctx, key.String()); err == nil {
+			err = redisx.Confirm(ctx, node, key, seen, c.Replicas, c.ReplicaTime)
 		}
 		if err == nil || !redisx.Moved(err) {
 			return err
 		}
-		cc.ReloadState(ctx)
+		e.cc.ReloadState(ctx)
 		if e.pause(ctx, 20*time.Millisecond<<attempt) != nil {
 			break
 		}
 	}
 	return err
+}
+
+// Admit implements [store.Engine]: a script for each counter, at the same time. Where one refuses, the other takes back
+// what it counted, unless the account has a budget of its own for the origin. What cannot be taken back stays counted.
+func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
+	account, origin := a.Parts()
+	if !origin.Origin.IsValid() {
+		return e.Keys.Admit(ctx, a)
+	}
+	var as [2]store.Admission
+	err := parallel(2, func(i int) (err error) {
+		as[i], err = e.Keys.Admit(ctx, [2]store.Attempt{account, origin}[i])
+		return err
+	})
+	if err != nil {
+		return store.Admission{}, err
+	}
+	of, at := as[0], as[1]
+	switch {
+	case of.Wait == 0 && (at.Wait == 0 || of.Own):
+		return store.Admission{Own: of.Own, At: at.At}, nil
+	case of.Wait == 0:
+		_ = e.Keys.Withdraw(ctx, account, of)
+	case at.Wait == 0:
+		_ = e.Keys.Withdraw(ctx, origin, at)
+	}
+	return store.Admission{Wait: max(of.Wait, at.Wait)}, nil
+}
+
+// Forgive implements [store.Engine].
+func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
+	return both(ctx, a, as, e.Keys.Forgive)
+}
+
+// Withdraw takes back an admission whose attempt did not happen.
+func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
+	return both(ctx, a, as, e.Keys.Withdraw)
+}
+
+// both does something for both counters of an admitted attempt, at the same time.
+func both(ctx context.Context, a store.Attempt, as store.Admission, do func(context.Context, store.Attempt, store.Admission) error) error {
+	account, origin := a.Parts()
+	if !as.At {
+		return do(ctx, account, as)
+	}
+	return parallel(2, func(i int) error { return do(ctx, [2]store.Attempt{account, origin}[i], as) })
 }

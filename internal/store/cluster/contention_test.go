@@ -77,8 +77,8 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// TestContention has many callers want the same values that nobody has, under fields in every order: one gets them,
-// the others are told, and nobody needs more than some rounds.
+// TestContention has many callers want the same free values, under fields in every order: one gets them,
+// the others are told, and none needs more than some rounds.
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -114,7 +114,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	defer client.Close()
 	e := New(client, Options{})
 	g := threeFields.Guard()
-	e.checked[guardName(g)] = checkedSchema{time.Now().Add(time.Hour), math.MaxInt64}
+	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
 	var mu sync.Mutex
 	won, first, most := 0, 0, 0
 	_ = parallel(callers, func(i int) error {
@@ -134,13 +134,13 @@ func contend(t *testing.T, callers int, orders []string) {
 		}
 		return nil
 	})
-	t.Logf("the first success took %d rounds; nobody needed more than %d", first, most)
+	t.Logf("the first success took %d rounds; none needed more than %d", first, most)
 	if won != 1 || first > 16 || most > 16 {
 		t.Errorf("%d succeeded, the first in %d rounds, all in %d; want 1, at most 16, at most 16", won, first, most)
 	}
 }
 
-// TestHandOver has a value go from a field of one entry to another field of another while somebody looks for it under
+// TestHandOver has a value go from a field of one entry to another field of another while a reader looks for it under
 // both: it reads the first before it gave the value up, and the second once it had it. That is no damage.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,11 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	_ "embed"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -14,32 +13,19 @@ import (
 )
 
 // A process that removes what belonged to a dead entry says so in the entry's ~dying, under a token of its own. Until it
-// takes the token out, the entry is not created anew: the new one would have tags of the old one, or lose its
-// own to a late removal. The process sends nothing more finishTime after it sent the token. So a token that has been
-// there for dyingTime, by the clock of the entry's node, is that of a process that has died. A create then does
-// the work of that one, and takes out its token with the create's own. Only tertiary records
-// hang on that clock: SRKs are compared with what was seen, and commits with revs.
+// takes the token out, the entry is not created anew: the new one would have tags of the old one, or lose its own to a
+// late removal. The process sends nothing more finishTime after it sent the token. So a token that is dyingTime old, by the
+// clock of the entry's node, is that of a process that has died: a create does its work, and takes out its token. Only
+// tertiary records hang on that clock: SRKs are compared with what was seen, and commits with revs.
 const (
 	dyingTime    = finishTime + 5*time.Second
 	longestPause = 200 * time.Millisecond
 )
 
-//go:embed scripts/dying.lua
-var dyingLua string
-
-var dyingScript = redisx.NewScript(dyingLua, redisx.IsNumber)
-
-// isAbandoned reports whether a removal that began so many seconds ago is one of a process that died.
-func isAbandoned(age string) bool {
-	n, err := strconv.ParseInt(age, 10, 64)
-	return err != nil || n > int64(dyingTime/time.Second)
-}
-
 // markDying begins or ends a removal under a token, and ends with it those of others, which have died. It reports whether
 // the entry is dead.
 func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, token, what, others string) (bool, error) {
-	r, err := e.run(ctx, on(dyingScript, entry.String(), token, what, tombstoneLife, others))
-	return r.yes(), redisx.Harmless(err)
+	return e.yes(ctx, dyingScript, entry.String(), token, what, tombstoneLife, others)
 }
 
 // ifDead does something that must not meet a live entry, and reports whether the entry is dead.
@@ -70,82 +56,72 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 			dead.Drop = append(dead.Drop, store.Container{Key: key, Indexed: c.Schema.Tertiary[name]})
 		}
 	}
-	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error {
-		return parallel(2, func(i int) error {
-			if i == 0 {
-				return e.dropNamed(ctx, dead)
-			}
-			return parallel(len(dead.Drop), func(i int) error { return e.drop(ctx, dead.Drop[i]) })
-		})
-	})
+	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
+}
+
+// dropAll removes the tertiary records that go with a change, but those that it replaces by others.
+func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
+	n := len(c.Drop)
+	return parallel(n+1, func(i int) error {
+		switch {
+		case i < n && !replaces(c, c.Drop[i]):
+			return e.drop(ctx, c.Drop[i])
+		case i == n && c.Delete:
+			return e.dropNamed(ctx, c)
+		}
+		return nil
+	})
 }
 
 // dropNamed removes the tertiary records of a dead entry that a delete does not know of. The stored schema is read after
 // the entry has died: an earlier writer had stored the name before it wrote, and a later one finds the entry dead.
 func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
-	if !c.Delete {
-		return nil
-	}
-	fields := map[string]string{}
-	err := e.read(ctx, func() (err error) {
-		fields, err = e.client.HGetAll(ctx, c.Schema.Key.String()).Result()
-		return err
-	})
+	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
 	if err != nil {
 		return err
 	}
-	more := store.StoredIn(fields).Drops(c)
+	more := store.StoredIn(stored[0].Fields).Drops(c)
 	return parallel(len(more), func(i int) error { return e.drop(ctx, more[i]) })
 }
 
-// stillDying gives a delete, whose commit may have taken long, time to finish: counted from before the commit, or
-// from a removal that begins now. It reports false where another process has finished the delete.
-func (a *attempt) stillDying(ctx context.Context) (context.Context, context.CancelFunc, bool) {
+// dyingLeft is how long a delete, whose commit may have taken long, may still take: counted from before the commit, or
+// from a removal that begins now. Where another process has finished the delete, it is ErrConflict.
+func (a *attempt) dyingLeft(ctx context.Context) (time.Duration, error) {
 	begin := a.began
 	if a.e.now().Sub(begin) > finishTime/4 {
 		begin = a.e.now()
 		if dead, err := a.e.markDying(ctx, a.c.Key, a.token, "begin", ""); err != nil || !dead {
-			return ctx, func() {}, false
+			return 0, cmp.Or(err, store.ErrConflict)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, finishTime-a.e.now().Sub(begin))
-	return ctx, cancel, true
+	return finishTime - a.e.now().Sub(begin), nil
 }
 
 // drop removes a tertiary record of a dead entry, with the index members that stand for its members. It ends
 // when it finds nothing there: a member that was put in meanwhile, before its index member went, would otherwise be
 // without one if the entry comes to life.
 func (e *Engine) drop(ctx context.Context, d store.Container) error {
-	if !d.Indexed {
-		return e.write(ctx, "unlink", d.Key.String())
-	}
 	for {
-		members, isSet, err := e.elements(ctx, d.Key.String())
-		if err != nil || isSet && len(members) == 0 {
+		var members []string
+		isSet := false
+		if d.Indexed {
+			var err error
+			if members, isSet, err = e.members(ctx, d.Key.String()); err != nil || isSet && len(members) == 0 {
+				return err
+			}
+		}
+		if _, err := e.number(ctx, "unlink", d.Key.String()); err != nil || !isSet {
 			return err
 		}
-		if err := e.write(ctx, "unlink", d.Key.String()); err != nil || !isSet {
-			return err
-		}
-		if _, err = e.alignMembers(ctx, d.Key, members, false); err != nil {
+		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
 			return err
 		}
 	}
 }
 
-// members reads a set; a record of another Redis type has none.
-func (e *Engine) members(ctx context.Context, set string) ([]string, error) {
-	members, _, err := e.elements(ctx, set)
-	return members, err
-}
-
-// elements reads a set, which may be absent, and reports whether it is no record of another Redis type.
-func (e *Engine) elements(ctx context.Context, set string) (members []string, isSet bool, err error) {
-	err = e.read(ctx, func() (err error) {
-		members, err = e.client.SMembers(ctx, set).Result()
-		isSet = !redisx.WrongType(err)
-		return err
-	})
-	return members, isSet, err
+// members reads a set, which may be absent, and reports whether it is no record of another Redis type.
+func (e *Engine) members(ctx context.Context, set string) (members []string, isSet bool, err error) {
+	reply, err := e.read(ctx, redisx.IsTexts, "smembers", set)
+	return redisx.Texts(reply), reply != nil, err
 }

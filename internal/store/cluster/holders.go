@@ -3,65 +3,78 @@ package cluster
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var (
-	//go:embed scripts/fence.lua
-	fenceLua string
-	//go:embed scripts/prepare.lua
-	prepareLua string
-)
-
-var (
-	fenceScript   = redisx.NewScript(fenceLua, redisx.IsNumber)
-	prepareScript = redisx.NewScript(prepareLua, redisx.IsTexts)
-)
-
 // fence reports whether an entry holds a value. If it does not, changes that were prepared on it can no longer be
-// committed; look only asks.
-func (e *Engine) fence(ctx context.Context, entry, srk recordkey.Key, look bool) (bool, error) {
-	mode := "fence"
-	if look {
-		mode = "look"
-	}
-	r, err := e.run(ctx, on(fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife))
-	return r.yes(), redisx.Harmless(err)
+// committed; mode "look" only asks, and "fence" is the other.
+func (e *Engine) fence(ctx context.Context, entry, srk recordkey.Key, mode string) (bool, error) {
+	return e.yes(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
 }
 
-// prepare reads an entry anew after an attempt that came to nothing. A create needs a dead one of which nothing is left to
-// remove. Any other change needs one that is as it was, but for its fence.
+// A head is what an entry is before a change is prepared on it.
+type head struct {
+	live        bool
+	seen        store.Seen
+	dying, fill string
+	abandoned   bool // the last removal that began is one of a process that died
+}
+
+func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
+	reply, _, err := e.run(ctx, prepareScript, []string{entry.String()}, tombstoneLife)
+	words := redisx.Items(reply)
+	age, odd := strconv.ParseInt(redisx.Text(words, 5), 10, 64)
+	return head{
+		live: redisx.Text(words, 0) != "", seen: store.Seen{Rev: store.Rev(redisx.Text(words, 1)), Fence: redisx.Text(words, 2)},
+		dying: redisx.Text(words, 3), fill: redisx.Text(words, 4), abandoned: odd != nil || age > int64(dyingTime/time.Second),
+	}, redisx.Harmless(err)
+}
+
+// against is why a change cannot be made to the entry. A create needs a dead one, any other change one that is as it was,
+// but for its fence.
+func (h head) against(c store.Change) error {
+	switch {
+	case c.Create && h.live:
+		return uidTaken(c)
+	case c.Create:
+		return nil
+	case !h.live && !c.Mend:
+		return store.ErrNotFound
+	case h.seen.Rev != c.Seen.Rev:
+		return store.ErrConflict
+	}
+	return nil
+}
+
+func uidTaken(c store.Change) error {
+	return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
+}
+
+// prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left to remove of a dead
+// entry that is created, and until one that is deleted has all that was laid ready for it.
 func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
 	for looks := 0; ; looks++ {
-		r, err := e.run(ctx, on(prepareScript, c.Key.String(), tombstoneLife))
-		if err != nil {
-			return store.Seen{}, redisx.Harmless(err)
+		h, err := e.head(ctx, c.Key)
+		if err == nil {
+			err = h.against(c)
 		}
-		head, _ := r.value.([]any)
-		live, rev, dying, fill := redisx.Text(head, 0) != "", store.Rev(redisx.Text(head, 1)), redisx.Text(head, 3), redisx.Text(head, 4)
-		v := store.Seen{Rev: rev, Fence: redisx.Text(head, 2)}
 		switch {
-		case c.Create && live:
-			return v, &store.DuplicateError{Field: c.Key.Field(), Primary: true}
-		case c.Create && dying == "":
-			return v, nil
-		case c.Create && isAbandoned(redisx.Text(head, 5)):
-			err = e.finishDelete(ctx, c, dying)
-		case c.Create:
+		case err != nil:
+			return store.Seen{}, err
+		case c.Create && h.dying != "" && h.abandoned:
+			err = e.finishDelete(ctx, c, h.dying)
+		case c.Create && h.dying != "":
 			err = e.pause(ctx, min(e.latency.several(4, 12)<<min(looks, 10), longestPause))
-		case !live && !c.Mend:
-			return v, store.ErrNotFound
-		case rev != c.Seen.Rev:
-			return v, store.ErrConflict
-		case fill == "" || !c.Delete:
-			return v, nil
+		case c.Delete && h.fill != "":
+			err = e.complete(ctx, c.Key, h.fill)
 		default:
-			err = e.complete(ctx, c.Key, fill)
+			return h.seen, nil
 		}
 		if err != nil {
 			return store.Seen{}, redisx.Fail(err)
@@ -71,47 +84,36 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 
 // mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
-	var head []any
-	err = e.read(ctx, func() (err error) {
-		head, err = redisx.List(e.client.Do(ctx, "hmget", prk.String(), store.FieldType, store.FieldFill), 2)
-		return err
-	})
+	live, fill, err := e.field(ctx, prk, store.FieldFill)
 	switch {
 	case err != nil:
 		return false, err
-	case redisx.Text(head, 0) == "":
+	case !live:
 		return false, store.ErrNotFound
-	case redisx.Text(head, 1) == "":
+	case fill.Wire == "":
 		return false, nil
 	}
-	return true, e.complete(ctx, prk, redisx.Text(head, 1))
+	return true, e.complete(ctx, prk, fill.Wire)
 }
-
-// An attempt claims all that it needs at the same time, and gives up as soon as it meets another. Two attempts that want
-// the same values under different fields could go on meeting for ever. So an attempt that follows such a meeting queues:
-// before anything else it claims, one value after the other in the order of the values, the SRK of each under the first of
-// the fields that it is claimed or looked for under. The order is the same for all. So the attempt that has the first SRK
-// waits for none of the others: they wait for it, and hold nothing that it needs.
 
 // How many round trips to wait before a claim is taken over: more than an attempt that queues needs from its first claim
 // to its commit. Callers that want free values, one to three of them, under fields in any order, succeed after 3 to
-// 12 rounds, and are told that they are too late after 8 to 16 (TestContention). To take over the claim of a dead
-// process takes some milliseconds more.
+// 12 rounds, and are told that they are too late after 8 to 16 (TestContention).
 const waitLeast, waitMost = 12, 30
 
-// queueFor are the SRKs to queue at.
-func queueFor(c store.Change) []recordkey.Key {
-	all := slices.Concat(c.Claim, c.Elsewhere)
-	slices.SortFunc(all, func(a, b recordkey.Key) int {
+// queue comes first in an attempt that follows one which met another: two that want the same values under different fields,
+// and claim all at the same time, could go on meeting for ever. It claims one value after the other, in their order, each
+// under the first of its fields. The attempt that has the first SRK waits for none of the others: they wait for it, and
+// hold nothing that it needs.
+func (a *attempt) queue(ctx context.Context) error {
+	if !a.queues {
+		return nil
+	}
+	srks := slices.Concat(a.c.Claim, a.c.Elsewhere)
+	slices.SortFunc(srks, func(a, b recordkey.Key) int {
 		return cmp.Or(cmp.Compare(a.Value(), b.Value()), cmp.Compare(a.Field(), b.Field()))
 	})
-	return slices.CompactFunc(all, func(a, b recordkey.Key) bool { return a.Value() == b.Value() })
-}
-
-// queue claims the SRKs to queue at, one after the other. Those that the change does not claim itself go again, whatever
-// comes of the attempt. No reader finds the entry by them, for it does not hold the value there.
-func (a *attempt) queue(ctx context.Context) error {
-	for _, srk := range queueFor(a.c) {
+	for _, srk := range slices.CompactFunc(srks, func(a, b recordkey.Key) bool { return a.Value() == b.Value() }) {
 		if !slices.Contains(a.c.Claim, srk) {
 			a.queued = append(a.queued, srk)
 		}
@@ -122,10 +124,11 @@ func (a *attempt) queue(ctx context.Context) error {
 	return nil
 }
 
-// leaveQueue gives back what was only claimed to queue.
+// leaveQueue gives back what was only claimed to queue, whatever came of the attempt. No reader has found the entry by it,
+// for it does not hold the value there.
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	return parallel(len(a.queued), func(i int) error {
-		_, err := a.e.run(ctx, on(swapScript, a.queued[i].String(), a.own, ""))
+		_, err := a.e.yes(ctx, swapScript, a.queued[i].String(), a.own, "")
 		return err
 	})
 }
@@ -135,7 +138,7 @@ func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bo
 	if err := a.e.pause(ctx, a.e.latency.several(waitLeast, waitMost)); err != nil {
 		return false, redisx.Fail(err)
 	}
-	now, err := a.e.get(ctx, srk.String())
+	now, _, err := a.e.get(ctx, srk)
 	if err != nil || now == seen {
 		return err == nil, err
 	}
@@ -147,12 +150,12 @@ func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bo
 func (a *attempt) lost(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {
-		seen, err := a.e.get(ctx, all[i].String())
+		seen, _, err := a.e.get(ctx, all[i])
 		owner, can := a.ownerOf(all[i], seen)
 		if err != nil || !can || store.Owner(seen) == a.prk {
 			return err
 		}
-		held, err := a.e.fence(ctx, owner, all[i], true)
+		held, err := a.e.fence(ctx, owner, all[i], "look")
 		if err != nil || held {
 			return a.held(all[i], seen, err)
 		}

@@ -3,8 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
-	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -19,83 +17,88 @@ type membership struct {
 	key    string
 	member string
 	ranked bool        // in an ordered index
-	facet  store.Facet // what the entry holds if it is a member
+	facet  store.Facet // what the entry holds if it is a member; without a field, the entry does not tell
 	in     bool        // as it was last brought about
-	stays  bool        // the entry does not tell whether it is right
 }
 
 // membershipsOf are the memberships that a change decides.
 func membershipsOf(c store.Change) []membership {
 	prk := c.Key.In(recordkey.Namespace{}).String()
-	var ps []membership
-	for i, keys := range [][]recordkey.Key{c.Unindex, c.Index} {
+	var ms []membership
+	add := func(keys []recordkey.Key, ranks []store.Ranked, in bool) {
 		for _, k := range keys {
-			ps = append(ps, membership{key: k.String(), member: prk, facet: store.Facet{Field: k.Field(), Wire: k.Value()}, in: i == 1})
+			ms = append(ms, membership{k.String(), prk, false, store.Facet{Field: k.Field(), Wire: k.Value()}, in})
 		}
-	}
-	for i, ranks := range [][]store.Ranked{c.Unrank, c.Rank} {
 		for _, r := range ranks {
-			ps = append(ps, membership{
-				key: r.Key.String(), member: r.Member, ranked: true,
-				facet: r.Facet, in: i == 1, stays: r.Facet.Field == "",
-			})
+			ms = append(ms, membership{r.Key.String(), r.Member, true, r.Facet, in})
 		}
 	}
-	return ps
+	add(c.Unindex, c.Unrank, false)
+	add(c.Index, c.Rank, true)
+	return ms
 }
 
-// align brings memberships about, and looks again at what they must be, until both agree. Of several callers that do this
+// mostMemberships are brought about in one pipeline.
+const mostMemberships = 1000
+
+// align brings memberships about, and looks again at what is due, until both agree. Of several callers that do this
 // for one membership, the last to look is right.
-func (e *Engine) align(ctx context.Context, ps []membership, look func() (func(membership) bool, error)) error {
-	for len(ps) > 0 {
-		err := e.pipeline(ctx, len(ps), func(p redis.Pipeliner, i int) { ps[i].queue(ctx, p) })
-		if err != nil {
-			return err
+func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
+	for len(ms) > 0 {
+		for some := range slices.Chunk(ms, mostMemberships) {
+			_, _, err := again(ctx, e, func() (any, error) {
+				pipe := e.client.Pipeline()
+				for _, m := range some {
+					m.queue(ctx, pipe)
+				}
+				_, err := pipe.Exec(ctx)
+				return nil, err
+			})
+			if err != nil {
+				return redisx.Harmless(err)
+			}
 		}
-		must, err := look()
+		due, err := look()
 		if err != nil {
 			return err
 		}
 		var wrong []membership
-		for _, p := range ps {
-			if is := must(p); is != p.in && !p.stays {
-				p.in = is
-				wrong = append(wrong, p)
+		for _, m := range ms {
+			if in := due(m); in != m.in {
+				m.in = in
+				wrong = append(wrong, m)
 			}
 		}
-		ps = wrong
+		ms = wrong
 	}
 	return nil
 }
 
-func (p membership) queue(ctx context.Context, pipe redis.Pipeliner) {
+func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 	switch {
-	case p.ranked && p.in:
-		pipe.ZAdd(ctx, p.key, redis.Z{Member: p.member})
-	case p.ranked:
-		pipe.ZRem(ctx, p.key, p.member)
-	case p.in:
-		pipe.SAdd(ctx, p.key, p.member)
+	case m.ranked && m.in:
+		pipe.ZAdd(ctx, m.key, redis.Z{Member: m.member})
+	case m.ranked:
+		pipe.ZRem(ctx, m.key, m.member)
+	case m.in:
+		pipe.SAdd(ctx, m.key, m.member)
 	default:
-		pipe.SRem(ctx, p.key, p.member)
+		pipe.SRem(ctx, m.key, m.member)
 	}
 }
 
 // alignFacets brings memberships in line with an entry's facets.
-func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ps []membership) error {
-	return e.align(ctx, ps, func() (func(membership) bool, error) {
-		r := store.Record{Key: entry}
-		err := e.read(ctx, func() (err error) {
-			r.Fields, err = e.client.HGetAll(ctx, entry.String()).Result()
-			if err == nil && r.Fields == nil {
-				err = redisx.IsList.Check(nil)
-			}
-			return err
-		})
-		return func(p membership) bool {
-			wire, has := r.Fields[p.facet.Field]
-			return r.Live() && has && wire == p.facet.Wire
-		}, err
+func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []membership) error {
+	return e.align(ctx, ms, func() (func(membership) bool, error) {
+		now, err := e.Look(ctx, []store.LookAt{{Key: entry.String(), As: store.LookHash}})
+		if err != nil {
+			return nil, err
+		}
+		r := store.Record{Key: entry, Fields: now[0].Fields}
+		return func(m membership) bool {
+			wire, has := r.Fields[m.facet.Field]
+			return r.Live() && has && wire == m.facet.Wire || m.facet.Field == "" && m.in
+		}, nil
 	})
 }
 
@@ -104,31 +107,30 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ps []memb
 func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
 	entry := set.PRK()
 	prk := entry.In(recordkey.Namespace{}).String()
-	at := map[string]string{} // index set → member
-	var ps []membership
-	for _, m := range members {
-		index, err := recordkey.Index(set.Type(), set.Name(), m)
+	var ms []membership
+	var asked []string
+	for _, member := range members {
+		index, err := recordkey.Index(set.Type(), set.Name(), member)
 		if err != nil {
 			continue // no index set can have that name
 		}
-		key := index.In(set.Namespace()).String()
-		at[key] = m
-		ps = append(ps, membership{key: key, member: prk, in: in})
+		asked = append(asked, member)
+		ms = append(ms, membership{index.In(set.Namespace()).String(), prk, false, store.Facet{Field: set.Name(), Wire: member}, in})
 	}
-	if len(ps) == 0 {
+	if len(ms) == 0 {
 		return e.live(ctx, entry)
 	}
-	err = e.align(ctx, ps, func() (func(membership) bool, error) {
+	err = e.align(ctx, ms, func() (func(membership) bool, error) {
 		var has map[string]bool
 		err := parallel(2, func(i int) (err error) {
 			if i == 0 {
 				live, err = e.live(ctx, entry)
 			} else {
-				has, err = e.has(ctx, set.String(), slices.Collect(maps.Values(at)))
+				has, err = e.has(ctx, set.String(), asked)
 			}
 			return err
 		})
-		return func(p membership) bool { return live && has[at[p.key]] }, err
+		return func(m membership) bool { return live && has[m.facet.Wire] }, err
 	})
 	return live, err
 }
@@ -136,80 +138,67 @@ func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []
 // has returns which of some members a set has.
 func (e *Engine) has(ctx context.Context, set string, members []string) (map[string]bool, error) {
 	slices.Sort(members)
-	args := make([]any, len(members))
-	for i, m := range members {
-		args[i] = m
+	reply, err := e.read(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", set}, members)...)
+	if err != nil || reply == nil {
+		return nil, err
+	}
+	are, err := redisx.Numbers(reply)
+	if err = cmp.Or(err, redisx.AsMany(len(are), len(members))); err != nil {
+		return nil, redisx.Fail(err)
 	}
 	has := map[string]bool{}
-	err := e.read(ctx, func() error {
-		are, err := e.client.SMIsMember(ctx, set, args...).Result()
-		if err = cmp.Or(err, redisx.AsMany(len(are), len(members))); err != nil {
-			return err
-		}
-		for i, is := range are {
-			has[members[i]] = is
-		}
-		return nil
-	})
-	return has, err
-}
-
-// live reports whether there is such an entry.
-func (e *Engine) live(ctx context.Context, entry recordkey.Key) (live bool, err error) {
-	err = e.read(ctx, func() error {
-		isa, err := e.client.HGet(ctx, entry.String(), store.FieldType).Result()
-		if live = isa != ""; errors.Is(err, redis.Nil) {
-			return nil
-		}
-		return err
-	})
-	return live, err
-}
-
-// rank takes or frees a place in an ordered index, and looks at the entry after that, until both agree.
-func (e *Engine) rank(ctx context.Context, r store.Rank) error {
-	if r.Free {
-		return e.free(ctx, r.Entry, r.At)
+	for i, is := range are {
+		has[members[i]] = is == 1
 	}
-	at := membership{key: r.At.Key.String(), member: r.At.Member, ranked: true, facet: r.At.Facet}
-	return misplaced(r.At, e.alignFacets(ctx, r.Entry, []membership{at}))
+	return has, nil
 }
 
-// misplaced is the error of a place in what is no ordered index.
-func misplaced(p store.Ranked, err error) error {
+// alignOne brings about what is due of one membership, and looks at that again. It reports what is due.
+func (e *Engine) alignOne(ctx context.Context, m membership, isDue func() (bool, error)) (bool, error) {
+	err := e.align(ctx, []membership{m}, func() (func(membership) bool, error) {
+		due, err := isDue()
+		m.in = due
+		return func(membership) bool { return due }, err
+	})
+	return m.in, err
+}
+
+// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what is due.
+func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
+	if _, err := e.remove(ctx, store.Remove{Key: a.Index.String(), Kind: "set"}); err != nil {
+		return false, err
+	}
+	isDue := func() (bool, error) {
+		if !a.Set.IsValid() {
+			live, now, err := e.field(ctx, a.Entry, a.Facet.Field)
+			return live && now.Is && now.Wire == a.Facet.Wire, err
+		}
+		has, err := e.has(ctx, a.Set.String(), []string{a.Value})
+		if err != nil || !has[a.Value] {
+			return false, err
+		}
+		return e.live(ctx, a.Set.PRK())
+	}
+	due, err := isDue()
+	if err != nil {
+		return false, err
+	}
+	return e.alignOne(ctx, membership{key: a.Index.String(), member: a.Member, in: due}, isDue)
+}
+
+// rank takes or frees a place in an ordered index. With Free it stays where the entry has another value by now.
+func (e *Engine) rank(ctx context.Context, r store.Rank) error {
+	isDue := func() (bool, error) {
+		live, now, err := e.field(ctx, r.Entry, r.At.Facet.Field)
+		return live && now.Is && (now.Wire == r.At.Facet.Wire) != r.Free, err
+	}
+	due, err := isDue()
+	if err != nil || r.Free && due {
+		return err
+	}
+	_, err = e.alignOne(ctx, membership{key: r.At.Key.String(), member: r.At.Member, ranked: true, in: due}, isDue)
 	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: p.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
+		return &store.CorruptError{Key: r.At.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
 	}
 	return err
-}
-
-// free frees a place. If the entry's value changes meanwhile, it takes the place again: then it may be the entry's own.
-func (e *Engine) free(ctx context.Context, entry recordkey.Key, p store.Ranked) error {
-	at := membership{key: p.Key.String(), member: p.Member, ranked: true}
-	other, err := e.hasOther(ctx, entry, p.Facet)
-	if err != nil || other {
-		return err
-	}
-	return misplaced(p, e.align(ctx, []membership{at}, func() (func(membership) bool, error) {
-		other, err := e.hasOther(ctx, entry, p.Facet)
-		return func(membership) bool { return other }, err
-	}))
-}
-
-// hasOther reports whether an entry is live and has another value than this one.
-func (e *Engine) hasOther(ctx context.Context, entry recordkey.Key, f store.Facet) (bool, error) {
-	if !entry.IsValid() {
-		return false, nil
-	}
-	var other bool
-	err := e.read(ctx, func() error {
-		head, err := redisx.List(e.client.Do(ctx, "hmget", entry.String(), store.FieldType, f.Field), 2)
-		wire, has := "", false
-		if err == nil && redisx.Text(head, 0) != "" {
-			wire, has = head[1].(string)
-		}
-		other = has && wire != f.Wire
-		return err
-	})
-	return other, err
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// direct is an engine over some records, whose commands nobody holds up.
+// direct is an engine over some records, whose commands are not held up.
 func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), nil)
@@ -99,7 +99,7 @@ func TestDiscard(t *testing.T) {
 	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + some, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
 	tags := store.Remove{Key: set, Owner: "user/uid:A"}
 	member := store.Remove{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
-	nobody := store.Remove{Key: index, Member: "user/uid:A"}
+	unowned := store.Remove{Key: index, Member: "user/uid:A"}
 	with := func(words string) map[string]*cell {
 		cells := entries(some, "A "+words)()
 		cells[srk], cells[set], cells[index] = text("user/uid:A "+some), setOf("red"), setOf("user/uid:A")
@@ -131,7 +131,7 @@ func TestDiscard(t *testing.T) {
 		{"tags of what is no entry", wrong, tags, true, nil},
 		{"an index member of a live entry", with("email=a"), member, false, nil},
 		{"an index member of a dead entry", dead(), member, true, nil},
-		{"an index member that belongs to nobody", with("email=a"), nobody, true, nil},
+		{"an index member that belongs to no entry", with("email=a"), unowned, true, nil},
 	} {
 		e, w := direct(t, tt.start)
 		gone, err := e.Mend(t.Context(), tt.l)

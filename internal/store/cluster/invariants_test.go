@@ -184,7 +184,7 @@ const mostFinders = 4
 // uids are those of scenarios.
 var uids = []string{"A", "P", "Q", "R"}
 
-// A shown is what a lookup answered: a UID, or "" for nobody.
+// A shown is what a lookup answered: a UID, or "" for none.
 type shown string
 
 func (s shown) Error() string { return "shown: " + string(s) }
@@ -213,7 +213,7 @@ func find(value string, fields ...string) verb {
 	}}
 }
 
-// look notes for actors that look for owners, which entries hold their values now: bit 0 is nobody.
+// look notes for actors that look for owners, which entries hold their values now: bit 0 is none.
 func (x *explorer) look(m *moment) {
 	for i, r := range m.cast {
 		if v := x.sought(i, r); v.finds != "" {

@@ -27,61 +27,22 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Copy:
 		return e.copy(ctx, s)
 	case store.AwaitSchema:
-		return true, e.awaitSchema(ctx)
+		return true, redisx.Fail(e.sleep(ctx, changeWait))
 	}
 	return e.Keys.Mend(ctx, s)
 }
 
-// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what the entry
-// demands.
-func (e *Engine) alignIndex(ctx context.Context, m store.Align) (bool, error) {
-	if _, err := e.remove(ctx, store.Remove{Key: m.Index.String(), Kind: "set"}); err != nil {
-		return false, err
-	}
-	if !m.Entry.IsValid() {
-		return false, e.write(ctx, "srem", m.Index.String(), m.Member)
-	}
-	if m.Set.IsValid() {
-		has, err := e.has(ctx, m.Set.String(), []string{m.Value})
-		if err != nil {
-			return false, err
-		}
-		live, err := e.alignMembers(ctx, m.Set, []string{m.Value}, has[m.Value])
-		return live && has[m.Value], err
-	}
-	wire, err := e.Look(ctx, []store.LookAt{{Key: m.Entry.String(), As: store.LookField, Field: m.Facet.Field}})
-	if err != nil {
-		return false, err
-	}
-	in := wire[0].Is && wire[0].Wire == m.Facet.Wire
-	p := membership{key: m.Index.String(), member: m.Member, facet: m.Facet, in: in}
-	return in, e.alignFacets(ctx, m.Entry, []membership{p})
-}
-
-// changeWait is longer than a handle goes on by a schema that it could not compare.
+// changeWait is longer than a handle goes on by a schema that it could not compare: after it, every writer has looked at
+// the schema again, or has stopped.
 const changeWait = 15 * time.Second
-
-// awaitSchema waits until every writer has looked at the schema again, as each does now and then, or has stopped.
-func (e *Engine) awaitSchema(ctx context.Context) error {
-	if err := e.sleep(ctx, changeWait); err != nil {
-		return redisx.Fail(err)
-	}
-	return nil
-}
 
 // copy takes a dump from one slot to the other.
 func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, c.From), pipe.PTTL(ctx, c.From)
 	_, err := pipe.Exec(ctx)
-	if err == nil || redisx.IsAnswer(err) {
-		err = dump.Err()
-	}
-	if errors.Is(err, redis.Nil) || err == nil && life.Val() == -2 {
+	if errors.Is(dump.Err(), redis.Nil) || err == nil && life.Val() == -2 {
 		return false, nil
-	}
-	if err == nil {
-		err = life.Err()
 	}
 	if err == nil {
 		err = e.client.RestoreReplace(ctx, c.To, max(0, life.Val()), dump.Val()).Err()
@@ -98,15 +59,10 @@ func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
 		return e.Keys.Mend(ctx, l) // one script on one key
 	}
 	owner, err := recordkey.Parse(l.Owner)
-	owned := err == nil && owner.Kind() == recordkey.KindPRK
-	switch {
-	case owned && l.Field != "":
-		held, err := e.holds(ctx, owner, l)
-		if err != nil || held {
-			return false, err
-		}
+	if err != nil || owner.Kind() != recordkey.KindPRK {
 		return e.discard(ctx, l)
-	case owned:
+	}
+	if l.Field == "" {
 		gone := false
 		_, err := e.ifDead(ctx, owner, "", func(ctx context.Context) (err error) {
 			gone, err = e.discard(ctx, l)
@@ -114,27 +70,24 @@ func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
 		})
 		return gone, err
 	}
+	if srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value); err == nil { // else no entry can hold it
+		if held, err := e.fence(ctx, owner, srk, "fence"); err != nil || held {
+			return false, err
+		}
+	}
 	return e.discard(ctx, l)
 }
 
 func (e *Engine) discard(ctx context.Context, l store.Remove) (bool, error) {
-	if l.Seen.Is {
-		r, err := e.run(ctx, on(swapScript, l.Key, l.Seen.Wire, ""))
-		return r.yes(), redisx.Harmless(err)
+	var n int64
+	var err error
+	switch {
+	case l.Seen.Is:
+		return e.yes(ctx, swapScript, l.Key, l.Seen.Wire, "")
+	case l.Member != "":
+		n, err = e.number(ctx, "srem", l.Key, l.Member)
+	default:
+		n, err = e.number(ctx, "unlink", l.Key)
 	}
-	command := []string{"unlink", l.Key}
-	if l.Member != "" {
-		command = []string{"srem", l.Key, l.Member}
-	}
-	n, err := e.command(ctx, redisx.IsNumber, command...)
-	return n != int64(0) && err == nil, redisx.Harmless(err)
-}
-
-// holds fences an entry unless it holds the value of what is to be removed.
-func (e *Engine) holds(ctx context.Context, owner recordkey.Key, l store.Remove) (bool, error) {
-	srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value)
-	if err != nil {
-		return false, nil
-	}
-	return e.fence(ctx, owner, srk, false)
+	return n != 0, err
 }

@@ -60,7 +60,7 @@ func TestShardsKeepTheirOrder(t *testing.T) {
 	c := redistest.StartCluster(t)
 	cc := c.Client()
 	e := New(cc, Options{})
-	before, err := e.inOrder(t.Context())
+	before, err := e.masters(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestShardsKeepTheirOrder(t *testing.T) {
 	c.WaitReady()
 	cc.ReloadState(t.Context())
 	for {
-		after, err := e.inOrder(t.Context())
+		after, err := e.masters(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,16 +129,16 @@ func TestReloadDeadline(t *testing.T) {
 	cc := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: slots, MaxRedirects: -1, DialerRetries: 1})
 	t.Cleanup(func() { cc.Close() })
 	e, ctx := New(cc, Options{}), t.Context()
-	if is, err := e.exists(ctx, "x"); is || err != nil {
-		t.Fatal(is, err)
+	if n, err := e.number(ctx, "exists", "x"); n != 0 || err != nil {
+		t.Fatal(n, err)
 	}
 	if err := second.Client().Set(ctx, "x", "y", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	failed.Add(1)
 	first.Kill()
-	if is, err := e.exists(ctx, "x"); !is || err != nil || endless.Load() > 0 {
-		t.Errorf("got %v, %v, %d times without a deadline; want the record at the node that took over", is, err, endless.Load())
+	if n, err := e.number(ctx, "exists", "x"); n != 1 || err != nil || endless.Load() > 0 {
+		t.Errorf("got %d, %v, %d times without a deadline; want the record at the node that took over", n, err, endless.Load())
 	}
 	if n := stuck.Load(); n < 2 {
 		t.Errorf("asked %d times for the state, want a second time after the deadline", n)

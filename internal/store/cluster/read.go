@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,11 +19,7 @@ import (
 
 // Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	var found []store.Found
-	_, err := e.again(ctx, func() (_ any, err error) {
-		found, err = e.FindByCommands(ctx, lookups)
-		return nil, err
-	})
+	found, _, err := again(ctx, e, func() ([]store.Found, error) { return e.FindByCommands(ctx, lookups) })
 	if err != nil {
 		return nil, redisx.Harmless(err)
 	}
@@ -33,11 +30,8 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 }
 
 // Look implements [store.Engine]: strings of one command would have to lie in one slot.
-func (e *Engine) Look(ctx context.Context, at []store.LookAt) (raws []store.Raw, err error) {
-	_, err = e.again(ctx, func() (_ any, err error) {
-		raws, err = e.Keys.Look(ctx, at)
-		return nil, err
-	})
+func (e *Engine) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
+	raws, _, err := again(ctx, e, func() ([]store.Raw, error) { return e.Keys.Look(ctx, at) })
 	return raws, redisx.Harmless(err)
 }
 
@@ -53,12 +47,9 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 		todo[i] = i
 	}
 	for range readLooks {
-		if len(todo) == 0 {
-			break
-		}
 		changed, err := e.readEntries(ctx, reads, entries, todo)
-		if err != nil {
-			return nil, err
+		if err != nil || len(changed) == 0 {
+			return entries, err
 		}
 		todo = changed
 	}
@@ -70,66 +61,64 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 
 // readEntries reads some of the entries, and returns which of them were others by the time their records were read.
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) (changed []int, err error) {
-	looks := make([]*entryLook, len(todo))
-	err = e.judged(ctx, len(todo), func(p redis.Pipeliner, j int) {
-		looks[j] = queueEntry(ctx, p, reads[todo[j]])
+	looks := make([]func() (store.Entry, error), len(todo))
+	revs := make([]store.LookAt, len(todo))
+	_, _, err = again(ctx, e, func() (any, error) {
+		pipe := e.client.Pipeline()
+		for j, i := range todo {
+			looks[j] = queueEntry(ctx, pipe, reads[i])
+			revs[j] = store.LookAt{Key: reads[i].PRK.String(), As: store.LookField, Field: store.FieldRev}
+		}
+		return nil, redisx.Exec(ctx, pipe)
 	})
 	if err != nil {
-		return nil, err
+		return nil, redisx.Harmless(err)
 	}
-	again := make([]*redis.StringCmd, len(todo))
-	err = e.judged(ctx, len(todo), func(p redis.Pipeliner, j int) {
-		again[j] = p.HGet(ctx, reads[todo[j]].PRK.String(), store.FieldRev)
-	})
+	after, err := e.Look(ctx, revs)
 	if err != nil {
 		return nil, err
 	}
 	for j, i := range todo {
-		if entries[i], err = looks[j].entryOf(reads[i]); err != nil {
+		if entries[i], err = looks[j](); err != nil {
 			return nil, err
 		}
-		fill := entries[i].Record.Fields[store.FieldFill]
-		if fill != "" {
+		fields := entries[i].Record.Fields
+		if fill := fields[store.FieldFill]; fill != "" {
 			if err := e.complete(ctx, reads[i].PRK, fill); err != nil {
 				return nil, err
 			}
-		}
-		if fill != "" || entries[i].Err == nil && again[j].Val() != entries[i].Record.Fields[store.FieldRev] {
+			changed = append(changed, i)
+		} else if entries[i].Err == nil && after[j].Wire != fields[store.FieldRev] {
 			changed = append(changed, i)
 		}
 	}
 	return changed, nil
 }
 
-// judged sends reads whose answers are judged one by one.
-func (e *Engine) judged(ctx context.Context, n int, queue func(p redis.Pipeliner, i int)) error {
-	_, err := e.again(ctx, func() (any, error) {
-		pipe := e.client.Pipeline()
-		for i := range n {
-			queue(pipe, i)
-		}
-		if _, err := pipe.Exec(ctx); err != nil && (!redisx.IsAnswer(err) || redisx.Passing(err)) {
-			return nil, err
-		}
-		return nil, nil
-	})
-	return redisx.Harmless(err)
-}
-
-// An entryLook is the answers about one entry.
-type entryLook struct {
-	entry *redis.MapStringStringCmd
-	kinds []*redis.StatusCmd
-	parts []func() ([]string, error)
-}
-
-func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) *entryLook {
-	l := &entryLook{entry: p.HGetAll(ctx, r.PRK.String())}
+// queueEntry queues what reads an entry. What it returns makes the entry of the answers.
+func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func() (store.Entry, error) {
+	entry := p.HGetAll(ctx, r.PRK.String())
+	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]func() ([]string, error), len(r.Keys))
 	for i, k := range r.Keys {
-		l.kinds = append(l.kinds, p.Type(ctx, k.String()))
-		l.parts = append(l.parts, queuePart(ctx, p, k.String(), r.Kind[i]))
+		kinds[i], parts[i] = p.Type(ctx, k.String()), queuePart(ctx, p, k.String(), r.Kind[i])
 	}
-	return l
+	return func() (store.Entry, error) {
+		w := store.Entry{Found: redisx.FoundAt(r.PRK, entry.Val(), entry.Err())}
+		if err := store.NotOfEntry(w.Err); err != nil {
+			return w, err
+		}
+		for i, kind := range kinds {
+			part, err := store.Part{Kind: kind.Val()}, kind.Err()
+			if err == nil && part.Kind == r.Kind[i] {
+				part.Values, err = parts[i]()
+			}
+			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {
+				return w, redisx.Fail(err)
+			}
+			w.Parts = append(w.Parts, part)
+		}
+		return w, nil
+	}
 }
 
 func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() ([]string, error) {
@@ -138,10 +127,21 @@ func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() 
 		return p.LRange(ctx, key, 0, -1).Result
 	case "zset":
 		cmd := p.ZRangeWithScores(ctx, key, 0, -1)
-		return func() ([]string, error) { return scored(cmd.Val()), cmd.Err() }
+		return func() (all []string, err error) {
+			for _, z := range cmd.Val() {
+				member, _ := z.Member.(string)
+				all = append(all, strconv.FormatFloat(z.Score, 'g', 17, 64), member)
+			}
+			return all, cmd.Err()
+		}
 	case "hash":
 		cmd := p.HGetAll(ctx, key)
-		return func() ([]string, error) { return flatten(cmd.Val()), cmd.Err() }
+		return func() (all []string, err error) {
+			for name, value := range cmd.Val() {
+				all = append(all, name, value)
+			}
+			return all, cmd.Err()
+		}
 	case "string":
 		cmd := p.Get(ctx, key)
 		return func() ([]string, error) { return []string{cmd.Val()}, cmd.Err() }
@@ -149,56 +149,15 @@ func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() 
 	return p.SMembers(ctx, key).Result
 }
 
-func (l *entryLook) entryOf(r store.EntryRead) (store.Entry, error) {
-	w := store.Entry{Found: redisx.FoundAt(r.PRK, l.entry.Val(), l.entry.Err())}
-	if w.Err != nil && !store.IsEntryError(w.Err) {
-		return w, w.Err
-	}
-	for i, kind := range l.kinds {
-		values, err := l.parts[i]()
-		if redisx.WrongType(err) || errors.Is(err, redis.Nil) {
-			err = nil
-		}
-		if err = cmp.Or(kind.Err(), err); err != nil {
-			return w, redisx.Fail(err)
-		}
-		part := store.Part{Kind: kind.Val()}
-		if part.Kind == r.Kind[i] {
-			part.Values = values
-		}
-		w.Parts = append(w.Parts, part)
-	}
-	return w, nil
-}
-
-func scored(zs []redis.Z) []string {
-	all := make([]string, 0, 2*len(zs))
-	for _, z := range zs {
-		member, _ := z.Member.(string)
-		all = append(all, strconv.FormatFloat(z.Score, 'g', 17, 64), member)
-	}
-	return all
-}
-
-func flatten(fields map[string]string) []string {
-	all := make([]string, 0, 2*len(fields))
-	for name, value := range fields {
-		all = append(all, name, value)
-	}
-	return all
-}
-
-// Scan implements [store.Engine], one master after the other. While slots move between masters, keys
-// in them may be missed or found twice.
-//
-// A cursor is the mark of a shard, the name of its master and the master's own cursor. A master that is gone when a
-// listing goes on has been replaced, and its successor numbers its table in another way: then the listing
-// goes on with that shard from its beginning.
+// Scan implements [store.Engine], one master after the other. While slots move between masters, keys in them may be missed
+// or found twice. A cursor is the mark of a shard, the name of its master and the master's own cursor. A master that is gone
+// when a listing goes on has been replaced, and its successor numbers its table in another way: the listing goes on with
+// that shard from its beginning.
 func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, error) {
 	if s.Index.IsValid() {
 		return e.ScanIndex(ctx, s)
 	}
-	masters, err := e.inOrder(ctx)
+	masters, err := e.masters(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -229,11 +188,7 @@ type master struct {
 }
 
 func (m master) cursor(at redisx.Cursor) string {
-	own := at.String()
-	if own == "" {
-		own = "0"
-	}
-	return fmt.Sprintf("%d-%s-%s", m.mark, m.name(), own)
+	return fmt.Sprintf("%d-%s-%s", m.mark, m.name(), cmp.Or(at.String(), "0"))
 }
 
 func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").Replace(m.addr) }
@@ -241,50 +196,33 @@ func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").R
 // mostMarks are looked through: a master with one slot alone has a number among them.
 const mostMarks = 1 << 18
 
-// inOrder lists the masters in the order of their marks, which stays when replicas replace them. In the order of
+// masters lists them in the order of their marks, which stays when replicas replace them. In the order of
 // addresses, the replica of one that was still to come would be passed over.
-func (e *Engine) inOrder(ctx context.Context) ([]master, error) {
-	all, err := e.masters(ctx)
-	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
-	if err != nil || !ok {
-		return all, err
-	}
-	at := make(map[string]int, len(all))
-	for i := range all {
-		at[all[i].addr], all[i].mark = i, mostMarks
-	}
-	for n, left := 0, len(all); left > 0 && n < mostMarks; n++ {
-		node, err := cc.MasterForKey(ctx, strconv.Itoa(n))
-		if err != nil {
-			return nil, redisx.Fail(err)
-		}
-		if i, is := at[node.Options().Addr]; is && all[i].mark == mostMarks {
-			all[i].mark = n
-			left--
-		}
-	}
-	slices.SortStableFunc(all, func(a, b master) int { return cmp.Compare(a.mark, b.mark) })
-	return all, nil
-}
-
-// masters lists the masters, by address.
-func (e *Engine) masters(ctx context.Context) ([]master, error) {
-	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
-	if !ok {
+func (e *Engine) masters(ctx context.Context) (all []master, err error) {
+	if e.cc == nil {
 		return []master{{addr: "one", client: e.client}}, nil
 	}
 	var mu sync.Mutex
-	var all []master
-	err := cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+	left := map[string]*redis.Client{}
+	err = e.cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, master{addr: c.Options().Addr, client: c})
+		left[c.Options().Addr] = c
 		return nil
 	})
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("the cluster has no masters")
+	if err == nil && len(left) == 0 {
+		err = errors.New("the cluster has no masters")
 	}
-	slices.SortFunc(all, func(a, b master) int { return strings.Compare(a.addr, b.addr) })
+	for mark := 0; err == nil && len(left) > 0 && mark < mostMarks; mark++ {
+		var node *redis.Client
+		if node, err = e.cc.MasterForKey(ctx, strconv.Itoa(mark)); err == nil && left[node.Options().Addr] != nil {
+			all = append(all, master{node.Options().Addr, node, mark})
+			delete(left, node.Options().Addr)
+		}
+	}
+	for _, addr := range slices.Sorted(maps.Keys(left)) { // replaced just now
+		all = append(all, master{addr, left[addr], mostMarks})
+	}
 	return all, redisx.Fail(err)
 }
 
@@ -302,15 +240,11 @@ func locate(masters []master, cursor string) (int, redisx.Cursor, error) {
 	if err != nil || bad != nil || mark < 0 {
 		return 0, redisx.Cursor{}, store.ErrCursor
 	}
-	for i, m := range masters {
-		if m.name() == parts[1] {
-			return i, at, nil
-		}
+	if i := slices.IndexFunc(masters, func(m master) bool { return m.name() == parts[1] }); i >= 0 {
+		return i, at, nil
 	}
-	for i, m := range masters {
-		if m.mark >= mark {
-			return i, redisx.Cursor{}, nil
-		}
+	if i := slices.IndexFunc(masters, func(m master) bool { return m.mark >= mark }); i >= 0 {
+		return i, redisx.Cursor{}, nil
 	}
 	return len(masters) - 1, redisx.Cursor{}, nil
 }

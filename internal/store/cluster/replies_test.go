@@ -170,7 +170,7 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 	}
 }
 
-// TestOutcomeUnknown shows when nobody can know whether a change was made: no answer to its commit ever
+// TestOutcomeUnknown shows when it cannot be known whether a change was made: no answer to its commit ever
 // comes, or none before the entry has forgotten it. Then everything stays as it is (step 7).
 func TestOutcomeUnknown(t *testing.T) {
 	for _, tt := range []struct {

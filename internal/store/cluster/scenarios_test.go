@@ -152,19 +152,20 @@ func wait(seconds int64) verb {
 
 const (
 	storedSchema = "~/schema/user"
-	reliedOn     = "~/schema/relied" // there when somebody relies on another schema
+	reliedOn     = "~/schema/relied" // exists when another schema is relied on
 )
 
-// restate has another schema be in force, waits, and relies on that nobody writes by the old one any more.
+// restate has another schema be in force, waits, and relies on that no actor writes by the old one any more.
 func restate() verb {
 	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
-		if err := a.engine.write(ctx, "hset", storedSchema, "fingerprint", "another"); err != nil {
+		if _, err := a.engine.number(ctx, "hset", storedSchema, "fingerprint", "another"); err != nil {
 			return err
 		}
 		if err := a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() }); err != nil {
 			return err
 		}
-		return a.engine.write(ctx, "hset", reliedOn, "on", "another")
+		_, err := a.engine.number(ctx, "hset", reliedOn, "on", "another")
+		return err
 	}}
 }
 

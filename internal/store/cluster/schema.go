@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"time"
 
@@ -10,83 +9,65 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A handle re-reads the schema's fingerprint when it is older than fresh, and refuses to write when
-// it could not for as long as stale: a schema change waits longer than that before it relies on it. A process
-// may stand still between its last look and a commit, so the commit carries until when the look holds,
-// by the clock of the node that answered it, and is refused after that by the clock of its own node. Nodes whose
-// clocks agree within apart never let a commit through that a schema change does not wait for.
+// A handle re-reads the schema's fingerprint when it is older than fresh, and refuses to write when it could not for as
+// long as stale: a schema change waits longer than that before it relies on it. A process may stand still between its last
+// look and a commit. So the commit carries until when the look holds, by the clock of the node that answered, and its own
+// node refuses it after that. Nodes whose clocks agree within apart let no commit through that a schema change does not
+// wait for.
 const (
 	fresh = 5 * time.Second
 	stale = 10 * time.Second
 	apart = 2 * time.Second
 )
 
-//go:embed scripts/schema.lua
-var schemaLua string
-
-var schemaScript = redisx.NewScript(schemaLua, redisx.IsVerdict)
-
-// A checkedSchema is when the stored fingerprint was last the one of this handle.
+// A checkedSchema is when the stored fingerprint was last found to be this one.
 type checkedSchema struct {
-	at    time.Time
-	until int64 // milliseconds of the server's clock
+	fingerprint string
+	at          time.Time
+	until       int64 // milliseconds of the server's clock
 }
 
 // guard compares the stored schema, and stores it where there is none. It returns until when a commit may rely on that.
 func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err error) {
-	name := guardName(g)
-	e.mu.Lock()
-	last, known := e.checked[name]
-	e.mu.Unlock()
-	age := e.now().Sub(last.at)
+	found, _ := e.checked.Load(g.Key)
+	last, _ := found.(checkedSchema)
+	known, begin := last.fingerprint == g.Fingerprint, e.now()
+	age := begin.Sub(last.at)
 	if known && age < fresh {
 		return last.until, nil
 	}
-	begin := e.now()
 	read, err := e.compareSchema(ctx, g, known)
-	if errors.Is(err, store.ErrUnavailable) && known && age < stale {
+	switch {
+	case errors.Is(err, store.ErrUnavailable) && known && age < stale:
 		return last.until, nil
-	}
-	if err != nil {
+	case err != nil:
 		return 0, err
 	}
 	until = read + stale.Milliseconds()
-	e.mu.Lock()
-	e.checked[name] = checkedSchema{begin, until}
-	e.mu.Unlock()
+	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, begin, until})
 	return until, nil
 }
 
-func guardName(g store.Guard) string { return g.Key.String() + " " + g.Fingerprint }
-
-// lookAgain has the next guard ask the server: an answer that a commit came too late with is old, whatever
-// the clock of this process says.
-func (e *Engine) lookAgain(g store.Guard) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.checked[guardName(g)] = checkedSchema{}
-}
-
 // compareSchema stores the schema where none is. If it was known to be there, all records have been
-// removed by somebody else, and ours are the first again. It returns when it was so, in milliseconds of the
+// removed by another process, and ours are the first again. It returns when it was so, in milliseconds of the
 // clock of the node that has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	may := "0"
 	var foreign error // entries that no stored schema described a moment ago
 	for range 3 {
 		args := append([]string{g.Fingerprint, g.JSON, may}, g.Named()...)
-		r, err := e.run(ctx, on(schemaScript, g.Key.String(), args...))
+		answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, args...)
 		if err != nil {
 			return 0, redisx.Harmless(err)
 		}
-		reply, _ := r.value.([]any)
+		reply := redisx.Items(answer)
 		switch redisx.Text(reply, 0) {
 		case "ok":
 			at, err := redisx.Numbers(reply[1:])
-			if err != nil || len(at) != 1 {
-				return 0, redisx.Fail(redisx.Unknown("ok"))
+			if err == nil && len(at) == 1 {
+				return at[0], nil
 			}
-			return at[0], nil
+			return 0, redisx.Fail(redisx.Unknown("ok"))
 		case "schema":
 			return 0, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
@@ -105,7 +86,7 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		if foreign != nil {
 			return 0, foreign
 		}
-		if err := e.write(ctx, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
+		if _, err := e.number(ctx, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
 			return 0, err
 		}
 		may = "1"

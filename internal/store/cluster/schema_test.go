@@ -33,12 +33,13 @@ func TestLateCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func() {
-		last := e.checked[guardName(g)]
+		found, _ := e.checked.Load(g.Key)
+		last := found.(checkedSchema)
 		if d := time.Until(time.UnixMilli(last.until)); d > stale || d < stale-time.Minute {
 			t.Errorf("a look holds for %v, want %v", d, stale)
 		}
 		last.until = time.Now().Add(-time.Second).UnixMilli()
-		e.checked[guardName(g)] = last
+		e.checked.Store(g.Key, last)
 	}
 	late()
 	if err := create("B"); err != nil {

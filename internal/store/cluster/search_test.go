@@ -339,7 +339,7 @@ func (w *walk) run() string {
 	return ""
 }
 
-// step lets one request through; false when nobody has one.
+// step lets one request through; false when no actor has one.
 func (w *walk) step(faults bool) bool {
 	var all []*request
 	for _, a := range w.sim.actors {

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -9,117 +11,123 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A step is one script of the protocol, on keys of one slot.
-type step struct {
-	script redisx.Script
-	keys   []string
-	args   []string
+// The scripts of the protocol, each on keys of one slot.
+var (
+	//go:embed scripts
+	sources embed.FS
+
+	claimScript   = redisx.NewScript(mustRead("claim"), redisx.IsNumber|redisx.IsText)
+	swapScript    = redisx.NewScript(mustRead("swap"), redisx.IsNumber)
+	fenceScript   = redisx.NewScript(mustRead("fence"), redisx.IsNumber)
+	prepareScript = redisx.NewScript(mustRead("prepare"), redisx.IsTexts)
+	commitScript  = redisx.NewScript(onekey.TokensLua+mustRead("commit"), redisx.IsVerdict)
+	dyingScript   = redisx.NewScript(mustRead("dying"), redisx.IsNumber)
+	readyScript   = redisx.NewScript(mustRead("ready"), redisx.IsNumber)
+	promoteScript = redisx.NewScript(mustRead("promote"), redisx.IsNumber)
+	filledScript  = redisx.NewScript(mustRead("filled"), redisx.IsNumber)
+	schemaScript  = redisx.NewScript(mustRead("schema"), redisx.IsVerdict)
+)
+
+// allScripts are loaded on every node.
+var allScripts = []redisx.Script{
+	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
+	readyScript, promoteScript, filledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
 }
 
-func on(s redisx.Script, key string, args ...string) step { return step{s, []string{key}, args} }
-
-// A result is the answer to a step.
-type result struct {
-	value  any
-	unsure bool // an earlier attempt to send it may have been carried out
+func mustRead(script string) string {
+	source, err := sources.ReadFile("scripts/" + script + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(source)
 }
-
-// yes reports whether a script answered 1.
-func (r result) yes() bool { return r.value == int64(1) }
 
 const attempts = 8
 
-// run sends one step until it is answered: every step may arrive twice. The error keeps whether it
-// may have been carried out (ErrOutcomeUnknown) or certainly was not.
-func (e *Engine) run(ctx context.Context, s step) (result, error) {
-	return e.again(ctx, func() (any, error) {
-		return s.script.Write(ctx, e.client.UniversalClient.Process, s.keys, s.args)
-	})
-}
-
-// command sends a command that may arrive twice.
-func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...string) (any, error) {
-	call := make([]any, len(args))
-	for i, a := range args {
-		call[i] = a
-	}
-	r, err := e.again(ctx, func() (any, error) {
-		cmd := redisx.NewOnce(ctx, call)
-		return redisx.Answer(cmd.Cmd, e.client.UniversalClient.Process(ctx, cmd), reply)
-	})
-	return r.value, err
-}
-
-// again does something until the server answers, as long as it makes sense, and learns how long a round trip takes.
-func (e *Engine) again(ctx context.Context, send func() (any, error)) (result, error) {
-	value, unsure, err := e.client.Retry.Do(ctx, func(bool) (any, error) {
+// again does something until the server answers, as long as it makes sense, and learns how long a round trip takes. unsure
+// reports whether an earlier attempt may have been carried out.
+func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply T, unsure bool, err error) {
+	_, unsure, err = e.client.Retry.Do(ctx, func(bool) (_ any, err error) {
 		begin := time.Now()
-		value, err := send()
-		if err == nil {
+		if reply, err = send(); err == nil {
 			e.latency.took(time.Since(begin))
-		}
-		return value, err
-	})
-	return result{value, unsure}, err
-}
-
-// get reads a string, "" where there is none.
-func (e *Engine) get(ctx context.Context, key string) (string, error) {
-	text, _, err := e.there(ctx, key)
-	return text, err
-}
-
-// exists reports whether there is a record.
-func (e *Engine) exists(ctx context.Context, key string) (bool, error) {
-	value, err := e.command(ctx, redisx.IsNumber, "exists", key)
-	return value == int64(1), redisx.Harmless(err)
-}
-
-// there reads a string that may be empty, and reports whether there is one.
-func (e *Engine) there(ctx context.Context, key string) (string, bool, error) {
-	value, err := e.command(ctx, redisx.IsText|redisx.IsNil, "get", key)
-	text, is := value.(string)
-	return text, is, redisx.Harmless(err)
-}
-
-// write sends a command that may arrive twice.
-func (e *Engine) write(ctx context.Context, args ...string) error {
-	_, err := e.command(ctx, redisx.IsNumber, args...)
-	return redisx.Harmless(err)
-}
-
-// pipeline sends commands that may arrive twice, all at once.
-func (e *Engine) pipeline(ctx context.Context, n int, queue func(p redis.Pipeliner, i int)) error {
-	const most = 1000
-	for first := 0; first < n; first += most {
-		_, err := e.again(ctx, func() (any, error) {
-			pipe := e.client.Pipeline()
-			for i := first; i < min(first+most, n); i++ {
-				queue(pipe, i)
-			}
-			_, err := pipe.Exec(ctx)
-			return nil, err
-		})
-		if err != nil {
-			return redisx.Harmless(err)
-		}
-	}
-	return nil
-}
-
-// read reads something, again until a server answers. A record of another Redis type counts as absent.
-func (e *Engine) read(ctx context.Context, read func() error) error {
-	_, err := e.again(ctx, func() (any, error) {
-		err := read()
-		if redisx.WrongType(err) {
-			return nil, nil
 		}
 		return nil, err
 	})
-	return redisx.Harmless(err)
+	return reply, unsure, err
+}
+
+// run sends a script until it is answered: every one may arrive twice. The error keeps whether it
+// may have been carried out (ErrOutcomeUnknown) or certainly was not.
+func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
+	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
+}
+
+// yes runs a script on one key, and reports whether it answered 1.
+func (e *Engine) yes(ctx context.Context, s redisx.Script, key string, args ...string) (bool, error) {
+	reply, _, err := e.run(ctx, s, []string{key}, args...)
+	return reply == int64(1), redisx.Harmless(err)
+}
+
+// command sends a command that may arrive twice.
+func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+	value, _, err := again(ctx, e, func() (any, error) {
+		cmd := redisx.NewOnce(ctx, args)
+		return redisx.Answer(cmd.Cmd, e.client.UniversalClient.Process(ctx, cmd), reply)
+	})
+	return value, redisx.Harmless(err)
+}
+
+// number sends a command that may arrive twice and is answered by a number.
+func (e *Engine) number(ctx context.Context, args ...any) (int64, error) {
+	value, err := e.command(ctx, redisx.IsNumber, args...)
+	n, _ := value.(int64)
+	return n, err
+}
+
+// get reads a string that may be empty, and reports whether it exists.
+func (e *Engine) get(ctx context.Context, key recordkey.Key) (string, bool, error) {
+	value, err := e.command(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
+	text, is := value.(string)
+	return text, is, err
+}
+
+// read is command for what reads: a record of another Redis type counts as absent, and is answered by nil.
+func (e *Engine) read(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+	value, err := e.command(ctx, reply, args...)
+	if redisx.WrongType(err) {
+		return nil, nil
+	}
+	return value, err
+}
+
+// field reads one field of an entry, and reports whether the entry is live. The zero key is no entry.
+func (e *Engine) field(ctx context.Context, entry recordkey.Key, name string) (live bool, value store.Text, err error) {
+	if !entry.IsValid() {
+		return false, value, nil
+	}
+	reply, err := e.read(ctx, redisx.IsList, "hmget", entry.String(), store.FieldType, name)
+	if err != nil || reply == nil {
+		return false, value, err
+	}
+	words := redisx.Items(reply)
+	if err := redisx.AsMany(len(words), 2); err != nil {
+		return false, value, redisx.Fail(err)
+	}
+	value.Wire, value.Is = words[1].(string)
+	return redisx.Text(words, 0) != "", value, nil
+}
+
+// live reports whether there is such an entry.
+func (e *Engine) live(ctx context.Context, entry recordkey.Key) (bool, error) {
+	isa, err := e.read(ctx, redisx.IsText|redisx.IsNil, "hget", entry.String(), store.FieldType)
+	return isa != nil && isa != "", err
 }
 
 // How long one node is asked which node serves which slots, and how many are asked: the client takes any of them, and one
@@ -129,43 +137,32 @@ const (
 	reloads    = 4
 )
 
-// A reloading is what is known of the last time that the client read the cluster's state.
-type reloading struct {
-	turn  chan struct{} // has room for the one caller that reads it now
-	begun time.Time
-}
-
 // reload has the client read anew which node serves which slots, before a command is sent again: a dead master does not
 // tell. Where a node answered, the client does so by itself, and the command does not wait.
 func (e *Engine) reload(ctx context.Context, err error) {
-	cc, ok := e.client.UniversalClient.(*redis.ClusterClient)
-	if !ok {
+	switch {
+	case e.cc == nil:
 		return
-	}
-	if redisx.IsAnswer(err) {
-		cc.ReloadState(ctx)
+	case redisx.IsAnswer(err):
+		e.cc.ReloadState(ctx)
 		return
 	}
 	failed := time.Now()
+	var last time.Time
 	select {
 	case <-ctx.Done():
 		return
-	case e.reloading.turn <- struct{}{}:
+	case last = <-e.reloaded:
 	}
-	defer func() { <-e.reloading.turn }()
-	if e.reloading.begun.After(failed) {
-		return
-	}
-	for range reloads {
+	defer func() { e.reloaded <- last }()
+	for n := 0; n < reloads && last.Before(failed); n++ {
 		begun := time.Now()
 		limited, cancel := context.WithTimeout(ctx, reloadTime)
-		_ = cc.ForEachMaster(limited, func(context.Context, *redis.Client) error { return nil }) // which reads it first
-		over := limited.Err() != nil
-		cancel()
-		if !over {
-			e.reloading.begun = begun
-			return
+		_ = e.cc.ForEachMaster(limited, func(context.Context, *redis.Client) error { return nil }) // which reads it first
+		if limited.Err() == nil {
+			last = begun
 		}
+		cancel()
 	}
 }
 
@@ -181,12 +178,7 @@ func parallel(n int, f func(i int) error) error {
 		all.Go(func() { errs[i] = f(i) })
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // latency is how long a round trip takes, on average. It learns quickly that one takes longer, as under contention: there,
@@ -216,20 +208,22 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 // afterwards does what is left to do once it is decided how a verb ends. When the caller's time is over it goes on for a
 // while, but the caller does not wait for it.
 func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
-	long, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
-	if ctx.Done() == nil {
-		defer cancel()
-		do(long)
-		return
-	}
 	done := make(chan struct{})
-	go func() {
-		defer cancel()
+	background(ctx, most, func(ctx context.Context) {
 		defer close(done)
-		do(long)
-	}()
+		do(ctx)
+	})
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
+}
+
+// background does something for a while, and the caller goes on.
+func background(ctx context.Context, most time.Duration, do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+	go func() {
+		defer cancel()
+		do(ctx)
+	}()
 }

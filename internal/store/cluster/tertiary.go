@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -31,8 +31,12 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if err != nil {
 		return store.Reply{}, err
 	}
+	var members []string
+	for _, k := range slices.Concat(op.Index, op.Unindex) { // no command has both
+		members = append(members, k.Value())
+	}
 	for {
-		live, err := e.alignOp(ctx, op)
+		live, err := e.alignMembers(ctx, op.Key, members, len(op.Index) > 0)
 		if redisx.WrongType(err) {
 			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
@@ -42,7 +46,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 		if live {
 			return reply, nil
 		}
-		if e.dropOf(ctx, op) {
+		if e.dropOf(ctx, op, len(members) > 0) {
 			return store.Reply{}, store.ErrNotFound
 		}
 	}
@@ -61,32 +65,12 @@ func (d *doneError) Is(target error) bool {
 	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
 }
 
-// alignOp brings index members in line with what a command did, and reports whether the entry was live after that.
-func (e *Engine) alignOp(ctx context.Context, op store.Op) (live bool, err error) {
-	if len(op.Index)+len(op.Unindex) == 0 {
-		return e.live(ctx, op.PRK)
-	}
-	for i, keys := range [][]recordkey.Key{op.Unindex, op.Index} {
-		members := make([]string, len(keys))
-		for j, k := range keys {
-			members[j] = k.Value()
-		}
-		if len(keys) == 0 {
-			continue
-		}
-		if live, err = e.alignMembers(ctx, op.Key, members, i == 1); err != nil {
-			return false, err
-		}
-	}
-	return live, nil
-}
-
 // dropOf removes what was written to a record whose entry died meanwhile; false where it is live again.
-func (e *Engine) dropOf(ctx context.Context, op store.Op) bool {
+func (e *Engine) dropOf(ctx context.Context, op store.Op, indexed bool) bool {
 	var again atomic.Bool
 	afterwards(ctx, finishTime, func(ctx context.Context) {
 		dead, err := e.ifDead(ctx, op.PRK, "", func(ctx context.Context) error {
-			return e.drop(ctx, store.Container{Key: op.Key, Indexed: len(op.Index)+len(op.Unindex) > 0})
+			return e.drop(ctx, store.Container{Key: op.Key, Indexed: indexed})
 		})
 		again.Store(err == nil && !dead)
 	})
@@ -114,27 +98,18 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 
 // runOp sends a tertiary command; one that must not be done twice is sent once.
 func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err error) {
-	all := append(make([]any, 0, len(op.Args)+2), op.Command, op.Key.String())
-	for _, a := range op.Args {
-		all = append(all, a)
-	}
-	send := func() (any, error) {
-		cmd := redisx.NewOnce(ctx, all)
-		err := e.client.UniversalClient.Process(ctx, cmd)
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-		reply, err = redisx.ParseReply(op.Command, cmd.Val())
-		return nil, err
-	}
+	retry := e.client.Retry
 	if op.Once {
-		if _, err = send(); err != nil && redisx.Sent(err) {
-			return store.Reply{}, &redisx.UnknownError{Cause: err}
-		}
-		err = redisx.Fail(err)
-	} else {
-		_, err = e.again(ctx, send)
+		retry.Passing = func(error) bool { return false }
 	}
+	_, _, err = retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, redisx.AppendWords([]any{op.Command, op.Key.String()}, op.Args))
+		err := e.client.UniversalClient.Process(ctx, cmd)
+		if err == nil || errors.Is(err, redis.Nil) {
+			reply, err = redisx.ParseReply(op.Command, cmd.Val())
+		}
+		return nil, err
+	})
 	switch {
 	case redisx.WrongType(err):
 		return store.Reply{}, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
@@ -146,26 +121,11 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err
 	return reply, nil
 }
 
-// Tertiary records that are born with an entry must be there with it or not at all (I7), and no create that
-// comes to nothing may touch those of a live entry. So they are laid ready under a key of the attempt's own
-// (store.StageKey), in the slot of the record. The commit writes ~fill, and then they are moved over, in one
-// step. Readers of the entry do not wait for that: their slot may be another one, which cannot be written to for a
-// while. Readers and writers of the records do. What was laid ready and never committed is for a check to remove.
-
-var (
-	//go:embed scripts/ready.lua
-	readyLua string
-	//go:embed scripts/promote.lua
-	promoteLua string
-	//go:embed scripts/filled.lua
-	filledLua string
-)
-
-var (
-	readyScript   = redisx.NewScript(readyLua, redisx.IsNumber)
-	promoteScript = redisx.NewScript(promoteLua, redisx.IsNumber)
-	filledScript  = redisx.NewScript(filledLua, redisx.IsNumber)
-)
+// Tertiary records that are born with an entry must exist with it or not at all (I7), and no create that comes to nothing
+// may touch those of a live entry. So they are laid ready under a key of the attempt's own (store.StageKey), in the slot of
+// the record. The commit writes ~fill, and then they are moved over, in one step. Readers of the entry do not wait for
+// that: their slot may not be written to for a while. Readers and writers of the records do. What was laid ready and never
+// committed is for a check to remove. Records of a live entry that a change replaces by others are laid ready, too.
 
 var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 
@@ -180,7 +140,7 @@ func (a *attempt) fill() string {
 
 func (a *attempt) layReady(ctx context.Context, m store.Members) error {
 	args := append([]string{stageLife, m.Command()}, m.Values...)
-	_, err := a.e.run(ctx, on(readyScript, store.StageKey(m.Key, a.token), args...))
+	_, err := a.e.yes(ctx, readyScript, store.StageKey(m.Key, a.token), args...)
 	return err
 }
 
@@ -192,26 +152,29 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string)
 			return err
 		}
 	}
-	_, err := e.run(ctx, on(filledScript, entry.String(), fill))
-	return redisx.Harmless(err)
+	_, err := e.yes(ctx, filledScript, entry.String(), fill)
+	return err
 }
 
-// promote reads the members first: an answer that is lost would take them with it.
-func (e *Engine) promote(ctx context.Context, p store.FillPart, token string) error {
+// promote reads the members first, and those of a set that is replaced: an answer that is lost would take them with it.
+func (e *Engine) promote(ctx context.Context, p store.FillPart, token string) (err error) {
 	stage, how := store.StageKey(p.Set, token), "join"
 	if p.Replaces {
 		how = "replace"
 	}
-	var members []string
+	var members, gone []string
 	if p.Indexed {
-		var err error
-		if members, err = e.members(ctx, stage); err != nil {
+		members, _, err = e.members(ctx, stage)
+		if err == nil && p.Replaces && len(members) > 0 {
+			gone, _, err = e.members(ctx, p.Set.String())
+		}
+		if err != nil {
 			return err
 		}
 	}
-	_, err := e.run(ctx, step{promoteScript, []string{stage, p.Set.String()}, []string{how}})
+	_, _, err = e.run(ctx, promoteScript, []string{stage, p.Set.String()}, how)
 	if err == nil && len(members) > 0 {
-		_, err = e.alignMembers(ctx, p.Set, members, true)
+		_, err = e.alignMembers(ctx, p.Set, append(members, gone...), true) // which takes out what is not due
 	}
 	return redisx.Harmless(err)
 }
@@ -231,74 +194,22 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 	default:
 		return
 	}
-	if _, is := e.completing.LoadOrStore(fill, true); is {
-		<-e.completers
-		return
-	}
-	e.background(ctx, func(ctx context.Context) {
-		defer func() {
-			e.completing.Delete(fill)
-			<-e.completers
-		}()
+	e.background(ctx, finishTime, func(ctx context.Context) {
+		defer func() { <-e.completers }()
 		_ = e.complete(ctx, entry, fill)
 	})
 }
 
-// background does something while the caller goes on, for as long as a verb goes on with what is left to do.
-func background(ctx context.Context, do func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
-	go func() {
-		defer cancel()
-		do(ctx)
-	}()
+// replaces reports whether the change puts another record where it drops one.
+func replaces(c store.Change, d store.Container) bool {
+	return slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key })
 }
 
-// A change of a live entry may replace its tertiary records by others. These are laid ready like those that are born with
-// an entry, and replace what was there in one step.
-
-// goneMembers are those of an indexed set before it was replaced.
-type goneMembers struct {
-	set     recordkey.Key
-	members []string
-}
-
-// replaced reports whether the change puts another record where it drops one.
-func (a *attempt) replaced(d store.Container) bool {
-	for _, m := range a.c.Add {
-		if m.Key == d.Key {
-			return true
-		}
-	}
-	return false
-}
-
-// readReplaced reads what will be replaced, as it is before the commit. What was laid ready for the entry earlier is moved
-// over first.
-func (a *attempt) readReplaced(ctx context.Context) error {
+// completeEarlier moves over what was laid ready for the entry earlier, before more is.
+func (a *attempt) completeEarlier(ctx context.Context) error {
 	if a.c.Create || len(a.c.Add) == 0 {
 		return nil
 	}
-	if _, err := a.e.mustLive(ctx, a.c.Key); err != nil {
-		return err
-	}
-	a.gone = nil
-	for _, d := range a.c.Drop {
-		if !d.Indexed || !a.replaced(d) {
-			continue
-		}
-		members, err := a.e.members(ctx, d.Key.String())
-		if err != nil {
-			return err
-		}
-		a.gone = append(a.gone, goneMembers{d.Key, members})
-	}
-	return nil
-}
-
-// drop removes a tertiary record, unless the change replaces it.
-func (a *attempt) drop(ctx context.Context, d store.Container) error {
-	if a.replaced(d) {
-		return nil
-	}
-	return a.e.drop(ctx, d)
+	_, err := a.e.mustLive(ctx, a.c.Key)
+	return err
 }

@@ -11,8 +11,8 @@
 --      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
 -- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
--- in a slot that is being migrated, a key that is gone may not be written again. Sent again before anybody
--- else changed the entry, the script does what is left to do.
+-- in a slot that is being migrated, a key that is gone may not be written again. Sent again before another
+-- change of the entry, the script does what is left to do.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
@@ -28,7 +28,7 @@ local function has_facets()
   end
 end
 if done then
-  -- It was committed, and nobody has changed the entry since.
+  -- It was committed, and the entry has not changed since.
 elseif ARGV[2] == 'create' then
   if live then return {'exists', past} end
   if dying then return {'dying', past} end
