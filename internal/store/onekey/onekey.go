@@ -32,7 +32,7 @@ type Keys struct {
 	options Options
 }
 
-// Options say what the server behind a client can do.
+// Options say what the server of a client can do.
 type Options struct {
 	// OneSlot: one command may read many strings.
 	OneSlot bool
@@ -41,7 +41,7 @@ type Options struct {
 	WholeSets bool
 }
 
-// New returns them for what is behind a client.
+// New returns them for what a client speaks to.
 func New(client *redisx.Client, o Options) *Keys {
 	ks := &Keys{client: client, options: o}
 	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)

@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestThrottleForgets sends a call again behind more others than the counters remember: it counts nothing, and says that
-// nobody knows.
+// TestThrottleForgets sends a call again after more others than the counters remember: it counts nothing, and says that it is
+// not known whether it was counted.
 func TestThrottleForgets(t *testing.T) {
 	raw, ctx, key := redistest.Shared(t).Client(), t.Context(), "~/throttle/forgets"
 	call := func(token, since string) []int64 {
@@ -29,7 +29,7 @@ func TestThrottleForgets(t *testing.T) {
 	}
 	for _, since := range []string{"10", "60000"} {
 		if again := call("first_______", since); len(again) != 1 {
-			t.Errorf("sent again behind 64 others: %v, want that nobody knows", again)
+			t.Errorf("sent again after 64 others: %v, want {-1}: it is not known", again)
 		}
 	}
 	if n := raw.HGet(ctx, key, "sn").Val(); n != "65" {

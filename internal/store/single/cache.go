@@ -118,7 +118,7 @@ func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
 }
 
 const (
-	probe    = "~/cache" // a record of the store's own that nobody writes
+	probe    = "~/cache" // a record of the store's own that is never written
 	longCopy = 16 << 10  // bytes of the longest reply that is kept
 )
 

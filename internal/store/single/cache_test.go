@@ -101,7 +101,7 @@ func TestForget(t *testing.T) {
 		t.Helper()
 		token, fetch := c.Reserve("0 hgetall "+key, []string{"0 " + key})
 		if !fetch {
-			t.Fatalf("%s: somebody else asks", key)
+			t.Fatalf("%s: it is asked for already", key)
 		}
 		return token
 	}
@@ -117,7 +117,7 @@ func TestForget(t *testing.T) {
 		t.Error("a reply from before is kept")
 	}
 	if !answer("user/uid:u", ask("user/uid:u"), "new") || !has("user/uid:u") {
-		t.Error("a reply from behind is not kept")
+		t.Error("a reply from after it is not kept")
 	}
 	c.forget("user/uid:u2")
 	if !has("user/uid:u") {

@@ -47,7 +47,7 @@ type attempt struct {
 	c      store.Change
 	srks   []recordkey.Key // those to claim, then those elsewhere
 	rev    string
-	may    bool // the schema may be stored where none is
+	may    bool // the schema may be stored where there is no other
 	looked bool // whether there are entries that no stored schema describes
 	unsure bool // it may have been made already
 	owners []owner

@@ -94,8 +94,8 @@ func TestCreateBatch(t *testing.T) {
 	})
 }
 
-// TestCreateBatchLeft ends the contexts of two callers: what waits is never sent, and of what is under way
-// nobody knows.
+// TestCreateBatchLeft ends the contexts of two callers: what waits is never sent; of what is under way
+// the outcome is not known.
 func TestCreateBatchLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()

@@ -98,7 +98,7 @@ func TestFindBatch(t *testing.T) {
 				}
 			}
 			if m.rounds == 0 {
-				t.Error("it travelled by itself")
+				t.Error("it was sent by itself")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// peeked is a server with one record of each kind that a look tells apart.
+// lookedAt is a server with one record of each kind that a look tells apart.
 func lookedAt(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()

@@ -108,14 +108,11 @@ func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillP
 	} else if err = e.client.SUnionStore(ctx, set, set, stage).Err(); err == nil {
 		err = e.client.Unlink(ctx, stage).Err()
 	}
-	prk := entry.In(recordkey.Namespace{}).String()
-	for i := 0; i < len(members) && err == nil; i++ {
-		index, unkeyable := recordkey.Index(p.Set.Type(), p.Set.Name(), members[i])
-		if unkeyable != nil {
-			continue
+	for i, index := range memberIndexes(p.Set, members) {
+		if err == nil && index != p.Set {
+			prk := entry.In(recordkey.Namespace{}).String()
+			_, err = e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
 		}
-		index = index.In(p.Set.Namespace())
-		_, err = e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
 	}
 	return err
 }

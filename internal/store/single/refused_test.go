@@ -87,7 +87,7 @@ func (r *refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// raw is all that a server has: what lies at each key, but for versions.
+// raw is all that a server has: what lies at each key, but for revs.
 func (p pair) raw() map[string]string {
 	p.t.Helper()
 	ctx, all := p.t.Context(), map[string]string{}

@@ -72,7 +72,7 @@ func matchByte(pattern string, c byte) (ok bool, size int) {
 }
 
 // matchClass matches one byte with a class, the text after its bracket, and returns where its
-// closing bracket is, or its length where there is none.
+// closing bracket is, or its length where that is missing.
 func matchClass(class string, c byte) (ok bool, end int) {
 	i, not := 0, false
 	if i < len(class) && class[i] == '^' {

@@ -1,4 +1,4 @@
-// Package single keeps records on one server: standalone, behind Sentinel, or embedded.
+// Package single keeps records on one server: standalone, found by Sentinel, or embedded.
 // A change is one Lua script and one round trip; so is a lookup.
 package single
 
@@ -31,7 +31,7 @@ type Options struct {
 	Close func() error
 }
 
-// An Engine keeps records on the one server behind a client.
+// An Engine keeps records on the one server that a client speaks to.
 type Engine struct {
 	*onekey.Keys
 	client  *redisx.Client

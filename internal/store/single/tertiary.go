@@ -66,38 +66,28 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 // tertiary sends the script: again and again like every write, or only once for a command that
 // would be done twice, or as a read, which the client itself may repeat.
 func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
-	keys, args := tertiaryArgs(op, may)
-	if op.Write && !op.Once {
-		reply, _, err := e.client.Write(ctx, tertiaryScript, keys, args)
-		return redisx.Items(reply), wrongType(op, err)
-	}
-	send := tertiaryScript.Read
-	if op.Write {
-		send = tertiaryScript.Write
-	}
-	reply, err := send(ctx, e.client.Process, keys, args)
-	switch {
-	case err != nil && op.Write && e.sent(err):
-		return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
-	case err != nil:
-		return nil, wrongType(op, redisx.Fail(err))
-	}
-	return redisx.Items(reply), nil
-}
-
-func wrongType(op store.Op, err error) error {
-	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
-	}
-	return err
-}
-
-func tertiaryArgs(op store.Op, may bool) (keys, args []string) {
-	keys = []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
+	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
-	args = guardArgs(op.PRK, op.Schema, "", may)
-	args = append(args, onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
-	return keys, append(args, op.Args...)
+	args := append(guardArgs(op.PRK, op.Schema, "", may), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
+	args = append(args, op.Args...)
+	var reply any
+	var err error
+	switch {
+	case !op.Write:
+		reply, err = tertiaryScript.Read(ctx, e.client.Process, keys, args)
+		err = redisx.Fail(err)
+	case op.Once:
+		if reply, err = tertiaryScript.Write(ctx, e.client.Process, keys, args); err != nil && e.sent(err) {
+			return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+		}
+		err = redisx.Fail(err)
+	default:
+		reply, _, err = e.client.Write(ctx, tertiaryScript, keys, args)
+	}
+	if redisx.WrongType(err) {
+		err = &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+	}
+	return redisx.Items(reply), err
 }
 
 // Read implements [store.Engine]: one script an entry, all in one round trip.
@@ -111,16 +101,17 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 		return nil, err
 	}
 	entries := make([]store.Entry, len(reads))
-	for i, cmd := range cmds {
-		if redisx.NoScript(cmd.Err()) {
-			cmd = e.client.Do(ctx, readScript.CallInFull(readKeys(reads[i]), reads[i].Kind)...)
+	for i, r := range reads {
+		inFull := func() store.Entry { return entryOf(r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), r.Kind)...)) }
+		entries[i] = entryOf(r, cmds[i])
+		if redisx.NoScript(cmds[i].Err()) {
+			entries[i] = inFull()
 		}
-		entries[i] = entryOf(reads[i], cmd)
 		if fill := entries[i].Record.Fields[store.FieldFill]; fill != "" {
-			if err := e.completeEntry(ctx, reads[i].PRK, fill); err != nil {
+			if err := e.completeEntry(ctx, r.PRK, fill); err != nil {
 				return nil, err
 			}
-			entries[i] = entryOf(reads[i], e.client.Do(ctx, readScript.CallInFull(readKeys(reads[i]), reads[i].Kind)...))
+			entries[i] = inFull()
 		}
 		if err := store.NotOfEntry(entries[i].Err); err != nil {
 			return nil, err
@@ -148,17 +139,11 @@ func entryOf(r store.EntryRead, cmd *redis.Cmd) store.Entry {
 		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
 			return store.Entry{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
-		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: redisx.Texts(pair[1])}
-		if w.Parts[i].Kind == "zset" {
-			swap(w.Parts[i].Values)
+		values := redisx.Texts(pair[1])
+		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
+		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
+			values[j], values[j+1] = values[j+1], values[j] // each score comes before its member
 		}
 	}
 	return w
-}
-
-// swap puts each score before its member.
-func swap(pairs []string) {
-	for i := 0; i+1 < len(pairs); i += 2 {
-		pairs[i], pairs[i+1] = pairs[i+1], pairs[i]
-	}
 }

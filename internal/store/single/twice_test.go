@@ -128,7 +128,7 @@ var twice = []struct {
 }
 
 // TestCreateArrivesTwice loses the answers to a create, which is sent again: it is made once, is no
-// duplicate of itself, and is never made again behind what others did meanwhile (I7).
+// duplicate of itself, and is never made again after what others did meanwhile (I7).
 func TestCreateArrivesTwice(t *testing.T) {
 	for _, tt := range twice {
 		t.Run(tt.name, func(t *testing.T) {

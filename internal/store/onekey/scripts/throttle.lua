@@ -12,7 +12,7 @@
 -- ARGV[16..]   for each key: account | origin
 --
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
--- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and nobody knows whether it
+-- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and it is not known whether it
 -- was carried out then; nothing was done. {-2, n}: KEYS[n] is no such hash; nothing was done.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, when the next one may come

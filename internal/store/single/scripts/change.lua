@@ -177,7 +177,7 @@ end
 if #occupied > 1 then return occupied end
 
 -- From here on only writes. The first of them is the one that a refusing server refuses. If a later one is refused,
--- what was written is garbage that nobody is shown (I4), or is written again by the next sending: what an entry
+-- what was written is garbage that no reader is shown (I4), or is written again by the next sending: what an entry
 -- takes comes before its rev, and what it leaves after that.
 refused = not again and store_schema()
 if refused then return refused end

@@ -1,5 +1,5 @@
--- create: the common case of change.lua, an entry where nothing is yet, in as few commands as can be
--- (I1, I2, I7). All else is left to change.lua, which knows the rev if this was done.
+-- create: the common case of change.lua, an entry where nothing is yet, in few commands (I1, I2, I7). All else is
+-- left to change.lua, which knows the rev if this was done.
 --
 -- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4..]  field, value, …

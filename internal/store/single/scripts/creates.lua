@@ -1,6 +1,6 @@
 -- creates: makes many entries, if none of the records that they need is there yet (I1, I2, I7).
 --
--- It is the quick way. In any other case nothing is written, and each of them goes through change.lua, which looks closer. Entries of one shape have the same
+-- In any other case nothing is written, and each of them goes through change.lua. Entries of one shape have the same
 -- fields and as many records, so that names and numbers are sent once for all of them.
 --
 -- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
@@ -63,7 +63,7 @@ local function write(command, ...)
     wrote = true
     return
   end
-  if wrote then error({err = reply.err}) end -- nobody knows then
+  if wrote then error({err = reply.err}) end -- then it is not known what was done
   return redis.error_reply(reply.err)
 end
 -- list sends a command with the next list.

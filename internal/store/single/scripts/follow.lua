@@ -1,4 +1,4 @@
--- follow: from one SRK to its entry, in one step (I2, I4). The caller checks that the entry holdsthe value.
+-- follow: from one SRK to its entry, in one step (I2, I4). The caller checks that the entry holds the value.
 --
 -- KEYS[1]  the SRK      ARGV[1]  namespace prefix
 -- Reply: nil | field, value, …, "~srv", PRK

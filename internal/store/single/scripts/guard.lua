@@ -45,7 +45,7 @@ local function store_schema()
   redis.call('SADD', KEYS[3], ARGV[7])
 end
 
--- A delete drops the tertiary records of every name that was ever written under, whoever declares it.
+-- A delete drops the tertiary records of every name that was ever written under, whichever program declares it.
 local function name_tertiary(key) return redis.pcall('HSETNX', schema, 'tertiary:' .. string.sub(key, #entry + 2), '1') end
 
 -- unpack has a limit of its own: long argument lists go in pieces.

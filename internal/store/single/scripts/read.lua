@@ -1,4 +1,4 @@
--- whole: an entry with tertiary records of its own, as they are at one moment.
+-- read: an entry with tertiary records of its own, as they are at one moment.
 --
 -- KEYS[1]  the entry, then tertiary records     ARGV  of each of those the Redis type it is asked as
 -- Reply: {the entry: field, value, …; of each record: {its type, what is in it}}

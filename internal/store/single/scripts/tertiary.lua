@@ -24,13 +24,13 @@ end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
 
--- Members stand in an index before they are in the set, and leave it after: one too many is shown to nobody (I4).
+-- Members stand in an index before they are in the set, and leave it after: one too many is shown to no reader (I4).
 for i = 5, 4 + njoin do
   local reply = redis.pcall('SADD', KEYS[i], prk)
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end
   if failed(reply) then error({err = reply.err}) end
 end
--- A command that fails writes nothing, and the schema is stored only behind one that did not.
+-- A command that fails writes nothing, and the schema is stored only after one that did not.
 local reply
 local step = (ARGV[10] == 'HSET' or ARGV[10] == 'ZADD') and 2000 or 1999
 for i = 1, math.max(#args, 1), step do

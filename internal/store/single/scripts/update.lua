@@ -1,6 +1,5 @@
--- update: the common case of change.lua, facets and secondary values of a live entry, in as few commands
--- as can be (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was
--- done.
+-- update: the common case of change.lua, facets and secondary values of a live entry, in few commands
+-- (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was done.
 --
 -- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many elsewhere
