@@ -86,7 +86,6 @@ func (x *exporter) writeOne(ctx context.Context) error {
 		return err
 	}
 	read := store.EntryRead{PRK: r.Key}
-	var names []string
 	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
@@ -97,28 +96,26 @@ func (x *exporter) writeOne(ctx context.Context) error {
 		}
 		for i, raw := range keys {
 			key, err := recordkey.Parse(raw)
-			if err == nil && key.Kind() == recordkey.KindTertiary && !slices.Contains(names, key.Name()) {
-				names = append(names, key.Name())
+			if err == nil && key.Kind() == recordkey.KindTertiary && !slices.Contains(read.Keys, key) {
 				read.Keys, read.Kind = append(read.Keys, key), append(read.Kind, kinds[i])
 			}
 		}
 	}
-	return x.write(ctx, t, names, []store.EntryRead{read})
+	return x.write(ctx, t, []store.EntryRead{read})
 }
 
 // writeType writes all entries of a type.
 func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
-	names := t.Schema.TertiaryNames()
 	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: t.Guard().Entries, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
 		for some := range slices.Chunk(x.PRKs(t, keys), exportBatch) {
-			reads, err := entryReads(t, names, some)
+			reads, err := entryReads(t, some)
 			if err != nil {
 				return err
 			}
-			if err := x.write(ctx, t, names, reads); err != nil {
+			if err := x.write(ctx, t, reads); err != nil {
 				return err
 			}
 		}
@@ -129,8 +126,8 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	return nil
 }
 
-func entryReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.EntryRead, error) {
-	reads := make([]store.EntryRead, len(prks))
+func entryReads(t *change.Type, prks []recordkey.Key) ([]store.EntryRead, error) {
+	names, reads := t.Schema.TertiaryNames(), make([]store.EntryRead, len(prks))
 	for i, prk := range prks {
 		reads[i].PRK = prk
 		for _, name := range names {
@@ -146,7 +143,7 @@ func entryReads(t *change.Type, names []string, prks []recordkey.Key) ([]store.E
 }
 
 // write writes some entries, each as it is at one moment.
-func (x *exporter) write(ctx context.Context, t *change.Type, names []string, reads []store.EntryRead) error {
+func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.EntryRead) error {
 	entries, err := x.Engine.Read(ctx, reads)
 	if err != nil {
 		return err
@@ -155,14 +152,14 @@ func (x *exporter) write(ctx context.Context, t *change.Type, names []string, re
 		if entry.Err == store.ErrNotFound {
 			continue
 		}
-		if err := x.line(t, names, reads[i], entry); err != nil {
+		if err := x.line(t, reads[i], entry); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, entry store.Entry) error {
+func (x *exporter) line(t *change.Type, read store.EntryRead, entry store.Entry) error {
 	err := entry.Err
 	for i, part := range entry.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
@@ -171,7 +168,7 @@ func (x *exporter) line(t *change.Type, names []string, read store.EntryRead, en
 	}
 	var line exportLine
 	if err == nil {
-		if line, err = exportLineOf(t, entry, names, x.o.Secrets); err != nil {
+		if line, err = exportLineOf(t, read, entry, x.o.Secrets); err != nil {
 			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
 		}
 	}

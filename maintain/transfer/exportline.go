@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ type tertiaryRecord struct {
 }
 
 // exportLineOf makes a line of an entry.
-func exportLineOf(t *change.Type, w store.Entry, names []string, secret bool) (exportLine, error) {
+func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
 	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}}
 	for field, wire := range w.Record.Fields {
 		switch {
@@ -61,7 +62,7 @@ func exportLineOf(t *change.Type, w store.Entry, names []string, secret bool) (e
 		if x.Tertiary == nil {
 			x.Tertiary = map[string]tertiaryRecord{}
 		}
-		x.Tertiary[names[i]] = recordOf(part)
+		x.Tertiary[read.Keys[i].Name()] = recordOf(part)
 	}
 	return x, nil
 }
@@ -104,7 +105,11 @@ func recordOf(part store.Part) tertiaryRecord {
 	case "zset":
 		text, _ = jsonline.Marshal(pairsOf(values))
 	case "hash":
-		text, _ = jsonline.Marshal(mapOf(values))
+		members := map[string]string{}
+		for pair := range slices.Chunk(values, 2) {
+			members[pair[0]] = pair[1]
+		}
+		text, _ = jsonline.Marshal(members)
 	case "string":
 		text, _ = jsonline.Marshal(values[0])
 	default:
@@ -117,22 +122,14 @@ func recordOf(part store.Part) tertiaryRecord {
 // pairsOf makes pairs of member and score; a score is a number, or the text inf or -inf.
 func pairsOf(values []string) [][2]any {
 	pairs := [][2]any{}
-	for i := 0; i+1 < len(values); i += 2 {
-		pair := [2]any{values[i+1], values[i]}
-		if f, err := strconv.ParseFloat(values[i], 64); err == nil && !math.IsInf(f, 0) {
+	for scored := range slices.Chunk(values, 2) {
+		pair := [2]any{scored[1], scored[0]}
+		if f, err := strconv.ParseFloat(scored[0], 64); err == nil && !math.IsInf(f, 0) {
 			pair[1] = json.Number(strconv.FormatFloat(f, 'g', -1, 64))
 		}
 		pairs = append(pairs, pair)
 	}
 	return pairs
-}
-
-func mapOf(values []string) map[string]string {
-	m := map[string]string{}
-	for i := 0; i+1 < len(values); i += 2 {
-		m[values[i]] = values[i+1]
-	}
-	return m
 }
 
 // content is a tertiary record of an import.
@@ -144,6 +141,7 @@ func (x tertiaryRecord) content() (change.Content, error) {
 	return change.Content{Name: x.name, Kind: x.Kind, Values: values}, err
 }
 
+// values are the elements of a tertiary record, as in store.Members.
 func (x tertiaryRecord) values() (values []string, err error) {
 	switch {
 	case x.Value64 != nil && x.Value != nil:
@@ -153,24 +151,28 @@ func (x tertiaryRecord) values() (values []string, err error) {
 	}
 	switch x.Kind {
 	case "set", "list":
-		values, err = textsOf(x.Value)
+		var texts []json.RawMessage
+		err = json.Unmarshal(x.Value, &texts)
+		for _, raw := range texts {
+			err = cmp.Or(err, addText(&values, raw))
+		}
 	case "string":
-		values = []string{""}
-		err = textOf(x.Value, &values[0])
+		err = addText(&values, x.Value)
 	case "hash":
 		s := scanner{text: string(x.Value)}
 		s.object(func(name string) {
-			text := ""
-			if err := textOf([]byte(s.value()), &text); err != nil {
-				s.fail(err)
-			}
-			values = append(values, name, text)
+			values = append(values, name)
+			s.fail(addText(&values, json.RawMessage(s.value())))
 		})
 		err = s.err
 	case "zset":
-		values, err = scoredContent(x.Value)
+		var pairs [][]json.RawMessage
+		err = json.Unmarshal(x.Value, &pairs)
+		for _, pair := range pairs {
+			err = cmp.Or(err, addPair(&values, pair))
+		}
 	default:
-		err = errors.New("unknown")
+		err = errOther
 	}
 	if err != nil {
 		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
@@ -178,28 +180,35 @@ func (x tertiaryRecord) values() (values []string, err error) {
 	return values, nil
 }
 
-var errNoText = errors.New("no text")
+var (
+	errOther = errors.New("of another kind")
+	errScore = errors.New("a score is no number")
+)
 
-// textOf reads a text; encoding/json takes null for the empty one.
-func textOf(raw json.RawMessage, to *string) error {
-	if len(raw) == 0 || raw[0] != '"' {
-		return errNoText
+// addText adds a text; null is none.
+func addText(values *[]string, raw json.RawMessage) error {
+	var text *string
+	if json.Unmarshal(raw, &text) != nil || text == nil {
+		return errOther
 	}
-	return json.Unmarshal(raw, to)
+	*values = append(*values, *text)
+	return nil
 }
 
-func textsOf(raw json.RawMessage) (texts []string, err error) {
-	var raws []json.RawMessage
-	if err := json.Unmarshal(raw, &raws); err != nil {
-		return nil, err
+// addPair adds score and member of a pair of member and score, which is a number or a text.
+func addPair(values *[]string, pair []json.RawMessage) error {
+	if len(pair) != 2 {
+		return errOther
 	}
-	texts = make([]string, len(raws))
-	for i := range raws {
-		if err := textOf(raws[i], &texts[i]); err != nil {
-			return nil, err
-		}
+	var score string
+	if json.Unmarshal(pair[1], &score) != nil {
+		score = string(pair[1])
 	}
-	return texts, nil
+	if f, err := strconv.ParseFloat(score, 64); err != nil || math.IsNaN(f) {
+		return errScore
+	}
+	*values = append(*values, score)
+	return addText(values, pair[0])
 }
 
 // exactValues are values that came in base64.
@@ -221,32 +230,6 @@ func (x tertiaryRecord) exactValues() ([]string, error) {
 				return nil, errScore
 			}
 		}
-	}
-	return values, nil
-}
-
-var errScore = errors.New("a score is no number")
-
-func scoredContent(raw json.RawMessage) (values []string, err error) {
-	var pairs [][]json.RawMessage
-	if err := json.Unmarshal(raw, &pairs); err != nil {
-		return nil, err
-	}
-	for _, p := range pairs {
-		if len(p) != 2 {
-			return nil, errors.New("no pair")
-		}
-		var member, score string
-		if err := textOf(p[0], &member); err != nil {
-			return nil, err
-		}
-		if json.Unmarshal(p[1], &score) != nil {
-			score = string(p[1])
-		}
-		if f, err := strconv.ParseFloat(score, 64); err != nil || math.IsNaN(f) {
-			return nil, errScore
-		}
-		values = append(values, score, member)
 	}
 	return values, nil
 }

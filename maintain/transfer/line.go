@@ -88,11 +88,12 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 
 // hash hashes a line's clear password; a dry run only finds out whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
+	own := append(identifiers(l.t, l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
-		l.err = im.Hashing.Judge(ctx, l.t, l.clear, identifiers(l.t, l.draft.Facets))
+		l.err = im.Hashing.Judge(ctx, l.t, l.clear, own)
 		return
 	}
-	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, identifiers(l.t, l.draft.Facets))
+	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, own)
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}
@@ -103,7 +104,6 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	d := l.draft
 	if d.UID == "" {
 		d.UID = im.uid(l, attempt)
-		d.Facets[l.t.Schema.Primary] = d.UID
 	}
 	l.create, err = l.t.Create(d)
 	return err
@@ -221,7 +221,6 @@ func (l *line) put(f facet) error {
 	if l.draft.UID = v.Wire(); l.draft.UID == "" {
 		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one made up")
 	}
-	l.draft.Facets[f.field] = l.draft.UID
 	return nil
 }
 
