@@ -20,14 +20,8 @@ import (
 type Entry struct {
 	key   recordkey.Key
 	t     *change.Type
-	was   map[string]string // every field as read, but the password; never changed
-	edits map[string]edit   // what Put and Drop have changed since; never changed itself
-}
-
-// An edit is a facet as it shall be.
-type edit struct {
-	v    schema.Value
-	gone bool
+	was   map[string]string        // every field as read, but the password; never changed
+	edits map[string]*schema.Value // what Put and Drop have changed since, nil what is dropped; never changed itself
 }
 
 // Key is the PRK, relative to the namespace of the view that read the entry.
@@ -60,11 +54,11 @@ func (e Entry) all() schema.Facets {
 	if e.t != nil {
 		facets, _ = e.t.Decode(store.Record{Fields: e.was}) // checked when it was read
 	}
-	for field, ed := range e.edits {
-		if ed.gone {
+	for field, v := range e.edits {
+		if v == nil {
 			delete(facets, field)
 		} else {
-			facets[field] = ed.v
+			facets[field] = *v
 		}
 	}
 	return facets
@@ -72,8 +66,11 @@ func (e Entry) all() schema.Facets {
 
 // Get returns a facet, and whether there is one.
 func (e Entry) Get(field string) (schema.Value, bool) {
-	if ed, is := e.edits[field]; is {
-		return ed.v, !ed.gone
+	switch v, is := e.edits[field]; {
+	case v != nil:
+		return *v, true
+	case is:
+		return schema.Value{}, false
 	}
 	wire, ok := e.was[field]
 	if !ok || store.OwnField(field) {
@@ -90,15 +87,15 @@ func (e Entry) Text(field string) string {
 }
 
 // Put sets a facet of this copy. Earlier copies of e keep theirs.
-func (e *Entry) Put(field string, v schema.Value) { e.edit(field, edit{v: v}) }
+func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
 // Drop unsets a facet of this copy.
-func (e *Entry) Drop(field string) { e.edit(field, edit{gone: true}) }
+func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
-func (e *Entry) edit(field string, ed edit) {
-	edits := make(map[string]edit, len(e.edits)+1)
+func (e *Entry) edit(field string, v *schema.Value) {
+	edits := make(map[string]*schema.Value, len(e.edits)+1)
 	maps.Copy(edits, e.edits)
-	edits[field] = ed
+	edits[field] = v
 	e.edits = edits
 }
 
@@ -108,8 +105,7 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	if !e.key.IsValid() {
 		return []byte("{}"), nil
 	}
-	flat := schema.Facets{}
-	maps.Copy(flat, e.all())
+	flat := e.all()
 	if e.Disabled() {
 		flat[store.FieldDisabled] = schema.Bool(true)
 	}

@@ -143,14 +143,16 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 		return c, false, nil
 	}
 	wires := change.Bare(r)
-	for field, ed := range e.edits {
-		if ed.gone && field == store.FieldPassword {
+	for field, v := range e.edits {
+		switch {
+		case v != nil:
+			if err := t.t.EncodeFacet(wires, field, *v, r.Fields); err != nil {
+				return c, false, err
+			}
+		case field == store.FieldPassword:
 			return c, false, invalid(field, "name", "a password is set by its own verb")
-		}
-		if ed.gone {
+		default:
 			delete(wires, field)
-		} else if err := t.t.EncodeFacet(wires, field, ed.v, r.Fields); err != nil {
-			return c, false, err
 		}
 	}
 	return t.t.Update(r, wires, nil)

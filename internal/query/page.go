@@ -33,17 +33,18 @@ func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) 
 	if err != nil {
 		return nil, "", err
 	}
-	next, err := c.source(ctx, s)
+	from, err := c.source(ctx, s)
 	if err != nil {
 		return nil, "", err
 	}
 	for {
-		keys, cursor, err := next(at.cursor, want)
+		from.Cursor, from.Count = at.cursor, want
+		prks, cursor, err := c.candidates(ctx, s, from)
 		if err != nil {
 			return nil, "", err
 		}
 		complete := at.cursor == "" && cursor == ""
-		prks := at.rest(c.PRKs(s.Type, keys))
+		prks = at.rest(prks)
 		n := min(want, len(prks))
 		found, err := c.filter(ctx, s, prks[:n])
 		if err != nil {
@@ -101,16 +102,17 @@ func (c *Reader) eachScanned(ctx context.Context, s Selection, after string, yie
 	if err != nil {
 		return err
 	}
-	next, err := c.source(ctx, s)
+	from, err := c.source(ctx, s)
 	if err != nil {
 		return err
 	}
 	for {
-		keys, cursor, err := next(at.cursor, scanBatch)
+		from.Cursor, from.Count = at.cursor, scanBatch
+		prks, cursor, err := c.candidates(ctx, s, from)
 		if err != nil {
 			return err
 		}
-		for prks := range slices.Chunk(at.rest(c.PRKs(s.Type, keys)), readBatch) {
+		for prks := range slices.Chunk(at.rest(prks), readBatch) {
 			found, err := c.filter(ctx, s, prks)
 			if err != nil || !yield(found) {
 				return err
@@ -199,9 +201,9 @@ func parseBookmark(text string) (bookmark, error) {
 	if len(parts) != 3 || len(text) > maxBookmark {
 		return bookmark{}, store.ErrCursor
 	}
-	last, err1 := base64.RawURLEncoding.DecodeString(parts[1])
-	raw, err2 := base64.RawURLEncoding.DecodeString(parts[2])
-	if err1 != nil || err2 != nil || len(raw)%8 != 0 {
+	last, badLast := base64.RawURLEncoding.DecodeString(parts[1])
+	raw, badTaken := base64.RawURLEncoding.DecodeString(parts[2])
+	if badLast != nil || badTaken != nil || len(raw)%8 != 0 {
 		return bookmark{}, store.ErrCursor
 	}
 	b := bookmark{cursor: parts[0], last: string(last)}

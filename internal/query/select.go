@@ -92,31 +92,27 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 	return nil
 }
 
-// source is where the candidates of a selection come from: the smallest of its index sets, or all PRKs.
-func (c *Reader) source(ctx context.Context, s Selection) (func(cursor string, count int) ([]string, string, error), error) {
+// source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.
+func (c *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {
-		return func(cursor string, count int) ([]string, string, error) {
-			return c.Engine.Scan(ctx, store.Scan{Pattern: s.Type.Guard().Entries, Cursor: cursor, Count: count})
-		}, nil
+		return store.Scan{Pattern: s.Type.Guard().Entries}, nil
 	}
 	sizes, err := c.Engine.Sizes(ctx, s.indexes)
 	if err != nil {
-		return nil, err
+		return store.Scan{}, err
 	}
-	smallest := 0
-	for i := range sizes {
-		if sizes[i] < sizes[smallest] {
-			smallest = i
+	return store.Scan{Index: s.indexes[slices.Index(sizes, slices.Min(sizes))]}, nil
+}
+
+// candidates are the next PRKs of a source, and the cursor for the rest.
+func (c *Reader) candidates(ctx context.Context, s Selection, from store.Scan) ([]recordkey.Key, string, error) {
+	keys, next, err := c.Engine.Scan(ctx, from)
+	if from.Index.IsValid() {
+		for i := range keys {
+			keys[i] = c.NS.String() + keys[i]
 		}
 	}
-	return func(cursor string, count int) ([]string, string, error) {
-		prks, next, err := c.Engine.Scan(ctx, store.Scan{Index: s.indexes[smallest], Cursor: cursor, Count: count})
-		prefix := c.NS.String()
-		for i := range prks {
-			prks[i] = prefix + prks[i]
-		}
-		return prks, next, err
-	}, nil
+	return c.PRKs(s.Type, keys), next, err
 }
 
 // filter keeps the candidates that are entries of the type and hold what was asked for. An index
