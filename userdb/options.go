@@ -2,8 +2,6 @@ package userdb
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -52,20 +50,6 @@ type Options struct {
 	// Each eviction looks through a sixteenth of the copies, so let there be room for all that are hot.
 	Cache    int
 	CacheAge time.Duration // 0: ten seconds
-}
-
-// RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
-// at least 8 and at most 64; 12 digits are 48 bits. A UID that is taken is never used again for
-// another entry: Create asks for the next one.
-func RandomUID(n int) func() (string, error) {
-	return func() (string, error) {
-		if n < 8 || n > 64 {
-			return "", fmt.Errorf("a UID of %d digits: want 8 to 64", n)
-		}
-		b := make([]byte, (n+1)/2)
-		rand.Read(b) // never fails, says its documentation
-		return hex.EncodeToString(b)[:n], nil
-	}
 }
 
 func (o Options) cache() store.Cache { return store.Cache{Entries: o.Cache, Age: o.CacheAge} }

@@ -3,12 +3,14 @@ package userdb
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
@@ -30,6 +32,20 @@ type NewEntry struct {
 const uidAttempts = 16
 
 var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
+
+// RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
+// at least 8 and at most 64; 12 digits are 48 bits. A UID that is taken is never used again for
+// another entry: Create asks for the next one.
+func RandomUID(n int) func() (string, error) {
+	return func() (string, error) {
+		if n < 8 || n > 64 {
+			return "", fmt.Errorf("a UID of %d digits: want 8 to 64", n)
+		}
+		b := make([]byte, (n+1)/2)
+		rand.Read(b) // never fails, says its documentation
+		return hex.EncodeToString(b)[:n], nil
+	}
+}
 
 // added is the field that Create sets where the schema declares it as a date, as the original does.
 const added = "added"
@@ -226,7 +242,7 @@ func retry(ctx context.Context, attempt func() (conflict bool, err error)) error
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(rand.N(longest)):
+		case <-time.After(mathrand.N(longest)):
 		}
 	}
 	return ErrConflict
