@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -78,12 +79,10 @@ const findChunk = 256
 // sequence goes on; it ends early only where the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for len(hs) > 0 {
-			n := min(findChunk, len(hs))
-			if !t.findSome(ctx, hs[:n], yield) {
+		for some := range slices.Chunk(hs, findChunk) {
+			if !t.findSome(ctx, some, yield) {
 				return
 			}
-			hs = hs[n:]
 		}
 	}
 }
