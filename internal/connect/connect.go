@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/store"
@@ -203,10 +204,5 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 }
 
 // go-redis has one logger for the process, which prints to standard error what callers are told as errors
-// anyway. It is set before main begins, so that a program that wants those words may set one of its own.
-func init() { redis.SetLogger(quiet{}) }
-
-type quiet struct{}
-
-// Printf is called by go-redis.
-func (quiet) Printf(context.Context, string, ...any) {}
+// anyway. It is disabled before main begins, so that a program that wants those words may set one of its own.
+func init() { logging.Disable() }

@@ -25,9 +25,6 @@ type secured struct {
 	unverified    bool
 }
 
-// taken are the parameters that go-redis does not get to see.
-var taken = []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"}
-
 // readURL takes a URL apart. Where go-redis would understand another server or another password than was
 // meant, it is refused.
 func readURL(text string) (secured, error) {
@@ -53,14 +50,14 @@ func readURL(text string) (secured, error) {
 		return secured{}, badURL("skip_verify is true or false")
 	}
 	had := len(q)
-	for _, name := range taken {
+	for _, name := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
 		q.Del(name)
 	}
-	if len(q) < had {
+	if len(q) < had { // go-redis refuses parameters that it does not know
 		u.RawQuery = q.Encode()
 		s.text = u.String()
 	}
-	if s.ca+s.cert+s.key != "" && u.Scheme != "rediss" || s.unverified && u.Scheme != "rediss" {
+	if (s.ca+s.cert+s.key != "" || s.unverified) && u.Scheme != "rediss" {
 		return secured{}, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
 	}
 	return s, nil
