@@ -115,7 +115,7 @@ const again = "The same again: "
 // ask has a person answer the prompts, unless standard input has the passwords, and then does what they are for, in
 // the time that the command may take. Before the prompts, try may find that there is no point.
 func (s *session) ask(ctx context.Context, p *secrets, try, do func(context.Context) error, prompts ...string) error {
-	if p.stdin || len(prompts) == 0 {
+	if p.stdin {
 		return s.timed(ctx, do)
 	}
 	if s.std.term == nil {
