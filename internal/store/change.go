@@ -1,8 +1,12 @@
 package store
 
 import (
+	"context"
+	"encoding/json"
 	"hash/maphash"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,20 +55,11 @@ type Members struct {
 	Index  []recordkey.Key
 }
 
+// commands put values into records.
+var commands = map[string]string{"": "SADD", "set": "SADD", "list": "RPUSH", "zset": "ZADD", "hash": "HSET", "string": "SET"}
+
 // Command is the Redis command that puts the values into the record.
-func (m Members) Command() string {
-	switch m.Kind {
-	case "list":
-		return "RPUSH"
-	case "zset":
-		return "ZADD"
-	case "hash":
-		return "HSET"
-	case "string":
-		return "SET"
-	}
-	return "SADD"
-}
+func (m Members) Command() string { return commands[m.Kind] }
 
 // Replaces reports whether the change puts members in place of what is there: always, but in the case of a
 // set that is not dropped in the same change.
@@ -125,4 +120,88 @@ func Each(cs []Change, atOnce int, f func(i int)) {
 	for _, i := range later {
 		f(i)
 	}
+}
+
+// Fields of the record that keeps a schema, ~/schema/TYPE.
+const (
+	FieldFingerprint = "fingerprint"
+	FieldSchema      = "schema"
+)
+
+// A Guard is compared with what ~/schema/TYPE says, in every change.
+type Guard struct {
+	Key         recordkey.Key
+	Types       recordkey.Key // the set of types that have a schema stored
+	Fingerprint string
+	JSON        string          // the schema itself, stored beside the fingerprint by the first change
+	Tertiary    map[string]bool // names of the tertiary records that the schema declares; true for indexed ones
+	Exact       bool            // may be stored where entries exist that no fingerprint describes
+	Entries     string          // the SCAN pattern of such entries
+}
+
+// NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
+// schema describes.
+func NoEntries(ctx context.Context, e Engine, pattern string) error {
+	for cursor := ""; ; {
+		keys, next, err := e.Scan(ctx, Scan{Pattern: pattern, Cursor: cursor, Count: 1000})
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			if key, err := recordkey.Parse(k); err != nil || key.Kind() == recordkey.KindPRK {
+				return &MismatchError{}
+			}
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// A delete drops the tertiary records of every name that any program ever wrote under: programs whose schemas lay
+// records out in the same way may declare others. ~/schema/TYPE has a field for each such name, which is there
+// before the first record, or with it.
+
+// fieldTertiary is what such a field begins with; the name follows, escaped.
+const fieldTertiary = "tertiary:"
+
+// Named are those fields for the names that the guard's own schema declares.
+func (g Guard) Named() []string {
+	fields := slices.Sorted(maps.Keys(g.Tertiary))
+	for i, name := range fields {
+		fields[i] = fieldTertiary + recordkey.Escape(name)
+	}
+	return fields
+}
+
+// Stored is what a delete must know of ~/schema/TYPE.
+type Stored struct {
+	JSON  string   // the schema as it is stored
+	Named []string // fields of names; others are passed over
+}
+
+// Drops are the tertiary records of an entry that a delete must drop besides those of a change: of the names that the stored
+// schema declares, as far as it can be read, and of those that were written under. None of them is indexed: in that, all who
+// may write agree.
+func (s Stored) Drops(c Change) []Container {
+	var declared struct {
+		Tertiary map[string]json.RawMessage `json:"tertiary"`
+	}
+	_ = json.Unmarshal([]byte(s.JSON), &declared)
+	names := slices.Collect(maps.Keys(declared.Tertiary))
+	for _, field := range s.Named {
+		escaped, is := strings.CutPrefix(field, fieldTertiary)
+		if name, err := recordkey.Unescape(escaped); is && err == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var more []Container
+	for _, name := range slices.Compact(names) {
+		key, err := c.Key.Tertiary(name)
+		if err == nil && !slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == key }) {
+			more = append(more, Container{Key: key})
+		}
+	}
+	return more
 }

@@ -19,21 +19,15 @@ var (
 	ErrUnavailable    = errors.New("store unavailable")
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	ErrCursor         = errors.New("not a cursor of this listing")
+	ErrUnsuitable     = errors.New("unsuitable Redis server or client")      // the promise cannot be kept with it
+	ErrCache          = errors.New("entries of this store cannot be cached") // no copies of them can be kept in this process
+	ErrUnconfirmed    = errors.New("committed, not confirmed")               // not known to be on as many replicas as asked for
 )
 
 // ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that
 // changes what it sends, or from what is no Redis server. It never means "no": whether the command was carried
 // out is not known.
 var ErrReply = errors.New("a reply of another kind than the command has")
-
-// ErrUnsuitable is a server or a client with which the promise cannot be kept.
-var ErrUnsuitable = errors.New("unsuitable Redis server or client")
-
-// ErrCache is a store of which no copies can be kept in this process.
-var ErrCache = errors.New("entries of this store cannot be cached")
-
-// ErrUnconfirmed is a change that was made, but not known to be on as many replicas as asked for.
-var ErrUnconfirmed = errors.New("committed, not confirmed")
 
 // A DuplicateError says which SRK of a change is taken, never which entry has it. Primary is set when it is the PRK.
 type DuplicateError struct {
@@ -69,26 +63,24 @@ func (e *MismatchError) Is(target error) bool { return target == ErrSchemaMismat
 type CorruptError struct{ Key, Reason string }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("%s: %s: %s", ErrCorrupt, shorten(e.Key), e.Reason)
+	return fmt.Sprintf("%s: %s: %s", ErrCorrupt, oneLine(e.Key), e.Reason)
 }
 
 // Is makes the error an ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// shorten keeps an error on one line, whatever the key is.
-func shorten(key string) string {
+// oneLine keeps an error on one line, whatever the key is.
+func oneLine(key string) string {
 	const most = 200
 	if len(key) > most {
 		key = key[:most] + "…"
 	}
-	return strings.Map(printable, key)
-}
-
-func printable(r rune) rune {
-	if r < ' ' || r == 0x7f {
-		return '?'
-	}
-	return r
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, key)
 }
 
 // IsEntryError reports whether an error concerns one entry only.

@@ -64,8 +64,10 @@ func Believe(l Lookup, cs []Candidate) Found {
 			return f
 		case found == nil:
 			found = &f
+		case found.Record.Key != f.Record.Key && l.All:
+			return Found{Err: ErrNotFound}
 		case found.Record.Key != f.Record.Key:
-			return disagreement(l, c)
+			return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: "the value belongs to two entries (I2)"}}
 		}
 		agreeing++
 	}
@@ -73,14 +75,6 @@ func Believe(l Lookup, cs []Candidate) Found {
 		return Found{Err: ErrNotFound}
 	}
 	return *found
-}
-
-// disagreement is damage, unless the lookup asked for entries that all its SRKs name.
-func disagreement(l Lookup, c Candidate) Found {
-	if l.All {
-		return Found{Err: ErrNotFound}
-	}
-	return Found{Err: &CorruptError{Key: c.SRK.String(), Reason: "the value belongs to two entries (I2)"}}
 }
 
 func believeOne(l Lookup, c Candidate) Found {
@@ -105,30 +99,21 @@ func believeOne(l Lookup, c Candidate) Found {
 // holds reports whether the entry has the value of an SRK under its field or, where a lookup asks under
 // several, under another of them: the value may have moved between two reads.
 func (r Record) holds(l Lookup, srk recordkey.Key) bool {
-	if r.Holds(srk.Field(), srk.Value()) {
-		return true
-	}
-	if l.All {
-		return false
-	}
-	for _, k := range l.SRKs {
-		if k.Value() == srk.Value() && r.Holds(k.Field(), k.Value()) {
-			return true
-		}
-	}
-	return false
+	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.holdsAt(k) }
+	return r.holdsAt(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)
 }
+
+func (r Record) holdsAt(srk recordkey.Key) bool { return r.Holds(srk.Field(), srk.Value()) }
 
 // Names reports whether the lookup asks for what the record is or holds. The zero Lookup names everything.
 func (l Lookup) Names(r Record) bool {
-	if l.PRK.IsValid() || len(l.SRKs) == 0 {
-		return !l.PRK.IsValid() || l.PRK == r.Key
+	switch {
+	case l.PRK.IsValid():
+		return l.PRK == r.Key
+	case l.All:
+		return !slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool { return !r.holdsAt(srk) })
 	}
-	holds := func(srk recordkey.Key) bool { return r.Holds(srk.Field(), srk.Value()) }
-	if l.All {
-		return !slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool { return !holds(srk) })
-	}
-	return slices.ContainsFunc(l.SRKs, holds)
+	return len(l.SRKs) == 0 || slices.ContainsFunc(l.SRKs, r.holdsAt)
 }
 
 // FoundAt makes an answer of the hash at a PRK (I3); nil fields are no reply at all.

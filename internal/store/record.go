@@ -20,9 +20,6 @@ const (
 	FieldChanged  = "~passwd"   // when the password was last set
 	FieldDisabled = "~disabled" // since when the entry may not log in
 	FieldPassword = "password"
-	prefixSKV     = "~skv:"
-	prefixLost    = "~lost:" // what an operator gave to another entry
-	prefixWas     = "~was:"  // while a schema changes: the canonical value by the old one
 )
 
 // A Facet is one field of an entry with its value on the wire.
@@ -38,14 +35,14 @@ type Record struct {
 }
 
 // FieldSKV is the field that keeps the canonical value of a secondary field where it differs.
-func FieldSKV(field string) string { return prefixSKV + field }
+func FieldSKV(field string) string { return "~skv:" + field }
 
 // FieldLost is the field that keeps a facet whose value was decided to belong to another entry.
-func FieldLost(field string) string { return prefixLost + field }
+func FieldLost(field string) string { return "~lost:" + field }
 
 // FieldWas is the field that keeps, while a schema changes, the canonical value of a secondary field
 // by the old schema, so that it can still be found by that.
-func FieldWas(field string) string { return prefixWas + field }
+func FieldWas(field string) string { return "~was:" + field }
 
 // Holds reports whether the record has a canonical value under a secondary field, by the schema in force
 // or by the one that is just being left.

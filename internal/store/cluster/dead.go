@@ -81,7 +81,8 @@ func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
 	if err != nil {
 		return err
 	}
-	more := store.StoredIn(stored[0].Fields).Drops(c)
+	fields := stored[0].Fields
+	more := store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c)
 	return parallel(len(more), func(i int) error { return e.drop(ctx, more[i]) })
 }
 
