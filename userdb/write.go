@@ -67,7 +67,10 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 		c, err := t.t.Create(d)
 		var r store.Record
 		if err == nil {
-			r, err = t.apply(ctx, c, store.Record{Key: c.Key})
+			var rev string
+			if rev, err = t.db.view.Apply(ctx, t.t, c); done(err) {
+				r = change.Into(d.Facets, c, rev)
+			}
 		}
 		var taken *store.DuplicateError
 		if n.UID == "" && errors.As(err, &taken) && taken.Primary {

@@ -64,6 +64,11 @@ func Bare(r store.Record) map[string]string {
 func After(c store.Change, rev string, fields map[string]string) store.Record {
 	after := make(map[string]string, len(fields)+len(c.Set)+1)
 	maps.Copy(after, fields)
+	return Into(after, c, rev)
+}
+
+// Into is After where the fields themselves become the record's.
+func Into(after map[string]string, c store.Change, rev string) store.Record {
 	for _, f := range c.Unset {
 		delete(after, f)
 	}
