@@ -153,15 +153,6 @@ func Records(ctx context.Context, e Engine) (int64, error) {
 	return sizes[0], nil
 }
 
-// Placed reports for each place in an ordered index whether it is taken.
-func Placed(ctx context.Context, e Engine, places []Ranked) ([]bool, error) {
-	members := make([]Member, len(places))
-	for i, p := range places {
-		members[i] = Member{Set: p.Key, Value: p.Member, Ordered: true}
-	}
-	return e.Holds(ctx, members, AnyMoment)
-}
-
 // An Op is one command on a tertiary record: its name and what follows the key.
 type Op struct {
 	PRK     recordkey.Key

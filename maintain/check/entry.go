@@ -19,14 +19,7 @@ type entry struct {
 	prk    string // relative
 	t      *change.Type
 	fields map[string]string
-	claims []*claim
-}
-
-// A claim is a secondary value of an entry, which I1 gives an SRK.
-type claim struct {
-	*entry
-	srk   recordkey.Key
-	names bool // the SRK names the entry
+	claims []recordkey.Key // the SRKs that I1 gives its values
 }
 
 func (e *entry) add(fs *findings, c *code, key recordkey.Key, args ...any) *finding {
@@ -131,30 +124,31 @@ func (e *entry) judgeSecondary(fs *findings, field string) {
 		e.add(fs, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
 		return
 	}
-	e.claims = append(e.claims, &claim{entry: e, srk: srk.In(e.key.Namespace())})
+	e.claims = append(e.claims, srk.In(e.key.Namespace()))
 }
 
-// A sight is an SRK that is looked at because an entry has its value: the one that a claim is about,
-// or one of the same value under another secondary field (I2).
+// A sight is an SRK that is looked at because an entry has its value: the one that the entry claims, or one of the same value
+// under another secondary field (I2).
 type sight struct {
-	*claim
+	*entry
+	claim  recordkey.Key
 	record recordkey.Key // the SRK that is looked at
 	srv    string
+	names  bool // the claimed SRK names the entry
 }
 
-func (s sight) own() bool { return s.record == s.srk }
+func (s sight) own() bool { return s.record == s.claim }
 
-// sights are what all claims are judged by. An SRK that is another claim of the same entry is not
-// looked at twice.
+// sights are what all claims are judged by, each before the others of its value. An SRK that is another claim of the same
+// entry is not looked at twice.
 func sights(es []*entry) (all []sight) {
 	for _, e := range es {
-		for _, own := range e.claims {
-			all = append(all, sight{claim: own, record: own.srk})
+		for _, claim := range e.claims {
+			all = append(all, sight{entry: e, claim: claim, record: claim})
 			for _, field := range e.t.Secondary {
-				srk, err := recordkey.SRK(e.t.Name, field, own.srk.Value())
-				srk = srk.In(e.key.Namespace())
-				if err == nil && !slices.ContainsFunc(e.claims, func(c *claim) bool { return c.srk == srk }) {
-					all = append(all, sight{claim: own, record: srk})
+				srk, err := recordkey.SRK(e.t.Name, field, claim.Value())
+				if srk = srk.In(e.key.Namespace()); err == nil && !slices.Contains(e.claims, srk) {
+					all = append(all, sight{entry: e, claim: claim, record: srk})
 				}
 			}
 		}
@@ -175,16 +169,18 @@ func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) e
 		return err
 	}
 	var absent, rivals []sight
+	names := false
 	for i, s := range all {
 		s.srv = srvs[i].Wire
+		if s.own() {
+			names = srvs[i].Is && store.Owner(s.srv) == s.prk
+		}
+		s.names = names
 		switch {
 		case !srvs[i].Is && s.own():
 			absent = append(absent, s)
-		case !srvs[i].Is:
-		case store.Owner(s.srv) != s.prk:
+		case srvs[i].Is && store.Owner(s.srv) != s.prk:
 			rivals = append(rivals, s)
-		case s.own():
-			s.names = true
 		}
 	}
 	if err := c.lookAtAbsent(ctx, fs, absent); err != nil {
@@ -193,10 +189,10 @@ func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) e
 	return c.lookAtRivals(ctx, fs, rivals)
 }
 
-// addValue reports what is wrong with the value of a claim.
-func (c *claim) addValue(fs *findings, what *code, args ...any) *finding {
-	f := c.add(fs, what, c.srk, args...)
-	f.values = []uint64{records.Digest(c.t.Name, c.srk.Value())}
+// addValue reports what is wrong with a claimed value.
+func (s sight) addValue(fs *findings, what *code, args ...any) *finding {
+	f := s.add(fs, what, s.claim, args...)
+	f.values = []uint64{records.Digest(s.t.Name, s.claim.Value())}
 	return f
 }
 
@@ -230,8 +226,8 @@ func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight
 	told := map[pair]bool{}
 	for i, s := range rivals {
 		other := owners[i]
-		p := pair{s.prk, s.srk.Value(), other.key}
-		field, has := other.has(s.srk.Value())
+		p := pair{s.prk, s.claim.Value(), other.key}
+		field, has := other.has(s.claim.Value())
 		// Where each of two entries has its own SRK, both see it: it is told at one of them.
 		there := c.entire && s.names && s.prk < records.Relative(other.key)
 		switch {
@@ -246,10 +242,10 @@ func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight
 	return nil
 }
 
-// shared reports that another entry has a claim's value under field.
-func (c *claim) shared(fs *findings, other owner, field string) {
-	a, b := c.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
-	f := c.addValue(fs, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(c.srk.Field())+
+// shared reports that another entry has a claimed value under field.
+func (s sight) shared(fs *findings, other owner, field string) {
+	a, b := s.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
+	f := s.addValue(fs, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
 		", and "+records.Printable(b.String())+" in "+records.Quoted(field))
 	f.seen += " " + other.seen()
 	f.Choices = []recordkey.Key{a, b}
@@ -259,17 +255,16 @@ func (c *claim) shared(fs *findings, other owner, field string) {
 // repairEntry repairs an entry with all the SRKs that can be claimed for it: in one change or, where one of
 // them cannot, one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
-	t := c.types[prk.Type()]
 	var missing []recordkey.Key
-	err := c.amend(ctx, t, prk, func(r store.Record) (m change.Mending, may bool, err error) {
-		missing, may, err = c.missing(ctx, t, r)
+	err := c.amend(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
+		missing, may, err = c.missing(ctx, r)
 		return claiming(missing...), may, err
 	})
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
 	for _, srks := range append([][]recordkey.Key{nil}, slices.Collect(slices.Chunk(missing, 1))...) {
-		err := c.amend(ctx, t, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
+		err := c.amend(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
 		if err != nil && !overtaken(err) {
 			return err
 		}
@@ -282,7 +277,8 @@ func claiming(srks ...recordkey.Key) change.Mending {
 }
 
 // amend makes one change of an entry, from what it is now.
-func (c *checker) amend(ctx context.Context, t *change.Type, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
+func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
+	t := c.types[prk.Type()]
 	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
 		m, may, err := how(r)
 		if err != nil || !may {
@@ -296,7 +292,8 @@ func (c *checker) amend(ctx context.Context, t *change.Type, prk recordkey.Key, 
 
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
 // that another entry has, too. An entry that has such a one and is not live must not come to life: false.
-func (c *checker) missing(ctx context.Context, t *change.Type, r store.Record) (srks []recordkey.Key, may bool, err error) {
+func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
+	t := c.types[r.Key.Type()]
 	all := t.Secondaries(r.Fields)
 	srvs, err := store.Texts(ctx, c.Engine, records.Texts(all))
 	if err != nil {

@@ -213,35 +213,33 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 	}
 	var fs, still findings
 	for i, o := range owners {
-		judgeOrderMember(&fs, i, items[i], o)
+		var f *finding
+		switch m := items[i]; {
+		case !o.key.IsValid():
+			f = fs.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
+		case !o.live():
+			f = fs.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
+		case !o.sound():
+			f = fs.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
+		default:
+			continue
+		}
+		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
+		f.step = store.Rank{Entry: o.key, At: place, Free: true}
 	}
 	if len(fs) == 0 {
 		return nil, nil
 	}
-	placed, err := store.Placed(ctx, c.Engine, mapped(fs, func(f finding) store.Ranked { return f.step.(store.Rank).At }))
+	places := mapped(fs, func(f finding) store.Member {
+		return store.Member{Set: items[f.at].key, Value: items[f.at].member, Ordered: true}
+	})
+	placed, err := c.Engine.Holds(ctx, places, store.AnyMoment)
 	for i := range placed {
 		if placed[i] {
 			still = append(still, fs[i])
 		}
 	}
 	return still, err
-}
-
-// judgeOrderMember judges a place by the entry that it names.
-func judgeOrderMember(fs *findings, at int, m item, o owner) {
-	var f *finding
-	switch {
-	case !o.key.IsValid():
-		f = fs.add(at, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
-	case !o.live():
-		f = fs.add(at, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
-	case !o.sound():
-		f = fs.add(at, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
-	}
-	if f != nil {
-		place := store.Ranked{Key: m.key, Member: m.member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
-		f.step = store.Rank{Entry: o.key, At: place, Free: true}
-	}
 }
 
 // placedAt reports whether an entry with a facet belongs at a place.

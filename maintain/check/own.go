@@ -106,7 +106,8 @@ func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string
 
 // nameTypes puts into ~/types what has a schema.
 func (c *checker) nameTypes(ctx context.Context) error {
-	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: recordkey.Glob(c.NS.String()) + "~/schema/*", Count: records.ScanBatch}) {
+	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
+	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}

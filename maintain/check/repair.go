@@ -236,7 +236,7 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 		}
 		m := claiming()
 		m.Lose = func(value string) bool { return value == k.Value } // the facets that have it stay under ~lost:FIELD
-		err := c.amend(ctx, k.Type, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
+		err := c.amend(ctx, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err
 		}
