@@ -93,8 +93,13 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 	var lookups []store.Lookup
 	for i, h := range hs {
 		s, err := t.db.view.Resolve(h, t.t.Name)
-		if refused[i] = err; err == nil {
-			lookups = append(lookups, s.Lookup)
+		switch l := s.Lookup; {
+		case err != nil:
+			refused[i] = err
+		case !l.PRK.IsValid() && len(l.SRKs) == 0: // by any field, of a type that has no secondary ones
+			refused[i] = ErrNotFound
+		default:
+			lookups = append(lookups, l)
 		}
 	}
 	found, err := t.db.view.Look(ctx, lookups)

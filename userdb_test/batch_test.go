@@ -211,3 +211,24 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 		t.Error(errors.Join(failed...))
 	}
 }
+
+// TestFindAllNowhere: in a type without secondary fields, nothing is found by any of them.
+func TestFindAllNowhere(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		bare := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid"}}}
+		typ := typeOf(t, s.open(userdb.Options{Schema: bare, Namespace: space(t, "nowhere")}), "user")
+		e := add(t, typ, "1")
+		var found []string
+		for got, err := range typ.FindAll(t.Context(), hints.Any("a"), hints.UID("1"), hints.Any("b")) {
+			if err != nil {
+				wantErr(t, "a value", err, userdb.ErrNotFound)
+				found = append(found, "")
+				continue
+			}
+			found = append(found, got.UID())
+		}
+		if want := []string{"", e.UID(), ""}; !slices.Equal(found, want) {
+			t.Errorf("found %q, want %q", found, want)
+		}
+	})
+}
