@@ -85,16 +85,10 @@ func (im *importer) recognise(ctx context.Context, lines []*line) (taken, again 
 
 // createdBy reports whether a record is what a change makes of nothing, whatever else was added to it.
 func createdBy(c store.Change, r store.Record) bool {
-	for _, f := range c.Set {
-		switch f.Field {
-		case store.FieldChanged, store.FieldPassword, store.FieldDisabled: // of a moment
-		default:
-			if r.Fields[f.Field] != f.Wire {
-				return false
-			}
-		}
-	}
-	return true
+	ofMoment := []string{store.FieldChanged, store.FieldPassword, store.FieldDisabled}
+	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
+		return !slices.Contains(ofMoment, f.Field) && r.Fields[f.Field] != f.Wire
+	})
 }
 
 // updateRounds is how often entries that others are changing are brought up to date anew.
@@ -140,32 +134,6 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 		slices.SortFunc(lines, func(a, b *line) int { return cmp.Compare(a.no, b.no) })
 	}
 	return nil
-}
-
-// apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile.
-func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
-	for i, err := range im.ApplyAll(ctx, changes) {
-		l, c := lines[i], &changes[i]
-		if !c.Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
-			l.update = c
-		}
-		switch {
-		case err == nil && c.Create:
-			l.finish(createdLine)
-		case err == nil:
-			l.finish(updatedLine)
-		case errors.Is(err, store.ErrDuplicate):
-			l.refuse(duplicate(err))
-		case aboutLine(err):
-			l.refuse(err)
-			if errors.Is(err, store.ErrConflict) {
-				again = append(again, l)
-			}
-		default:
-			return nil, err
-		}
-	}
-	return again, nil
 }
 
 // changeOf is what a line does: it creates its entry or, where it means one that is there, brings that up to date. A hash,

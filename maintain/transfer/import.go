@@ -150,35 +150,23 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 		first: firstBatch, most: importBatch, atOnce: mostAtOnce,
 	}
 	if !im.resumed {
-		im.state = ImportState{ID: newImportID()}
+		im.state = ImportState{ID: rand.Text()}
 	}
 	survey, err := v.Engine.Survey(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if survey.Bulks {
-		im.most, im.atOnce = bulkBatch, 1
+		im.most = bulkBatch
 	}
-	if o.DryRun {
+	if survey.Bulks || o.DryRun {
 		im.atOnce = 1
 	}
-	return im, im.open(r)
-}
-
-func newImportID() string {
-	var b [12]byte
-	rand.Read(b[:]) // never fails, says its documentation
-	return hex.EncodeToString(b[:])
-}
-
-// open chooses the form of the input.
-func (im *importer) open(r io.Reader) (err error) {
-	if im.o.CSV {
-		im.src, err = newCSVRows(r, im.resumed && im.state.Report.Refused > 0)
-		return err
-	}
 	im.src = &jsonLines{r: bufio.NewReaderSize(r, 1<<20)}
-	return nil
+	if o.CSV {
+		im.src, err = newCSVRows(r, im.resumed && im.state.Report.Refused > 0)
+	}
+	return im, err
 }
 
 // run reads and begins batches in one goroutine, and concludes them in the caller's, in the order of the input.

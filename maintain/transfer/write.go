@@ -78,9 +78,10 @@ func (im *importer) conclude(ctx context.Context, b *batch, failed error) error 
 	return im.record(b)
 }
 
-// record counts what became of a batch, and has that saved.
+// record counts what became of a batch, tells of the lines that are refused, and has that saved.
 func (im *importer) record(b *batch) error {
-	s := &im.state
+	s, r := &im.state, &im.state.Report
+	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
 	for i := range b.lines {
 		l := &b.lines[i]
 		s.Lines++
@@ -88,29 +89,18 @@ func (im *importer) record(b *batch) error {
 		if l.blank() {
 			continue
 		}
-		s.Report.Read++
-		switch l.done {
-		case createdLine:
-			s.Report.Created++
-		case updatedLine:
-			s.Report.Updated++
-		case skippedLine:
-			s.Report.Skipped++
-		case refusedLine:
-			s.Report.Refused++
-			if im.o.Refused != nil {
-				im.o.Refused(l.no, l.err.Error())
-			}
-			if im.o.Rejects == nil {
-				continue
-			}
+		r.Read++
+		*counts[l.done]++
+		if l.done == refusedLine && im.o.Refused != nil {
+			im.o.Refused(l.no, l.err.Error())
+		}
+		if l.done == refusedLine && im.o.Rejects != nil {
 			if err := im.src.reject(im.o.Rejects, l); err != nil {
 				return fmt.Errorf("writing a refused line: %w", err)
 			}
 		}
 	}
-	s.Sum = b.sum
-	if im.o.Save == nil {
+	if s.Sum = b.sum; im.o.Save == nil {
 		return nil
 	}
 	return im.o.Save(*s)
@@ -128,28 +118,36 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 		}
 		of, b.changes = append(of, l), append(b.changes, l.create)
 	}
-	for i, err := range im.ApplyAll(ctx, b.changes) {
-		switch l := of[i]; {
-		case err == nil:
+	_, err := im.apply(ctx, of, b.changes)
+	return err
+}
+
+// apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile. Its error ends
+// the import.
+func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
+	var taken *store.DuplicateError
+	for i, err := range im.ApplyAll(ctx, changes) {
+		l, c := lines[i], &changes[i]
+		if !c.Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
+			l.update = c
+		}
+		switch {
+		case err == nil && c.Create:
 			l.finish(createdLine)
-		case errors.Is(err, store.ErrDuplicate):
-			l.refuse(duplicate(err))
+		case err == nil:
+			l.finish(updatedLine)
+		case errors.As(err, &taken):
+			l.refuse(&change.FieldError{Err: store.ErrDuplicate, Field: taken.Field})
+		case errors.Is(err, store.ErrConflict):
+			again = append(again, l)
+			l.refuse(err)
 		case aboutLine(err):
 			l.refuse(err)
 		default:
-			return err
+			return nil, err
 		}
 	}
-	return nil
-}
-
-// duplicate is what a line is told of a taken UID or identifier.
-func duplicate(err error) error {
-	var taken *store.DuplicateError
-	if errors.As(err, &taken) {
-		return &change.FieldError{Err: store.ErrDuplicate, Field: taken.Field}
-	}
-	return err
+	return again, nil
 }
 
 // aboutLine reports whether an error concerns one entry, so that the import goes on.
@@ -176,24 +174,22 @@ func (im *importer) rehearse(ctx context.Context, lines []*line) error {
 
 // foresee judges a line by what is there, of the entries that it may mean.
 func (im *importer) foresee(ctx context.Context, l *line, found []store.Found) {
-	there := ""
+	there, uid := "", l.create.Key.Field()
 	for i, f := range found {
 		switch {
-		case f.Err == nil && i == 0:
-			there = l.create.Key.Field()
-		case f.Err == nil && there == "":
-			there = "identifier"
-		case f.Err != nil && !errors.Is(f.Err, store.ErrNotFound):
+		case f.Err == nil:
+			there = cmp.Or(there, []string{uid, "identifier"}[i])
+		case !errors.Is(f.Err, store.ErrNotFound):
 			l.refuse(f.Err)
 			return
 		}
 	}
-	if im.met("", l.create.Key.String()) && there == "" {
-		there = l.create.Key.Field()
+	if im.met("", l.create.Key.String()) {
+		there = cmp.Or(there, uid)
 	}
 	for _, srk := range l.create.Claim {
-		if im.met(srk.Type(), srk.Value()) && there == "" {
-			there = srk.Field()
+		if im.met(srk.Type(), srk.Value()) {
+			there = cmp.Or(there, srk.Field())
 		}
 	}
 	switch {
