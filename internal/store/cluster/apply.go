@@ -25,15 +25,15 @@ type attempt struct {
 	going  []string        // SRVs that are to go, beside c.Release; "" where it is another's
 	queues bool            // an attempt before this one met another
 	queued []recordkey.Key // SRKs that were only claimed to queue
-	sent   bool            // the commit was sent
-	began  time.Time       // when
+	began  time.Time       // when the commit was sent; zero: it was not
 	until  int64           // the commit may be made, by the server's clock in milliseconds
 }
 
-// How long a verb goes on with what is left to do.
 const (
-	giveBackTime = 2 * time.Second
-	finishTime   = 10 * time.Second
+	giveBackTime = 2 * time.Second  // how long a verb goes on giving back what it has claimed
+	finishTime   = 10 * time.Second // and with what is due after its commit
+	concurrent   = 64               // changes that ApplyAll makes at once: each is several rounds to several nodes
+	mostLate     = 3                // commits that come too late, each after a new look at the schema: the clocks are to blame
 )
 
 // errAgain: the attempt met something that is over by now; begin again with a new token.
@@ -84,18 +84,12 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 	}
 }
 
-// concurrent is how many changes are made at once: each is several rounds to several nodes.
-const concurrent = 64
-
 // ApplyAll implements [store.Engine]: many changes at a time.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
 	revs, errs := make([]string, len(cs)), make([]error, len(cs))
 	store.Each(cs, concurrent, func(i int) { revs[i], errs[i] = e.Apply(ctx, cs[i]) })
 	return revs, errs
 }
-
-// mostLate is how often a commit comes too late, each time with a new look at the schema, before the clocks are to blame.
-const mostLate = 3
 
 func newAttempt(e *Engine, c store.Change) *attempt {
 	prk := c.Key.In(recordkey.Namespace{}).String()
@@ -259,7 +253,7 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 
 // commit is step 4.
 func (a *attempt) commit(ctx context.Context) error {
-	a.sent, a.began = true, a.e.now()
+	a.began = a.e.now()
 	reply, unsure, err := a.e.run(ctx, commitScript, a.commitKeys(), a.commitArgs()...)
 	if err != nil {
 		return err
@@ -337,7 +331,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 	afterwards(ctx, giveBackTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
-			if a.sent {
+			if !a.began.IsZero() {
 				if held, err := a.e.fence(ctx, a.c.Key, srk, "fence"); held || err != nil {
 					return err
 				}

@@ -5,7 +5,7 @@
 //     set if the SRK is absent. A PRK without a token, as one server writes it, may be found and replaced, but
 //     is never written.
 //  2. Occupied by Q: if Q holds the value, it is taken. Else begin again, and queue for the values one after the other
-//     (holders.go). An attempt that queues waits some round trips, and if the same is there still, fences Q (counts its
+//     (contention.go). An attempt that queues waits some round trips, and if the same is there still, fences Q (counts its
 //     ~fence up, of an absent Q in a tombstone), and compares-and-sets the SRK from exactly what was seen.
 //  3. After all claims, look at the values under all other secondary fields, likewise.
 //  4. Commit: the entry's hash is written if its ~rev and ~fence are still as they were read.

@@ -179,6 +179,20 @@ func (e *Engine) promote(ctx context.Context, p store.FillPart, token string) (e
 	return redisx.Harmless(err)
 }
 
+// mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.
+func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
+	live, fill, err := e.field(ctx, prk, store.FieldFill)
+	switch {
+	case err != nil:
+		return false, err
+	case !live:
+		return false, store.ErrNotFound
+	case fill.Wire == "":
+		return false, nil
+	}
+	return true, e.complete(ctx, prk, fill.Wire)
+}
+
 // mostCompleters are under way at once: while a slot is open, each tries for some seconds.
 const mostCompleters = 16
 

@@ -82,20 +82,6 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 	}
 }
 
-// mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.
-func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
-	live, fill, err := e.field(ctx, prk, store.FieldFill)
-	switch {
-	case err != nil:
-		return false, err
-	case !live:
-		return false, store.ErrNotFound
-	case fill.Wire == "":
-		return false, nil
-	}
-	return true, e.complete(ctx, prk, fill.Wire)
-}
-
 // How many round trips to wait before a claim is taken over: more than an attempt that queues needs from its first claim
 // to its commit. Callers that want free values, one to three of them, under fields in any order, succeed after 3 to
 // 12 rounds, and are told that they are too late after 8 to 16 (TestContention).
