@@ -35,7 +35,7 @@ type Change struct {
 	Tokens    Ending
 	Schema    Guard
 
-	// So many replicas of each server that has records of the change must have it within ReplicaTime; 0: nobody waits.
+	// So many replicas of each server that has records of the change must have it within ReplicaTime; 0: the change does not wait.
 	Replicas    int
 	ReplicaTime time.Duration
 }

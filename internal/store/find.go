@@ -29,13 +29,13 @@ type EntryRead struct {
 	Kind []string
 }
 
-// An Entry is the answer: the entry, or why there is none, and the contents of each record asked for.
+// An Entry is the answer: the entry, or why it cannot be read, and the contents of each record asked for.
 type Entry struct {
 	Found
 	Parts []Part
 }
 
-// A Part is a tertiary record: of Kind "none" where there is none, else of the Redis type asked for, or
+// A Part is a tertiary record: of KindNone where it does not exist, else of the Redis type asked for, or
 // of another one and then without values. They are as in Members.Values.
 type Part struct {
 	Kind   string

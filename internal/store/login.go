@@ -10,7 +10,7 @@ import (
 
 // An Attempt names the counters of one attempt to log in.
 type Attempt struct {
-	Account recordkey.Key // counters of one account, or of one identifier that nobody has
+	Account recordkey.Key // counters of one account, or of one identifier that no entry has
 	Origin  recordkey.Key // counters of one origin; the zero key: the origin is not known
 	Name    string        // the origin's name inside the account's counters
 	Now     time.Time     // zero: the server's clock
@@ -35,8 +35,8 @@ func (a Attempt) Parts() (account, origin Attempt) {
 }
 
 // Limits of throttling. Failures are counted in a window that begins with the first of them. Each of
-// an account's familiar origins, those that logged in before, has a budget of its own, which nobody
-// else can use up; whatever goes beyond it counts among the failures of strangers. So strangers
+// an account's familiar origins, those that logged in before, has a budget of its own, which no other
+// origin can use up; whatever goes beyond it counts among the failures of strangers. So strangers
 // cannot lock the owner out, and between two good logins an account stands no more than
 // StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
 const (

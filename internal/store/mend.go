@@ -124,7 +124,7 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 	return f
 }
 
-// StageLife is how long a record lies ready: until somebody has looked what became of its attempt. Redis counts
+// StageLife is how long a record lies ready: until a check has looked what became of its attempt. Redis counts
 // it down, which tells when it was laid.
 const StageLife = 10 * 365 * 24 * time.Hour
 

@@ -25,7 +25,7 @@ func TestAccounts(t *testing.T) {
 		want            bool
 	}{
 		{"never there", "", "", true},
-		{"a short history is a whole one", rev('b') + rev('a'), "", true},
+		{"a short history is complete", rev('b') + rev('a'), "", true},
 		{"the rev is still remembered", four, rev('a'), true},
 		{"forgotten", four, rev('z'), false},
 		{"four writes since it was absent", four, "", false},

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// guess lets somebody fail at an account until nothing is admitted before end, and says how often he
-// was admitted. He comes from all origins at once, and keeps to the waits.
+// guess fails at an account, from all origins at once and keeping to the waits, until nothing is admitted before end.
+// It returns how often it was admitted.
 func (b *bench) guess(account string, end time.Time, origins ...string) (admitted int) {
 	b.t.Helper()
 	for b.now.Before(end) {
@@ -36,7 +36,7 @@ func (b *bench) guess(account string, end time.Time, origins ...string) (admitte
 	return admitted
 }
 
-// TestNoMoreThanAHundredFailures: not even somebody who has every origin of the owner's gets more.
+// TestNoMoreThanAHundredFailures: an attacker with every origin of the owner gets no more.
 func TestNoMoreThanAHundredFailures(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "hundred")
@@ -50,7 +50,7 @@ func TestNoMoreThanAHundredFailures(t *testing.T) {
 	})
 }
 
-// TestDelaysGrow shows the waits of somebody who does not stop.
+// TestDelaysGrow shows the waits of an attacker who does not stop.
 func TestDelaysGrow(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "delays")
@@ -94,8 +94,8 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 	})
 }
 
-// TestOneOriginOverAllAccounts: who tries one password on everybody is held back, but not at the
-// account where he is known.
+// TestOneOriginOverAllAccounts: an origin that tries one password on every account is held back, but not at the
+// account that it logged in to before.
 func TestOneOriginOverAllAccounts(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "spray")
@@ -137,7 +137,7 @@ func TestCountingIsExact(t *testing.T) {
 	})
 }
 
-// storm makes n attempts at the same time and says how many were admitted.
+// storm makes n attempts at the same time and returns how many were admitted.
 func (b *bench) storm(account, origin string, n int) (admitted int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -259,7 +259,7 @@ func walks() int {
 // TestThrottleIsTheModel runs random sequences of logins against the model, in lanes that have an engine each:
 // an embedded store does one thing at a time.
 func TestThrottleIsTheModel(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // scripts of the embedded store leave much behind
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // scripts of the embedded store leave much to collect
 	for _, engine := range throttlers {
 		t.Run(engine.name, func(t *testing.T) {
 			var wg sync.WaitGroup

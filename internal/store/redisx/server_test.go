@@ -48,8 +48,8 @@ func TestEvicts(t *testing.T) {
 
 func TestOneSlot(t *testing.T) {
 	ctx := context.Background()
-	plain := redistest.Start(t)
-	if err := redisx.OneSlot(ctx, plain.Client()); err != nil {
+	server := redistest.Start(t)
+	if err := redisx.OneSlot(ctx, server.Client()); err != nil {
 		t.Errorf("one server: %v", err)
 	}
 	node := redistest.Start(t, redistest.Config("cluster-enabled yes"))
