@@ -143,8 +143,11 @@ func storedIn(mismatch *store.MismatchError) (stored schema.Type, err error) {
 
 // explain names the difference that a schema mismatch consists of, and what mends it.
 func explain(t *change.Type, err error) error {
-	var mismatch *store.MismatchError
-	if err == nil || !errors.As(err, &mismatch) {
+	if err == nil {
+		return nil
+	}
+	var mismatch *store.MismatchError // on the heap
+	if !errors.As(err, &mismatch) {
 		return err
 	}
 	if mismatch.Stored == "" {

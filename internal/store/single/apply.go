@@ -82,7 +82,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
 	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()
 	keys = appendKeys(appendKeys(keys, c.Claim), c.Elsewhere)
-	prk := c.Key.In(recordkey.Namespace{}).String()
+	prk := keys[0][len(c.Key.Namespace().String()):]
 	args := make([]string, 0, 10+2*len(c.Set)+len(c.Unset))
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
 	s := createScript
