@@ -149,7 +149,7 @@ func (s *csvRows) unread(err error) error {
 }
 
 // unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the
-// input: where the csv.Reader finds a quote in the wrong place, one stands there.
+// input: any other quote that the csv.Reader complains of stands where it says.
 func unclosed(text []byte, bad *csv.ParseError) bool {
 	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
 	at := bad.Column - 1

@@ -84,13 +84,13 @@ func (e *ReadError) Error() string {
 func (e *ReadError) Unwrap() error { return e.Err }
 
 // Import brings in entries: JSON lines as Export writes them, or CSV with a header. Each entry is written
-// whole, with its tertiary records, or not at all, and all rules and all uniqueness hold as for Create; but
+// with all its tertiary records or not at all, and all rules and all uniqueness hold as for Create; but
 // "added" is not filled in. Passwords come as hashes that login verifies, or clear (clear_password), and are
 // hashed then, as many at a time as there are workers, under the policy of the type. A UID that is left
 // out is made up from the import's ID, the number and the text of the line.
 //
 // With DuplicateUpdate the entry that a line means by its UID, else by its identifiers, gets the facets
-// of the line, besides those that it has; a tertiary record in the line takes the place of the entry's. Another hash
+// of the line, besides those that it has; a tertiary record in the line replaces the entry's. Another hash
 // or a clear password does what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are
 // void, failed logins are forgotten, events are told. The dates in the line are for new entries, and not later than now.
 //
@@ -98,8 +98,8 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // report counts all lines so far, also those before Resume. When ctx ends, what was begun is finished and
 // saved, and the error is ctx's; a Read that is under way is waited for. An input that cannot be read to its
 // end is a *ReadError, and the lines before that are done with. Any other error that is not about one line ends
-// it, too; the last state that was saved is where Resume goes on. An entry that an import has created before it was cut off, and
-// does not know of, is recognised and counted as created.
+// it, too; the last state that was saved is where Resume goes on. An entry that an import created before it was
+// cut off, and does not know of, is recognised and counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(ctx, view.Of(db), r, o)
 	if err != nil {
@@ -126,8 +126,8 @@ type importer struct {
 }
 
 const (
-	firstBatch  = 100     // lines that are written together
-	importBatch = 500     // and later
+	firstBatch  = 100     // lines of the first batch
+	importBatch = 500     // of the others
 	bulkBatch   = 1000    // where each batch waits for a disk
 	importBytes = 4 << 20 // or so much of the input
 	mostAtOnce  = 4       // batches under way, so that the server never waits for us

@@ -80,8 +80,8 @@ func (s *site) other(t *testing.T, name string) *site {
 	return on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
 }
 
-// crowd makes entries with one of everything.
-func (s *site) crowd(t *testing.T, n int) {
+// populate makes entries with one of everything.
+func (s *site) populate(t *testing.T, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")
 	for i := range n {
@@ -112,7 +112,7 @@ func (s *site) crowd(t *testing.T, n int) {
 func TestRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		s.crowd(t, 25)
+		s.populate(t, 25)
 		for _, secrets := range []bool{false, true} {
 			want := s.export(t, transfer.ExportOptions{Secrets: secrets})
 			if got := strings.Contains(want, "$2a$"); got != secrets {

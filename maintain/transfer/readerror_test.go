@@ -13,7 +13,7 @@ import (
 )
 
 // An input that cannot be read to its end is an error, which says where that was. What stands before it is in, and
-// noted, so that Resume goes on behind it when the input can be read.
+// noted, so that Resume goes on after it when the input can be read.
 func TestImportReadError(t *testing.T) {
 	errBroken := errors.New("the cable is out")
 	jsonLine, row := `{"facets":{"uid":"%d","name":"N%d"}}`+"\n", "%d,N%d\n"
@@ -28,18 +28,18 @@ func TestImportReadError(t *testing.T) {
 		csv    bool
 		good   string // what can be read
 		rest   string // what follows when it is mended
-		broken bool   // the reader fails behind good
-		bad    string // stands in place of rest
+		broken bool   // the reader fails after good
+		bad    string // stands instead of rest
 		lines  int64  // before the error
 		line   int64  // of the error
 		all    int64  // entries, when it is mended
 	}{
 		{"nothing", false, "", lines(jsonLine, 3), true, "", 0, 1, 0},
-		{"behind a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
+		{"after a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
 		{"within a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, `{"facets":{"u`, 2, 3, 3},
-		{"behind many", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
+		{"after many", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
 		{"CSV header", true, "", "uid,name\n" + lines(row, 3), true, "uid,na", 0, 1, 0},
-		{"CSV behind a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
+		{"CSV after a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
 		{"CSV within a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "x", 3, 5, 4},
 		{"CSV within a row that is wrong", true, "uid,name\n" + lines(row, 3), `x,"X ""the"" "` + "\n", true, `x,"X "the" `, 3, 5, 4},
 		{"CSV within quotes", true, "uid,name\n" + lines(row, 3), "x,\"X\n X\"\n", true, "x,\"X\n", 3, 5, 4},
