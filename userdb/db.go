@@ -33,9 +33,9 @@ type DB struct {
 //
 // Query parameters are those of go-redis and, with rediss, rediss+sentinel and rediss+cluster, tls_ca, tls_cert
 // and tls_key: files in PEM with the CAs to believe in place of the system's, and with the client's own certificate
-// and key. skip_verify=true leaves the server's certificate unverified, with a warning. No error quotes a URL. Close closes the connections. What breaks the promise is
-// refused (a client that reads from replicas, a cluster opened as if it were one server) or, where it
-// lies with the server (one that evicts records), a warning to Options.Logger.
+// and key. skip_verify=true leaves the server's certificate unverified, with a warning. No error quotes a URL. Close
+// closes the connections. What breaks the promise is refused (a client that reads from replicas, a cluster opened as
+// if it were one server) or, where it lies with the server (one that evicts records), a warning to Options.Logger.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	o = o.withDefaults()
 	engine, err := connect.Open(ctx, url, o.cache())

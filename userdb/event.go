@@ -46,7 +46,9 @@ func (db *DB) emit(ctx context.Context, e Event) {
 
 func (e Event) attrs() []slog.Attr {
 	var attrs []slog.Attr
-	for _, a := range [][2]string{{"prk", relative(e.PRK)}, {"origin", e.Origin}, {"identifier", e.Identifier}, {"purpose", e.Purpose}, {"renewed", e.Renewed}} {
+	for _, a := range [][2]string{
+		{"prk", relative(e.PRK)}, {"origin", e.Origin}, {"identifier", e.Identifier}, {"purpose", e.Purpose}, {"renewed", e.Renewed},
+	} {
 		if a[1] != "" {
 			attrs = append(attrs, slog.String(a[0], a[1]))
 		}

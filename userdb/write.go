@@ -207,7 +207,9 @@ func (t *Type) from(r store.Record) reading {
 // rewrite is the loop of every verb that changes an entry: it reads the entry, builds a change of what was read, and
 // applies that, again after a conflict. It returns the record as written, also where the change is not
 // confirmed, or as read where nothing was due.
-func (t *Type) rewrite(ctx context.Context, read reading, build func(now store.Record) (c store.Change, due bool, err error)) (r store.Record, err error) {
+func (t *Type) rewrite(
+	ctx context.Context, read reading, build func(now store.Record) (c store.Change, due bool, err error),
+) (r store.Record, err error) {
 	err = retry(ctx, func() (conflict bool, err error) {
 		if r, err = read(ctx); err != nil {
 			return false, err

@@ -145,9 +145,9 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 	return facets
 }
 
-// Reshape makes the change that brings a live entry to the schema of t, whatever schema wrote it: renamed facets (old name → new name), canonical values and their SRKs. What it was found by
-// before stays in ~was:FIELD, and so do its old SRKs, until Tidy. held are the SRKs that name it. The
-// second result is false where that was done before.
+// Reshape makes the change that brings a live entry to the schema of t, whatever schema wrote it: renamed facets (old
+// name → new name), canonical values and their SRKs. What it was found by before stays in ~was:FIELD, and so do its old
+// SRKs, until Tidy. held are the SRKs that name it. The second result is false where that was done before.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.guard}
 	facets := Renamed(old, renames)

@@ -24,7 +24,14 @@ func (q Query) bounds() []bound {
 	if q.Reverse {
 		low, high = high, low
 	}
-	all := []bound{{q.GT, false, true}, {q.GTE, false, false}, {low, false, false}, {q.LT, true, true}, {q.LTE, true, false}, {high, true, false}}
+	all := []bound{
+		{q.GT, false, true},
+		{q.GTE, false, false},
+		{low, false, false},
+		{q.LT, true, true},
+		{q.LTE, true, false},
+		{high, true, false},
+	}
 	return slices.DeleteFunc(all, func(b bound) bool { return b.v == nil })
 }
 
