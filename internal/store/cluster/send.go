@@ -20,32 +20,24 @@ import (
 // The scripts of the protocol, each on keys of one slot.
 var (
 	//go:embed scripts
-	sources embed.FS
+	scripts embed.FS
 
-	claimScript   = redisx.NewScript(mustRead("claim"), redisx.IsNumber|redisx.IsText)
-	swapScript    = redisx.NewScript(mustRead("swap"), redisx.IsNumber)
-	fenceScript   = redisx.NewScript(mustRead("fence"), redisx.IsNumber)
-	prepareScript = redisx.NewScript(mustRead("prepare"), redisx.IsTexts)
-	commitScript  = redisx.NewScript(onekey.TokensLua+mustRead("commit"), redisx.IsVerdict)
-	dyingScript   = redisx.NewScript(mustRead("dying"), redisx.IsNumber)
-	readyScript   = redisx.NewScript(mustRead("ready"), redisx.IsNumber)
-	promoteScript = redisx.NewScript(mustRead("promote"), redisx.IsNumber)
-	filledScript  = redisx.NewScript(mustRead("filled"), redisx.IsNumber)
-	schemaScript  = redisx.NewScript(mustRead("schema"), redisx.IsVerdict)
+	claimScript   = redisx.NewScript(scripts, "claim", redisx.IsNumber|redisx.IsText)
+	swapScript    = redisx.NewScript(scripts, "swap", redisx.IsNumber)
+	fenceScript   = redisx.NewScript(scripts, "fence", redisx.IsNumber)
+	prepareScript = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
+	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.TokensLua)
+	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
+	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
+	promoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
+	filledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
+	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
 )
 
 // allScripts are loaded on every node.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	readyScript, promoteScript, filledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
-}
-
-func mustRead(script string) string {
-	source, err := sources.ReadFile("scripts/" + script + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	return string(source)
 }
 
 const attempts = 8

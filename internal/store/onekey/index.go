@@ -3,7 +3,6 @@ package onekey
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"strconv"
 
@@ -14,10 +13,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-//go:embed scripts/members.lua
-var membersLua string
-
-var membersScript = redisx.NewScript(membersLua, redisx.IsList)
+var membersScript = redisx.NewScript(scripts, "members", redisx.IsList)
 
 // ScanIndex returns the next batch of members of an index.
 func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {

@@ -3,7 +3,7 @@ package onekey
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -14,16 +14,12 @@ import (
 )
 
 var (
-	//go:embed scripts/remove.lua
-	removeLua string
-	//go:embed scripts/restate.lua
-	restateLua string
+	//go:embed scripts
+	scripts embed.FS
+
+	removeScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
+	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
 )
-
-var removeScript = redisx.NewScript(removeLua, redisx.IsNumber)
-
-// RestateScript replaces what is stored of a schema.
-var RestateScript = redisx.NewScript(restateLua, redisx.IsNumber)
 
 // Keys are those methods of an engine that need one slot at a time.
 type Keys struct {

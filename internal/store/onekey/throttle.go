@@ -2,7 +2,6 @@ package onekey
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,10 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-//go:embed scripts/throttle.lua
-var throttleLua string
-
-var throttleScript = redisx.NewScript(throttleLua, redisx.IsList)
+var throttleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
 
 // Admit implements [store.Engine]: one script for both counters.
 func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {

@@ -2,7 +2,6 @@ package onekey
 
 import (
 	"context"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -14,22 +13,11 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TokensLua is what every script begins with that has to do with tokens.
-//
-//go:embed scripts/tokens.lua
-var TokensLua string
-
+// TokensLua is what every script begins with that has to do with tokens; and the scripts of Issue and Peek.
 var (
-	//go:embed scripts/issue.lua
-	issueLua string
-	//go:embed scripts/peek.lua
-	peekLua string
-)
-
-// The scripts of Issue and Peek.
-var (
-	IssueScript = redisx.NewScript(TokensLua+issueLua, redisx.IsVerdict)
-	PeekScript  = redisx.NewScript(TokensLua+peekLua, redisx.IsTexts)
+	TokensLua   = redisx.Source(scripts, "tokens")
+	IssueScript = redisx.NewScript(scripts, "issue", redisx.IsVerdict, TokensLua)
+	PeekScript  = redisx.NewScript(scripts, "peek", redisx.IsTexts, TokensLua)
 )
 
 // mostTokens is how many tokens of an entry are good at a time: the newest.

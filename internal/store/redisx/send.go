@@ -2,8 +2,10 @@ package redisx
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -158,9 +160,19 @@ type Script struct {
 	Reply       Shape
 }
 
-// NewScript returns the script of some source.
-func NewScript(source string, reply Shape) Script {
+// NewScript returns a script of a package, with what all its scripts of that kind begin with.
+func NewScript(scripts embed.FS, name string, reply Shape, before ...string) Script {
+	source := strings.Join(before, "") + Source(scripts, name)
 	return Script{source, redis.NewScript(source).Hash(), reply}
+}
+
+// Source is one file of a package's scripts.
+func Source(scripts embed.FS, name string) string {
+	source, err := scripts.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(source)
 }
 
 // Once is a command that the client does not repeat: a write whose reply was lost is sent again by the

@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 
@@ -12,15 +11,8 @@ import (
 )
 
 var (
-	//go:embed scripts/create.lua
-	createLua string
-	//go:embed scripts/update.lua
-	updateLua string
-)
-
-var (
-	createScript = redisx.NewScript(createLua, redisx.IsNumber)
-	updateScript = redisx.NewScript(updateLua, redisx.IsNumber)
+	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
+	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber)
 )
 
 // An outcome is what became of a change in one of the quick ways.

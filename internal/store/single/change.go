@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,13 +14,9 @@ import (
 )
 
 var (
-	//go:embed scripts/guard.lua
-	guardLua string
-	//go:embed scripts/change.lua
-	changeLua string
+	guardLua     = redisx.Source(scripts, "guard")
+	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.TokensLua, guardLua)
 )
-
-var changeScript = redisx.NewScript(onekey.TokensLua+guardLua+changeLua, redisx.IsVerdict)
 
 // looks is how often a change looks again at SRKs that others hold before it gives up.
 const looks = 20

@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,10 +14,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-//go:embed scripts/creates.lua
-var createsLua string
-
-var createsScript = redisx.NewScript(createsLua, redisx.IsVerdict)
+var createsScript = redisx.NewScript(scripts, "creates", redisx.IsVerdict)
 
 // How much one script creates: every other client waits for it.
 const (

@@ -3,7 +3,6 @@ package single
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"strings"
 
@@ -14,15 +13,8 @@ import (
 )
 
 var (
-	//go:embed scripts/lookup.lua
-	lookupLua string
-	//go:embed scripts/follow.lua
-	followLua string
-)
-
-var (
-	lookupScript = redisx.NewScript(lookupLua, redisx.IsList)
-	followScript = redisx.NewScript(followLua, 0) // it is read into a map
+	lookupScript = redisx.NewScript(scripts, "lookup", redisx.IsList)
+	followScript = redisx.NewScript(scripts, "follow", 0) // it is read into a map
 )
 
 // Find implements [store.Engine]: one round trip for all lookups.

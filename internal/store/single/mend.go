@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -15,15 +14,8 @@ import (
 )
 
 var (
-	//go:embed scripts/align.lua
-	alignLua string
-	//go:embed scripts/order.lua
-	orderLua string
-)
-
-var (
-	alignScript = redisx.NewScript(alignLua, redisx.IsNumber)
-	orderScript = redisx.NewScript(orderLua, redisx.IsVerdict)
+	alignScript = redisx.NewScript(scripts, "align", redisx.IsNumber)
+	orderScript = redisx.NewScript(scripts, "order", redisx.IsVerdict)
 )
 
 // Mend implements [store.Engine].

@@ -4,6 +4,7 @@ package single
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
+
+//go:embed scripts
+var scripts embed.FS
 
 // Options of an engine.
 type Options struct {

@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strconv"
 
@@ -14,15 +13,8 @@ import (
 )
 
 var (
-	//go:embed scripts/tertiary.lua
-	tertiaryLua string
-	//go:embed scripts/read.lua
-	readLua string
-)
-
-var (
-	tertiaryScript = redisx.NewScript(guardLua+tertiaryLua, redisx.IsVerdict)
-	readScript     = redisx.NewScript(readLua, redisx.IsList)
+	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, guardLua)
+	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 
 // Tertiary implements [store.Engine]: one script.
