@@ -2,7 +2,7 @@
 // kept in one file.
 //
 // Nothing listens. The client that [Store.Client] returns talks to miniredis
-// over pipes in memory, so no other user of the machine can reach the records.
+// in memory, so no other user of the machine can reach the records.
 //
 // # Durability
 //

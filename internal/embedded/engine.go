@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -20,14 +22,10 @@ type engine struct {
 	srv     *server.Server
 	version atomic.Uint64 // of the records: grows before every change of one
 	clock   clock
-
-	mu    sync.Mutex
-	open  map[net.Conn]bool
-	conns sync.WaitGroup
 }
 
 func newEngine() (*engine, error) {
-	e := &engine{mini: miniredis.NewMiniRedis(), open: map[net.Conn]bool{}}
+	e := &engine{mini: miniredis.NewMiniRedis()}
 	// The first connection starts miniredis without a listener. Its own
 	// connections are not used: they stop reading while an answer waits to be
 	// read, and so would hang on a long pipeline.
@@ -42,48 +40,43 @@ func newEngine() (*engine, error) {
 	return e, conn.Close()
 }
 
-// dial returns a new connection to the engine.
-func (e *engine) dial() (net.Conn, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.open == nil {
-		return nil, ErrClosed
-	}
-	client, conn := net.Pipe()
-	e.open[conn] = true
-	e.conns.Add(1)
-	go e.serve(conn)
-	return client, nil
+// A conn is a connection to the engine. A client writes a whole pipeline before it reads the first answer: its commands
+// run as it reads their answers, on its own goroutine.
+type conn struct {
+	net.Conn // one end of a pipe, for its addresses and deadlines
+	engine   *engine
+	in, out  bytes.Buffer
+	commands *bufio.Reader // of in
+	peer     *server.Peer  // writes to out
+	queued   bool          // a change waits for EXEC
 }
 
-func (e *engine) close() {
-	e.mu.Lock()
-	for conn := range e.open {
-		conn.Close()
-	}
-	e.open = nil
-	e.mu.Unlock()
-	e.conns.Wait()
-	e.mini.Close()
+func (e *engine) dial(context.Context, string, string) (net.Conn, error) {
+	c := &conn{engine: e}
+	c.Conn, _ = net.Pipe()
+	c.commands, c.peer = bufio.NewReader(&c.in), server.NewPeer(bufio.NewWriter(&c.out))
+	return c, nil
 }
 
-func (e *engine) serve(conn net.Conn) {
-	defer e.conns.Done()
-	out := newOutbox(conn)
-	defer out.close()
-	in := bufio.NewReader(conn)
-	s := session{engine: e, peer: server.NewPeer(bufio.NewWriter(out))}
-	for !s.peer.Closed() {
-		command, err := readCommand(in)
+// Write takes all of b. What a long pipeline took is freed by the next one.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.in.Len() == 0 {
+		c.in = bytes.Buffer{}
+	}
+	return c.in.Write(b)
+}
+
+// Read runs a command where none has answers left.
+func (c *conn) Read(b []byte) (int, error) {
+	for c.out.Len() == 0 {
+		command, err := readCommand(c.commands)
 		if err != nil {
-			break
+			return 0, err
 		}
-		s.run(command)
-		s.peer.Flush()
+		c.run(command)
+		c.peer.Flush()
 	}
-	e.mu.Lock()
-	delete(e.open, conn)
-	e.mu.Unlock()
+	return c.out.Read(b)
 }
 
 // readCommand reads what clients send: an array of bulk strings.
@@ -105,26 +98,19 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	return command, nil
 }
 
-// A session is one connection's state.
-type session struct {
-	engine *engine
-	peer   *server.Peer
-	queued bool // a change waits for EXEC
-}
-
-func (s *session) run(command []string) {
-	e := s.engine
+func (c *conn) run(command []string) {
+	e := c.engine
 	e.tick()
 	// Miniredis calls its hook when a command is queued, not when EXEC runs it.
 	switch name := strings.ToUpper(command[0]); {
 	case name == "MULTI":
-		s.queued = false
-	case name == "EXEC" && s.queued:
+		c.queued = false
+	case name == "EXEC" && c.queued:
 		e.version.Add(1)
 	case e.changes(name):
-		s.queued = true
+		c.queued = true
 	}
-	e.srv.Dispatch(s.peer, command)
+	e.srv.Dispatch(c.peer, command)
 }
 
 // before runs before every command, also those that scripts call.
@@ -215,68 +201,4 @@ func (e *engine) setTime() time.Time {
 	e.mini.SetTime(now)
 	e.mini.DB(0)
 	return now
-}
-
-// An outbox writes to a connection without ever making the writer wait. A
-// client sends a whole pipeline before it reads the first answer; a server that
-// waited until its answers are read would never read the rest of the pipeline.
-type outbox struct {
-	conn   net.Conn
-	mu     sync.Mutex
-	ready  sync.Cond
-	buf    []byte
-	closed bool
-}
-
-func newOutbox(conn net.Conn) *outbox {
-	o := &outbox{conn: conn}
-	o.ready.L = &o.mu
-	go o.pump()
-	return o
-}
-
-// Write takes all of b. It fails once the connection does.
-func (o *outbox) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
-		return 0, net.ErrClosed
-	}
-	o.buf = append(o.buf, b...)
-	o.ready.Signal()
-	return len(b), nil
-}
-
-// close ends the connection after what was written.
-func (o *outbox) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closed = true
-	o.ready.Signal()
-}
-
-func (o *outbox) pump() {
-	defer o.conn.Close()
-	for {
-		b := o.take()
-		if len(b) == 0 {
-			return
-		}
-		if _, err := o.conn.Write(b); err != nil {
-			o.close()
-			return
-		}
-	}
-}
-
-// take waits for something to write; nothing means the end.
-func (o *outbox) take() []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for len(o.buf) == 0 && !o.closed {
-		o.ready.Wait()
-	}
-	b := o.buf
-	o.buf = nil
-	return b
 }

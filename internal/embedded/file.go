@@ -197,8 +197,6 @@ type decoder struct {
 	rest    []byte
 	running sum
 	line    int // the one read last, from 1
-	records []record
-	seen    map[string]bool
 }
 
 // errNewer is no damage: a later version of this program can read the file.
@@ -206,19 +204,18 @@ var errNewer = errors.New("embedded: the file was written by a newer userdb; upd
 
 // decode reads a whole file. An error belongs to the line that is returned.
 func decode(file []byte) (records []record, line int, err error) {
-	d := &decoder{rest: file, seen: map[string]bool{}}
-	if err := d.header(); err != nil {
-		return nil, d.line, err
+	d := &decoder{rest: file}
+	err = d.header()
+	if err == nil {
+		records, err = d.records()
 	}
-	for done := false; !done; {
-		if done, err = d.record(); err != nil {
-			return nil, d.line, err
-		}
+	if err != nil {
+		return nil, d.line, err
 	}
 	if len(d.rest) != 0 {
 		return nil, d.line + 1, errors.New("text after the end")
 	}
-	return d.records, 0, nil
+	return records, 0, nil
 }
 
 // next returns the next line as JSON, its sum checked and cut off.
@@ -257,36 +254,33 @@ func (d *decoder) header() error {
 	return nil
 }
 
-// record reads one line; done says that it was the trailer.
-func (d *decoder) record() (done bool, err error) {
-	line, err := d.next()
-	if err != nil {
-		return false, err
+// records reads the lines after the header, with the last one, which counts them.
+func (d *decoder) records() ([]record, error) {
+	var records []record
+	for seen := map[string]bool{}; ; {
+		line, err := d.next()
+		if err != nil {
+			return nil, err
+		}
+		if bytes.HasPrefix(line, []byte(`{"records":`)) {
+			var end trailer
+			if err := unmarshal(line, &end); err != nil {
+				return nil, err
+			}
+			if end.Records != len(records) {
+				return nil, fmt.Errorf("%d records, but there should be %d", len(records), end.Records)
+			}
+			return records, nil
+		}
+		r, err := decodeRecord(line)
+		if err != nil {
+			return nil, err
+		}
+		if seen[r.Key] {
+			return nil, fmt.Errorf("record %q for the second time", r.Key)
+		}
+		seen[r.Key], records = true, append(records, r)
 	}
-	if bytes.HasPrefix(line, []byte(`{"records":`)) {
-		return true, d.trailer(line)
-	}
-	r, err := decodeRecord(line)
-	if err != nil {
-		return false, err
-	}
-	if d.seen[r.Key] {
-		return false, fmt.Errorf("record %q for the second time", r.Key)
-	}
-	d.seen[r.Key] = true
-	d.records = append(d.records, r)
-	return false, nil
-}
-
-func (d *decoder) trailer(line []byte) error {
-	var end trailer
-	if err := unmarshal(line, &end); err != nil {
-		return err
-	}
-	if end.Records != len(d.records) {
-		return fmt.Errorf("%d records, but there should be %d", len(d.records), end.Records)
-	}
-	return nil
 }
 
 func decodeRecord(line []byte) (record, error) {

@@ -109,7 +109,7 @@ func TestEngineKeepsRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.close()
+		defer e.mini.Close()
 		if _, err := e.restore(want); err != nil {
 			t.Fatal(err)
 		}

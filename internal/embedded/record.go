@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -184,20 +185,11 @@ func (r record) putValue(db *miniredis.RedisDB) error {
 	case r.Set != nil:
 		_, err = db.SetAdd(r.Key, r.Set...)
 	default:
-		err = putZSet(db, r.Key, r.ZSet)
+		for _, pair := range r.ZSet {
+			score, noScore := strconv.ParseFloat(pair[1], 64)
+			_, failed := db.ZAdd(r.Key, score, pair[0])
+			err = errors.Join(err, noScore, failed)
+		}
 	}
 	return err
-}
-
-func putZSet(db *miniredis.RedisDB, key string, pairs [][2]string) error {
-	for _, pair := range pairs {
-		score, err := strconv.ParseFloat(pair[1], 64)
-		if err != nil {
-			return err
-		}
-		if _, err := db.ZAdd(key, score, pair[0]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,11 +1,11 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -54,7 +54,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{disk: osDisk{}, limit: MaxRecords}
 	s.close = sync.OnceValue(s.shut)
 	if path != "" {
-		if err := s.take(ctx, path); err != nil {
+		var err error
+		if s.path, err = resolve(path); err != nil {
+			return nil, fmt.Errorf("opening the embedded store: %w", err)
+		}
+		if s.lock, err = lockFile(ctx, s.path+".lock"); err != nil {
 			return nil, err
 		}
 	}
@@ -65,21 +69,12 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
-// take finds and locks the file.
-func (s *Store) take(ctx context.Context, path string) (err error) {
-	if s.path, err = resolve(path); err != nil {
-		return fmt.Errorf("opening the embedded store: %w", err)
-	}
-	s.lock, err = lockFile(ctx, s.path+".lock")
-	return err
-}
-
 func (s *Store) start() (err error) {
 	if s.engine, err = newEngine(); err != nil {
 		return err
 	}
 	if err := s.load(); err != nil {
-		s.engine.close()
+		s.engine.mini.Close()
 		return err
 	}
 	s.client = s.newClient()
@@ -105,7 +100,7 @@ func (s *Store) load() error {
 func (s *Store) newClient() *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Addr:            "embedded",
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.engine.dial() },
+		Dialer:          s.engine.dial,
 		MaxRetries:      -1,
 		ReadTimeout:     -2,
 		WriteTimeout:    -2,
@@ -130,14 +125,9 @@ func (s *Store) Client() *redis.Client { return s.client }
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
-	err := s.seal()
-	if cerr := s.client.Close(); err == nil {
-		err = cerr
-	}
-	s.engine.close()
-	if s.lock != nil {
-		s.lock.Close() // only ever locked, never written
-	}
+	err := cmp.Or(s.seal(), s.client.Close())
+	s.engine.mini.Close()
+	s.lock.Close() // nil is allowed; it was never written
 	return err
 }
 
