@@ -99,19 +99,6 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 	}), nil
 }
 
-// optionsOf reads a URL by one of go-redis' functions.
-func optionsOf[T any](text string, parse func(string) (*T, error), config func(*T) *tls.Config) (*T, error) {
-	s, err := readURL(text)
-	if err != nil {
-		return nil, err
-	}
-	o, err := parse(s.text)
-	if err != nil {
-		return nil, hidden(err)
-	}
-	return o, s.apply(config(o))
-}
-
 func serverOptions(text string) (*redis.Options, error) {
 	return optionsOf(text, redis.ParseURL, func(o *redis.Options) *tls.Config { return o.TLSConfig })
 }

@@ -41,64 +41,50 @@ type framing struct {
 
 // take reads on. After an error it returns that error for ever.
 func (f *framing) take(b []byte) error {
-	for len(b) > 0 && f.bad == nil {
-		if f.skip > 0 {
-			n := min(f.skip, len(b))
-			f.skip -= n
-			b = b[n:]
-			continue
-		}
-		end := bytes.IndexByte(b, '\n')
-		if end < 0 {
-			f.line = append(f.line, b...)
-			if len(f.line) > mostLine {
-				f.bad = fmt.Errorf("%w: a line of over %d bytes", errReply, mostLine)
-			}
-			break
-		}
-		line := b[:end]
-		if len(f.line) > 0 {
+	for f.bad == nil {
+		n := min(f.skip, len(b))
+		f.skip -= n
+		line, rest, ended := bytes.Cut(b[n:], []byte("\n"))
+		if len(f.line) > 0 || !ended {
 			f.line = append(f.line, line...)
 			line = f.line
 		}
-		f.bad = f.header(bytes.TrimSuffix(line, []byte("\r")))
-		f.line, b = f.line[:0], b[end+1:]
+		switch {
+		case len(line) > mostLine:
+			f.bad = fmt.Errorf("%w: a line of over %d bytes", errReply, mostLine)
+		case !ended:
+			return nil
+		default:
+			f.bad = f.header(bytes.TrimSuffix(line, []byte("\r")))
+			f.line, b = f.line[:0], rest
+		}
 	}
 	return f.bad
 }
 
 // header takes a line that begins a reply, or is one.
 func (f *framing) header(line []byte) error {
-	if len(line) == 0 {
-		return fmt.Errorf("%w: an empty line", errReply)
+	n, err := announced(line)
+	if err != nil {
+		return err
 	}
-	switch kind := line[0]; kind {
+	switch line[0] {
 	case '$', '=', '!':
-		n, err := announced(line, mostBytes)
-		if err != nil {
-			return err
-		}
 		if n >= 0 {
 			f.skip = n + 2
 		}
-	case '*', '~', '>', '%', '|':
-		n, err := announced(line, mostItems)
-		if err != nil {
-			return err
+		n = 0
+	case '%':
+		n *= 2
+	case '|':
+		n = 2*max(n, 0) + 1 // an attribute, and the reply that it belongs to
+	}
+	if n > 0 {
+		f.lists, f.items = append(f.lists, n), f.items+n
+		if len(f.lists) > mostDepth || f.items > mostItems {
+			return fmt.Errorf("%w: %d lists in one another with %d items to come", errReply, len(f.lists), f.items)
 		}
-		if kind == '%' || kind == '|' {
-			n *= 2
-		}
-		if kind == '|' {
-			n = max(n, 0) + 1 // an attribute, and the reply that it belongs to
-		}
-		if n > 0 {
-			f.lists, f.items = append(f.lists, n), f.items+n
-			if len(f.lists) > mostDepth || f.items > mostItems {
-				return fmt.Errorf("%w: %d lists in one another with %d items to come", errReply, len(f.lists), f.items)
-			}
-			return nil
-		}
+		return nil
 	}
 	for last := len(f.lists) - 1; last >= 0; last-- { // an item ends, and every list of which it is the last
 		f.items--
@@ -110,8 +96,19 @@ func (f *framing) header(line []byte) error {
 	return nil
 }
 
-// announced is the number after the first byte; -1 is nil.
-func announced(line []byte, most int) (int, error) {
+// announced is how many bytes or items a line announces; -1 is nil.
+func announced(line []byte) (int, error) {
+	if len(line) == 0 {
+		return 0, fmt.Errorf("%w: an empty line", errReply)
+	}
+	most := mostItems
+	switch line[0] {
+	case '$', '=', '!':
+		most = mostBytes
+	case '*', '~', '>', '%', '|':
+	default:
+		return 0, nil
+	}
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n < -1 || n > most {
 		return 0, fmt.Errorf("%w: %.40q", errReply, line)
@@ -128,14 +125,13 @@ type bounded struct {
 
 // Read implements net.Conn. After a reply that cannot be one it reads nothing any more.
 func (b *bounded) Read(p []byte) (int, error) {
-	if b.replies.bad != nil {
-		return 0, b.replies.bad
+	if b.replies.bad == nil {
+		n, err := b.Conn.Read(p)
+		if b.replies.take(p[:n]) == nil {
+			return n, err
+		}
 	}
-	n, err := b.Conn.Read(p)
-	if bad := b.replies.take(p[:n]); bad != nil {
-		return 0, bad
-	}
-	return n, err
+	return 0, b.replies.bad
 }
 
 // NetConn is the connection inside, as go-redis asks for it.

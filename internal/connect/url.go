@@ -18,60 +18,62 @@ func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
 }
 
-// A secured URL is one of a server with what its connections are secured by, which go-redis does not read.
-type secured struct {
-	text          string // what go-redis reads
-	ca, cert, key string // files in PEM
-	unverified    bool
-}
-
-// readURL takes a URL apart. Where go-redis would understand another server or another password than was
-// meant, it is refused.
-func readURL(text string) (secured, error) {
+// optionsOf reads a URL by one of go-redis' functions, and what secures the connections, which go-redis does not read.
+// Where go-redis would understand another server or another password than was meant, it is refused.
+func optionsOf[T any](text string, parse func(string) (*T, error), config func(*T) *tls.Config) (*T, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return secured{}, badURL("it cannot be taken apart; in user and password, other characters than letters and digits are written as %%40 (this one is @)")
+		return nil, badURL("it cannot be taken apart; in user and password, other characters than letters and digits are written as %%40 (this one is @)")
 	case u.Opaque != "" || u.Scheme != "unix" && !strings.Contains(text, "://"):
-		return secured{}, badURL("after the scheme come // and the host")
+		return nil, badURL("after the scheme come // and the host")
 	case strings.Contains(text, "#"):
-		return secured{}, badURL("a # in it is written as %%23")
+		return nil, badURL("a # in it is written as %%23")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return secured{}, badURL("what follows the ? is no list of parameters")
+		return nil, badURL("what follows the ? is no list of parameters")
 	}
-	s := secured{text: text, ca: q.Get("tls_ca"), cert: q.Get("tls_cert"), key: q.Get("tls_key")}
-	switch q.Get("skip_verify") {
-	case "", "0", "false":
-	case "1", "true":
-		s.unverified = true
-	default:
-		return secured{}, badURL("skip_verify is true or false")
-	}
-	had := len(q)
+	ours := url.Values{}
 	for _, name := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
-		q.Del(name)
+		if value, is := q[name]; is {
+			ours[name] = value
+			q.Del(name)
+		}
 	}
-	if len(q) < had { // go-redis refuses parameters that it does not know
+	if len(ours) > 0 { // go-redis refuses parameters that it does not know
 		u.RawQuery = q.Encode()
-		s.text = u.String()
+		text = u.String()
 	}
-	if (s.ca+s.cert+s.key != "" || s.unverified) && u.Scheme != "rediss" {
-		return secured{}, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
+	switch ours.Get("skip_verify") {
+	case "", "0", "false", "1", "true":
+	default:
+		return nil, badURL("skip_verify is true or false")
 	}
-	return s, nil
+	if (ours.Get("tls_ca")+ours.Get("tls_cert")+ours.Get("tls_key") != "" || unverified(ours)) && u.Scheme != "rediss" {
+		return nil, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
+	}
+	o, err := parse(text)
+	if err != nil {
+		return nil, hidden(err)
+	}
+	if u.Scheme != "rediss" {
+		return o, nil
+	}
+	return o, secure(config(o), ours)
 }
 
-// apply makes go-redis' configuration of TLS what the URL says; nil is for connections without TLS.
-func (s secured) apply(c *tls.Config) error {
-	if c == nil {
-		return nil
-	}
+// unverified reports whether the parameters of a URL leave the server's certificate unchecked.
+func unverified(q url.Values) bool {
+	return q.Get("skip_verify") == "1" || q.Get("skip_verify") == "true"
+}
+
+// secure makes go-redis' configuration of TLS what the parameters say.
+func secure(c *tls.Config, q url.Values) error {
 	c.MinVersion = tls.VersionTLS12
-	c.InsecureSkipVerify = s.unverified
-	if s.ca != "" {
-		text, err := os.ReadFile(s.ca)
+	c.InsecureSkipVerify = unverified(q)
+	if ca := q.Get("tls_ca"); ca != "" {
+		text, err := os.ReadFile(ca)
 		if err != nil {
 			return badFile("tls_ca", err)
 		}
@@ -79,13 +81,14 @@ func (s secured) apply(c *tls.Config) error {
 			return badURL("tls_ca: there is no certificate in PEM in it")
 		}
 	}
-	if s.cert == "" && s.key == "" {
+	cert, key := q.Get("tls_cert"), q.Get("tls_key")
+	if cert == "" && key == "" {
 		return nil
 	}
-	if s.cert == "" || s.key == "" {
+	if cert == "" || key == "" {
 		return badURL("tls_cert and tls_key are both needed: one of them is missing")
 	}
-	pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return badFile("tls_cert and tls_key", err)
 	}
@@ -104,15 +107,11 @@ func badFile(parameter string, err error) error {
 
 // Warnings are what is to be said about a URL that opens a store.
 func Warnings(text string) []string {
-	scheme, rest, _ := strings.Cut(text, ":")
-	base, _, _ := strings.Cut(scheme, "+")
-	if base != "rediss" {
+	u, err := url.Parse(text)
+	if err != nil || !strings.HasPrefix(u.Scheme, "rediss") || !unverified(u.Query()) {
 		return nil
 	}
-	if s, err := readURL(base + ":" + rest); err == nil && s.unverified {
-		return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; name its CA with tls_ca"}
-	}
-	return nil
+	return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; name its CA with tls_ca"}
 }
 
 // refused are the words of go-redis about a URL that hold nothing of it.
