@@ -12,8 +12,8 @@ import (
 
 // A Mending limits what the change of an entry may do.
 type Mending struct {
-	Claim func(srk recordkey.Key) bool // whether a value that the entry has may be claimed for it
-	Lose  func(value string) bool      // whether a canonical value belongs to another entry; nil: none
+	Claim []recordkey.Key // the SRKs that may be claimed for values that the entry has
+	Lose  string          // the canonical value that belongs to another entry; "": none
 }
 
 // Mend makes the change that brings an entry in line with its key and its facets (I1, I3), whatever is wrong with it
@@ -88,13 +88,13 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 		canonical = t.Schema.Canonical(facet)
 	}
 	srk, keyable := t.SRK(field, canonical)
-	if has && m.Lose != nil && m.Lose(canonical) {
+	if has && m.Lose != "" && m.Lose == canonical {
 		c.Set, c.Unset = append(c.Set, lost(old, field, facet)), append(c.Unset, field)
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
 	mendSKV(c, old, field, facet, canonical, has)
-	if has && keyable && sound && m.Claim(srk) {
+	if has && keyable && sound && slices.Contains(m.Claim, srk) {
 		c.Claim = append(c.Claim, srk)
 	}
 }

@@ -213,15 +213,15 @@ func (d *doubt) again(ctx context.Context) (now findings, err error) {
 }
 
 // suspects are the items that something was found about.
-func suspects(items []item, found findings) []item {
-	at := make([]int, len(found))
-	for i, f := range found {
-		at[i] = f.at
+func suspects(items []item, found findings) (some []item) {
+	at := map[int]bool{}
+	for _, f := range found {
+		at[f.at] = true
 	}
-	slices.Sort(at)
-	var some []item
-	for _, i := range slices.Compact(at) {
-		some = append(some, items[i])
+	for i, it := range items {
+		if at[i] {
+			some = append(some, it)
+		}
 	}
 	return some
 }
@@ -245,27 +245,26 @@ type doubts struct {
 }
 
 const (
-	pageItems  = 250    // how many records are looked at together
+	pageItems  = 600    // how many records or members are looked at together
 	mostDoubts = 50_000 // how many findings are kept
 )
 
-// confirmAll confirms what is wrong with items, page by page.
-func (c *checker) confirmAll(ctx context.Context, look look, items []item) error {
+// confirm looks at items, page by page, until it is sure what is wrong with them, and resolves that.
+func (c *checker) confirm(ctx context.Context, look look, items []item) error {
 	for some := range slices.Chunk(items, pageItems) {
-		if err := c.confirm(ctx, look, some); err != nil {
+		d, err := certain(ctx, look, some)
+		if err == nil && len(d.found) > 0 {
+			err = c.resolveLater(ctx, d)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// confirm looks at items until it is sure what is wrong with them, and resolves that: at once or, where a change is made
-// in several steps, when no writer can be in the middle of it.
-func (c *checker) confirm(ctx context.Context, look look, items []item) error {
-	d, err := certain(ctx, look, items)
-	if err != nil || len(d.found) == 0 {
-		return err
-	}
+// resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the middle of it.
+func (c *checker) resolveLater(ctx context.Context, d doubt) error {
 	if c.doubts == nil || c.fix.believes(d.found) {
 		return c.resolve(ctx, d)
 	}

@@ -119,12 +119,11 @@ func (e *entry) judgeSecondary(fs *findings, field string) {
 	if kept && skv != value || !kept && facet != value {
 		e.add(fs, skvWrong, e.key, records.Quoted(field), e.quoted(store.FieldSKV(field))+", want "+records.Quoted(value))
 	}
-	srk, err := recordkey.SRK(e.t.Name, field, value)
-	if err != nil {
+	if srk, ok := e.t.SRK(field, value); ok {
+		e.claims = append(e.claims, srk)
+	} else {
 		e.add(fs, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
-		return
 	}
-	e.claims = append(e.claims, srk.In(e.key.Namespace()))
 }
 
 // A sight is an SRK that is looked at because an entry has its value: the one that the entry claims, or one of the same value
@@ -146,8 +145,7 @@ func sights(es []*entry) (all []sight) {
 		for _, claim := range e.claims {
 			all = append(all, sight{entry: e, claim: claim, record: claim})
 			for _, field := range e.t.Secondary {
-				srk, err := recordkey.SRK(e.t.Name, field, claim.Value())
-				if srk = srk.In(e.key.Namespace()); err == nil && !slices.Contains(e.claims, srk) {
+				if srk, ok := e.t.SRK(field, claim.Value()); ok && !slices.Contains(e.claims, srk) {
 					all = append(all, sight{entry: e, claim: claim, record: srk})
 				}
 			}
@@ -258,22 +256,19 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
 	err := c.amend(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
 		missing, may, err = c.missing(ctx, r)
-		return claiming(missing...), may, err
+		return change.Mending{Claim: missing}, may, err
 	})
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
 	for _, srks := range append([][]recordkey.Key{nil}, slices.Collect(slices.Chunk(missing, 1))...) {
-		err := c.amend(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return claiming(srks...), r.Live(), nil })
+		m := change.Mending{Claim: srks}
+		err := c.amend(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return m, r.Live(), nil })
 		if err != nil && !overtaken(err) {
 			return err
 		}
 	}
 	return nil
-}
-
-func claiming(srks ...recordkey.Key) change.Mending {
-	return change.Mending{Claim: func(k recordkey.Key) bool { return slices.Contains(srks, k) }}
 }
 
 // amend makes one change of an entry, from what it is now.
@@ -300,7 +295,7 @@ func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey
 		return nil, false, err
 	}
 	for i, srk := range all {
-		switch contested := c.fix.contests[records.Digest(t.Name, srk.Value())] != nil; {
+		switch contested := c.fix.contested[records.Digest(t.Name, srk.Value())]; {
 		case contested && r.Fields[store.FieldType] != t.Name:
 			return nil, false, nil
 		case contested || srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key):

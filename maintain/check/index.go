@@ -22,12 +22,12 @@ func (c *checker) lookAtMemberships(ctx context.Context, fs *findings, es []*ent
 			if !has {
 				continue
 			}
-			index, err := recordkey.Index(e.t.Name, field, facet)
-			if err != nil {
+			index, ok := e.t.Index(field, facet)
+			if !ok {
 				e.add(fs, indexUnkeyable, e.key, records.Quoted(field), records.Unkeyable(facet))
 				continue
 			}
-			at = append(at, store.Ranked{Key: index.In(c.NS), Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
+			at = append(at, store.Ranked{Key: index, Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
 			of = append(of, e)
 		}
 		places, without := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
@@ -161,7 +161,8 @@ func (c *checker) still(ctx context.Context, items []item, found findings) (stil
 	}
 	pairs := make([]store.Member, 0, 2*len(found))
 	for _, f := range found {
-		in := store.Member{Set: items[f.at].key, Value: items[f.at].member}
+		set := items[f.at].key
+		in := store.Member{Set: set, Value: items[f.at].member, Ordered: set.Kind() == recordkey.KindOwn}
 		too := in
 		if a, _ := f.step.(store.Align); a.Set.IsValid() && f.code != indexOrphan {
 			if too = (store.Member{Set: a.Set, Value: a.Value}); too == in {
@@ -206,12 +207,15 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 		t := c.ordered(m.key)
 		_, field, _ := orderOf(m.key)
 		key, _ := ownerOf(t, m.key.Namespace(), change.PlaceOwner(m.member))
-		return owner{t: t, key: key, field: field, fits: func(facet string) bool { return placedAt(t, key, field, facet, m.member) }}
+		return owner{t: t, key: key, field: field, fits: func(facet string) bool {
+			place, ok := t.Place(key, field, facet)
+			return ok && place.Member == m.member
+		}}
 	})
 	if err := c.readOwners(ctx, owners); err != nil {
 		return nil, err
 	}
-	var fs, still findings
+	var fs findings
 	for i, o := range owners {
 		var f *finding
 		switch m := items[i]; {
@@ -227,25 +231,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
 		f.step = store.Rank{Entry: o.key, At: place, Free: true}
 	}
-	if len(fs) == 0 {
-		return nil, nil
-	}
-	places := mapped(fs, func(f finding) store.Member {
-		return store.Member{Set: items[f.at].key, Value: items[f.at].member, Ordered: true}
-	})
-	placed, err := c.Engine.Holds(ctx, places, store.AnyMoment)
-	for i := range placed {
-		if placed[i] {
-			still = append(still, fs[i])
-		}
-	}
-	return still, err
-}
-
-// placedAt reports whether an entry with a facet belongs at a place.
-func placedAt(t *change.Type, prk recordkey.Key, field, facet, member string) bool {
-	places, _ := t.Places(store.Record{Key: prk, Fields: map[string]string{field: facet}})
-	return len(places) == 1 && places[0].Member == member
+	return c.still(ctx, items, fs)
 }
 
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.

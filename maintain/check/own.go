@@ -189,11 +189,11 @@ func unreadable(name string, h store.Raw) string {
 		if !is && field == records.FieldNext {
 			continue
 		}
-		s, err := records.ParseSchema(map[string]string{name: text})
+		t, err := records.ParseType(name, text)
 		if err != nil {
 			return "it cannot be read, or was written by a newer version: " + err.Error()
 		}
-		if records.IsAnother(s.Types[name], h.Fields) {
+		if records.IsAnother(t, h.Fields) {
 			return records.AnotherSchema
 		}
 	}

@@ -136,7 +136,7 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 		{c.lookAtIndexes, s.indexes},
 		{c.lookAtIndexes, s.orders},
 	} {
-		if err := c.confirmAll(ctx, some.look, some.items); err != nil {
+		if err := c.confirm(ctx, some.look, some.items); err != nil {
 			return err
 		}
 	}

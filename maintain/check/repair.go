@@ -24,11 +24,11 @@ type repair struct {
 	round int
 	keep  map[recordkey.Key]bool
 
-	mu       sync.Mutex
-	again    bool            // something is left for the next round
-	believed map[uint64]bool // problems that no writer is in the middle of, as an earlier round found out
-	suspects []uint64        // digests of values that entries have, of those that an entry has seen at another twice
-	contests map[uint64]*records.Contest
+	mu        sync.Mutex
+	again     bool            // something is left for the next round
+	believed  map[uint64]bool // problems that no writer is in the middle of, as an earlier round found out
+	suspects  []uint64        // digests of values that entries have, of those that an entry has seen at another twice
+	contested map[uint64]bool // digests of the values that several entries have and Keep does not decide about
 }
 
 const (
@@ -125,7 +125,7 @@ func (r *repair) results(found, left findings) (told findings) {
 		switch when := r.when(f); {
 		case when > r.round:
 			r.again = true
-		case when == r.round && !(f.code == valueShared && r.contests[f.values[0]] != nil): // of which decide has told
+		case when == r.round && !(f.code == valueShared && r.contested[f.values[0]]): // of which decide has told
 			told = append(told, f)
 		}
 	}
@@ -188,15 +188,13 @@ func (c *checker) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.fix.contests = found
-	for _, d := range records.SortedContests(found) {
-		decided, err := c.give(ctx, found[d])
+	c.fix.contested = map[uint64]bool{}
+	for _, k := range found {
+		decided, err := c.give(ctx, k)
 		if err != nil {
 			return err
 		}
-		if decided {
-			delete(found, d)
-		}
+		c.fix.contested[records.Digest(k.Type.Name, k.Value)] = !decided
 	}
 	return nil
 }
@@ -234,8 +232,7 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
-		m := claiming()
-		m.Lose = func(value string) bool { return value == k.Value } // the facets that have it stay under ~lost:FIELD
+		m := change.Mending{Lose: k.Value} // the facets that have it stay under ~lost:FIELD
 		err := c.amend(ctx, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err

@@ -33,11 +33,10 @@ func (c *checker) inForce(ctx context.Context) error {
 		if !is || fingerprint == t.Guard().Fingerprint {
 			continue
 		}
-		s, err := records.ParseSchema(map[string]string{name: hashes[i].Fields[store.FieldSchema]})
+		stored, err := records.ParseType(name, hashes[i].Fields[store.FieldSchema])
 		if err != nil {
 			return mismatch(t, err.Error())
 		}
-		stored := s.Types[name]
 		switch difference := t.Schema.Difference(stored); {
 		case t.Schema.OtherForm(stored) && fingerprint == stored.Fingerprint():
 			others = append(others, otherForm{t, stored})
@@ -67,7 +66,7 @@ func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
 		}
 		look := func(ctx context.Context, items []item) (findings, error) { return c.lookAtForms(ctx, f, items) }
 		err := c.each(ctx, f.t.Guard().Entries, func(ctx context.Context, keys []string) error {
-			return c.confirmAll(ctx, look, c.sort(keys).entries)
+			return c.confirm(ctx, look, c.sort(keys).entries)
 		})
 		if err != nil {
 			return err

@@ -232,11 +232,11 @@ func (c *checker) needed(ctx context.Context, t *change.Type, prk recordkey.Key,
 	if err := c.readOwners(ctx, named); err != nil || !named[0].sound() {
 		return false, err
 	}
-	srk, err := recordkey.SRK(t.Name, field, value)
-	if err != nil {
+	srk, ok := t.SRK(field, value)
+	if !ok {
 		return true, nil
 	}
-	srvs, err := store.Texts(ctx, c.Engine, []string{srk.In(c.NS).String()})
+	srvs, err := store.Texts(ctx, c.Engine, []string{srk.String()})
 	return err != nil || store.Owner(srvs[0].Wire) != records.Relative(prk), err
 }
 

@@ -124,8 +124,8 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 		}
 	}
 	found, err := records.Contests(ctx, s.View, of, wanted, live, s.progress)
-	for _, d := range records.SortedContests(found) {
-		tc.collide(found[d])
+	for _, k := range found {
+		tc.collide(k)
 	}
 	return tc, err
 }

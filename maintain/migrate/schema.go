@@ -28,14 +28,14 @@ var (
 )
 
 // StoredSchema is the schema in the database: the types by which entries of the view's namespace were
-// written. It is the zero Schema where nothing was written yet, or only by the original.
+// written. It has no types where nothing was written yet, or only by the original.
 // userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, store.FieldSchema)
 }
 
 // BegunSchema is the schema that Apply has begun to bring records to, of the types that it has not
-// finished; the zero Schema where there are none. Errors are those of StoredSchema.
+// finished. Errors are those of StoredSchema.
 func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, records.FieldNext)
 }
@@ -64,23 +64,22 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	if err != nil {
 		return schema.Schema{}, err
 	}
-	stored := map[string]string{}
+	stored := map[string]schema.Type{}
 	for i, h := range hashes {
 		text, is := h.Fields[field]
-		if is || field == store.FieldSchema && (h.Other || len(h.Fields) > 0) { // else nothing was stored but the name
-			stored[names[i]] = text
+		if !is && (field != store.FieldSchema || !h.Other && len(h.Fields) == 0) {
+			continue // nothing was stored but the name
 		}
-	}
-	s, err := records.ParseSchema(stored)
-	if err != nil {
-		return schema.Schema{}, records.Corrupt(types, err.Error())
-	}
-	for i, h := range hashes {
-		if t, is := s.Types[names[i]]; is && field == store.FieldSchema && records.IsAnother(t, h.Fields) {
+		t, err := records.ParseType(names[i], text)
+		if err != nil {
+			return schema.Schema{}, records.Corrupt(types, err.Error())
+		}
+		if field == store.FieldSchema && records.IsAnother(t, h.Fields) {
 			return schema.Schema{}, records.Corrupt(keys[i], records.AnotherSchema)
 		}
+		stored[names[i]] = t
 	}
-	return s, nil
+	return schema.Schema{Types: stored}, nil
 }
 
 // storedForm is a schema as it is stored: without what its fields were called before.
@@ -132,11 +131,9 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 			store.ErrSchemaMismatch, records.Quoted(name))
 	}
 	if s.stored {
-		stored, err := records.ParseSchema(map[string]string{name: s.fields[store.FieldSchema]})
-		if err != nil {
+		if s.from, err = records.ParseType(name, s.fields[store.FieldSchema]); err != nil {
 			return nil, records.Corrupt(key, err.Error())
 		}
-		s.from = stored.Types[name]
 	}
 	if s.from.Primary != t.Schema.Primary {
 		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -40,13 +39,6 @@ type Contest struct {
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
-// SortedContests are the keys of contests, by type and value.
-func SortedContests(found map[uint64]*Contest) []uint64 {
-	return slices.SortedFunc(maps.Keys(found), func(a, b uint64) int {
-		return strings.Compare(found[a].Type.Name+"/"+found[a].Value, found[b].Type.Name+"/"+found[b].Value)
-	})
-}
-
 // rewrites is how often a change of an entry that others are changing is made anew.
 const rewrites = 20
 
@@ -76,13 +68,13 @@ func Rewrite(
 	return nil, store.ErrConflict
 }
 
-// Contests goes over all entries and finds out who has the values with the digests wanted. as
-// says by which facets an entry is judged.
-func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint64]bool, as func(*change.Type, store.Record) map[string]string, progress func(done, about int64)) (map[uint64]*Contest, error) {
-	found := map[uint64]*Contest{}
+// Contests goes over all entries and finds those that share a value with a digest wanted, sorted by type and value. as says
+// by which facets an entry is judged.
+func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint64]bool, as func(*change.Type, store.Record) map[string]string, progress func(done, about int64)) ([]*Contest, error) {
 	if len(wanted) == 0 {
-		return found, nil
+		return nil, nil
 	}
+	found := map[uint64]*Contest{}
 	err := EachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) error {
 		prk := r.Key.In(recordkey.Namespace{})
 		for _, srk := range t.Secondaries(as(t, r)) {
@@ -99,12 +91,14 @@ func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint
 		}
 		return nil
 	})
-	for d, k := range found {
-		if slices.SortFunc(k.Holders, recordkey.Key.Compare); len(k.Holders) < 2 {
-			delete(found, d)
+	var shared []*Contest
+	for _, k := range found {
+		if slices.SortFunc(k.Holders, recordkey.Key.Compare); len(k.Holders) > 1 {
+			shared = append(shared, k)
 		}
 	}
-	return found, err
+	slices.SortFunc(shared, func(a, b *Contest) int { return strings.Compare(a.Type.Name+"/"+a.Value, b.Type.Name+"/"+b.Value) })
+	return shared, err
 }
 
 // Scan yields what one SCAN after the other finds, until one finds an error or the last has been made.
@@ -185,25 +179,15 @@ func Corrupt(key recordkey.Key, reason string) error {
 	return &store.CorruptError{Key: key.String(), Reason: reason}
 }
 
-// ParseSchema reads the JSON of types by their names.
-func ParseSchema(stored map[string]string) (schema.Schema, error) {
-	if len(stored) == 0 {
-		return schema.Schema{}, nil
+// ParseType reads the JSON of a type's schema.
+func ParseType(name, stored string) (schema.Type, error) {
+	if !json.Valid([]byte(stored)) {
+		return schema.Type{}, fmt.Errorf("the stored schema of type %s is no JSON", Quoted(name))
 	}
-	types := map[string]json.RawMessage{}
-	for name, text := range stored {
-		if !json.Valid([]byte(text)) {
-			return schema.Schema{}, fmt.Errorf("the stored schema of type %s is no JSON", Quoted(name))
-		}
-		types[name] = json.RawMessage(text)
-	}
-	text, _ := json.Marshal(map[string]map[string]json.RawMessage{"types": types}) // of valid JSON: it cannot fail
-	s, err := schema.Load(bytes.NewReader(text))
+	file, _ := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}}) // it is valid JSON
+	s, err := schema.Load(bytes.NewReader(file))
 	if err != nil {
-		return schema.Schema{}, fmt.Errorf("the stored schema cannot be read: %w", err)
+		return schema.Type{}, fmt.Errorf("the stored schema cannot be read: %w", err)
 	}
-	for name, t := range s.Types {
-		s.Types[name] = t.FromStore()
-	}
-	return s, nil
+	return s.Types[name].FromStore(), nil
 }
