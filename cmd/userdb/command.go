@@ -73,6 +73,12 @@ func newRoot(s *session) *cobra.Command {
 	return root
 }
 
+// group is c with the commands below it.
+func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	c.AddCommand(below...)
+	return c
+}
+
 func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Store, "store", "", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)")
 	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")

@@ -414,7 +414,7 @@ func runExample(t *testing.T, line string) {
 	t.Helper()
 	args, file, out := words(line)
 	stdin := ""
-	var term terminal = &typist{answers: []string{good, good}}
+	term := terminal((&typist{answers: []string{good, good}}).ask)
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 func createVerb(s *session) *cobra.Command {
-	var d draft
-	var pw secrets
+	var n userdb.NewEntry
+	var stdin, noPassword bool
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
 		Short: "Make an entry",
@@ -29,75 +29,57 @@ for without echo, or read as one line with --password-stdin.`,
   userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
   userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			d.typ, d.texts = words[0], words[1:]
-			if err := checkFields(d.texts); err != nil {
+			if err := checkFields(words[1:]); err != nil {
 				return err
 			}
-			try := func(ctx context.Context) error { return s.tryDraft(ctx, d) }
-			create := func(ctx context.Context) error { return s.create(ctx, d, &pw) }
+			try := func(ctx context.Context) error { return s.tryCreate(ctx, words, &n) }
+			create := func(ctx context.Context) error {
+				t, err := s.readNew(ctx, words, &n)
+				if err != nil {
+					return err
+				}
+				return s.entry(t.Create(ctx, n))
+			}
 			switch {
-			case d.noPassword && pw.stdin:
+			case noPassword && stdin:
 				return usagef("--no-password and --password-stdin exclude each other")
-			case d.noPassword:
+			case noPassword:
 				return s.timed(ctx, create)
 			}
-			return s.ask(ctx, &pw, try, create, "New password: ", again)
+			return s.ask(ctx, stdin, try, create, secret{"password", newPassword, &n.Password})
 		}, asking),
 	}
-	c.Flags().StringArrayVar(&d.tags, "tag", nil, "tag it with `T...` in the same change")
-	c.Flags().BoolVar(&d.noPassword, "no-password", false, "make an entry that cannot log in")
-	pw.flag(c)
+	c.Flags().StringArrayVar(&n.Tags, "tag", nil, "tag it with `T...` in the same change")
+	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
+	stdinFlag(c, &stdin)
 	return c
 }
 
-// A draft is an entry to create, as it stands on the command line.
-type draft struct {
-	typ         string
-	texts, tags []string
-	noPassword  bool
-}
-
-// draft reads a draft by the schema.
-func (s *session) draft(ctx context.Context, d draft) (*userdb.Type, userdb.NewEntry, error) {
-	n := userdb.NewEntry{Tags: d.tags}
-	t, err := s.typ(ctx, d.typ)
+// readNew reads TYPE [FIELD=VALUE…] into n, by the schema.
+func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
+	t, err := s.typ(ctx, words[0])
 	if err != nil {
-		return nil, n, err
+		return nil, err
 	}
-	sc := s.db.Schema().Types[d.typ]
-	if n.Facets, err = facets(sc, d.texts); err != nil {
-		return nil, n, err
+	sc := s.db.Schema().Types[words[0]]
+	if n.Facets, err = facets(sc, words[1:]); err != nil {
+		return nil, err
 	}
 	uid, given := n.Facets[sc.Primary]
 	if n.UID = uid.Wire(); given && n.UID == "" {
-		return nil, n, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
+		return nil, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
 	}
 	delete(n.Facets, sc.Primary)
-	return t, n, nil
+	return t, nil
 }
 
-func (s *session) create(ctx context.Context, d draft, pw *secrets) (err error) {
-	secret := ""
-	if !d.noPassword {
-		if secret, err = pw.fresh(ctx, s); err != nil {
-			return err
-		}
-	}
-	t, n, err := s.draft(ctx, d)
+// tryCreate finds what would make a person type a password in vain.
+func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEntry) error {
+	t, err := s.readNew(ctx, words, n)
 	if err != nil {
 		return err
 	}
-	n.Password = secret
-	return s.entry(t.Create(ctx, n))
-}
-
-// tryDraft finds what would make a person type a password in vain.
-func (s *session) tryDraft(ctx context.Context, d draft) error {
-	t, n, err := s.draft(ctx, d)
-	if err != nil {
-		return err
-	}
-	sc := s.db.Schema().Types[d.typ]
+	sc := s.db.Schema().Types[words[0]]
 	rules, err := validate.Compile(sc)
 	if err != nil {
 		return err
@@ -197,14 +179,7 @@ func setVerb(s *session) *cobra.Command {
 		Long:  `Set facets of an entry in one change: all, or none. Prints the entry after it.`,
 		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
   userdb set '*=bob@example.com' email=bob@example.org --json`,
-	}, checkFields, func(t schema.Type, words []string) (func(*userdb.Entry), error) {
-		fs, err := facets(t, words)
-		return func(e *userdb.Entry) {
-			for name, v := range fs {
-				e.Put(name, v)
-			}
-		}, err
-	})
+	}, func(texts []string) ([]string, []string, error) { return texts, nil, checkFields(texts) })
 }
 
 func unsetVerb(s *session) *cobra.Command {
@@ -214,45 +189,41 @@ func unsetVerb(s *session) *cobra.Command {
 		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
 it.`,
 		Example: `  userdb unset email=alice@example.com job name`,
-	}, func(names []string) error {
+	}, func(names []string) ([]string, []string, error) {
 		if slices.Contains(names, passwordField) {
-			return usagef("a password is no facet: 'userdb passwd' sets another one")
+			return nil, nil, usagef("a password is no facet: 'userdb passwd' sets another one")
 		}
-		return nil
-	}, func(_ schema.Type, names []string) (func(*userdb.Entry), error) {
-		return func(e *userdb.Entry) {
-			for _, name := range names {
-				e.Drop(name)
-			}
-		}, nil
+		return nil, names, nil
 	})
 }
 
-// changeVerb has c change an entry in one change. The words that say how are refused by check where that needs no
-// store, else by read.
-func changeVerb(
-	s *session, c *cobra.Command, check func(words []string) error, read func(schema.Type, []string) (func(*userdb.Entry), error),
-) *cobra.Command {
+// changeVerb has c change an entry in one change. Split tells which FIELD=VALUE are set and which fields unset, and
+// refuses what needs no store to be refused.
+func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {
-		if err := check(words[1:]); err != nil {
-			return err
-		}
-		p, err := s.subject(ctx, words[0])
+		set, unset, err := split(words[1:])
 		if err != nil {
 			return err
 		}
-		change, err := read(s.db.Schema().Types[p.typ.Name()], words[1:])
-		if err != nil {
-			return err
-		}
-		return named(p.text, s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
-			if rev != "" && e.Rev() != rev {
-				return userdb.ErrConflict
+		return s.onSubject(words[0], func(ctx context.Context, p subject) error {
+			fs, err := facets(s.db.Schema().Types[p.typ.Name()], set)
+			if err != nil {
+				return err
 			}
-			change(e)
-			return nil
-		})))
+			return s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
+				if rev != "" && e.Rev() != rev {
+					return userdb.ErrConflict
+				}
+				for name, v := range fs {
+					e.Put(name, v)
+				}
+				for _, name := range unset {
+					e.Drop(name)
+				}
+				return nil
+			}))
+		})(ctx)
 	})
 	c.Flags().StringVar(&rev, "if-rev", "", "change nothing, and exit 4, if the entry's ~rev is not `REV` any more")
 	return c
@@ -266,19 +237,11 @@ func deleteVerb(s *session) *cobra.Command {
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
 Prints the key that the entry had.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
-		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			e, err := p.typ.Find(ctx, p.hint)
-			if err != nil {
-				return err
-			}
-			prk := e.Key().String()
+		RunE: s.turn("deleted", func(ctx context.Context, p subject) error {
 			if !yes {
-				return usagef("would delete %s with all that belongs to it: add --yes", shown(prk))
+				return usagef("would delete %s with all that belongs to it: add --yes", shown(p.text))
 			}
-			if err := p.typ.Delete(ctx, hints.Key(e.Key())); err != nil {
-				return err
-			}
-			return s.out.say(prk, "deleted "+shown(prk))
+			return p.typ.Delete(ctx, p.hint)
 		}),
 	}
 	yesFlag(c, &yes)
@@ -290,14 +253,13 @@ func yesFlag(c *cobra.Command, to *bool) {
 }
 
 func tagsVerb(s *session) *cobra.Command {
-	c := &cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
-  userdb tags find go`}
 	change := func(do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
 		return s.runOn(func(ctx context.Context, p subject, tags []string) error {
 			return s.number(do(p.typ.Tags(p.hint), ctx, tags...))
 		})
 	}
-	c.AddCommand(&cobra.Command{
+	return group(&cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
+  userdb tags find go`}, &cobra.Command{
 		Use:     "add HINT TAG…",
 		Short:   "Add tags to an entry",
 		Long:    `Add tags to an entry; those that are there stay. Prints how many are new.`,
@@ -338,7 +300,6 @@ func tagsVerb(s *session) *cobra.Command {
 			return eachReadable(t.All(ctx, userdb.Query{Has: tags}), s.entryLine)
 		}),
 	})
-	return c
 }
 
 // passwordField is where the original and we keep the hash.

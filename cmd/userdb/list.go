@@ -20,7 +20,7 @@ import (
 func listVerb(s *session) *cobra.Command {
 	var q userdb.Query
 	var where []string
-	var o order
+	bounds := map[string]string{}
 	c := &cobra.Command{
 		Use:   "list TYPE",
 		Short: "List entries of a type",
@@ -46,7 +46,7 @@ After the key of an entry that may not log in stands the word disabled.`,
 			if q.Where, err = facets(sc, where); err != nil {
 				return err
 			}
-			if err := o.of(&q, sc); err != nil {
+			if err := bound(&q, sc, bounds); err != nil {
 				return err
 			}
 			if q.Limit == 0 {
@@ -59,46 +59,32 @@ After the key of an entry that may not log in stands the word disabled.`,
 	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`; where there may be more, standard error says --after what")
 	c.Flags().StringVar(&q.After, "after", "", "go on after `CURSOR`, which a list with --limit printed")
 	disabledFlag(c, &q.Disabled)
-	o.flags(c)
-	return c
-}
-
-// An order is that in which entries are listed, and from where to where.
-type order struct {
-	field, prefix string
-	bounds        map[string]string // by the flag; an empty text is a bound, too
-	reverse       bool
-}
-
-func (o *order) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.field, "order", "", "by the values of an ordered `FIELD`: text by code points, numbers by size,\ndates by time")
-	o.bounds = map[string]string{}
+	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by code points, numbers by size,\ndates by time")
 	for name, usage := range map[string]string{
 		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
 		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",
 	} {
 		c.Flags().Func(name, "with --order: "+usage, func(text string) error {
-			o.bounds[name] = text
+			bounds[name] = text
 			return nil
 		})
 	}
-	c.Flags().StringVar(&o.prefix, "prefix", "", "with --order: only values that begin with `TEXT`")
-	c.Flags().BoolVar(&o.reverse, "reverse", false, "with --order: from the greatest value down")
+	c.Flags().StringVar(&q.Prefix, "prefix", "", "with --order: only values that begin with `TEXT`")
+	c.Flags().BoolVar(&q.Reverse, "reverse", false, "with --order: from the greatest value down")
+	return c
 }
 
-// of puts the order into a query.
-func (o *order) of(q *userdb.Query, t schema.Type) error {
-	if o.field == "" && (len(o.bounds) > 0 || o.prefix != "" || o.reverse) {
+// bound reads the bounds of a query, each by its flag. An empty text is one, too.
+func bound(q *userdb.Query, t schema.Type, bounds map[string]string) (err error) {
+	if q.Order == "" && (len(bounds) > 0 || q.Prefix != "" || q.Reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
 	}
-	q.Order, q.Reverse, q.Prefix = o.field, o.reverse, o.prefix
 	to := map[string]**schema.Value{"gt": &q.GT, "gte": &q.GTE, "lt": &q.LT, "lte": &q.LTE}
-	for name, text := range o.bounds {
-		v, err := parseFacet(t, o.field, text)
-		if err != nil {
+	for name, text := range bounds {
+		*to[name] = new(schema.Value)
+		if **to[name], err = parseFacet(t, q.Order, text); err != nil {
 			return err
 		}
-		*to[name] = &v
 	}
 	return nil
 }

@@ -83,10 +83,7 @@ func (s *session) execute() error {
 		cancel(errInterrupted)
 		time.AfterFunc(patience, func() { abandon(errInterrupted) })
 	})
-	_, err := unlessDone(end, func() (struct{}, error) {
-		err := s.do(ctx)
-		return struct{}{}, cmp.Or(err, s.out.flush())
-	})
+	_, err := unlessDone(end, func() (any, error) { return nil, cmp.Or(s.do(ctx), s.out.flush()) })
 	return err
 }
 
@@ -277,14 +274,21 @@ func (s *session) subject(ctx context.Context, text string) (subject, error) {
 	return subject{text, h, t}, err
 }
 
-// runOn makes f what a verb does with the subject that its first word names, and the other words.
-func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
-	return s.run(func(ctx context.Context, words []string) error {
-		p, err := s.subject(ctx, words[0])
+// onSubject does f with the subject that a hint points at.
+func (s *session) onSubject(text string, f func(context.Context, subject) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p, err := s.subject(ctx, text)
 		if err != nil {
 			return err
 		}
-		return named(p.text, f(ctx, p, words[1:]))
+		return named(text, f(ctx, p))
+	}
+}
+
+// runOn makes f what a verb does with the subject that its first word names, and the other words.
+func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		return s.onSubject(words[0], func(ctx context.Context, p subject) error { return f(ctx, p, words[1:]) })(ctx)
 	}, traits...)
 }
 

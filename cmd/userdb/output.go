@@ -90,6 +90,14 @@ func flat(e userdb.Entry, hash string) schema.Facets {
 	return all
 }
 
+// result prints what a verb came to, as say does, or passes its error on.
+func (s *session) result(v any, text string, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.out.say(v, text)
+}
+
 // entry prints an entry that a verb was given, or passes its error on.
 func (s *session) entry(e userdb.Entry, err error) error {
 	if err != nil {
@@ -102,12 +110,7 @@ func (s *session) entry(e userdb.Entry, err error) error {
 func (s *session) print(all schema.Facets) error { return s.out.say(all, block(all)) }
 
 // number prints a number that a verb was given, or passes its error on.
-func (s *session) number(n any, err error) error {
-	if err != nil {
-		return err
-	}
-	return s.out.say(n, fmt.Sprint(n))
-}
+func (s *session) number(n any, err error) error { return s.result(n, fmt.Sprint(n), err) }
 
 // headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
 func headline(all schema.Facets) string {

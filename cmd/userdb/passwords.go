@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,8 @@ import (
 )
 
 func loginVerb(s *session) *cobra.Command {
-	var origin string
-	var pw secrets
+	var at userdb.Attempt
+	var stdin bool
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -36,15 +37,25 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
   userdb login --password-stdin --json -- Alice < secret.txt
   userdb login - --password-stdin < name-and-secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			if s.firstLine(words[0]) && !pw.stdin {
-				return usagef("- stands for the first line of standard input, and needs --password-stdin")
+			var pw string
+			identifier, secrets := words[0], []secret{{"password", "Password: ", &pw}}
+			if s.firstLine(identifier) {
+				secrets = slices.Insert(secrets, 0, secret{"identifier", "", &identifier})
+				if !stdin {
+					return usagef("- stands for the first line of standard input, and needs --password-stdin")
+				}
 			}
-			login := func(ctx context.Context) error { return s.login(ctx, words[0], origin, &pw) }
-			return s.ask(ctx, &pw, nothing, login, "Password: ")
+			return s.ask(ctx, stdin, nothing, func(ctx context.Context) error {
+				t, err := s.typ(ctx, s.Type)
+				if err != nil {
+					return err
+				}
+				return s.entry(t.Login(ctx, identifier, pw, at))
+			}, secrets...)
 		}, asking, public),
 	}
-	c.Flags().StringVar(&origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
-	pw.flag(c)
+	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
+	stdinFlag(c, &stdin)
 	grants(c)
 	return c
 }
@@ -52,33 +63,8 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 // nothing is to be tried before the prompts of login and strength.
 func nothing(context.Context) error { return nil }
 
-func (s *session) login(ctx context.Context, word, origin string, pw *secrets) error {
-	identifier, err := s.wordOrLine(ctx, word, "identifier")
-	if err != nil {
-		return err
-	}
-	secret, err := pw.next(ctx, s)
-	if err != nil {
-		return err
-	}
-	t, err := s.typ(ctx, s.Type)
-	if err != nil {
-		return err
-	}
-	return s.entry(t.Login(ctx, identifier, secret, userdb.Attempt{Origin: origin}))
-}
-
-// wordOrLine is a word, or the line of standard input for which - stands. Errors call it what.
-func (s *session) wordOrLine(ctx context.Context, word, what string) (string, error) {
-	if !s.firstLine(word) {
-		return word, nil
-	}
-	return secretLine(ctx, s.std.in, what)
-}
-
 func passwdVerb(s *session) *cobra.Command {
-	var change bool
-	var pw secrets
+	var change, stdin bool
 	c := &cobra.Command{
 		Use:   "passwd HINT",
 		Short: "Set the password of an entry",
@@ -90,49 +76,26 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
   userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
   userdb passwd --password-stdin -- '*=Alice' < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			prompts := []string{"New password: ", again}
+			var old, pw string
+			secrets := []secret{{"password", newPassword, &pw}}
 			if change {
-				prompts = append([]string{"Old password: "}, prompts...)
+				secrets = slices.Insert(secrets, 0, secret{"password", "Old password: ", &old})
 			}
-			try := func(ctx context.Context) error { return s.find(ctx, words[0]) }
-			passwd := func(ctx context.Context) error { return s.passwd(ctx, words[0], change, &pw) }
-			return s.ask(ctx, &pw, try, passwd, prompts...)
+			return s.ask(ctx, stdin, s.onSubject(words[0], func(ctx context.Context, p subject) error {
+				_, err := p.typ.Find(ctx, p.hint)
+				return err
+			}), s.onSubject(words[0], func(ctx context.Context, p subject) error {
+				if change {
+					return p.typ.ChangePassword(ctx, p.hint, old, pw, userdb.Attempt{})
+				}
+				return p.typ.SetPassword(ctx, p.hint, pw)
+			}), secrets...)
 		}, asking),
 	}
 	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
-	pw.flag(c)
+	stdinFlag(c, &stdin)
 	grants(c)
 	return c
-}
-
-// find fails where there is no such entry.
-func (s *session) find(ctx context.Context, text string) error {
-	p, err := s.subject(ctx, text)
-	if err == nil {
-		_, err = p.typ.Find(ctx, p.hint)
-	}
-	return named(text, err)
-}
-
-func (s *session) passwd(ctx context.Context, text string, change bool, pw *secrets) (err error) {
-	old := ""
-	if change {
-		if old, err = pw.next(ctx, s); err != nil {
-			return err
-		}
-	}
-	secret, err := pw.fresh(ctx, s)
-	if err != nil {
-		return err
-	}
-	p, err := s.subject(ctx, text)
-	switch {
-	case err != nil:
-		return err
-	case change:
-		return named(text, p.typ.ChangePassword(ctx, p.hint, old, secret, userdb.Attempt{}))
-	}
-	return named(text, p.typ.SetPassword(ctx, p.hint, secret))
 }
 
 func disableVerb(s *session) *cobra.Command {
@@ -142,7 +105,7 @@ func disableVerb(s *session) *cobra.Command {
 		Long: `Keep an entry from logging in: that exits 5 as for a wrong password, and the entry's tokens are
 void. It stays readable. Prints its key.`,
 		Example: `  userdb disable email=alice@example.com`,
-		RunE:    s.turn("disabled", (*userdb.Type).Disable),
+		RunE:    s.turn("disabled", func(ctx context.Context, p subject) error { return p.typ.Disable(ctx, p.hint) }),
 	}
 }
 
@@ -152,27 +115,24 @@ func enableVerb(s *session) *cobra.Command {
 		Short:   "Let an entry log in again",
 		Long:    `Let an entry log in again. Tokens from before stay void. Prints the entry's key.`,
 		Example: `  userdb enable email=alice@example.com`,
-		RunE:    s.turn("enabled", (*userdb.Type).Enable),
+		RunE:    s.turn("enabled", func(ctx context.Context, p subject) error { return p.typ.Enable(ctx, p.hint) }),
 	}
 }
 
-// turn changes whether an entry may log in, and prints its key.
-func (s *session) turn(done string, do func(*userdb.Type, context.Context, hints.Hint) error) func(*cobra.Command, []string) error {
+// turn does something to the entry that a hint points at, which it is given by its key, and prints the key.
+func (s *session) turn(done string, do func(context.Context, subject) error) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
-		if err == nil {
-			err = do(p.typ, ctx, hints.Key(e.Key()))
-		}
 		if err != nil {
 			return err
 		}
-		prk := e.Key().String()
-		return s.out.say(prk, done+" "+shown(prk))
+		p.text, p.hint = e.Key().String(), hints.Key(e.Key())
+		return s.result(p.text, done+" "+shown(p.text), do(ctx, p))
 	})
 }
 
 func tokenVerb(s *session) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "token",
 		Short: "Tokens that are good once",
 		Long: `With a token one thing can be done once: set a new password, prove that an address belongs to the
@@ -180,9 +140,7 @@ account, log in by a link. A new password, disable and delete end all tokens of 
 spending one ends the others of its purpose. At most 16 are open: beyond, the oldest goes.`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset > token.txt
   userdb token redeem - --purpose reset < token.txt`,
-	}
-	c.AddCommand(issueVerb(s), redeemVerb(s))
-	return c
+	}, issueVerb(s), redeemVerb(s))
 }
 
 func issueVerb(s *session) *cobra.Command {
@@ -195,11 +153,8 @@ disabled entry has none (3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			secret, err := p.typ.Issue(ctx, p.hint, tk)
-			if err != nil {
-				return err
-			}
-			return s.out.say(map[string]string{"token": secret}, secret)
+			token, err := p.typ.Issue(ctx, p.hint, tk)
+			return s.result(map[string]string{"token": token}, token, err)
 		}),
 	}
 	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\nfacet to the value when it is redeemed")
@@ -236,15 +191,18 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 		Example: `  userdb token issue email=alice@example.com --purpose verify > token.txt
   userdb token redeem - --purpose verify < token.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			secret, err := s.wordOrLine(ctx, words[0], "token")
-			if err != nil {
-				return err
+			token := words[0]
+			if s.firstLine(token) {
+				var err error
+				if token, err = secretLine(ctx, s.std.in, "token"); err != nil {
+					return err
+				}
 			}
 			t, err := s.typ(ctx, s.Type)
 			if err != nil {
 				return err
 			}
-			e, tk, err := t.Redeem(ctx, purpose, secret)
+			e, tk, err := t.Redeem(ctx, purpose, token)
 			if errors.Is(err, userdb.ErrNotFound) {
 				return errToken
 			}
@@ -264,7 +222,7 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 }
 
 func passwordVerb(s *session) *cobra.Command {
-	var pw secrets
+	var stdin bool
 	strength := &cobra.Command{
 		Use:   "strength",
 		Short: "How hard a password is to guess",
@@ -274,19 +232,14 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
 		Example: `  userdb password strength
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			return s.ask(ctx, &pw, nothing, func(ctx context.Context) error {
-				secret, err := pw.next(ctx, s)
-				if err != nil {
-					return err
-				}
-				r := password.Strength(secret)
+			var pw string
+			return s.ask(ctx, stdin, nothing, func(context.Context) error {
+				r := password.Strength(pw)
 				text := fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)
 				return s.out.say(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
-			}, "Password: ")
+			}, secret{"password", "Password: ", &pw})
 		}, asking, public),
 	}
-	pw.flag(strength)
-	c := &cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}
-	c.AddCommand(strength)
-	return c
+	stdinFlag(strength, &stdin)
+	return group(&cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}, strength)
 }

@@ -33,8 +33,6 @@ func (ty *typist) ask(_ context.Context, prompt string) (string, error) {
 	return answer, nil
 }
 
-func (*typist) restore() {}
-
 const good = "correct horse battery"
 
 func TestPrompts(t *testing.T) {
@@ -72,7 +70,7 @@ func TestPrompts(t *testing.T) {
 		{"login Bob", []string{good}, 0, "Password: ", ""},
 	} {
 		ty := &typist{answers: tt.answers}
-		got := here(ty, "", strings.Fields(tt.args)...)
+		got := here(ty.ask, "", strings.Fields(tt.args)...)
 		if got.code != tt.code || !strings.HasPrefix(got.err, tt.err) || tt.err == "" && got.err != "" {
 			t.Errorf("%s: exit %d, %q; want %d, %q…", tt.args, got.code, got.err, tt.code, tt.err)
 		}
@@ -91,7 +89,7 @@ func TestPromptHoldsNoLock(t *testing.T) {
 			t.Errorf("while a password is typed, count exits %d: %s", got.code, got.err)
 		}
 	}
-	if got := here(ty, "", "create", "user", "name=Alice"); got.code != 0 {
+	if got := here(ty.ask, "", "create", "user", "name=Alice"); got.code != 0 {
 		t.Errorf("create exits %d: %s", got.code, got.err)
 	}
 }
@@ -264,7 +262,7 @@ func TestIdentifierStdin(t *testing.T) {
 			t.Errorf("%q: exit %d, %s; want 5: after -- a hyphen is what a visitor wrote", line, got.code, got.err)
 		}
 	}
-	if got := here(&typist{answers: []string{good}}, "", "login", "-"); got.code != 2 {
+	if got := here((&typist{answers: []string{good}}).ask, "", "login", "-"); got.code != 2 {
 		t.Errorf("login - at a terminal: %+v", got)
 	}
 }

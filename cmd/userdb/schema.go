@@ -19,10 +19,8 @@ import (
 )
 
 func schemaVerb(s *session) *cobra.Command {
-	c := &cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
-  userdb schema check`}
-	c.AddCommand(showSchemaVerb(s), checkSchemaVerb(s), applySchemaVerb(s))
-	return c
+	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
+  userdb schema check`}, showSchemaVerb(s), checkSchemaVerb(s), applySchemaVerb(s))
 }
 
 // inForce is the schema that other commands would use.
@@ -52,10 +50,7 @@ write, else the built-in one. What it prints can be edited and given to --schema
 				return err
 			}
 			text, err := jsonline.Indent(sc)
-			if err != nil {
-				return err
-			}
-			return s.out.say(sc, strings.TrimSuffix(string(text), "\n"))
+			return s.result(sc, strings.TrimSuffix(string(text), "\n"), err)
 		}),
 	}
 }
@@ -220,15 +215,13 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 }
 
 func namespaceVerb(s *session) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "namespace",
 		Short: "Namespaces: list, copy, drop",
 		Long: `Names are as in --namespace, inside the one of --namespace where that is given. To move one, copy it
 and drop the old one.`,
 		Example: `  userdb namespace list`,
-	}
-	c.AddCommand(listNamespacesVerb(s), copyNamespaceVerb(s), dropNamespaceVerb(s))
-	return c
+	}, listNamespacesVerb(s), copyNamespaceVerb(s), dropNamespaceVerb(s))
 }
 
 // space is a namespace inside the view.
@@ -294,10 +287,7 @@ there are.`,
 				return err
 			}
 			n, err := migrate.CopyNamespace(ctx, db, from, to)
-			if err != nil {
-				return err
-			}
-			return s.out.say(n, "copied "+count(n, "record"))
+			return s.result(n, "copied "+count(n, "record"), err)
 		}, unlimited),
 	}
 }
@@ -321,10 +311,7 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 				return cmp.Or(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
 			}
 			n, err := migrate.DropNamespace(ctx, db, ns)
-			if err != nil {
-				return err
-			}
-			return s.out.say(n, "removed "+count(n, "record"))
+			return s.result(n, "removed "+count(n, "record"), err)
 		}, unlimited),
 	}
 	yesFlag(c, &yes)

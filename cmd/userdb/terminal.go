@@ -13,17 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is where a person types.
-type terminal interface {
-	// ask writes a prompt and reads a line without echo, until ctx ends.
-	ask(ctx context.Context, prompt string) (string, error)
-}
-
-// tty is the terminal at standard input.
-type tty struct {
-	fd    int
-	state *term.State
-}
+// A terminal writes a prompt where a person types, and reads a line without echo, until ctx ends.
+type terminal func(ctx context.Context, prompt string) (string, error)
 
 // findTerminal is nil where standard input is no terminal.
 func findTerminal() terminal {
@@ -32,32 +23,24 @@ func findTerminal() terminal {
 	if err != nil {
 		return nil
 	}
-	return &tty{fd, state}
-}
-
-func (t *tty) ask(ctx context.Context, prompt string) (string, error) {
-	defer holdStill()()
-	to, done := prompter()
-	defer done()
-	fmt.Fprint(to, prompt)
-	defer fmt.Fprintln(to)
-	line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(t.fd) })
-	switch {
-	case ctx.Err() != nil:
-		term.Restore(t.fd, t.state) // the echo; there is nothing else to try
-	case errors.Is(err, io.EOF):
-		return "", usagef("no password was typed")
+	return func(ctx context.Context, prompt string) (string, error) {
+		defer holdStill()()
+		to := os.Stderr
+		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil { // there it is seen, wherever the outputs go
+			defer tty.Close()
+			to = tty
+		}
+		fmt.Fprint(to, prompt)
+		defer fmt.Fprintln(to)
+		line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+		switch {
+		case ctx.Err() != nil:
+			term.Restore(fd, state) // the echo; there is nothing else to try
+		case errors.Is(err, io.EOF):
+			return "", usagef("no password was typed")
+		}
+		return string(line), err
 	}
-	return string(line), err
-}
-
-// prompter is where a question is seen, wherever the outputs go.
-func prompter() (io.Writer, func()) {
-	f, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0)
-	if err != nil {
-		return os.Stderr, func() {}
-	}
-	return f, func() { f.Close() }
 }
 
 // isTerminal reports whether a person watches w.
@@ -68,20 +51,18 @@ func isTerminal(w io.Writer) bool {
 
 // unlessDone does what nothing can interrupt. When ctx ends, it is left alone.
 func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
+	var value T
+	var err error
+	done := make(chan struct{})
 	go func() {
-		value, err := do()
-		done <- result{value, err}
+		defer close(done)
+		value, err = do()
 	}()
 	select {
 	case <-ctx.Done():
 		return *new(T), context.Cause(ctx)
-	case r := <-done:
-		return r.value, r.err
+	case <-done:
+		return value, err
 	}
 }
 
@@ -100,63 +81,65 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 // is kept is shorter still.
 const maxSecret = 4 << 10
 
-// secrets are the passwords that a command needs: typed, or lines of standard input.
-type secrets struct {
-	stdin bool
-	typed []string
+// A secret is what a command needs to be told: typed at a prompt, or a line of standard input.
+type secret struct {
+	what   string // in errors
+	prompt string
+	to     *string
 }
 
-func (p *secrets) flag(c *cobra.Command) {
-	c.Flags().BoolVar(&p.stdin, "password-stdin", false, "read the password as one line from standard input")
+// newPassword is the prompt for a secret that is typed twice, and not empty.
+const newPassword = "New password: "
+
+// stdinFlag declares --password-stdin.
+func stdinFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "password-stdin", false, "read the password as one line from standard input")
 }
 
-const again = "The same again: "
-
-// ask has a person answer the prompts, unless standard input has the passwords, and then does what they are for, in
-// the time that the command may take. Before the prompts, try may find that there is no point.
-func (s *session) ask(ctx context.Context, p *secrets, try, do func(context.Context) error, prompts ...string) error {
-	if p.stdin {
-		return s.timed(ctx, do)
-	}
-	if s.std.term == nil {
-		return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
-	}
-	if err := s.timed(ctx, try); err != nil {
-		return err
-	}
-	for i, prompt := range prompts {
-		pw, err := s.std.term.ask(ctx, prompt)
-		switch {
-		case err != nil:
+// ask takes secrets from standard input, or has a person type them, and then does what they are for, in the time that
+// the command may take. Before a person types, try may find that there is no point.
+func (s *session) ask(ctx context.Context, stdin bool, try, do func(context.Context) error, secrets ...secret) error {
+	if !stdin {
+		if s.std.term == nil {
+			return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
+		}
+		if err := s.timed(ctx, try); err != nil {
 			return err
-		case prompt != again:
-			p.typed = append(p.typed, pw)
-		case pw != p.typed[i-1]:
-			return usagef("the two passwords differ: nothing was changed")
+		}
+		for _, secret := range secrets {
+			if err := secret.typed(ctx, s.std.term); err != nil {
+				return err
+			}
 		}
 	}
-	return s.timed(ctx, do)
+	return s.timed(ctx, func(ctx context.Context) (err error) {
+		for _, secret := range secrets {
+			if stdin {
+				*secret.to, err = secretLine(ctx, s.std.in, secret.what)
+			}
+			switch {
+			case err != nil:
+				return err
+			case len(*secret.to) > maxSecret:
+				return usagef("the %s is over %d bytes", secret.what, maxSecret)
+			case secret.prompt == newPassword && *secret.to == "":
+				return usagef("the password is empty")
+			}
+		}
+		return do(ctx)
+	})
 }
 
-// next is the next password.
-func (p *secrets) next(ctx context.Context, s *session) (pw string, err error) {
-	if p.stdin {
-		return secretLine(ctx, s.std.in, "password")
+// typed has a person type the secret.
+func (s secret) typed(ctx context.Context, ask terminal) (err error) {
+	if *s.to, err = ask(ctx, s.prompt); err != nil || s.prompt != newPassword {
+		return err
 	}
-	pw, p.typed = p.typed[0], p.typed[1:]
-	if len(pw) > maxSecret {
-		return "", usagef("the password is over %d bytes", maxSecret)
+	again, err := ask(ctx, "The same again: ")
+	if err == nil && again != *s.to {
+		err = usagef("the two passwords differ: nothing was changed")
 	}
-	return pw, nil
-}
-
-// fresh is the next password, which is a new one.
-func (p *secrets) fresh(ctx context.Context, s *session) (string, error) {
-	pw, err := p.next(ctx, s)
-	if err == nil && pw == "" {
-		err = usagef("the password is empty")
-	}
-	return pw, err
+	return err
 }
 
 // secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. Errors call

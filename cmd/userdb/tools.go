@@ -90,14 +90,13 @@ func resolveAs(as string, sc schema.Schema, meant string, raw json.RawMessage) (
 }
 
 func keyVerb(s *session) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "key",
 		Short: "Take record keys apart, escape and unescape",
 		Long:  `Take record keys apart, escape and unescape. No store is asked.`,
 		Example: `  userdb key analyze user/name:Alice/~prk
   userdb key escape 'http://example.com/'`,
-	}
-	c.AddCommand(
+	},
 		splitVerb(s, &cobra.Command{
 			Use:   "split [TEXT…]",
 			Short: "Type, field and value of a key",
@@ -123,7 +122,6 @@ func keyVerb(s *session) *cobra.Command {
 			Example: `  userdb key unescape Just+_A.+_User --json`,
 		}, func(text string) (any, error) { return keyText(recordkey.UnescapeLoose(text)), nil }),
 	)
-	return c
 }
 
 // splitVerb has c print what f makes of keys, of entries or of identifiers alone where --only says so.
