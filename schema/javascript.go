@@ -95,7 +95,7 @@ func inDateForm(text string) bool {
 // isoDate is the date format of ECMAScript, but for local time: where no zone is
 // given only a day stands, which begins in UTC.
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
-	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d))?$`)
+	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
 // readDate reads an ISO date, to the millisecond, and returns why it cannot.
 func readDate(text string) (t time.Time, reason string) {
@@ -103,10 +103,10 @@ func readDate(text string) (t time.Time, reason string) {
 	if m == nil || m[1] == "-000000" {
 		return t, "not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"
 	}
-	zone, ok := zoneOffset(m[8])
-	if !ok {
+	if number(m[9]) > 23 || number(m[10]) > 59 {
 		return t, "no such time zone"
 	}
+	east := time.Duration(number(m[8]+m[9]))*time.Hour + time.Duration(number(m[8]+m[10]))*time.Minute
 	year, month, day := number(m[1]), number(m[2]), number(m[3])
 	hour, minute, second := number(m[4]), number(m[5]), number(m[6])
 	if hour > 23 || minute > 59 || second > 59 {
@@ -117,130 +117,70 @@ func readDate(text string) (t time.Time, reason string) {
 	if t.Year() != year || t.Day() != day {
 		return t, "no such day"
 	}
-	t = t.Add(-zone)
+	t = t.Add(-east)
 	if ms := t.UnixMilli(); ms < firstMilli || ms > lastMilli {
 		return t, "beyond the years that JavaScript's dates have"
 	}
 	return t, ""
 }
 
-// zoneOffset reads Z, ±HH:MM, or nothing, which is UTC.
-func zoneOffset(s string) (time.Duration, bool) {
-	if len(s) < len("+00:00") {
-		return 0, true
-	}
-	hours, minutes := number(s[1:3]), number(s[4:])
-	d := time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
-	if s[0] == '-' {
-		d = -d
-	}
-	return d, hours < 24 && minutes < 60
-}
-
-// number reads digits that a regular expression has let through; none are 0.
+// number reads digits, with or without a sign, that a regular expression has let through; none are 0.
 func number(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-// maxNesting bounds the work: each object is copied into the one around it.
+// maxNesting bounds the objects and lists that stand in one another.
 const maxNesting = 500
 
 // stringify writes one JSON text as JSON.stringify(JSON.parse(text)) does:
 // compact, numbers in JavaScript's form, and names that are list indices before
 // the others. It refuses two members of one name, of which JavaScript takes the
 // later and other programs the earlier, and writes half a surrogate pair as U+FFFD,
-// as encoding/json reads it. It returns why it cannot.
-func stringify(text []byte) (out []byte, reason string) {
-	if !utf8.Valid(text) {
-		return nil, "not UTF-8"
+// as encoding/json reads it. The error is a *ValueError for codec c.
+func stringify(c Codec, text []byte) (string, error) {
+	switch {
+	case len(text) > maxQuoted:
+		return "", tooLong(c, string(text[:maxQuoted]))
+	case !utf8.Valid(text):
+		return "", refuse(c, string(text), "not UTF-8")
+	case !json.Valid(text):
+		return "", refuse(c, string(text), "not one JSON value")
 	}
-	if !json.Valid(text) {
-		return nil, "not one JSON value"
+	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member stands there twice"}.read("", maxNesting)
+	if p != nil {
+		return "", refuse(c, string(text), p.reason)
 	}
-	p := printer{dec: json.NewDecoder(bytes.NewReader(text))}
-	p.dec.UseNumber()
-	out = p.value(make([]byte, 0, len(text)))
-	if p.reason != "" {
-		return nil, p.reason
-	}
-	return out, ""
+	return string(root.print(make([]byte, 0, len(text)))), nil
 }
 
-// A printer prints the tokens of JSON that is known to be valid.
-type printer struct {
-	dec    *json.Decoder
-	depth  int
-	reason string // why they cannot be printed
-}
-
-func (p *printer) value(out []byte) []byte {
-	token, _ := p.dec.Token()
-	switch token := token.(type) {
+// print appends n as JSON.stringify writes it.
+func (n node) print(out []byte) []byte {
+	switch token := n.token.(type) {
 	case json.Delim:
-		if p.depth++; p.depth > maxNesting {
-			p.reason = "nested too deeply"
-			return nil
-		}
 		if token == '{' {
-			out = p.object(out)
-		} else {
-			out = p.list(out)
+			slices.SortStableFunc(n.items, func(a, b node) int { return cmp.Compare(listIndex(a.name), listIndex(b.name)) })
 		}
-		p.depth--
-		_, _ = p.dec.Token() // the closing delimiter
-		return out
+		out = append(out, byte(token))
+		for i, item := range n.items {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			if token == '{' {
+				out = append(quote(out, item.name), ':')
+			}
+			out = item.print(out)
+		}
+		return append(out, byte(token)+2) // in ASCII ] is two after [, and } after {
 	case string:
 		return quote(out, token)
-	case json.Number:
-		f, err := token.Float64()
-		if err != nil {
-			p.reason = "a number is too large"
-		}
-		return append(out, printNumber(f)...)
+	case float64:
+		return append(out, printNumber(token)...)
 	case bool:
 		return strconv.AppendBool(out, token)
 	default:
 		return append(out, "null"...)
 	}
-}
-
-// more reports whether an object or a list goes on, and may.
-func (p *printer) more() bool { return p.reason == "" && p.dec.More() }
-
-func (p *printer) list(out []byte) []byte {
-	out = append(out, '[')
-	for i := 0; p.more(); i++ {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = p.value(out)
-	}
-	return append(out, ']')
-}
-
-func (p *printer) object(out []byte) []byte {
-	members := map[string][]byte{}
-	var names []string
-	for p.more() {
-		token, _ := p.dec.Token()
-		name, _ := token.(string)
-		if _, known := members[name]; known {
-			p.reason = "a member stands there twice"
-			break
-		}
-		names = append(names, name)
-		members[name] = p.value(nil)
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(listIndex(a), listIndex(b)) })
-	out = append(out, '{')
-	for i, name := range names {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(quote(out, name), ':'), members[name]...)
-	}
-	return append(out, '}')
 }
 
 // listIndex returns the number that a name is as an index of a list, or MaxUint32

@@ -10,40 +10,28 @@ import (
 )
 
 // maxDepth bounds the nesting of a schema file. Ours needs five.
-const maxDepth = 16
+const maxDepth = 17
 
-// node is one JSON value that knows where in the file it stands.
+// node is one JSON value. A member of an object has its name, an item of a list its index.
 type node struct {
-	path  []string
-	kind  string // what it is, for people
-	text  string // of a string, a number or a truth value
-	names []string
-	items []node // of a list, or of an object, whose names are beside them
+	name  string
+	token json.Token // of an object or a list, the first
+	items []node     // what stands in it
 }
 
-// What a node is.
-const (
-	anObject = "an object"
-	aList    = "a list"
-	aText    = "a text"
-	aNumber  = "a number"
-	aTruth   = "true or false"
-	aNull    = "null"
-)
-
-// parse reads one JSON value, and refuses what encoding/json lets pass: two
+// parseFile reads one JSON value, and refuses what encoding/json lets pass: two
 // members of one name, and bytes that are not UTF-8.
-func parse(file []byte) (node, *problem) {
+func parseFile(file []byte) (root node, p *problem) {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	if !utf8.Valid(file) {
-		return node{}, problemf("the file is not UTF-8")
+		return root, problemf("the file is not UTF-8")
 	}
 	if err := json.Unmarshal(file, new(json.RawMessage)); err != nil {
-		return node{}, syntaxProblem(file, err)
+		return root, syntaxProblem(file, err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(file))
 	dec.UseNumber()
-	return parseNode(dec, nil)
+	return parser{dec, "named twice"}.read("", maxDepth)
 }
 
 // syntaxProblem says in which line and column the JSON ends to be JSON.
@@ -58,81 +46,92 @@ func syntaxProblem(file []byte, err error) *problem {
 	return problemf("not JSON: line %d, column %d: %v", line, column, err)
 }
 
-// parseNode reads the next value of JSON that is known to be valid.
-func parseNode(dec *json.Decoder, path []string) (node, *problem) {
-	if len(path) > maxDepth {
-		return node{}, problemf("nested too deeply").at(path...)
-	}
-	n := node{path: path}
-	switch token, _ := dec.Token(); token := token.(type) {
-	case json.Delim:
-		read := parseList
-		if token == '{' {
-			read = parseObject
-		}
-		p := read(dec, &n)
-		_, _ = dec.Token() // the closing delimiter
-		return n, p
-	case string:
-		n.kind, n.text = aText, token
-	case json.Number:
-		n.kind, n.text = aNumber, token.String()
-	case bool:
-		n.kind, n.text = aTruth, strconv.FormatBool(token)
-	default:
-		n.kind = aNull
-	}
-	return n, nil
+// parser reads JSON that is known to be valid.
+type parser struct {
+	dec   *json.Decoder
+	twice string // what to say of two members of one name
 }
 
-func parseObject(dec *json.Decoder, n *node) *problem {
-	n.kind = anObject
+// read reads the next value, with at most depth objects and lists in one another.
+func (p parser) read(name string, depth int) (n node, _ *problem) {
+	token, err := p.dec.Token()
+	if err != nil {
+		return n, problemf("a number is too large") // what else can be wrong with valid JSON?
+	}
+	n = node{name: name, token: token}
+	delim, nested := token.(json.Delim)
+	if !nested {
+		return n, nil
+	}
+	if depth == 0 {
+		return n, problemf("nested too deeply")
+	}
 	seen := map[string]bool{}
-	for dec.More() {
-		token, _ := dec.Token()
-		name, _ := token.(string)
-		path := append(slices.Clip(n.path), name)
-		if seen[name] {
-			return problemf("named twice").at(path...)
+	for p.dec.More() {
+		name := strconv.Itoa(len(n.items))
+		if delim == '{' {
+			token, _ := p.dec.Token()
+			name, _ = token.(string)
+			if seen[name] {
+				return n, problemf("%s", p.twice).at(name)
+			}
+			seen[name] = true
 		}
-		seen[name] = true
-		item, p := parseNode(dec, path)
-		if p != nil {
-			return p
-		}
-		n.names, n.items = append(n.names, name), append(n.items, item)
-	}
-	return nil
-}
-
-func parseList(dec *json.Decoder, n *node) *problem {
-	n.kind = aList
-	for dec.More() {
-		item, p := parseNode(dec, append(slices.Clip(n.path), strconv.Itoa(len(n.items))))
-		if p != nil {
-			return p
+		item, found := p.read(name, depth-1)
+		if found != nil {
+			return n, found.at(name)
 		}
 		n.items = append(n.items, item)
 	}
-	return nil
+	_, _ = p.dec.Token() // the closing delimiter
+	return n, nil
+}
+
+// What a node is, for people.
+const (
+	anObject = "an object"
+	aList    = "a list"
+	aText    = "a text"
+	aNumber  = "a number"
+	aTruth   = "true or false"
+)
+
+func (n node) kind() string {
+	switch token := n.token.(type) {
+	case json.Delim:
+		if token == '[' {
+			return aList
+		}
+		return anObject
+	case string:
+		return aText
+	case json.Number:
+		return aNumber
+	case bool:
+		return aTruth
+	}
+	return "null"
 }
 
 // reader takes nodes apart. It keeps the first problem, after which the rest does
 // not matter.
-type reader struct{ found *problem }
+type reader struct {
+	path  []string // to the node that is read
+	found *problem
+}
 
-func (r *reader) fail(n node, reason string, args ...any) {
+func (r *reader) fail(reason string, args ...any) {
 	if r.found == nil {
-		r.found = problemf(reason, args...).at(n.path...)
+		r.found = problemf(reason, args...).at(slices.Clone(r.path)...)
 	}
 }
 
 // want reports whether n is of that kind.
 func (r *reader) want(n node, kind string) bool {
-	if n.kind != kind {
-		r.fail(n, "want %s, got %s", kind, n.kind)
+	if n.kind() != kind {
+		r.fail("want %s, got %s", kind, n.kind())
 	}
-	return n.kind == kind
+	return n.kind() == kind
 }
 
 // members are the functions that read the members of an object, by name.
@@ -140,40 +139,34 @@ type members map[string]func(node)
 
 // object hands each member of n to its function.
 func (r *reader) object(n node, known members) {
-	r.each(n, func(name string, item node) {
-		read, ok := known[name]
-		if !ok {
-			r.fail(item, "unknown key; known here are %s", list(sorted(known)))
-			return
+	r.each(n, anObject, func(item node) {
+		if read, ok := known[item.name]; ok {
+			read(item)
+		} else {
+			r.fail("unknown key; known here are %s", list(sorted(known)))
 		}
-		read(item)
 	})
 }
 
-// each hands every member of n to f.
-func (r *reader) each(n node, f func(name string, item node)) {
-	if !r.want(n, anObject) {
+// each hands what stands in n, which must be of that kind, to read.
+func (r *reader) each(n node, kind string, read func(item node)) {
+	if !r.want(n, kind) {
 		return
 	}
-	for i, name := range n.names {
-		f(name, n.items[i])
+	for _, item := range n.items {
+		r.path = append(r.path, item.name)
+		read(item)
+		r.path = r.path[:len(r.path)-1]
 	}
-}
-
-// list returns the items of n.
-func (r *reader) list(n node) []node {
-	if !r.want(n, aList) {
-		return nil
-	}
-	return n.items
 }
 
 // text returns a text, which may not be empty.
 func (r *reader) text(n node) string {
-	if r.want(n, aText) && n.text == "" {
-		r.fail(n, "empty; leave it out instead")
+	text, _ := n.token.(string)
+	if r.want(n, aText) && text == "" {
+		r.fail("empty; leave it out instead")
 	}
-	return n.text
+	return text
 }
 
 // integer returns a whole number.
@@ -181,12 +174,13 @@ func (r *reader) integer(n node) int {
 	if !r.want(n, aNumber) {
 		return 0
 	}
-	i, err := strconv.ParseInt(n.text, 10, 32)
+	number, _ := n.token.(json.Number)
+	i, err := strconv.ParseInt(number.String(), 10, 32)
 	if err != nil {
-		r.fail(n, "want a whole number, got %s", shorten(n.text))
+		r.fail("want a whole number, got %s", shorten(number.String()))
 	}
 	return int(i)
 }
 
 // truth returns true or false.
-func (r *reader) truth(n node) bool { return r.want(n, aTruth) && n.text == "true" }
+func (r *reader) truth(n node) bool { return r.want(n, aTruth) && n.token == true }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 )
 
@@ -29,7 +30,7 @@ func Load(r io.Reader) (Schema, error) {
 	if len(file) > MaxFile {
 		return Schema{}, problemf("the file is larger than %d bytes", MaxFile).err()
 	}
-	root, p := parse(file)
+	root, p := parseFile(file)
 	if p != nil {
 		return Schema{}, p.err()
 	}
@@ -80,8 +81,8 @@ func readField(r *reader, n node) (f Field) {
 }
 
 func readRole(r *reader, n node) Role {
-	if n.kind == aList {
-		r.fail(n, "a field has one role, and it is no list")
+	if n.kind() == aList {
+		r.fail("a field has one role, and it is no list")
 	}
 	return Role(r.text(n))
 }
@@ -107,39 +108,34 @@ func readPassword(r *reader, n node) *Password {
 
 // readTexts returns the texts of a list, nil if there are none.
 func readTexts(r *reader, n node) (texts []string) {
-	for _, item := range r.list(n) {
-		texts = append(texts, r.text(item))
-	}
+	r.each(n, aList, func(item node) { texts = append(texts, r.text(item)) })
 	return texts
 }
 
 // mapOf reads an object whose names are the file's own; nil if there are none.
 func mapOf[V any](r *reader, n node, read func(*reader, node) V) (m map[string]V) {
-	r.each(n, func(name string, item node) {
+	r.each(n, anObject, func(item node) {
 		if m == nil {
 			m = map[string]V{}
 		}
-		m[name] = read(r, item)
+		m[item.name] = read(r, item)
 	})
 	return m
 }
 
 // isOriginal reports whether a file has the form of the original's options.json.
 func isOriginal(root node) bool {
-	return !slices.Contains(root.names, "types") &&
-		(slices.Contains(root.names, "schema") || slices.Contains(root.names, "indexes"))
+	has := func(name string) bool {
+		return slices.ContainsFunc(root.items, func(item node) bool { return item.name == name })
+	}
+	return !has("types") && (has("schema") || has("indexes"))
 }
 
 // original is what matters of an options.json.
 type original struct {
 	rounds  int
 	codecs  map[string]map[string]Codec // by type, by field
-	indexes map[string]originalIndex    // by type
-}
-
-type originalIndex struct {
-	primary   string
-	secondary []string
+	indexes map[string]Type             // by name: the primary field, and the roles of others
 }
 
 func readOriginal(root node) (Schema, *problem) {
@@ -163,53 +159,41 @@ func readCodecs(r *reader, n node) map[string]Codec {
 	return mapOf(r, n, func(r *reader, n node) Codec { return Codec(r.text(n)) })
 }
 
-func readIndex(r *reader, n node) (x originalIndex) {
+func readIndex(r *reader, n node) (t Type) {
+	t.Fields = map[string]Field{}
 	r.object(n, members{
-		"primary-key":    func(n node) { x.primary = r.text(n) },
-		"secondary-keys": func(n node) { x.secondary = readKeys(r, n) },
+		"primary-key":    func(n node) { t.Primary = r.text(n) },
+		"secondary-keys": func(n node) { r.each(n, aList, func(key node) { readSecondary(r, key, t.Fields) }) },
 	})
-	if slices.Contains(x.secondary, x.primary) {
-		r.fail(n, "%s is the primary key and a secondary key; a field has one role", bare(x.primary))
+	if _, again := t.Fields[t.Primary]; again {
+		r.fail("%s is the primary key and a secondary key; a field has one role", bare(t.Primary))
 	}
-	return x
+	return t
 }
 
-// readKeys returns the texts of a list in which none may stand twice.
-func readKeys(r *reader, n node) []string {
-	keys := readTexts(r, n)
-	for i, item := range r.list(n) {
-		if slices.Index(keys, item.text) < i {
-			r.fail(item, "%s is there already; a field has one role", bare(item.text))
-		}
+func readSecondary(r *reader, n node, fields map[string]Field) {
+	name := r.text(n)
+	if _, again := fields[name]; again {
+		r.fail("%s is there already; a field has one role", bare(name))
 	}
-	return keys
+	fields[name] = Field{Role: RoleSecondary}
 }
 
 // schema returns what o declares.
 func (o original) schema() Schema {
 	s := Schema{Types: map[string]Type{}}
-	for name := range o.codecs {
-		s.Types[name] = o.typeNamed(name)
-	}
-	for name := range o.indexes {
-		s.Types[name] = o.typeNamed(name)
+	for _, name := range slices.Concat(sorted(o.codecs), sorted(o.indexes)) {
+		t := Type{Primary: o.indexes[name].Primary, Fold: FoldExact, Password: &Password{Cost: o.rounds}}
+		if len(o.codecs[name])+len(o.indexes[name].Fields) > 0 {
+			t.Fields = map[string]Field{}
+		}
+		maps.Copy(t.Fields, o.indexes[name].Fields)
+		for field, codec := range o.codecs[name] {
+			t.Fields[field] = Field{Codec: codec, Role: t.Fields[field].Role}
+		}
+		s.Types[name] = t
 	}
 	return s
-}
-
-func (o original) typeNamed(name string) Type {
-	x := o.indexes[name]
-	fields := map[string]Field{}
-	for field, codec := range o.codecs[name] {
-		fields[field] = Field{Codec: codec}
-	}
-	for _, field := range x.secondary {
-		fields[field] = Field{Codec: fields[field].Codec, Role: RoleSecondary}
-	}
-	if len(fields) == 0 {
-		fields = nil
-	}
-	return Type{Primary: x.primary, Fold: FoldExact, Fields: fields, Password: &Password{Cost: o.rounds}}
 }
 
 // locate turns the path of p, which leads into a schema of our form, into one that

@@ -45,7 +45,7 @@ func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 // indices first). Half a surrogate pair becomes U+FFFD. Two members of one name,
 // and what would be longer than MaxFacet, are refused. The error is a *ValueError.
 func JSON(raw json.RawMessage) (Value, error) {
-	out, err := reprint(CodecJSON, raw)
+	out, err := stringify(CodecJSON, raw)
 	if err == nil && len(out) > MaxFacet {
 		err = tooLong(CodecJSON, out)
 	}
@@ -165,38 +165,38 @@ const maxQuoted = 6*MaxFacet + 2
 // Null), and a null null; the original does not look so closely. CodecIdentity
 // gives a text. The error is a *ValueError.
 func Decode(c Codec, wire string) (Value, error) {
-	if reason := unreadable(c, wire); reason != "" {
-		return Value{}, refuse(c, wire, reason)
-	}
-	switch {
-	case c == CodecText || c == CodecIdentity:
-		return Text(wire), nil
-	case c == CodecBoolean && trimJSON(wire) == "null":
-		return Value{CodecNull, wire}, nil
-	default:
-		return Value{c, wire}, nil
-	}
-}
-
-// unreadable says why codec c cannot have written wire.
-func unreadable(c Codec, wire string) (reason string) {
+	reason := ""
 	switch c {
-	case "", CodecText, CodecIdentity, CodecNumber:
-		return ""
+	case "", CodecText, CodecIdentity:
+		return Text(wire), nil
+	case CodecNumber:
 	case CodecDate:
 		if !inDateForm(wire) {
 			_, reason = readDate(wire)
 		}
-		return reason
 	case CodecJSON:
-		return reasonUnless(json.Valid([]byte(wire)), "not one JSON value")
+		if !json.Valid([]byte(wire)) {
+			reason = "not one JSON value"
+		}
 	case CodecBoolean:
-		return reasonUnless(slices.Contains([]string{"true", "false", "null"}, trimJSON(wire)), "neither true nor false")
+		switch trimJSON(wire) {
+		case "null":
+			return Value{CodecNull, wire}, nil
+		case "true", "false":
+		default:
+			reason = "neither true nor false"
+		}
 	case CodecNull:
-		return reasonUnless(trimJSON(wire) == "null", "not null")
+		if trimJSON(wire) != "null" {
+			reason = "not null"
+		}
 	default:
-		return "unknown codec"
+		reason = "unknown codec"
 	}
+	if reason != "" {
+		return Value{}, refuse(c, wire, reason)
+	}
+	return Value{c, wire}, nil
 }
 
 // ParseText returns what a person means who types text for a field of codec c: a
@@ -256,7 +256,7 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	if s, ok := withoutEscapes(raw); ok && (c == "" || c == CodecText || c == CodecDate) {
 		return ParseText(c, s)
 	}
-	text, err := reprint(c, raw)
+	text, err := stringify(c, raw)
 	if err != nil {
 		return Value{}, err
 	}
@@ -287,18 +287,6 @@ func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 	return string(raw[1:n]), utf8.Valid(raw)
 }
 
-// reprint is stringify for a value of codec c, of a length that one may have.
-func reprint(c Codec, raw json.RawMessage) (string, error) {
-	if len(raw) > maxQuoted {
-		return "", tooLong(c, string(raw[:maxQuoted]))
-	}
-	out, reason := stringify(raw)
-	if reason != "" {
-		return "", refuse(c, string(raw), reason)
-	}
-	return string(out), nil
-}
-
 // fromString returns what a JSON string is for codec c.
 func fromString(c Codec, quoted string) (Value, error) {
 	var s string
@@ -310,11 +298,4 @@ func fromString(c Codec, quoted string) (Value, error) {
 		return Value{}, refuse(c, quoted, "a string")
 	}
 	return ParseText(c, s)
-}
-
-func reasonUnless(ok bool, reason string) string {
-	if ok {
-		return ""
-	}
-	return reason
 }
