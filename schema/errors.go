@@ -74,6 +74,14 @@ func problemf(reason string, args ...any) *problem {
 	return &problem{reason: fmt.Sprintf(reason, args...)}
 }
 
+// problemIf is problemf where something is wrong, else nil.
+func problemIf(wrong bool, reason string, args ...any) *problem {
+	if !wrong {
+		return nil
+	}
+	return problemf(reason, args...)
+}
+
 // at puts steps before the path of p; there is no problem in nil.
 func (p *problem) at(steps ...string) *problem {
 	if p == nil {

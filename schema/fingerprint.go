@@ -73,13 +73,13 @@ func (t Type) Difference(stored Type) string {
 }
 
 // list names things for people.
-func list(names []string) string {
+func list[T ~string](names []T) string {
 	if len(names) == 0 {
 		return "none"
 	}
 	shown := make([]string, len(names))
 	for i, name := range names {
-		shown[i] = bare(name)
+		shown[i] = bare(string(name))
 	}
 	return strings.Join(shown, ", ")
 }

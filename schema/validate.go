@@ -22,14 +22,11 @@ const (
 // The names that members of a schema may have. Of the kinds of fields, package
 // validate holds the rules.
 var (
-	folds         = []string{string(FoldCasefold), string(FoldExact)}
-	roles         = []string{string(RoleIndexed), string(RoleOrdered), string(RoleSecondary)}
+	folds         = []Fold{FoldCasefold, FoldExact}
+	roles         = []Role{RoleIndexed, RoleOrdered, RoleSecondary}
+	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
 	kinds         = []string{"email", "nickname", "pattern", "url", "username"}
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
-	codecs        = []string{
-		string(CodecBoolean), string(CodecDate), string(CodecIdentity), string(CodecJSON),
-		string(CodecNull), string(CodecNumber), string(CodecText),
-	}
 )
 
 // Validate returns the first thing that is wrong with s, in the order of names,
@@ -40,16 +37,34 @@ func (s Schema) problem() *problem {
 	if len(s.Types) == 0 {
 		return problemf("no type is declared").at("types")
 	}
-	if len(s.Types) > maxTypes {
-		return problemf("more than %d types", maxTypes).at("types")
+	return eachName(s.Types, maxTypes, "types", s.typeProblem).at("types")
+}
+
+// eachName returns the first problem with what is declared by name.
+func eachName[V any](declared map[string]V, most int, what string, problemOf func(string, V) *problem) *problem {
+	if len(declared) > most {
+		return problemf("more than %d %s", most, what)
 	}
-	for _, name := range s.Names() {
-		p := cmp.Or(nameProblem(name), s.Types[name].problem(), s.confusion(name))
-		if p != nil {
-			return p.at("types", name)
+	for _, name := range sorted(declared) {
+		if p := cmp.Or(nameProblem(name), problemOf(name, declared[name])); p != nil {
+			return p.at(name)
 		}
 	}
 	return nil
+}
+
+func (s Schema) typeProblem(name string, t Type) *problem {
+	policy := t.Policy()
+	return cmp.Or(
+		t.primaryProblem(),
+		choice(t.Fold, "fold", folds).at("fold"),
+		eachName(t.Fields, maxFields, "fields", t.fieldProblem).at("fields"),
+		eachName(t.Tertiary, maxFields, "records", t.tertiaryProblem).at("tertiary"),
+		rangeProblem(policy.Cost, 4, 15).at("password", "cost"),
+		rangeProblem(policy.Min, 0, 72).at("password", "min"),
+		rangeProblem(policy.Strength, 0, 4).at("password", "strength"),
+		s.confusion(name),
+	)
 }
 
 // confusion finds a field with the name of a type: in the hint ["job","x"] it
@@ -64,77 +79,32 @@ func (s Schema) confusion(name string) *problem {
 	return nil
 }
 
-func (t Type) problem() *problem {
+// passwordField is the facet that holds the hash of a password.
+const passwordField = "password"
+
+func (t Type) primaryProblem() *problem {
+	f := t.Fields[t.Primary]
 	return cmp.Or(
-		t.primaryProblem(),
-		choice(string(t.Fold), "fold", folds).at("fold"),
-		t.fieldsProblem().at("fields"),
-		t.tertiaryProblem().at("tertiary"),
-		t.passwordProblem().at("password"),
+		problemIf(t.Primary == "", "the type has no primary key").at("primary"),
+		problemIf(t.Primary == passwordField, "a password is no key").at("primary"),
+		nameProblem(t.Primary).at("primary"),
+		problemIf(f.Role != "", "two roles: it is the primary key").at("fields", t.Primary, "role"),
+		problemIf(!isText(f.Codec), "a key is a text").at("fields", t.Primary, "codec"),
 	)
 }
 
-func (t Type) primaryProblem() *problem {
-	if t.Primary == "" {
-		return problemf("the type has no primary key").at("primary")
-	}
-	if t.Primary == passwordField {
-		return problemf("a password is no key").at("primary")
-	}
-	if p := nameProblem(t.Primary); p != nil {
-		return p.at("primary")
-	}
-	f := t.Fields[t.Primary]
-	if f.Role != "" {
-		return problemf("two roles: it is the primary key").at("fields", t.Primary, "role")
-	}
-	if !isText(f.Codec) {
-		return problemf("a key is a text").at("fields", t.Primary, "codec")
-	}
-	return nil
-}
-
-func (t Type) fieldsProblem() *problem {
-	if len(t.Fields) > maxFields {
-		return problemf("more than %d fields", maxFields)
-	}
-	for _, name := range sorted(t.Fields) {
-		p := cmp.Or(nameProblem(name), t.Fields[name].problem(), passwordRole(name, t.Fields[name]),
-			t.wasProblem(name).at("was"))
-		if p != nil {
-			return p.at(name)
-		}
-	}
-	return nil
-}
-
-// wasProblem says why a field cannot have had the name that it says.
-func (t Type) wasProblem(name string) *problem {
-	was := t.Fields[name].Was
-	if was == "" {
-		return nil
-	}
-	if _, declared := t.Fields[was]; declared || was == t.Primary || was == passwordField || name == passwordField || name == t.Primary {
-		return problemf("%s is another field still, or a key or a password", bare(was))
-	}
-	for other, f := range t.Fields {
-		if other != name && f.Was == was {
-			return problemf("another field was %s, too", bare(was))
-		}
-	}
-	return nameProblem(was)
-}
-
-func (f Field) problem() *problem {
-	if f.Role == RoleSecondary && !isText(f.Codec) && slices.Contains(codecs, string(f.Codec)) {
-		return problemf("a key is a text").at("codec")
-	}
+func (t Type) fieldProblem(name string, f Field) *problem {
+	noText := !isText(f.Codec) && slices.Contains(codecs, f.Codec)
 	return cmp.Or(
-		choice(string(f.Role), "role", roles).at("role"),
-		choice(string(f.Codec), "codec", codecs).at("codec"),
+		problemIf(f.Role == RoleSecondary && noText, "a key is a text").at("codec"),
+		choice(f.Role, "role", roles).at("role"),
+		choice(f.Codec, "codec", codecs).at("codec"),
 		choice(f.Kind, "kind", kinds).at("kind"),
 		f.patternProblem().at("pattern"),
 		f.reservedProblem().at("reserved"),
+		problemIf(name == passwordField && f.Role != "", "a password is no key, and no index may hold it").at("role"),
+		problemIf(name == passwordField && noText, "a password is a text").at("codec"),
+		t.wasProblem(name, f.Was).at("was"),
 	)
 }
 
@@ -165,67 +135,34 @@ func (f Field) reservedProblem() *problem {
 	return nil
 }
 
-// passwordField is the facet that holds the hash of a password.
-const passwordField = "password"
-
-func passwordRole(name string, f Field) *problem {
-	switch {
-	case name != passwordField:
+// wasProblem says why a field cannot have had the name that it says.
+func (t Type) wasProblem(name, was string) *problem {
+	if was == "" {
 		return nil
-	case f.Role != "":
-		return problemf("a password is no key, and no index may hold it").at("role")
-	case !isText(f.Codec):
-		return problemf("a password is a text").at("codec")
 	}
-	return nil
-}
-
-func (t Type) tertiaryProblem() *problem {
-	if len(t.Tertiary) > maxFields {
-		return problemf("more than %d records", maxFields)
+	if _, declared := t.Fields[was]; declared || was == t.Primary || was == passwordField || name == passwordField || name == t.Primary {
+		return problemf("%s is another field still, or a key or a password", bare(was))
 	}
-	for _, name := range t.TertiaryNames() {
-		p := cmp.Or(nameProblem(name), t.Tertiary[name].problem(), t.indexTwice(name))
-		if p != nil {
-			return p.at(name)
+	for other, f := range t.Fields {
+		if other != name && f.Was == was {
+			return problemf("another field was %s, too", bare(was))
 		}
 	}
-	return nil
+	return nameProblem(was)
 }
 
-func (t Tertiary) problem() *problem {
-	if t.Kind == "" {
-		return problemf("missing; known are %s", list(tertiaryKinds)).at("kind")
-	}
-	if t.Indexed && t.Kind != "set" {
-		return problemf("only a set can be indexed").at("indexed")
-	}
-	return choice(t.Kind, "kind", tertiaryKinds).at("kind")
-}
-
-// indexTwice finds a field and a tertiary record whose indexes would be one.
-func (t Type) indexTwice(name string) *problem {
+func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 	role := t.Fields[name].Role
-	if t.Tertiary[name].Indexed && (role == RoleIndexed || role == RoleOrdered) {
-		return problemf("the field of this name has an index already").at("indexed")
-	}
-	return nil
+	return cmp.Or(
+		problemIf(r.Kind == "", "missing; known are %s", list(tertiaryKinds)).at("kind"),
+		problemIf(r.Indexed && r.Kind != "set", "only a set can be indexed").at("indexed"),
+		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
+		problemIf(r.Indexed && (role == RoleIndexed || role == RoleOrdered), "the field of this name has an index already").at("indexed"),
+	)
 }
 
-func (t Type) passwordProblem() *problem {
-	if t.Password == nil {
-		return nil
-	}
-	p := *t.Password
-	for _, l := range []struct {
-		name               string
-		value, least, most int
-	}{{"cost", p.Cost, 4, 15}, {"min", p.Min, 0, 72}, {"strength", p.Strength, 0, 4}} {
-		if (l.value < l.least || l.value > l.most) && (l.name != "cost" || l.value != 0) {
-			return problemf("%d is not from %d to %d", l.value, l.least, l.most).at(l.name)
-		}
-	}
-	return nil
+func rangeProblem(value, least, most int) *problem {
+	return problemIf(value < least || value > most, "%d is not from %d to %d", value, least, most)
 }
 
 // nameProblem says why a type, a field or a tertiary record cannot have a name.
@@ -250,11 +187,11 @@ func nameProblem(name string) *problem {
 }
 
 // choice is the problem with a name that must be one of a few, or left out.
-func choice(name, what string, known []string) *problem {
+func choice[T ~string](name T, what string, known []T) *problem {
 	if name == "" || slices.Contains(known, name) {
 		return nil
 	}
-	return problemf("unknown %s %s; known are %s", what, bare(name), list(known))
+	return problemf("unknown %s %s; known are %s", what, bare(string(name)), list(known))
 }
 
 // isText reports whether values of codec c are texts as they are.
