@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
 	"log/slog"
@@ -132,15 +133,18 @@ func (e Entry) GoString() string { return e.String() }
 // LogValue is the entry's PRK: facets are personal data, and a log is no place for them.
 func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 
-// entry makes an Entry of a record, whose fields it takes over without the password.
-func (t *Type) entry(r store.Record) (Entry, error) {
-	if err := t.t.Readable(r); err != nil {
+// entry is what a verb returns of a record, whose fields it takes over without the password, beside its error.
+func (t *Type) entry(r store.Record, err error) (Entry, error) {
+	if done(err) {
+		err = cmp.Or(t.t.Readable(r), err)
+	}
+	if !done(err) {
 		return Entry{}, err
 	}
-	return t.bare(r), nil
+	return t.bare(r), err
 }
 
-// bare is entry for a record that was not checked.
+// bare is entry for a record that is not checked.
 func (t *Type) bare(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
 	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.t, was: r.Fields}

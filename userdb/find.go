@@ -32,16 +32,12 @@ func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
 
 // find looks in the copies first, if there are any. typ "" is type-free.
 func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
-	s, err := db.view.Resolve(h, typ)
+	t, l, err := db.view.Resolve(h, typ)
 	if err != nil {
 		return Entry{}, err
 	}
-	s.Lookup.Cached = true
-	r, err := db.view.Read(ctx, s.Lookup)
-	if err != nil {
-		return Entry{}, err
-	}
-	return (&Type{db: db, t: s.Type}).entry(r)
+	l.Cached = true
+	return (&Type{db: db, t: t}).entry(db.view.Read(ctx, l))
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -51,15 +47,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	s, err := t.db.view.Resolve(h, t.t.Name)
-	if err != nil {
-		return Entry{}, err
-	}
-	r, err := t.db.view.FindUndeclared(ctx, s)
-	if err != nil {
-		return Entry{}, err
-	}
-	return t.entry(r)
+	return t.entry(t.db.view.FindUndeclared(ctx, h, t.t.Name))
 }
 
 // Exists reports whether a hint points at a live entry; an SRK alone does not make one.
@@ -92,13 +80,8 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 	refused := make([]error, len(hs))
 	var lookups []store.Lookup
 	for i, h := range hs {
-		s, err := t.db.view.Resolve(h, t.t.Name)
-		switch l := s.Lookup; {
-		case err != nil:
-			refused[i] = err
-		case !l.PRK.IsValid() && len(l.SRKs) == 0: // by any field, of a type that has no secondary ones
-			refused[i] = ErrNotFound
-		default:
+		_, l, err := t.db.view.Resolve(h, t.t.Name)
+		if refused[i] = err; err == nil {
 			lookups = append(lookups, l)
 		}
 	}
@@ -110,7 +93,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 	for _, err := range refused {
 		var e Entry
 		if err == nil {
-			e, err = t.found(found[0])
+			e, err = t.entry(found[0].Record, found[0].Err)
 			found = found[1:]
 		}
 		if !yield(e, err) {
@@ -118,13 +101,6 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, 
 		}
 	}
 	return true
-}
-
-func (t *Type) found(f store.Found) (Entry, error) {
-	if f.Err != nil {
-		return Entry{}, f.Err
-	}
-	return t.entry(f.Record)
 }
 
 // record reads what a hint points at, with all the store's own fields.
@@ -177,7 +153,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 				return
 			}
 			for _, f := range found {
-				e, err := t.found(f)
+				e, err := t.entry(f.Record, f.Err)
 				if left--; !yield(e, err) || left == 0 {
 					return
 				}
@@ -204,7 +180,7 @@ func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err 
 			return nil, "", err
 		}
 		for _, f := range found {
-			if e, err := t.found(f); err != nil {
+			if e, err := t.entry(f.Record, f.Err); err != nil {
 				unreadable = append(unreadable, err)
 			} else {
 				es = append(es, e)

@@ -56,7 +56,7 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Ent
 	if err != nil {
 		return Entry{}, err
 	}
-	e, err := t.entry(p.r)
+	e, err := t.entry(p.r, nil)
 	if err != nil {
 		t.db.emit(ctx, p.event("failure"))
 		return Entry{}, err
@@ -88,11 +88,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 // reread reads the entry again, and reports whether its hash is one of those that the password is right for. A
 // login ends with it: nobody is let in whose right to log in ended before.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
-	found, err := p.t.db.view.Engine.Find(ctx, []store.Lookup{{PRK: p.r.Key}})
-	if err != nil {
-		return false, err
-	}
-	now, err := found[0].Record, found[0].Err
+	now, err := p.t.db.view.Read(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
 		p.t.db.emit(ctx, p.event("failure"))
@@ -145,15 +141,12 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 // newProof begins an attempt to log in by an identifier, whether an entry has it or not.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
 	p := &proof{t: t, identifier: identifier, origin: a.Origin}
-	s, err := t.db.view.Resolve(hints.Any(identifier), t.t.Name)
-	if err != nil || len(s.Lookup.SRKs) == 0 {
+	_, l, err := t.db.view.Resolve(hints.Any(identifier), t.t.Name)
+	if err != nil {
 		return p, nil // the text cannot be anybody's
 	}
-	p.lookup = s.Lookup
-	found, err := t.db.view.Look(ctx, []store.Lookup{s.Lookup})
-	if err == nil {
-		p.r, err = found[0].Record, found[0].Err
-	}
+	p.lookup = l
+	p.r, err = t.db.view.Read(ctx, l)
 	if store.IsEntryError(err) {
 		p.r, err = store.Record{}, nil
 	}
@@ -177,18 +170,15 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 	}
 	var result password.Result
 	var as store.Admission
-	var failed error
-	job := func() {
-		if as, failed = p.t.db.view.Engine.Admit(ctx, attempt); failed == nil && as.Wait == 0 {
+	err = p.t.db.hashers.onPool(ctx, func() (err error) {
+		if as, err = p.t.db.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
 			result = p.verify(ctx, pw)
 		}
-	}
-	if err := p.t.db.hashers.onPool(ctx, job); err != nil {
-		return password.Result{}, err
-	}
+		return err
+	})
 	switch {
-	case failed != nil:
-		return password.Result{}, curable(failed)
+	case err != nil:
+		return password.Result{}, curable(err)
 	case as.Wait > 0:
 		e := p.event("throttle")
 		e.Wait = as.Wait
@@ -207,9 +197,9 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 // verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
 // have a hash as the original made them.
 func (p proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.db.hashers.of(p.t.t).Verify
+	verify := p.t.db.hashers.Of(p.t.t).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.db.hashers.of(p.t.t).VerifyOriginal
+		verify = p.t.db.hashers.Of(p.t.t).VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {

@@ -64,7 +64,7 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 	if err != nil {
 		return err
 	}
-	_, err = t.rewrite(ctx, t.from(r), func(now store.Record) (c store.Change, due bool, err error) {
+	_, err = t.rewriteRead(ctx, r, func(now store.Record) (c store.Change, due bool, err error) {
 		if err := may(now); err != nil {
 			return c, false, err
 		}
@@ -108,11 +108,7 @@ func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
 }
 
 func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error {
-	r, err := t.record(ctx, h)
-	if err != nil {
-		return err
-	}
-	_, err = t.rewrite(ctx, t.from(r), func(now store.Record) (store.Change, bool, error) {
+	r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) {
 		own := map[string]string{store.FieldDisabled: ""}
 		if kind == "disable" {
 			change.Disable(now, t.db.view.Now(), own)
@@ -167,25 +163,25 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-func (hs *hashers) of(t *change.Type) *password.Hasher { return hs.byCost[t.Schema.Policy().Cost] }
+func (hs *hashers) Of(t *change.Type) *password.Hasher { return hs.byCost[t.Schema.Policy().Cost] }
 
 // onPool runs work that keeps a processor busy, as many at a time as there are workers.
-func (hs *hashers) onPool(ctx context.Context, job func()) error {
-	err := hs.pool.Do(ctx, job)
+func (hs *hashers) onPool(ctx context.Context, job func() error) error {
+	var failed error
+	err := hs.pool.Do(ctx, func() { failed = job() })
 	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {
 		return fmt.Errorf("%w: hashing passwords: %w", ErrUnavailable, err)
 	}
-	return err
+	return cmp.Or(err, failed)
 }
 
 // hash makes a hash of a password that bcrypt can take.
-func (hs *hashers) hash(ctx context.Context, t *change.Type, pw string) (string, error) {
-	var hash string
-	var failed error
-	if err := hs.onPool(ctx, func() { hash, failed = hs.of(t).Hash(pw) }); err != nil {
-		return "", err
-	}
-	return hash, failed
+func (hs *hashers) hash(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
+	err = hs.onPool(ctx, func() (err error) {
+		hash, err = hs.Of(t).Hash(pw)
+		return err
+	})
+	return hash, err
 }
 
 func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
@@ -206,18 +202,12 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 	}
 	if policy.Strength = p.Strength; policy.Strength > 0 {
 		// There are texts that keep this busy for a second or two.
-		var weak error
-		err := hs.onPool(ctx, func() { weak = policy.Check(pw, own...) })
-		if err = cmp.Or(err, weak); err != nil {
+		if err := hs.onPool(ctx, func() error { return policy.Check(pw, own...) }); err != nil {
 			return err
 		}
 	}
-	return hs.of(t).Hashable(pw)
+	return hs.Of(t).Hashable(pw)
 }
-
-func (hs *hashers) Usable(t *change.Type, hash string) error { return hs.of(t).Usable(hash) }
-
-func (hs *hashers) Work(t *change.Type) (rounds, foreign uint64) { return hs.of(t).Work() }
 
 // hashing is a view.Hashing.
 type hashing struct {

@@ -48,13 +48,13 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
-	s, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
+	_, l, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	op := store.Op{PRK: s.Lookup.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
+	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
 	if !op.PRK.IsValid() {
-		e, err := r.t.db.view.Read(ctx, s.Lookup)
+		e, err := r.t.db.view.Read(ctx, l)
 		if err != nil {
 			return store.Reply{}, err
 		}

@@ -151,7 +151,7 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
-	e, err := t.entry(r)
+	e, err := t.entry(r, nil)
 	return e, told(token), err
 }
 
@@ -164,12 +164,13 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
 	r, token, err := t.held(ctx, purpose, secret)
 	if err == nil {
-		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) {
+		r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
 			facets := change.Bare(now)
 			if changes {
-				if err := t.t.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields); err != nil {
-					return store.Change{}, false, err
-				}
+				err = t.t.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
+			}
+			if err != nil {
+				return c, false, err
 			}
 			return t.t.Update(now, facets, nil)
 		})
@@ -246,9 +247,9 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 
 // spend applies a change that spends a token, if it and its entry are good at that moment.
 func (t *Type) spend(
-	ctx context.Context, r store.Record, token store.Token, build func(now store.Record) (store.Change, bool, error),
+	ctx context.Context, r store.Record, token store.Token, build building,
 ) (store.Record, error) {
-	return t.rewrite(ctx, t.from(r), func(now store.Record) (store.Change, bool, error) {
+	return t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
 		if err := t.admits(now, token); err != nil {
 			return store.Change{}, false, err
 		}
@@ -266,7 +267,7 @@ func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err er
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
 		t.db.emit(ctx, Event{Kind: "refuse", PRK: r.Key, Purpose: purpose})
 	}
-	return t.written(r, err)
+	return t.entry(r, err)
 }
 
 const (

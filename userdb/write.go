@@ -1,7 +1,6 @@
 package userdb
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -17,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -76,7 +76,7 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 		if n.UID == "" && errors.As(err, &taken) && taken.Primary {
 			continue
 		}
-		return t.written(r, public(err))
+		return t.entry(r, public(err))
 	}
 	return Entry{}, errUIDs
 }
@@ -120,7 +120,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 // error of f ends Update and is returned. Where f changes nothing, nothing is written. A facet that cannot be
 // read is absent to f; if f neither sets nor drops it, Update fails with ErrCorrupt.
 func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (Entry, error) {
-	r, err := t.rewrite(ctx, t.at(h), func(now store.Record) (c store.Change, due bool, err error) {
+	r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
 		e := t.bare(now)
 		if err = f(&e); err == nil {
 			err = e.readable()
@@ -130,7 +130,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 		}
 		return t.edited(now, e)
 	})
-	return t.written(r, err)
+	return t.entry(r, err)
 }
 
 // Save writes an entry that was read before and changed since with Put and Drop: one round trip.
@@ -146,7 +146,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 	}
 	if due {
 		r, err = t.apply(ctx, c, r)
-		return t.written(r, public(err))
+		return t.entry(r, public(err))
 	}
 	now, err := t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
 	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
@@ -180,38 +180,22 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
 // that changes meanwhile is deleted as it is at that time.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
-	_, err := t.rewrite(ctx, t.at(h), func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
+	_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
 	return err
 }
 
-// A reading reads the record that a verb is to change.
-type reading func(ctx context.Context) (store.Record, error)
+// A building makes the change of an entry from its record, and reports whether it is due.
+type building func(now store.Record) (c store.Change, due bool, err error)
 
-// at reads what a hint points at, with all the store's own fields.
-func (t *Type) at(h hints.Hint) reading {
-	return func(ctx context.Context) (store.Record, error) { return t.record(ctx, h) }
-}
-
-// from gives a record that was just read, and when asked again reads it.
-func (t *Type) from(r store.Record) reading {
-	first := true
-	return func(ctx context.Context) (store.Record, error) {
-		if first {
-			first = false
-			return r, nil
-		}
-		return t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
-	}
-}
-
-// rewrite is the loop of every verb that changes an entry: it reads the entry, builds a change of what was read, and
-// applies that, again after a conflict. It returns the record as written, also where the change is not
+// rewrite is the loop of every verb that changes an entry: it reads the entry, unless it was just read, builds a change
+// of that, and applies it, again after a conflict. It returns the record as written, also where the change is not
 // confirmed, or as read where nothing was due.
-func (t *Type) rewrite(
-	ctx context.Context, read reading, build func(now store.Record) (c store.Change, due bool, err error),
-) (r store.Record, err error) {
+func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build building) (r store.Record, err error) {
 	err = retry(ctx, func() (conflict bool, err error) {
-		if r, err = read(ctx); err != nil {
+		if r, read.Fields = read, nil; r.Fields == nil {
+			r, err = t.record(ctx, h)
+		}
+		if err != nil {
 			return false, err
 		}
 		c, due, err := build(r)
@@ -222,6 +206,11 @@ func (t *Type) rewrite(
 		return errors.Is(err, ErrConflict), err
 	})
 	return r, public(err)
+}
+
+// rewriteRead is rewrite of an entry that was just read.
+func (t *Type) rewriteRead(ctx context.Context, r store.Record, build building) (store.Record, error) {
+	return t.rewrite(ctx, hints.Key(r.Key.In(recordkey.Namespace{})), r, build)
 }
 
 // apply makes a change of a record, and returns the record as it is after that; as it was where that failed.
@@ -255,15 +244,6 @@ func retry(ctx context.Context, attempt func() (conflict bool, err error)) error
 
 // done reports whether a change was made, even if it is not known to be on replicas.
 func done(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
-
-// written is the entry that a verb returns of a record, beside its error.
-func (t *Type) written(r store.Record, err error) (Entry, error) {
-	if !done(err) {
-		return Entry{}, err
-	}
-	e, unreadable := t.entry(r)
-	return e, cmp.Or(unreadable, err)
-}
 
 // Format writes which fields the entry has, and not what is in them, whatever the verb.
 func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }

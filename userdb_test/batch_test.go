@@ -212,8 +212,8 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 	}
 }
 
-// TestFindAllNowhere: in a type without secondary fields, nothing is found by any of them.
-func TestFindAllNowhere(t *testing.T) {
+// TestFindNowhere: in a type without secondary fields, nothing is found by any of them.
+func TestFindNowhere(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		bare := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid"}}}
 		typ := typeOf(t, s.open(userdb.Options{Schema: bare, Namespace: space(t, "nowhere")}), "user")
@@ -230,5 +230,14 @@ func TestFindAllNowhere(t *testing.T) {
 		if want := []string{"", e.UID(), ""}; !slices.Equal(found, want) {
 			t.Errorf("found %q, want %q", found, want)
 		}
+		_, err := typ.Find(t.Context(), hints.Any("a"))
+		wantErr(t, "finding", err, userdb.ErrNotFound)
+		_, err = typ.FindExhaustive(t.Context(), hints.Any("a"))
+		wantErr(t, "finding anywhere", err, userdb.ErrNotFound)
+		wantErr(t, "deleting", typ.Delete(t.Context(), hints.Any("a")), userdb.ErrNotFound)
+		_, err = typ.Tags(hints.Any("a")).Members(t.Context())
+		wantErr(t, "reading tags", err, userdb.ErrNotFound)
+		_, err = typ.Login(t.Context(), "a", "a password", userdb.Attempt{})
+		wantErr(t, "logging in", err, userdb.ErrLogin)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -175,6 +176,32 @@ func TestNaughtyPasswords(t *testing.T) {
 			if _, err := users.Login(ctx, name, text, userdb.Attempt{}); err != nil {
 				t.Errorf("login with %q: %v", text, err)
 			}
+		}
+	})
+}
+
+// TestParallelCreatesOfOneMap: Create reads what it is given, and changes nothing in it.
+func TestParallelCreatesOfOneMap(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		given := userdb.NewEntry{Facets: schema.Texts("job", "cook"), Tags: []string{"b", "a", "b"}, Password: "a good long password"}
+		for i, err := range atOnce(4, func(i int) error {
+			n := given
+			if i > 0 {
+				n.UID = itoa(i)
+			}
+			e, err := users.Create(t.Context(), n)
+			if err == nil && e.Text("job") != "cook" {
+				err = fmt.Errorf("it is %s", e)
+			}
+			return err
+		}) {
+			if err != nil {
+				t.Errorf("create %d: %v", i, err)
+			}
+		}
+		if !maps.Equal(given.Facets, schema.Texts("job", "cook")) || !slices.Equal(given.Tags, []string{"b", "a", "b"}) {
+			t.Errorf("what was given is %v, %v now", given.Facets, given.Tags)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 // A Draft is a new entry.
 type Draft struct {
 	UID      string
-	Facets   map[string]string // on the wire; Create adds the primary one
+	Facets   map[string]string // on the wire; the draft's own, to which Create adds the primary one
 	Own      map[string]string // fields of the store's own
 	Tertiary []Content         // tertiary records that are born with the entry
 }

@@ -18,24 +18,27 @@ type Reader struct {
 	Engine store.Engine
 }
 
-// A Sought is a resolved hint: its type, and where the store shall look.
-type Sought struct {
-	Type   *change.Type
-	Lookup store.Lookup
-	Target hints.Target
-}
-
-// Resolve turns a hint into a lookup. typ "" is type-free.
-func (c *Reader) Resolve(h hints.Hint, typ string) (Sought, error) {
+// Target is what a hint means, and its type. typ "" is type-free.
+func (c *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, error) {
 	target, err := h.Resolve(c.Schema, typ)
 	if err != nil {
-		return Sought{}, err
+		return nil, target, err
 	}
 	t, err := c.Type(target.Type)
+	return t, target, err
+}
+
+// Resolve turns a hint into a lookup of one key at least. ErrNotFound: it means any secondary field, and the type has none.
+func (c *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
+	t, target, err := c.Target(h, typ)
 	if err != nil {
-		return Sought{}, err
+		return nil, store.Lookup{}, err
 	}
-	return Sought{Type: t, Lookup: lookup(t, c.NS, target), Target: target}, nil
+	l := lookup(t, c.NS, target)
+	if !l.PRK.IsValid() && len(l.SRKs) == 0 {
+		return nil, l, store.ErrNotFound
+	}
+	return t, l, nil
 }
 
 // lookup puts a target into the view's namespace. A search under any field is narrowed to the one field
@@ -59,19 +62,16 @@ func lookup(t *change.Type, ns recordkey.Namespace, target hints.Target) store.L
 
 // Find reads the entry that a hint points at.
 func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
-	s, err := c.Resolve(h, typ)
+	t, l, err := c.Resolve(h, typ)
 	if err != nil {
 		return nil, store.Record{}, err
 	}
-	r, err := c.Read(ctx, s.Lookup)
-	return s.Type, r, err
+	r, err := c.Read(ctx, l)
+	return t, r, err
 }
 
 // Read answers one lookup.
 func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
-	if !l.PRK.IsValid() && len(l.SRKs) == 0 {
-		return store.Record{}, store.ErrNotFound
-	}
 	found, err := c.Look(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Record{}, err
@@ -108,12 +108,16 @@ func (c *Reader) meant(l store.Lookup, r store.Record) bool {
 	return l.All
 }
 
-// FindUndeclared searches for the value of a sought `*` under fields that the schema does not have.
-func (c *Reader) FindUndeclared(ctx context.Context, s Sought) (store.Record, error) {
-	if s.Target.Pattern == "" {
-		return store.Record{}, store.ErrNotFound
+// FindUndeclared searches for the value of a hint `*` under fields that the schema does not have.
+func (c *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
+	_, target, err := c.Target(h, typ)
+	if err == nil && target.Pattern == "" {
+		err = store.ErrNotFound
 	}
-	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: s.Type.Name, Value: s.Target.Value}
+	if err != nil {
+		return store.Record{}, err
+	}
+	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: target.Type, Value: target.Value}
 	for cursor := ""; ; {
 		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: p.String(), Cursor: cursor, Count: 1000})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/query"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -38,10 +39,8 @@ type Hashing interface {
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
 	// Judge is Hash without the hash: it tells why Hash would refuse a password.
 	Judge(ctx context.Context, t *change.Type, password string, own []string) error
-	// Usable tells why login cannot verify a stored hash.
-	Usable(t *change.Type, hash string) error
-	// Work counts what was done for a type's passwords: rounds of bcrypt, and hashes of other algorithms.
-	Work(t *change.Type) (rounds, foreign uint64)
+	// Of is what makes and verifies the hashes of a type.
+	Of(t *change.Type) *password.Hasher
 	// PasswordSet does what follows a change that change.SetPassword had a part in.
 	PasswordSet(ctx context.Context, t *change.Type, r store.Record)
 	// Disabled is PasswordSet for change.Disable.

@@ -13,15 +13,15 @@ import (
 // one judges the entries that a hint may mean, then what they lead to, then what names them. It reports where there is
 // no entry under the first key that was looked at.
 func (c *checker) one(ctx context.Context) error {
-	s, err := c.Resolve(c.o.Only, "")
+	t, target, err := c.Target(c.o.Only, "")
 	if err != nil {
 		return err
 	}
 	var keys []recordkey.Key
-	for _, k := range s.Target.Keys { // also of fields in which the value cannot be by the rules: damage knows none
+	for _, k := range target.Keys { // also of fields in which the value cannot be by the rules: damage knows none
 		keys = append(keys, k.In(c.NS))
 	}
-	prks, err := c.meant(ctx, s.Type, keys)
+	prks, err := c.meant(ctx, t, keys)
 	if err != nil {
 		return err
 	}
@@ -39,12 +39,12 @@ func (c *checker) one(ctx context.Context) error {
 	if err := c.confirm(ctx, look, mapped(prks, itemOf)); err != nil {
 		return err
 	}
-	mine, there, err := around(s.Type, prks, keys, hashes)
+	mine, there, err := around(t, prks, keys, hashes)
 	if err != nil {
 		return err
 	}
 	if !there {
-		look := func(ctx context.Context, _ []item) (findings, error) { return c.lookAtMissing(ctx, s.Type, keys) }
+		look := func(ctx context.Context, _ []item) (findings, error) { return c.lookAtMissing(ctx, t, keys) }
 		if err := c.confirm(ctx, look, make([]item, 1)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (c *checker) one(ctx context.Context) error {
 	if err := c.judge(ctx, mine); err != nil || len(prks) == 0 {
 		return err
 	}
-	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(s.Type.Name)) + "/*"
+	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(t.Name)) + "/*"
 	return c.each(ctx, pattern, func(ctx context.Context, keys []string) error { return c.belongings(ctx, keys, prks, mine.srks) })
 }
 

@@ -247,7 +247,7 @@ func (im *importer) take(l *line, r *reading) error {
 	if r.clear != "" {
 		return errors.New("both a password's hash and a clear password")
 	}
-	if err := im.Hashing.Usable(l.t, r.hash); err != nil {
+	if err := im.Hashing.Of(l.t).Usable(r.hash); err != nil {
 		return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
 	}
 	l.draft.Facets[store.FieldPassword] = r.hash
