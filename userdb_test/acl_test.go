@@ -112,7 +112,7 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 		func() error {
 			return inspect.Dump(ctx, db, &lines, inspect.Options{Pattern: "user*", Format: "long"})
 		},
-		func() error { return drain(migrate.Namespaces(ctx, db)) },
+		func() error { _, err := migrate.Namespaces(ctx, db); return err },
 		func() error {
 			in, err := db.In(one)
 			if err != nil {

@@ -253,17 +253,21 @@ inside it not counted.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace list --json`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, _ []string) error {
-			none := true
-			err := each(migrate.Namespaces(ctx, db), func(n migrate.NamespaceCount) error {
-				none = false
+			found, err := migrate.Namespaces(ctx, db)
+			if err != nil {
+				return err
+			}
+			for _, n := range found {
 				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/") // paths have no slash in front
 				text := shown(path) + "  " + count(n.Entries, "entry") + ", " + count(n.Records, "record")
-				return s.out.say(line{path, n.Entries, n.Records}, text)
-			})
-			if err == nil && none && !s.JSON {
+				if err := s.out.say(line{path, n.Entries, n.Records}, text); err != nil {
+					return err
+				}
+			}
+			if len(found) == 0 && !s.JSON {
 				return s.out.say(nil, "no namespaces")
 			}
-			return err
+			return nil
 		}, unlimited),
 	}
 }

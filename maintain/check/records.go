@@ -1,12 +1,9 @@
 package check
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -39,28 +36,15 @@ func (c *checker) all(ctx context.Context) error {
 
 // each hands the keys that match a pattern to several goroutines, and tells how far it is.
 func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
-	about, err := store.Records(ctx, c.Engine)
-	if err != nil {
+	all := int64(0)
+	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: judges, Progress: func(done, about int64) {
+		all = about
+		_ = c.send(ctx, news{done: done, about: about}) // an end of ctx ends the walk, too
+	}}
+	if err := w.Each(ctx, c.View, do); err != nil {
 		return err
 	}
-	group, judging := errgroup.WithContext(ctx)
-	group.SetLimit(judges)
-	done := int64(0)
-	for keys, failed := range records.Scan(judging, c.View, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
-		if err = failed; err != nil {
-			break
-		}
-		slices.Sort(keys)
-		group.Go(func() error { return do(judging, slices.Compact(keys)) }) // SCAN may find a key twice
-		done = min(done+records.ScanBatch, about)
-		if err = c.send(judging, news{done: done, about: about}); err != nil {
-			break
-		}
-	}
-	if err := cmp.Or(group.Wait(), err); err != nil {
-		return err
-	}
-	return c.send(ctx, news{done: about, about: about})
+	return c.send(ctx, news{done: all, about: all})
 }
 
 // sorted are items by what they are.

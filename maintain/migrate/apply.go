@@ -8,9 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -135,14 +132,12 @@ func (s *step) build(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := s.eachLive(ctx, postpone); err != nil {
-		return err
-	}
-	for len(late) > 0 {
+	err := s.eachEntry(ctx, postpone)
+	for err == nil && len(late) > 0 {
 		waiting := late
 		late = nil
 		for _, prk := range waiting {
-			if err := postpone(ctx, prk); err != nil {
+			if err = postpone(ctx, prk); err != nil {
 				return err
 			}
 		}
@@ -150,7 +145,7 @@ func (s *step) build(ctx context.Context) error {
 			return why
 		}
 	}
-	return nil
+	return err
 }
 
 // reshape brings one entry over, and puts it into the indexes that are new.
@@ -233,7 +228,7 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 
 // tidy removes from the entries what they were found by before.
 func (s *step) tidy(ctx context.Context) error {
-	return s.eachLive(ctx, func(ctx context.Context, prk recordkey.Key) error {
+	return s.eachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		_, err := records.Rewrite(ctx, s.View, s.t, prk, func(r store.Record) (store.Change, bool, error) {
 			c, due := s.t.Tidy(r)
 			return c, due && r.Live(), nil
@@ -242,41 +237,17 @@ func (s *step) tidy(ctx context.Context) error {
 	})
 }
 
-// eachLive calls f for each live entry, several at once.
-func (s *step) eachLive(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(rewriters)
-	err := records.EachEntry(gctx, s.View, []string{s.t.Name}, s.progress, func(_ *change.Type, r store.Record) error {
-		if r.Live() {
-			group.Go(func() error { return f(gctx, r.Key) })
+// eachEntry calls f for each entry, several at once.
+func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
+	w := records.Walk{Pattern: s.t.Guard().Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
+	return w.Each(ctx, s.View, func(ctx context.Context, keys []string) error {
+		for _, prk := range s.PRKs(s.t, keys) {
+			if err := f(ctx, prk); err != nil {
+				return err
+			}
 		}
-		return gctx.Err()
+		return nil
 	})
-	return cmp.Or(group.Wait(), err)
-}
-
-// removeObsolete removes the SRKs and the index sets that the old schema had and the new one has not.
-func (s *step) removeObsolete(ctx context.Context) error {
-	if err := s.discardOrders(ctx, s.oldOrders); err != nil {
-		return err
-	}
-	about, err := store.Records(ctx, s.Engine)
-	if err != nil {
-		return err
-	}
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(removers)
-	done := int64(0)
-	for keys, found := range batches(gctx, s.View, s.NS.String()+recordkey.Escape(s.t.Name)+"/") {
-		if err = found; err != nil {
-			break
-		}
-		group.Go(func() error { return s.removeAmong(gctx, keys) })
-		if done = min(done+records.ScanBatch, about); s.progress != nil {
-			s.progress(done, about)
-		}
-	}
-	return cmp.Or(group.Wait(), err)
 }
 
 // discardOrders removes the ordered indexes of fields.
@@ -293,13 +264,23 @@ func (s *step) discardOrders(ctx context.Context, fields []string) error {
 	return nil
 }
 
-// removeAmong removes what is obsolete among some keys of the type.
+// removeObsolete removes the SRKs and the indexes that the old schema had and the new one has not.
+func (s *step) removeObsolete(ctx context.Context) error {
+	if err := s.discardOrders(ctx, s.oldOrders); err != nil {
+		return err
+	}
+	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.t.Name)+"/") + "*"
+	w := records.Walk{Pattern: pattern, Size: records.LookBatch, AtOnce: removers, Progress: s.progress}
+	return w.Each(ctx, s.View, s.removeAmong)
+}
+
+// removeAmong removes the index sets that are obsolete among some keys of the type, and of the SRKs those of fields that are
+// no keys any more, and those that by the new schema name an entry without the value.
 func (s *step) removeAmong(ctx context.Context, keys []string) error {
 	var srks []recordkey.Key
 	for _, raw := range keys {
-		k, err := recordkey.Parse(raw)
+		k, _ := recordkey.Parse(raw) // what does not parse is of no kind
 		switch {
-		case err != nil:
 		case k.Kind() == recordkey.KindSRK:
 			srks = append(srks, k)
 		case k.Kind() == recordkey.KindIndex && slices.Contains(s.oldIndexes, k.Field()):
@@ -308,17 +289,6 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 			}
 		}
 	}
-	for some := range slices.Chunk(srks, records.LookBatch) {
-		if err := s.removeSRKs(ctx, some); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeSRKs removes, of some SRKs, those of fields that are no keys any more, and those that by the new
-// schema name an entry without the value.
-func (s *step) removeSRKs(ctx context.Context, srks []recordkey.Key) error {
 	srvs, err := store.Texts(ctx, s.Engine, records.Texts(srks))
 	if err != nil {
 		return err

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
@@ -26,60 +23,38 @@ type NamespaceCount struct {
 	Records   int64               // of any kind, the store's own included
 }
 
-// Namespaces yields the namespaces inside the view's, at any depth, that hold records, in the order of
+// Namespaces returns the namespaces inside the view's, at any depth, that hold records, in the order of
 // their paths; the view's own is not one of them. It goes over all records of the view, and keeps the
-// counts of all namespaces in memory. An error ends it. What is written meanwhile may be missed, and
+// counts of all namespaces in memory. What is written meanwhile may be missed, and
 // as SCAN may find a record twice while the server's tables grow or shrink, so may be counted twice.
-func Namespaces(ctx context.Context, db *userdb.DB) iter.Seq2[NamespaceCount, error] {
-	return func(yield func(NamespaceCount, error) bool) {
-		counts, err := countNamespaces(ctx, view.Of(db))
-		if err != nil {
-			yield(NamespaceCount{}, err)
-			return
-		}
-		byPath := func(a, b recordkey.Namespace) int { return cmp.Compare(a.Path(), b.Path()) }
-		for _, ns := range slices.SortedFunc(maps.Keys(counts), byPath) {
-			if !yield(*counts[ns], nil) {
-				return
-			}
-		}
-	}
-}
-
-func countNamespaces(ctx context.Context, v *view.View) (map[recordkey.Namespace]*NamespaceCount, error) {
-	counts := map[recordkey.Namespace]*NamespaceCount{}
-	for keys, err := range batches(ctx, v, v.NS.String()+"~") {
-		if err != nil {
-			return nil, err
-		}
+func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
+	v, counts := view.Of(db), map[recordkey.Namespace]NamespaceCount{}
+	err := within(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
 		var reads []store.LookAt
-		var of []*NamespaceCount
+		var of []recordkey.Namespace
 		for _, raw := range keys {
 			ns, key := spaceOf(raw)
-			if ns == v.NS || !strings.HasPrefix(raw, v.NS.String()) {
+			if ns == v.NS {
 				continue // the view's own ~/…
 			}
 			n := counts[ns]
-			if n == nil {
-				n = &NamespaceCount{Namespace: ns}
-				counts[ns] = n
-			}
-			n.Records++
+			n.Namespace, n.Records = ns, n.Records+1
+			counts[ns] = n
 			if key.Kind() == recordkey.KindPRK {
-				reads, of = append(reads, store.LookAt{Key: raw, As: store.LookField, Field: store.FieldType}), append(of, n)
+				reads, of = append(reads, store.LookAt{Key: raw, As: store.LookField, Field: store.FieldType}), append(of, ns)
 			}
 		}
 		isas, err := v.Engine.Look(ctx, reads)
-		if err != nil {
-			return nil, err
-		}
 		for i, isa := range isas {
-			if isa.Wire != "" {
-				of[i].Entries++
+			if n := counts[of[i]]; isa.Wire != "" {
+				n.Entries++
+				counts[of[i]] = n
 			}
 		}
-	}
-	return counts, nil
+		return err
+	})
+	byPath := func(a, b NamespaceCount) int { return cmp.Compare(a.Namespace.Path(), b.Namespace.Path()) }
+	return slices.SortedFunc(maps.Values(counts), byPath), err
 }
 
 // spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
@@ -101,38 +76,26 @@ func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
 	return ns, recordkey.Key{}
 }
 
-// batches yields the raw keys that begin with prefix, each of a batch once, until an error.
-func batches(ctx context.Context, v *view.View, prefix string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for keys, err := range records.Scan(ctx, v, store.Scan{Pattern: recordkey.Glob(prefix) + "*", Count: records.ScanBatch}) {
-			slices.Sort(keys)
-			keys = slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return !strings.HasPrefix(k, prefix) })
-			if !yield(keys, err) {
-				return
-			}
-		}
-	}
+// within goes over the keys that begin with a text.
+func within(prefix string) records.Walk {
+	return records.Walk{Pattern: recordkey.Glob(prefix) + "*", Size: records.ScanBatch, AtOnce: 1}
 }
 
 // eachKey calls f for the raw keys of a namespace, several at once, and counts for how many of them it did something.
 func eachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
 	var n atomic.Int64
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(rewriters)
-	var failed error
-	for keys, err := range batches(gctx, v, ns.String()) {
-		failed = err
-		for _, key := range keys {
-			group.Go(func() error {
-				done, err := f(gctx, key)
-				if done {
-					n.Add(1)
-				}
-				return err
-			})
+	w := within(ns.String())
+	w.Size, w.AtOnce = 1, rewriters
+	err := w.Each(ctx, v, func(ctx context.Context, keys []string) error {
+		if !strings.HasPrefix(keys[0], ns.String()) {
+			return nil // no server would find it: nothing outside is touched
 		}
-	}
-	err := cmp.Or(group.Wait(), failed)
+		done, err := f(ctx, keys[0])
+		if done {
+			n.Add(1)
+		}
+		return err
+	})
 	return n.Load(), err
 }
 
@@ -198,7 +161,7 @@ func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to r
 
 // anyKey reports whether a namespace, or one inside it, holds a record.
 func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
-	for keys, err := range batches(ctx, v, ns.String()) {
+	for keys, err := range records.Scan(ctx, v, store.Scan{Pattern: within(ns.String()).Pattern, Count: records.ScanBatch}) {
 		if err != nil || len(keys) > 0 {
 			return err == nil, err
 		}
@@ -236,11 +199,9 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 
 // CountNamespace counts all records of a namespace and of those inside it.
 func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (n int64, err error) {
-	for keys, err := range batches(ctx, view.Of(db), ns.String()) {
-		if err != nil {
-			return n, err
-		}
+	err = within(ns.String()).Each(ctx, view.Of(db), func(_ context.Context, keys []string) error {
 		n += int64(len(keys))
-	}
-	return n, nil
+		return nil
+	})
+	return n, err
 }

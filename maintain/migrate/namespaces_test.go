@@ -44,10 +44,7 @@ func (s *site) towns(t testdb.Tester) {
 func (s *site) listed(t testdb.Tester) []string {
 	t.Helper()
 	var got []string
-	for n, err := range migrate.Namespaces(s.Ctx, s.DB) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, n := range testdb.Must(migrate.Namespaces(s.Ctx, s.DB)) {
 		got = append(got, fmt.Sprintf("%s %d", n.Namespace.Path(), n.Entries))
 	}
 	return got
@@ -81,7 +78,7 @@ func TestNamespaces(t *testing.T) {
 		testdb.Same(t, "listed", slices.Sorted(slices.Values(s.listed(t))), want)
 		a := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
 		testdb.Same(t, "listed inside a", a.listed(t), []string{"a/b 1", "a/~+, 1"})
-		for n := range migrate.Namespaces(s.Ctx, s.DB) {
+		for _, n := range testdb.Must(migrate.Namespaces(s.Ctx, s.DB)) {
 			all := inside(s.records(t), n.Namespace.String())
 			maps.DeleteFunc(all, func(k, _ string) bool { return strings.HasPrefix(k, "~") && !strings.HasPrefix(k, "~/") })
 			if n.Records != int64(len(all)) {

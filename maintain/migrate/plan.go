@@ -104,14 +104,13 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 		return s.facets(r)
 	}
 	var digests []uint64
-	err := records.EachEntry(ctx, s.View, of, s.progress, func(t *change.Type, r store.Record) error {
+	err := records.EachEntry(ctx, s.View, of, s.progress, func(t *change.Type, r store.Record) {
 		if r.Live() {
 			s.count(&tc, r)
 		}
 		for _, value := range t.Values(live(t, r)) {
 			digests = append(digests, records.Digest(t.Name, value))
 		}
-		return nil
 	})
 	if err != nil {
 		return tc, err

@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -75,7 +78,7 @@ func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint
 		return nil, nil
 	}
 	found := map[uint64]*Contest{}
-	err := EachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) error {
+	err := EachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) {
 		prk := r.Key.In(recordkey.Namespace{})
 		for _, srk := range t.Secondaries(as(t, r)) {
 			d := Digest(t.Name, srk.Value())
@@ -89,7 +92,6 @@ func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint
 				k.Holders = append(k.Holders, prk)
 			}
 		}
-		return nil
 	})
 	var shared []*Contest
 	for _, k := range found {
@@ -114,47 +116,63 @@ func Scan(ctx context.Context, v *view.View, at store.Scan) iter.Seq2[[]string, 
 	}
 }
 
-// EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
-// an entry twice.
-func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record) error) error {
-	about, err := store.Records(ctx, c.Engine)
+// A Walk goes over the keys that match a pattern, a batch of SCAN's after the other.
+type Walk struct {
+	Pattern  string
+	Size     int                     // how many keys a call gets at most
+	AtOnce   int                     // how many calls run at a time
+	Progress func(done, about int64) // how many records were gone through of how many about; nil: nobody is told
+}
+
+// Each calls f for the keys, until an error: in order and each once in a batch, but SCAN may find one again later.
+func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) error {
+	about, err := store.Records(ctx, v.Engine)
 	if err != nil {
 		return err
 	}
+	group, calls := errgroup.WithContext(ctx)
+	group.SetLimit(w.AtOnce)
+	done := int64(0)
+	for keys, failed := range Scan(calls, v, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
+		if err = failed; err != nil {
+			break
+		}
+		slices.Sort(keys)
+		for some := range slices.Chunk(slices.Compact(keys), w.Size) {
+			group.Go(func() error { return f(calls, some) })
+		}
+		if done = min(done+ScanBatch, about); w.Progress != nil {
+			w.Progress(done, about)
+		}
+	}
+	return cmp.Or(group.Wait(), err)
+}
+
+// EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
+// an entry twice.
+func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record)) error {
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
 			return err
 		}
-		done := int64(0)
-		for keys, err := range Scan(ctx, c, store.Scan{Pattern: t.Guard().Entries, Count: ScanBatch}) {
-			if err != nil {
-				return err
-			}
-			if err := entriesAt(ctx, c, t, keys, f); err != nil {
-				return err
-			}
-			if done = min(done+ScanBatch, about); progress != nil {
+		w := Walk{Pattern: t.Guard().Entries, Size: LookBatch, AtOnce: 1, Progress: func(done, about int64) {
+			if progress != nil {
 				progress((int64(i)*about+done)/int64(len(names)), about)
 			}
-		}
-	}
-	return nil
-}
-
-func entriesAt(ctx context.Context, c *view.View, t *change.Type, raws []string, f func(*change.Type, store.Record) error) error {
-	for some := range slices.Chunk(c.PRKs(t, raws), LookBatch) {
-		hashes, err := store.Hashes(ctx, c.Engine, Texts(some))
+		}}
+		err = w.Each(ctx, c, func(ctx context.Context, keys []string) error {
+			prks := c.PRKs(t, keys)
+			hashes, err := store.Hashes(ctx, c.Engine, Texts(prks))
+			for i, h := range hashes {
+				if !h.Other && !Gone(h.Fields) {
+					f(t, store.Record{Key: prks[i], Fields: h.Fields})
+				}
+			}
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		for i, h := range hashes {
-			if h.Other || Gone(h.Fields) {
-				continue
-			}
-			if err := f(t, store.Record{Key: some[i], Fields: h.Fields}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
