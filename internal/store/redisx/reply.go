@@ -174,6 +174,12 @@ func flat(v any) any {
 	return v
 }
 
+// Elements are those of a record, as one list of texts in any protocol.
+func Elements(reply any) ([]string, error) {
+	list := flat(reply)
+	return Texts(list), IsTexts.Check(list)
+}
+
 // Items are those of a reply that is a list.
 func Items(reply any) []any {
 	list, _ := reply.([]any)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 func lookedAt(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
-	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3"} {
+	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3", "ZADD z .1 m 2e9 n", "RPUSH l b a"} {
 		var args []any
 		for word := range strings.SplitSeq(words, " ") {
 			args = append(args, word)
@@ -60,7 +61,26 @@ func TestLook(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(raws[0].Messages, want) || raws[0].Size != 2 {
 		t.Errorf("stream %v, %v", raws, err)
 	}
-	if n, err := store.Records(t.Context(), e); n != 5 || err != nil {
+	for _, limit := range []int{0, 9} {
+		all, err := store.Inspect(t.Context(), e, []string{"s", "h", "set", "z", "l", "none"}, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(all[1].Pairs, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) })
+		for i, want := range []store.Raw{
+			{Key: "s", Type: "string", Size: 4, TTL: -1, Text: store.Text{Wire: "text", Is: true}},
+			{Key: "h", Type: "hash", Size: 2, TTL: -1, Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "b", Wire: "2"}}},
+			{Key: "set", Type: "set", Size: 1, TTL: -1, Items: []string{"x"}},
+			{Key: "z", Type: "zset", Size: 2, TTL: -1, Items: []string{"m", "n"}, Scores: []float64{0.1, 2e9}},
+			{Key: "l", Type: "list", Size: 2, TTL: -1, Items: []string{"b", "a"}},
+			{Key: "none", Type: store.KindNone, TTL: -2},
+		} {
+			if !reflect.DeepEqual(all[i], want) {
+				t.Errorf("limit %d: %+v, want %+v", limit, all[i], want)
+			}
+		}
+	}
+	if n, err := store.Records(t.Context(), e); n != 7 || err != nil {
 		t.Errorf("%d records, %v", n, err)
 	}
 }
