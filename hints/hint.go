@@ -126,25 +126,26 @@ type Target struct {
 // MarshalJSON writes ["prk",KEY,TYPE,FIELD,VALUE], or "srk" with the first key, or for "*"
 // ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
 func (t Target) MarshalJSON() ([]byte, error) {
-	if t.Field != "*" {
-		return t.quintuplet().MarshalJSON()
+	list := any(Quintuplet{})
+	switch {
+	case t.Field == "*":
+		srks := make([]string, len(t.Keys))
+		for i, k := range t.Keys {
+			srks[i] = k.String()
+		}
+		list = []any{"any", srks, t.Type, t.Field, t.Value, t.Pattern}
+	case len(t.Keys) > 0:
+		list = quintuplet(t.Keys[0])
 	}
-	srks := make([]string, len(t.Keys))
-	for i, k := range t.Keys {
-		srks[i] = k.String()
-	}
-	return marshal([]any{"any", srks, t.Type, t.Field, t.Value, t.Pattern})
-}
-
-func (t Target) quintuplet() Quintuplet {
-	if len(t.Keys) == 0 {
-		return Quintuplet{}
-	}
-	return quintuplet(t.Keys[0])
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // whether < and > are escaped is left to the encoder around this one
+	err := enc.Encode(list)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Quintuplet is the original's answer about a hint or a key: "prk" or "srk", the key, the type,
-// the field and the value.
+// the field and the value. In JSON it is a list of five texts.
 type Quintuplet [5]string
 
 func quintuplet(k recordkey.Key) Quintuplet {
@@ -153,16 +154,4 @@ func quintuplet(k recordkey.Key) Quintuplet {
 		kind = "srk"
 	}
 	return Quintuplet{kind, k.String(), k.Type(), k.Field(), k.Value()}
-}
-
-// MarshalJSON writes a list of five texts.
-func (q Quintuplet) MarshalJSON() ([]byte, error) { return marshal(q[:]) }
-
-// marshal leaves it to the encoder around it whether < and > are escaped.
-func marshal[T any](list []T) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(list)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }

@@ -1,7 +1,6 @@
 package hints
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/coffeenode/userdb/recordkey"
@@ -56,34 +55,17 @@ func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	return answer(s, typ, list[0], list[1])
 }
 
-// textOrList reads JSON; list is nil for a text.
+// textOrList reads JSON; list is nil for a text. The original goes by ~isa alone: an object may
+// call itself a list, and every other one is no hint.
 func textOrList(b []byte) (text string, list []string, err error) {
-	if reason := checkJSON(b); reason != "" {
-		return "", nil, refuseJSON(b, reason)
+	text, list, part, err := readJSON(b, "neither a list nor a text")
+	if part == nil {
+		return text, list, err
 	}
-	switch b = bytes.TrimLeft(b, jsonSpace); b[0] {
-	case '"':
-		return unquote(b), nil, nil
-	case '[':
-		list, err = parseList(b)
-		return "", list, err
-	case '{':
-		return listLike(b)
-	}
-	return "", nil, refuseJSON(b, "neither a list nor a text")
-}
-
-// listLike reads an object that calls itself a list. The original goes by ~isa alone, and takes
-// every other object for no hint.
-func listLike(b []byte) (text string, list []string, err error) {
-	part, err := parseObject(b)
-	if err != nil {
-		return "", nil, err
-	}
-	n, _ := part["length"].JSON()
 	if part[facetType] != schema.Text("list") {
 		return "", nil, refuseJSON(b, "an entry")
 	}
+	n, _ := part["length"].JSON()
 	for i := 0; fmt.Sprint(i) != string(n); i++ {
 		v, ok := part[fmt.Sprint(i)]
 		if !ok || v.Codec() != schema.CodecText {
@@ -94,33 +76,22 @@ func listLike(b []byte) (text string, list []string, err error) {
 	return "", list, nil
 }
 
-// answer builds the key of a field of a type that need not be declared.
+// answer builds the key of a field of a type that need not be declared. Instead of a key of the
+// field *, which no record has, it gives the pattern of *.
 func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
-	h := Field(field, value).Of(typ)
-	if reason := checkValue(value); reason != "" {
-		return Quintuplet{}, &Error{Hint: h.String(), Reason: reason}
-	}
-	build := recordkey.SRK
 	t, ok := s.Types[typ]
-	switch {
-	case ok && t.Primary == field:
-		build = recordkey.PRK
-	case ok:
-		value = t.Canonical(value)
+	if !ok {
+		t.Fold = schema.FoldExact
 	}
-	k, err := build(typ, field, value)
+	k, err := resolver{typ, t}.keyOf(field, value)
 	if err != nil {
-		return Quintuplet{}, &Error{Hint: h.String(), Reason: reasonOf(err)}
+		return Quintuplet{}, &Error{Hint: Field(field, value).String(), Reason: reasonOf(err)}
 	}
-	return withPattern(quintuplet(k)), nil
-}
-
-// withPattern replaces a key of the field *, which no record has, by the pattern of *.
-func withPattern(q Quintuplet) Quintuplet {
-	if q[0] == "srk" && q[3] == "*" {
-		q[1] = anyPattern(q[2], q[4])
+	q := quintuplet(k)
+	if field == "*" {
+		q[1] = anyPattern(typ, k.Value())
 	}
-	return q
+	return q, nil
 }
 
 // analyzeUnder answers about a key; the value of an SRK is made canonical where its type is
@@ -142,7 +113,10 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 // escaped: recordkey.Unescape reads them. All else, a key in a namespace too, is an *Error.
 func Split(text string, only recordkey.Kind) ([3]string, error) {
 	k, err := prkOrSRK(text, only)
-	return crumbs(k), err
+	if err != nil {
+		return [3]string{}, err
+	}
+	return crumbs(k), nil
 }
 
 // Analyze is the original's analyze_record_key: Split with the kind and the key itself.
@@ -152,30 +126,30 @@ func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
 		return Quintuplet{}, err
 	}
 	q, c := quintuplet(k), crumbs(k)
-	return Quintuplet{q[0], q[1], c[0], c[1], c[2]}, nil
+	copy(q[2:], c[:])
+	return q, nil
 }
 
 func crumbs(k recordkey.Key) [3]string {
 	return [3]string{recordkey.Escape(k.Type()), recordkey.Escape(k.Field()), recordkey.Escape(k.Value())}
 }
 
-func prkOrSRK(text string, only recordkey.Kind) (recordkey.Key, error) {
+func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {
 	want := "no PRK or SRK"
 	if only != 0 {
 		want = "no " + only.String()
 	}
 	if len(text) > maxKey {
-		return recordkey.Key{}, refuse(text, want+": too long")
+		return k, refuse(text, want+": too long")
 	}
-	k, err := recordkey.Parse(text)
-	if err != nil {
-		return recordkey.Key{}, refuse(text, want+": "+placeOf(err))
+	k, err = recordkey.Parse(text)
+	switch {
+	case err != nil:
+		err = refuse(text, want+": "+placeOf(err))
+	case k.Namespace() != (recordkey.Namespace{}):
+		err = refuse(text, want+": it lies in a namespace")
+	case k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only:
+		err = refuse(text, want+", but "+k.Kind().String())
 	}
-	if k.Namespace() != (recordkey.Namespace{}) {
-		return recordkey.Key{}, refuse(text, want+": it lies in a namespace")
-	}
-	if k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only {
-		return recordkey.Key{}, refuse(text, want+", but "+k.Kind().String())
-	}
-	return k, nil
+	return k, err
 }

@@ -3,6 +3,7 @@ package hints
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -70,26 +71,22 @@ func cutField(text string) (field, value string, ok bool) {
 // the field in either; an object, which is an entry or a part of one; and a string, which is
 // what Parse takes, but for JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
-	if reason := checkJSON(b); reason != "" {
-		return Hint{}, refuseJSON(b, reason)
-	}
-	switch b = bytes.TrimLeft(b, jsonSpace); b[0] {
-	case '[':
-		list, err := parseList(b)
-		if err != nil {
-			return Hint{}, err
-		}
-		return fromList(b, list)
-	case '{':
-		part, err := parseObject(b)
-		if err != nil {
-			return Hint{}, err
-		}
+	text, list, part, err := readJSON(b, "neither a list nor an object nor a text")
+	switch {
+	case err != nil:
+		return Hint{}, err
+	case part != nil:
 		return Hint{form: formFacets, part: part}, nil
-	case '"':
-		return parseText(unquote(b))
+	case list == nil:
+		return parseText(text)
+	case len(list) == 2:
+		return Hint{form: formPair, field: list[0], value: list[1]}, nil
+	case len(list) != 3:
+		return Hint{}, refuseJSON(b, fmt.Sprintf("list of %d, want two or three", len(list)))
+	case list[1] == "*":
+		return Any(list[2]).Of(list[0]), nil
 	}
-	return Hint{}, refuseJSON(b, "neither a list nor an object nor a text")
+	return Field(list[1], list[2]).Of(list[0]), nil
 }
 
 // refuseJSON quotes no object: it may be an entry with its password hash.
@@ -102,26 +99,42 @@ func refuseJSON(b []byte, reason string) error {
 
 const jsonSpace = " \t\r\n"
 
-func checkJSON(b []byte) (reason string) {
+// readJSON reads a text, a list of texts, or facets: the others are nil. What neither says is said
+// of another value.
+func readJSON(b []byte, neither string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:
-		return fmt.Sprintf("over %d bytes", maxJSON)
+		err = fmt.Errorf("over %d bytes", maxJSON)
 	case !utf8.Valid(b):
-		return "no UTF-8"
+		err = errors.New("no UTF-8")
 	case !json.Valid(b):
-		return "no JSON value"
+		err = errors.New("no JSON value")
+	default:
+		switch value := bytes.TrimLeft(b, jsonSpace); value[0] {
+		case '[':
+			list, err = readList(value)
+		case '{':
+			part, err = readObject(value)
+		case '"':
+			text = unquote(value)
+		default:
+			err = errors.New(neither)
+		}
 	}
-	return ""
+	if err != nil {
+		return "", nil, nil, refuseJSON(b, err.Error())
+	}
+	return text, list, part, nil
 }
 
-// parseList reads a list of texts.
-func parseList(b []byte) ([]string, error) {
+// readList reads a list of texts.
+func readList(b []byte) ([]string, error) {
 	var raws []json.RawMessage
 	_ = json.Unmarshal(b, &raws) // it is a list
 	list := make([]string, len(raws))
 	for i, raw := range raws {
 		if raw[0] != '"' {
-			return nil, refuseJSON(b, fmt.Sprintf("element %d is no text", i+1))
+			return nil, fmt.Errorf("element %d is no text", i+1)
 		}
 		list[i] = unquote(raw)
 	}
@@ -135,22 +148,9 @@ func unquote(b []byte) (text string) {
 	return text
 }
 
-func fromList(b []byte, list []string) (Hint, error) {
-	switch len(list) {
-	case 2:
-		return Hint{form: formPair, field: list[0], value: list[1]}, nil
-	case 3:
-		if list[1] == "*" {
-			return Any(list[2]).Of(list[0]), nil
-		}
-		return Field(list[1], list[2]).Of(list[0]), nil
-	}
-	return Hint{}, refuseJSON(b, fmt.Sprintf("list of %d, want two or three", len(list)))
-}
-
-// parseObject reads the facets of an entry; those that are not text are kept as what they are,
+// readObject reads the facets of an entry; those that are not text are kept as what they are,
 // for they identify nothing.
-func parseObject(b []byte) (schema.Facets, error) {
+func readObject(b []byte) (schema.Facets, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	_, _ = dec.Token() // the JSON is valid: no token fails
 	part := schema.Facets{}
@@ -158,13 +158,13 @@ func parseObject(b []byte) (schema.Facets, error) {
 		name, _ := dec.Token()
 		field := fmt.Sprint(name)
 		if _, again := part[field]; again {
-			return nil, refuseJSON(b, "facet "+shown(field)+" stands there twice")
+			return nil, errors.New("facet " + shown(field) + " stands there twice")
 		}
 		var raw json.RawMessage
 		_ = dec.Decode(&raw)
 		v, err := facet(raw)
 		if err != nil {
-			return nil, refuseJSON(b, "facet "+shown(field)+": "+reasonOf(err))
+			return nil, errors.New("facet " + shown(field) + ": " + reasonOf(err))
 		}
 		part[field] = v
 	}
