@@ -108,7 +108,7 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 		isSet := false
 		if d.Indexed {
 			var err error
-			if members, isSet, err = e.members(ctx, d.Key.String()); err != nil || isSet && len(members) == 0 {
+			if members, isSet, err = e.Members(ctx, d.Key.String()); err != nil || isSet && len(members) == 0 {
 				return err
 			}
 		}
@@ -119,10 +119,4 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 			return err
 		}
 	}
-}
-
-// members reads a set, which may be absent, and reports whether it is no record of another Redis type.
-func (e *Engine) members(ctx context.Context, set string) (members []string, isSet bool, err error) {
-	reply, err := e.read(ctx, redisx.IsTexts, "smembers", set)
-	return redisx.Texts(reply), reply != nil, err
 }

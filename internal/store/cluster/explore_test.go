@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -467,7 +468,7 @@ var scriptNames = []struct {
 	{"commit", commitScript},
 	{"dying", dyingScript},
 	{"ready", readyScript},
-	{"promote", promoteScript},
-	{"filled", filledScript},
+	{"promote", onekey.PromoteScript},
+	{"filled", onekey.FilledScript},
 	{"schema", schemaScript},
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
@@ -22,7 +23,7 @@ func TestRefusedForAWhile(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory",
 		"NOREPLICAS Not enough good replicas to write.",
 	} {
-		for _, s := range []redisx.Script{claimScript, readyScript, commitScript, promoteScript, filledScript} {
+		for _, s := range []redisx.Script{claimScript, readyScript, commitScript, onekey.PromoteScript, onekey.FilledScript} {
 			for _, times := range []int{1, 4, 1 << 20} {
 				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.Source[3:], times)
 				t.Run(name, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestNoScript(t *testing.T) {
 		if err := errors.Join(a.results...); err != nil || s.garbage() != "" || s.violated() != "" {
 			t.Errorf("%v, %s, %s", err, s.garbage(), s.violated())
 		}
-		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, readyScript, promoteScript, filledScript} {
+		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, readyScript, onekey.PromoteScript, onekey.FilledScript} {
 			if sent[script.SHA] == 0 {
 				t.Errorf("never sent: %.30s", script.Source)
 			}
@@ -269,7 +270,8 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			t.Errorf("%s: laid ready twice, it is another", kind)
 		}
 		slot.Finish()
-		if err := e.promote(ctx, store.FillPart{Set: m.Key, Replaces: true}, a.token); err != nil {
+		fill := store.Fill{Rev: a.token, Parts: []store.FillPart{{Set: m.Key, Replaces: true}}}
+		if err := e.complete(ctx, m.Key.PRK(), fill.String()); err != nil {
 			t.Errorf("%s: promoting: %v", kind, err)
 		}
 		key := m.Key.String()

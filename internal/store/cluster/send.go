@@ -29,15 +29,13 @@ var (
 	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.TokensLua)
 	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
-	promoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
-	filledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
 	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
 )
 
 // allScripts are loaded on every node.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, promoteScript, filledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
+	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
 }
 
 const attempts = 8

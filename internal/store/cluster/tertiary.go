@@ -144,39 +144,12 @@ func (a *attempt) layReady(ctx context.Context, m store.Members) error {
 	return err
 }
 
-// complete moves over what a ~fill field says. Any process may do it, any number of times.
+// complete moves over what a ~fill field says.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
-	f := store.ParseFill(entry, fill)
-	for _, p := range f.Parts {
-		if err := e.promote(ctx, p, f.Rev); err != nil {
-			return err
-		}
-	}
-	_, err := e.yes(ctx, filledScript, entry.String(), fill)
-	return err
-}
-
-// promote reads the members first, and those of a set that is replaced: an answer that is lost would take them with it.
-func (e *Engine) promote(ctx context.Context, p store.FillPart, token string) (err error) {
-	stage, how := store.StageKey(p.Set, token), "join"
-	if p.Replaces {
-		how = "replace"
-	}
-	var members, gone []string
-	if p.Indexed {
-		members, _, err = e.members(ctx, stage)
-		if err == nil && p.Replaces && len(members) > 0 {
-			gone, _, err = e.members(ctx, p.Set.String())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	_, _, err = e.run(ctx, promoteScript, []string{stage, p.Set.String()}, how)
-	if err == nil && len(members) > 0 {
-		_, err = e.alignMembers(ctx, p.Set, append(members, gone...), true) // which takes out what is not due
-	}
-	return redisx.Harmless(err)
+	return e.Complete(ctx, entry, fill, func(set recordkey.Key, members []string) error {
+		_, err := e.alignMembers(ctx, set, members, true) // which takes out what is not due
+		return err
+	})
 }
 
 // mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.

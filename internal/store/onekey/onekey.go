@@ -19,6 +19,8 @@ var (
 
 	removeScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
 	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
+	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
+	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
 )
 
 // Keys are those methods of an engine that need one slot at a time.
@@ -81,6 +83,55 @@ func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 		args = append(args, f.Field, f.Wire)
 	}
 	return ks.Yes(ctx, RestateScript, []string{g.Key.String()}, args...)
+}
+
+// Complete puts in place what a ~fill field says. Any process may do it, any number of times. align brings the index sets
+// of members in line with the record that they are, or were, in.
+func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align func(set recordkey.Key, members []string) error) error {
+	f := store.ParseFill(entry, fill)
+	for _, p := range f.Parts {
+		members, err := ks.promote(ctx, p, f.Rev)
+		if err == nil && len(members) > 0 {
+			err = align(p.Set, members)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := ks.Yes(ctx, FilledScript, []string{entry.String()}, fill)
+	return err
+}
+
+// promote reads the members first, and those of a set that is replaced: an answer that is lost would take them with it.
+func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, err error) {
+	stage, how := store.StageKey(p.Set, rev), "join"
+	if p.Replaces {
+		how = "replace"
+	}
+	var gone []string
+	if p.Indexed {
+		members, _, err = ks.Members(ctx, stage)
+		if err == nil && p.Replaces && len(members) > 0 {
+			gone, _, err = ks.Members(ctx, p.Set.String())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	_, err = ks.Yes(ctx, PromoteScript, []string{stage, p.Set.String()}, how)
+	return append(members, gone...), err
+}
+
+// Members reads a set, which may be absent, and reports whether it is no record of another Redis type.
+func (ks *Keys) Members(ctx context.Context, set string) (members []string, isSet bool, err error) {
+	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, []any{"smembers", set})
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)
+	})
+	if redisx.WrongType(err) {
+		return nil, false, nil
+	}
+	return redisx.Texts(reply), err == nil, redisx.Harmless(err)
 }
 
 // Yes runs a script that may arrive twice, and reports whether it answered 1.

@@ -168,22 +168,14 @@ func (a *attempt) srkNumber(item any) (int, bool) {
 
 // knownMembers reads the members of indexed sets that go with the entry, so that the script can
 // declare the index sets that hold it.
-func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) ([][]string, error) {
-	known := make([][]string, len(drop))
+func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (known [][]string, err error) {
+	known = make([][]string, len(drop))
 	for i, d := range drop {
-		if !d.Indexed {
-			continue
+		if d.Indexed && err == nil {
+			known[i], _, err = e.Members(ctx, d.Key.String())
 		}
-		members, err := e.client.SMembers(ctx, d.Key.String()).Result()
-		if redisx.WrongType(err) {
-			continue
-		}
-		if err != nil {
-			return nil, redisx.Fail(err)
-		}
-		known[i] = members
 	}
-	return known, nil
+	return known, err
 }
 
 // expectedArg is where change.lua reads the rev that is expected; a create expects none.

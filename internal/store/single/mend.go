@@ -3,7 +3,6 @@ package single
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -75,50 +74,20 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 }
 
 // completeEntry puts in place what a ~fill field says, for entries that were moved here from a cluster before that was
-// done there. Each step may be done again.
+// done there.
 func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
-	f := store.ParseFill(entry, fill)
-	for _, p := range f.Parts {
-		if err := e.promote(ctx, entry, p, f.Rev); err != nil {
-			return redisx.Fail(err)
+	prk := entry.In(recordkey.Namespace{}).String()
+	return e.Complete(ctx, entry, fill, func(set recordkey.Key, members []string) error {
+		for i, index := range memberIndexes(set, members) {
+			if index == set {
+				continue
+			}
+			if _, err := e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: set, Value: members[i]}); err != nil {
+				return err
+			}
 		}
-	}
-	return redisx.Fail(e.client.HDel(ctx, entry.String(), store.FieldFill).Err())
-}
-
-func (e *Engine) promote(ctx context.Context, entry recordkey.Key, p store.FillPart, rev string) error {
-	stage, set := store.StageKey(p.Set, rev), p.Set.String()
-	var members []string
-	var err error
-	if p.Indexed {
-		if members, err = e.client.SMembers(ctx, stage).Result(); err != nil && !redisx.WrongType(err) {
-			return err
-		}
-	}
-	if p.Replaces {
-		err = e.replace(ctx, stage, set)
-	} else if err = e.client.SUnionStore(ctx, set, set, stage).Err(); err == nil {
-		err = e.client.Unlink(ctx, stage).Err()
-	}
-	for i, index := range memberIndexes(p.Set, members) {
-		if err == nil && index != p.Set {
-			prk := entry.In(recordkey.Namespace{}).String()
-			_, err = e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: p.Set, Value: members[i]})
-		}
-	}
-	return err
-}
-
-// replace moves a record over another, unless that was done before.
-func (e *Engine) replace(ctx context.Context, from, to string) error {
-	if err := e.client.Persist(ctx, from).Err(); err != nil {
-		return err
-	}
-	err := e.client.Rename(ctx, from, to).Err()
-	if redisx.IsAnswer(err) && strings.Contains(err.Error(), "no such key") {
 		return nil
-	}
-	return err
+	})
 }
 
 // complete completes an entry of which a record is asked for.
