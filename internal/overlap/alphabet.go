@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"cmp"
 	"encoding/binary"
 	"regexp/syntax"
 	"slices"
@@ -10,15 +9,13 @@ import (
 
 // alphabet parts all characters into classes that no automaton of a search can
 // tell apart.
-type alphabet struct {
-	classes []class
-	reads   [][]bool // by rune set and class: whether the set holds the class
-}
+type alphabet []class
 
 // class is a set of characters that stand for each other.
 type class struct {
 	ranges   []runeRange // ascending
 	any      rune        // one of them, the automata's
+	in       string      // by rune set: 1 where it holds the class
 	picks    []rune      // those to make texts of, the most readable first
 	complete bool        // no other character of the class is allowed
 	cost     int         // of the first pick; see costOf
@@ -59,38 +56,37 @@ const firstSurrogate, afterSurrogates = 0xd800, 0xe000
 
 // newAlphabet parts the characters by sets, and drops classes none of whose
 // characters is allowed.
-func newAlphabet(sets *runeSets, allowed func(rune) bool) *alphabet {
-	a := &alphabet{reads: make([][]bool, len(sets.insts))}
+func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
+	var a alphabet
 	for _, c := range sets.classes() {
 		if c.choose(allowed); len(c.picks) > 0 {
-			a.classes = append(a.classes, c)
+			a = append(a, c)
 		}
 	}
-	slices.SortStableFunc(a.classes, func(c, d class) int { return c.cost - d.cost })
-	for i, inst := range sets.insts {
-		a.reads[i] = make([]bool, len(a.classes))
-		for j, c := range a.classes {
-			a.reads[i][j] = inst.MatchRune(c.any)
-		}
-	}
+	slices.SortStableFunc(a, func(c, d class) int { return c.cost - d.cost })
 	return a
 }
 
 // classes joins the ranges between neighbouring cuts that are in the same sets.
 func (s *runeSets) classes() []class {
 	var classes []class
-	byMembership := make(map[string]int)
+	indexes := make(map[string]int) // by the sets that hold the class
 	cuts := s.cuts()
 	for i, lo := range cuts[:len(cuts)-1] {
 		if firstSurrogate <= lo && lo < afterSurrogates {
 			continue
 		}
-		key := s.membership(lo)
-		at, known := byMembership[key]
+		in := make([]byte, len(s.insts))
+		for i, inst := range s.insts {
+			if inst.MatchRune(lo) {
+				in[i] = 1
+			}
+		}
+		at, known := indexes[string(in)]
 		if !known {
 			at = len(classes)
-			byMembership[key] = at
-			classes = append(classes, class{any: lo})
+			indexes[string(in)] = at
+			classes = append(classes, class{any: lo, in: string(in)})
 		}
 		classes[at].ranges = append(classes[at].ranges, runeRange{lo, cuts[i+1] - 1})
 	}
@@ -120,16 +116,6 @@ func appendOrbit(cuts []rune, r rune) []rune {
 		cuts = append(cuts, f, f+1)
 	}
 	return cuts
-}
-
-func (s *runeSets) membership(r rune) string {
-	key := make([]byte, len(s.insts))
-	for i, inst := range s.insts {
-		if inst.MatchRune(r) {
-			key[i] = 1
-		}
-	}
-	return string(key)
 }
 
 // What a character costs in a text that people read: the cheapest text among
@@ -173,44 +159,30 @@ func costOf(r rune) int {
 	}
 }
 
-// choose fills the class's picks with allowed characters.
+// choose fills the class's picks with the cheapest of its allowed characters. What follows ASCII is left unseen where
+// there are picks, and no better one is to be expected.
 func (c *class) choose(allowed func(rune) bool) {
-	seen, found := 0, 0
+	seen, readable := 0, 0
 	c.complete = true
 	for _, span := range c.ranges {
-		for r := span.lo; r <= span.hi; r++ {
-			if seen++; c.enough(r, seen) {
+		for r := span.lo; r <= span.hi && c.complete; r++ {
+			seen++
+			switch {
+			case r > unicode.MaxASCII && len(c.picks) > 0 && (readable >= maxPicks || seen > maxScan):
 				c.complete = false
-				return
-			}
-			if allowed(r) {
-				found++
-				c.pick(r)
+			case allowed(r):
+				c.picks = append(c.picks, r)
+				if costOf(r) <= costLetter {
+					readable++
+				}
 			}
 		}
 	}
-	c.complete = found <= maxPicks
-}
-
-// enough reports whether what follows, from r on, can be left unseen: there are
-// picks, and no better one is to be expected.
-func (c *class) enough(r rune, seen int) bool {
-	if r <= unicode.MaxASCII || len(c.picks) == 0 {
-		return false
+	slices.SortStableFunc(c.picks, func(a, b rune) int { return costOf(a) - costOf(b) })
+	if len(c.picks) > maxPicks {
+		c.picks, c.complete = c.picks[:maxPicks], false
 	}
-	full := len(c.picks) == maxPicks && costOf(c.picks[maxPicks-1]) <= costLetter
-	return full || seen > maxScan
-}
-
-// pick keeps r if it is among the cheapest.
-func (c *class) pick(r rune) {
-	at, _ := slices.BinarySearchFunc(c.picks, r, func(p, r rune) int {
-		return cmp.Or(cmp.Compare(costOf(p), costOf(r)), cmp.Compare(p, r))
-	})
-	if at == maxPicks {
-		return
+	if len(c.picks) > 0 {
+		c.cost = costOf(c.picks[0])
 	}
-	c.picks = slices.Insert(c.picks, at, r)
-	c.picks = c.picks[:min(len(c.picks), maxPicks)]
-	c.cost = costOf(c.picks[0])
 }

@@ -13,18 +13,18 @@ import (
 )
 
 // alphabetOf is the common alphabet of expressions.
-func alphabetOf(tb rapid.TB, allowed func(rune) bool, exprs ...string) (*alphabet, *runeSets) {
+func alphabetOf(tb rapid.TB, allowed func(rune) bool, exprs ...string) (alphabet, *runeSets) {
 	tb.Helper()
 	sets := newRuneSets()
 	for _, expr := range exprs {
-		newAutomaton(MustCompile(expr), sets, &budget{})
+		newAutomaton(MustCompile(expr), sets, new(int))
 	}
 	return newAlphabet(sets, allowed), sets
 }
 
-func firsts(a *alphabet) string {
+func firsts(a alphabet) string {
 	var b strings.Builder
-	for _, c := range a.classes {
+	for _, c := range a {
 		b.WriteRune(c.picks[0])
 	}
 	return b.String()
@@ -75,13 +75,13 @@ func TestClassesPartTheCharacters(t *testing.T) {
 				continue
 			}
 			class := a.classOf(t, r)
-			for i, c := range a.classes {
+			for i, c := range a {
 				if i != class && c.holds(r) {
 					t.Fatalf("%+q is in two classes", r)
 				}
 			}
 			for set, inst := range sets.insts {
-				if inst.MatchRune(r) != a.reads[set][class] {
+				if inst.MatchRune(r) != (a[class].in[set] == 1) {
 					t.Fatalf("%+q differs from its class in set %v", r, inst)
 				}
 			}
@@ -92,7 +92,7 @@ func TestClassesPartTheCharacters(t *testing.T) {
 func TestAlphabetHoldsAllCharacters(t *testing.T) {
 	a, _ := alphabetOf(t, anyRune, `\pL|[\x{d900}-\x{da00}]`, `(?i)[^k]`)
 	total := 0
-	for _, c := range a.classes {
+	for _, c := range a {
 		for _, span := range c.ranges {
 			total += int(span.hi-span.lo) + 1
 		}
@@ -132,7 +132,7 @@ func TestPicks(t *testing.T) {
 	} {
 		a, _ := alphabetOf(t, c.allowed, c.expr)
 		var got class
-		for _, candidate := range a.classes {
+		for _, candidate := range a {
 			if strings.ContainsRune(c.want, candidate.picks[0]) {
 				got = candidate
 			}
@@ -153,7 +153,7 @@ func TestPicksOfALargeClassEndSoon(t *testing.T) {
 	if looked > 1000 {
 		t.Errorf("looked at %d characters", looked)
 	}
-	if a.classes[0].complete {
+	if a[0].complete {
 		t.Error("the class is said to be complete")
 	}
 	looked = 0

@@ -12,8 +12,8 @@ type automaton struct {
 	prog   *syntax.Prog
 	not    bool
 	reads  []int // by instruction: the rune set it reads, or -1
-	alpha  *alphabet
-	work   *budget
+	alpha  alphabet
+	work   *int // what is left of it
 	states []state
 	ids    map[string]int32
 	mark   []uint32 // by instruction: the last walk that was there
@@ -40,30 +40,21 @@ const (
 	otherRune rune = '!'
 )
 
-func newAutomaton(e Expr, sets *runeSets, work *budget) *automaton {
+func newAutomaton(e Expr, sets *runeSets, work *int) *automaton {
 	a := &automaton{prog: e.prog, not: e.not, work: work, ids: make(map[string]int32)}
 	a.mark = make([]uint32, len(e.prog.Inst))
 	a.reads = make([]int, len(e.prog.Inst))
 	for pc := range e.prog.Inst {
 		inst := &e.prog.Inst[pc]
 		a.reads[pc] = -1
-		switch {
-		case isRune(inst):
+		switch inst.Op {
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
 			a.reads[pc] = sets.id(inst)
-		case inst.Op == syntax.InstEmptyWidth:
+		case syntax.InstEmptyWidth:
 			sets.id(asserted(inst))
 		}
 	}
 	return a
-}
-
-func isRune(inst *syntax.Inst) bool {
-	switch inst.Op {
-	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-		return true
-	default:
-		return false
-	}
 }
 
 // asserted is the set of runes that an assertion tells from others.
@@ -97,7 +88,7 @@ func (a *automaton) after(id int32, class int) int32 {
 }
 
 func (a *automaton) step(s *state, class int) int32 {
-	r := a.alpha.classes[class].any
+	r := a.alpha[class].any
 	readers := s.pcs
 	if s.waiting {
 		w := a.walk(s.prev, r)
@@ -109,7 +100,7 @@ func (a *automaton) step(s *state, class int) int32 {
 	}
 	w := a.walk(seenAs(r), unseen)
 	for _, pc := range readers {
-		if set := a.reads[pc]; set >= 0 && a.alpha.reads[set][class] {
+		if set := a.reads[pc]; set >= 0 && a.alpha[class].in[set] == 1 {
 			w.from(a.prog.Inst[pc].Out)
 		}
 	}
@@ -136,9 +127,9 @@ func (a *automaton) state(w *walk) int32 {
 	if !known {
 		id = int32(len(a.states))
 		a.ids[key] = id
-		s.next = make([]int32, len(a.alpha.classes))
+		s.next = make([]int32, len(a.alpha))
 		a.states = append(a.states, s)
-		a.work.spend(len(key) + len(s.next))
+		*a.work -= len(key) + len(s.next)
 	}
 	return id
 }
@@ -194,7 +185,7 @@ func (w *walk) from(pcs ...uint32) {
 		w.todo = w.todo[:len(w.todo)-1]
 		if w.a.mark[pc] != w.a.walks {
 			w.a.mark[pc] = w.a.walks
-			w.a.work.spend(1)
+			*w.a.work--
 			w.visit(pc)
 		}
 	}

@@ -20,9 +20,9 @@ func single(tb rapid.TB, expr string, not bool) *automaton {
 }
 
 // classOf returns the class that holds r.
-func (a *alphabet) classOf(tb rapid.TB, r rune) int {
+func (a alphabet) classOf(tb rapid.TB, r rune) int {
 	tb.Helper()
-	for i, c := range a.classes {
+	for i, c := range a {
 		if c.holds(r) {
 			return i
 		}
@@ -110,7 +110,7 @@ func TestStates(t *testing.T) {
 	} {
 		a := single(t, c.expr, false)
 		for state := a.start(); int(state) < len(a.states); state++ {
-			for class := range a.alpha.classes {
+			for class := range a.alpha {
 				a.after(state, class)
 			}
 		}
@@ -126,8 +126,8 @@ func TestWorkIsSpent(t *testing.T) {
 	if got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
 	}
-	if s.work.left >= 0 || s.work.left < -1<<12 {
-		t.Errorf("%d of the work is left", s.work.left)
+	if s.work >= 0 || s.work < -1<<12 {
+		t.Errorf("%d of the work is left", s.work)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestNodesAreLimited(t *testing.T) {
 	if got := s.run(func(string) bool { return true }); got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
 	}
-	if len(s.nodes) < maxNodes || len(s.nodes) > maxNodes+len(s.alpha.classes) {
+	if len(s.nodes) < maxNodes || len(s.nodes) > maxNodes+len(s.alpha) {
 		t.Errorf("%d nodes", len(s.nodes))
 	}
 }

@@ -95,7 +95,7 @@ func (p *Prover) Common(sets ...Set) Result {
 	r := s.run(func(text string) bool {
 		return !slices.ContainsFunc(sets, func(set Set) bool { return !set.Has(text) })
 	})
-	p.Work -= share - s.work.left
+	p.Work -= share - s.work
 	p.Questions--
 	return r
 }

@@ -16,17 +16,12 @@ const (
 	nodeWork = 1 << 4  // and one way out of a node
 )
 
-// budget is what a search may still spend on its automata.
-type budget struct{ left int }
-
-func (b *budget) spend(n int) { b.left -= n }
-
 // search walks the automata of several expressions at once, a character at a
 // time, from the empty text. A node is a state of each.
 type search struct {
 	automata []*automaton
-	alpha    *alphabet
-	work     budget
+	alpha    alphabet
+	work     int // that may still be spent
 	longest  int // characters
 	nodes    []node
 	ids      map[string]int32
@@ -51,7 +46,7 @@ const noNode = -1
 // newSearch prepares a search for texts of at most longest characters that satisfy
 // all expressions and are made of allowed characters.
 func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search {
-	s := &search{work: budget{work}, longest: longest, ids: make(map[string]int32)}
+	s := &search{work: work, longest: longest, ids: make(map[string]int32)}
 	sets := newRuneSets()
 	for _, e := range exprs {
 		s.automata = append(s.automata, newAutomaton(e, sets, &s.work))
@@ -94,7 +89,7 @@ func (s *search) advance() bool {
 	s.level++
 	for _, id := range last {
 		s.expand(id)
-		if len(s.nodes) > maxNodes || s.work.left < 0 {
+		if len(s.nodes) > maxNodes || s.work < 0 {
 			return false
 		}
 	}
@@ -102,8 +97,8 @@ func (s *search) advance() bool {
 }
 
 func (s *search) expand(id int32) {
-	next := make([]int32, len(s.alpha.classes))
-	for class := range s.alpha.classes {
+	next := make([]int32, len(s.alpha))
+	for class := range s.alpha {
 		next[class] = noNode
 		at := s.after(s.nodes[id].at, class)
 		if at == nil {
@@ -144,25 +139,20 @@ func (s *search) visit(at []int32) int32 {
 
 func (s *search) add(at []int32) int32 {
 	id := int32(len(s.nodes))
-	s.nodes = append(s.nodes, node{at: at, level: s.level, from: noNode, takes: s.allTake(at)})
-	s.frontier = append(s.frontier, id)
-	s.work.spend(nodeWork * len(s.alpha.classes))
-	return id
-}
-
-func (s *search) allTake(at []int32) bool {
+	n := node{at: at, level: s.level, from: noNode, takes: true}
 	for i, a := range s.automata {
-		if !a.takes(at[i]) {
-			return false
-		}
+		n.takes = n.takes && a.takes(at[i])
 	}
-	return true
+	s.nodes = append(s.nodes, n)
+	s.frontier = append(s.frontier, id)
+	s.work -= nodeWork * len(s.alpha)
+	return id
 }
 
 // lead notes that a node of the level before leads to one, if it does so best.
 func (s *search) lead(from, to int32, class int) {
 	n := &s.nodes[to]
-	cost := s.nodes[from].cost + s.alpha.classes[class].cost
+	cost := s.nodes[from].cost + s.alpha[class].cost
 	if n.level == s.level && (n.from == noNode || cost < n.cost) {
 		n.from, n.class, n.cost = from, int32(class), cost
 	}
@@ -184,7 +174,7 @@ func (s *search) cheapestEnd() int32 {
 func (s *search) text(id int32) string {
 	var reversed []rune
 	for ; s.nodes[id].from != noNode; id = s.nodes[id].from {
-		reversed = append(reversed, s.alpha.classes[s.nodes[id].class].picks[0])
+		reversed = append(reversed, s.alpha[s.nodes[id].class].picks[0])
 	}
 	slices.Reverse(reversed)
 	return string(reversed)
@@ -214,7 +204,7 @@ func (s *search) enumerate(has func(string) bool) Result {
 		if size > 0 && e.spell(0, size) {
 			return e.found(size == shortest)
 		}
-		if s.work.left < 0 {
+		if s.work < 0 {
 			return Result{}
 		}
 	}
@@ -244,7 +234,7 @@ func (e *enumeration) extend() bool {
 			return next != noNode && e.ends[len(e.ends)-1][next]
 		})
 	}
-	e.work.spend(len(e.nodes))
+	e.work -= len(e.nodes)
 	e.ends = append(e.ends, ends)
 	return slices.Contains(ends, true)
 }
@@ -254,7 +244,7 @@ func (e *enumeration) extend() bool {
 func (e *enumeration) spell(id int32, size int) bool {
 	if size == 0 {
 		e.left--
-		e.work.spend(tryWork)
+		e.work -= tryWork
 		return e.has(string(e.text))
 	}
 	for class, next := range e.nodes[id].next {
@@ -266,7 +256,7 @@ func (e *enumeration) spell(id int32, size int) bool {
 }
 
 func (e *enumeration) spellClass(class int, next int32, size int) bool {
-	c := &e.alpha.classes[class]
+	c := &e.alpha[class]
 	e.all = e.all && c.complete
 	for _, r := range c.picks {
 		if e.left <= 0 {
