@@ -11,8 +11,6 @@ import (
 	"golang.org/x/net/idna"
 	"golang.org/x/text/secure/precis"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/coffeenode/userdb/recordkey"
 )
 
 // The limits of RFC 5321 §4.5.3.1, in octets; a path has 256 with its brackets.
@@ -33,15 +31,6 @@ const (
 	emailExpr = `\A(?:` + emailAtom + `(?:\.` + emailAtom + `)*|` + emailQuoted + `)@(?:` +
 		emailLabel + `(?:\.` + emailLabel + `)*|` + emailLiteral + `)\z`
 )
-
-func emailKind() kind {
-	return kind{
-		refuse:  refuseEmail,
-		phrases: []phrase{{expr: emailExpr, reason: "not an address"}},
-		quick:   quickEmail,
-		max:     maxAddress,
-	}
-}
 
 // refuseEmail says why value is no Mailbox of RFC 5321 §4.1.2 with the extensions
 // of RFC 6531 §3.3.
@@ -241,14 +230,6 @@ func reasonUnless(ok bool, reason string) string {
 
 const urlExpr = `\A(?i:https?)://(?:[^\x00-\x20"#%/:<>?@\[\\\]^` + "`" + `{|}\x7f]+|\[` + ipv6Expr + `\])(?::[0-9]+)?` +
 	`(?:[/?#][^\x00-\x20"<>\\^` + "`" + `{|}\x7f]*)?\z`
-
-func urlKind() kind {
-	return kind{
-		refuse:  refuseURL,
-		phrases: []phrase{{expr: urlExpr, reason: "a character that no URL has"}},
-		max:     recordkey.MaxCrumb,
-	}
-}
 
 // refuseURL says why value is no absolute http or https URL (RFC 3986, 3987) with
 // a host. One that holds a user's name is refused: it may hold a password.

@@ -73,7 +73,7 @@ func TestExactTakesWhatItTook(t *testing.T) {
 	}
 }
 
-// What the code takes in canonical form, the quick rule and the description take as well.
+// What the code takes in canonical form, the description takes as well.
 func TestCanonicalAddressesAreAsDescribed(t *testing.T) {
 	typ := fields(schema.FoldCasefold, map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email"}})
 	r, taken := mustCompile(t, typ), 0

@@ -3,6 +3,7 @@ package validate
 import (
 	"encoding/xml"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -157,10 +158,7 @@ func TestEmail(t *testing.T) {
 // What the code takes, the expression that describes it takes as well: else the
 // rule would refuse it for a reason nobody meant.
 func TestEmailsAreAsDescribed(t *testing.T) {
-	described, err := newPart("", phrase{expr: emailExpr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	described := regexp.MustCompile(emailExpr)
 	local := rapid.OneOf(rapid.StringMatching(`[a-z!#&'*+/=?^_{|}~é中.-]{1,8}`), rapid.StringMatching(`"([ !#-\[\]-~é]|\\[ -~])*"`))
 	ipv6 := rapid.StringMatching(`[0-9a-f]{0,2}(:[0-9a-f]{0,2}){1,8}(:192\.0\.2\.1)?`)
 	domain := rapid.OneOf(
@@ -175,7 +173,7 @@ func TestEmailsAreAsDescribed(t *testing.T) {
 			return
 		}
 		accepted++
-		if !described.takes(address) {
+		if !described.MatchString(address) {
 			t.Fatalf("%q is accepted, and outside the description", address)
 		}
 	})

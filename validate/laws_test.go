@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -83,7 +82,7 @@ func TestReservedExpression(t *testing.T) {
 			forms[form] = true
 		}
 		re := regexp.MustCompile(reservedExpr(forms))
-		for _, text := range exprtest.Texts([]rune("ab.+*"), 3) {
+		for _, text := range texts([]rune("ab.+*"), 3) {
 			if got := re.MatchString(text); got != forms[text] {
 				t.Fatalf("%q: matched %v, reserved %v", text, got, forms[text])
 			}

@@ -188,7 +188,6 @@ type rule struct {
 	name     string // of the kind
 	kind     kind
 	parts    []part          // all of them must take a value
-	own      int             // so many of them are the kind's
 	reserved map[string]bool // canonical forms that no value may have
 }
 
@@ -198,7 +197,7 @@ type rule struct {
 type part struct {
 	rule string
 	phrase
-	match func(value string) bool
+	re *regexp.Regexp
 }
 
 // phrase is a part not compiled yet.
@@ -207,35 +206,23 @@ type phrase struct {
 	not          bool
 }
 
-func newPart(rule string, ph phrase) (part, error) {
-	re, err := regexp.Compile(ph.expr)
-	if err != nil {
-		return part{}, err
-	}
-	return part{rule, ph, re.MatchString}, nil
-}
-
-func (p part) takes(value string) bool { return p.match(value) != p.not }
+func (p part) takes(value string) bool { return p.re.MatchString(value) != p.not }
 
 func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 	k, known := kindOf(f.Kind, t)
 	if !known {
 		return nil, refuseSchema(field, "kind", "no such kind")
 	}
-	r := &rule{field: field, role: f.Role, name: f.Kind, kind: k, own: len(k.phrases)}
+	r := &rule{field: field, role: f.Role, name: f.Kind, kind: k}
 	for _, ph := range k.phrases {
-		p, err := newPart(f.Kind, ph)
-		if err != nil {
-			return nil, err
-		}
-		r.parts = append(r.parts, p)
+		r.parts = append(r.parts, part{f.Kind, ph, regexp.MustCompile(ph.expr)})
 	}
 	if f.Pattern != "" {
-		p, err := newPart("pattern", phrase{expr: f.Pattern, reason: "does not match " + shown(f.Pattern)})
+		re, err := regexp.Compile(f.Pattern)
 		if err != nil {
 			return nil, refuseSchema(field, "pattern", "no regular expression")
 		}
-		r.parts = append(r.parts, p)
+		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + shown(f.Pattern)}, re})
 	}
 	r.reserve(t, f.Reserved)
 	return r, nil
@@ -257,13 +244,10 @@ func (r *rule) reserve(t schema.Type, values []string) {
 
 // check applies kind, pattern and reserved values.
 func (r *rule) check(t schema.Type, value string) error {
-	parts := r.parts
-	if r.kind.takesQuickly(value) {
-		parts = parts[r.own:]
-	} else if reason := r.kind.refuse(value); reason != "" {
+	if reason := r.kind.refuse(value); reason != "" {
 		return &Error{r.field, r.name, reason}
 	}
-	for _, p := range parts {
+	for _, p := range r.parts {
 		if !p.takes(value) {
 			return &Error{r.field, p.rule, p.reason}
 		}

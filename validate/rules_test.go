@@ -262,3 +262,14 @@ func TestRulesAreSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Patterns and reserved values hold for what the kind of a field takes, too.
+func TestKindLeavesTheRestOfTheRule(t *testing.T) {
+	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
+	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))
+	for value, want := range map[string]bool{"alice": true, "zoe": false, "admin": false} {
+		if err := r.Secondary("f", value); (err == nil) != want {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}

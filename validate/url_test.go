@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,10 +71,7 @@ func TestURLCharacters(t *testing.T) {
 }
 
 func TestURLsAreAsDescribed(t *testing.T) {
-	described, err := newPart("", phrase{expr: urlExpr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	described := regexp.MustCompile(urlExpr)
 	host := rapid.OneOf(
 		rapid.StringMatching(`[a-zé0-9.-]{1,10}`),
 		rapid.StringMatching(`\[[0-9a-f]{0,2}(:[0-9a-f]{0,2}){1,8}(:192\.0\.2\.1)?\]`),
@@ -86,7 +84,7 @@ func TestURLsAreAsDescribed(t *testing.T) {
 			return
 		}
 		accepted++
-		if !described.takes(value) {
+		if !described.MatchString(value) {
 			t.Fatalf("%q is accepted, and outside the description", value)
 		}
 	})

@@ -8,8 +8,6 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
-
-	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
 // alphabetOf is the common alphabet of expressions.
@@ -67,7 +65,7 @@ func TestClasses(t *testing.T) {
 // Every character is in exactly one class, with others that the same sets hold.
 func TestClassesPartTheCharacters(t *testing.T) {
 	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
-	exprs := rapid.SliceOfN(exprtest.Expressions(atoms), 1, 3)
+	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
 	rapid.Check(t, func(t *rapid.T) {
 		a, sets := alphabetOf(t, anyRune, exprs.Draw(t, "exprs")...)
 		for _, r := range rapid.SliceOf(rapid.Rune()).Draw(t, "runes") {

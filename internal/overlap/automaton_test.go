@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
 func anyRune(rune) bool { return true }
@@ -51,8 +49,8 @@ func (a *automaton) read(tb rapid.TB, text string) int32 {
 
 func TestAutomatonAgainstRegexp(t *testing.T) {
 	letters := rapid.StringOfN(rapid.RuneFrom(exactLetters), 0, 8, -1)
-	exprtest.CheckOften(t, 4, func(t *rapid.T) {
-		expr, text, not := exprtest.Expressions(exactAtoms).Draw(t, "expr"), letters.Draw(t, "text"), rapid.Bool().Draw(t, "not")
+	checkOften(t, 4, func(t *rapid.T) {
+		expr, text, not := expressions(exactAtoms).Draw(t, "expr"), letters.Draw(t, "text"), rapid.Bool().Draw(t, "not")
 		a := single(t, expr, not)
 		re := regexp.MustCompile(expr)
 		state := a.read(t, text)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 	"pgregory.net/rapid"
 )
 
@@ -33,10 +32,10 @@ func common(work int, a, b string) Result {
 // ways and to the length, with what package regexp says of every short text.
 func TestProverAgainstAllShortTexts(t *testing.T) {
 	const n = 4
-	all := exprtest.Texts(exactLetters, n)
-	exprs := exprtest.Expressions(exactAtoms)
+	all := texts(exactLetters, n)
+	exprs := expressions(exactAtoms)
 	results := make(map[bool]int)
-	exprtest.CheckOften(t, 4, func(t *rapid.T) {
+	checkOften(t, 4, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
 		p := common(1<<22, a, b)
 		results[p.Disjoint]++

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/coffeenode/userdb/internal/overlap/exprtest"
 )
 
 func searchFor(tb testing.TB, longest int, exprs ...string) *search {
@@ -85,7 +83,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 	})
 	tried = tried[1:] // the first one was tried before
 	var want []string
-	for _, s := range exprtest.Texts([]rune("abc"), 4) {
+	for _, s := range texts([]rune("abc"), 4) {
 		if strings.Count(s, "c") == 0 || strings.IndexByte(s, 'c') == len(s)-1 {
 			if !strings.Contains(s, "ba") {
 				want = append(want, s)
@@ -104,11 +102,11 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 
 // A wrong answer is worse than none, however small the limit.
 func TestSmallLimitsGiveNoWrongAnswers(t *testing.T) {
-	exprs := exprtest.Expressions(exactAtoms)
-	exprtest.CheckOften(t, 4, func(t *rapid.T) {
+	exprs := expressions(exactAtoms)
+	checkOften(t, 4, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
 		work := rapid.IntRange(0, 4000).Draw(t, "work")
-		refused := rapid.SliceOfN(rapid.SampledFrom(exprtest.Texts([]rune("aA-"), 2)), 0, 3).Draw(t, "refused")
+		refused := rapid.SliceOfN(rapid.SampledFrom(texts([]rune("aA-"), 2)), 0, 3).Draw(t, "refused")
 		right := func(s string) bool { return !slices.Contains(refused, s) }
 		parts := []Expr{MustCompile(a), MustCompile(b)}
 		truth := newSearch(parts, 50, maxWork, anyRune).run(right)

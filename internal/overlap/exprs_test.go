@@ -1,28 +1,25 @@
-// Package exprtest draws regular expressions and texts. It is for tests only.
-package exprtest
+package overlap
 
 import "pgregory.net/rapid"
 
-// Texts returns all texts of 1 to n letters, the shortest first.
-func Texts(letters []rune, n int) []string {
-	var all []string
-	level := []string{""}
+// texts returns all texts of 1 to n letters, the shortest first.
+func texts(letters []rune, n int) []string {
+	all, from := []string{""}, 0
 	for range n {
-		var next []string
+		level := all[from:]
+		from = len(all)
 		for _, s := range level {
 			for _, r := range letters {
-				next = append(next, s+string(r))
+				all = append(all, s+string(r))
 			}
 		}
-		all = append(all, next...)
-		level = next
 	}
-	return all
+	return all[1:]
 }
 
-// Expressions draws expressions over atoms, with everything that RE2 can join them
+// expressions draws expressions over atoms, with everything that RE2 can join them
 // by.
-func Expressions(atoms []string) *rapid.Generator[string] { return nested(atoms, 4) }
+func expressions(atoms []string) *rapid.Generator[string] { return nested(atoms, 4) }
 
 func nested(atoms []string, depth int) *rapid.Generator[string] {
 	atom := rapid.SampledFrom(atoms)
@@ -44,8 +41,8 @@ func nested(atoms []string, depth int) *rapid.Generator[string] {
 	)
 }
 
-// CheckOften is rapid.Check some times over: one check is quick here.
-func CheckOften(t rapid.TB, times int, prop func(*rapid.T)) {
+// checkOften is rapid.Check some times over: one check is quick here.
+func checkOften(t rapid.TB, times int, prop func(*rapid.T)) {
 	for range times {
 		rapid.Check(t, prop)
 	}
