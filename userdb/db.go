@@ -95,10 +95,8 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 }
 
 func init() {
-	view.Register(
-		func(db view.DB) *view.View { return db.(*DB).view },
-		func(db view.DB, c view.Config) (view.DB, error) { return db.(*DB).like(c) },
-	)
+	view.Of = func(db view.DB) *view.View { return db.(*DB).view }
+	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return db.(*DB).like(c) }
 }
 
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
@@ -112,14 +110,14 @@ func (db *DB) Ping(ctx context.Context) error { return db.view.Engine.Ping(ctx) 
 
 // In is a view of another namespace over the same connections. Closing one closes all.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
-	c := db.view.Config()
+	c := db.view.Config
 	c.NS = ns
 	return db.like(c)
 }
 
 // With is a view by another schema over the same connections. Closing one closes all.
 func (db *DB) With(s schema.Schema) (*DB, error) {
-	c := db.view.Config()
+	c := db.view.Config
 	c.Schema = s
 	return db.like(c)
 }

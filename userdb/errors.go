@@ -110,15 +110,10 @@ func invalid(field, rule, reason string) error {
 
 // public turns what internal packages say about a field into a FieldError.
 func public(err error) error {
-	if err == nil {
-		return nil
-	}
-	var taken *store.DuplicateError
-	var refused *change.FieldError
-	switch {
-	case errors.As(err, &taken):
+	if taken, is := errors.AsType[*store.DuplicateError](err); is {
 		return &FieldError{Err: ErrDuplicate, Field: taken.Field}
-	case errors.As(err, &refused):
+	}
+	if refused, is := errors.AsType[*change.FieldError](err); is {
 		return (*FieldError)(refused)
 	}
 	return err

@@ -243,7 +243,7 @@ func (p proof) attempt(ctx context.Context) (store.Attempt, error) {
 
 // warn logs what an operator should know and a visitor should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
-	t.db.view.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+	t.db.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
 }
 
 // digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first. Under it, identifiers that

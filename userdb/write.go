@@ -72,8 +72,7 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 				r = change.Into(d.Facets, c, rev)
 			}
 		}
-		var taken *store.DuplicateError
-		if n.UID == "" && errors.As(err, &taken) && taken.Primary {
+		if taken, is := errors.AsType[*store.DuplicateError](err); is && taken.Primary && n.UID == "" {
 			continue
 		}
 		return t.entry(r, public(err))

@@ -220,7 +220,7 @@ func (g *gate) work() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
 	must(g.t, err)
-	return v.Hashing.Of(t).Work()
+	return v.Config.Hashing.Of(t).Work()
 }
 
 // stored is a field of the hash that holds a user, as it lies in Redis.

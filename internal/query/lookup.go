@@ -28,36 +28,30 @@ func (c *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, e
 	return t, target, err
 }
 
-// Resolve turns a hint into a lookup of one key at least. ErrNotFound: it means any secondary field, and the type has none.
+// Resolve turns a hint into a lookup of one key at least. A search under any field is narrowed to the one field that
+// takes the value, if there is one. ErrNotFound: the type has no secondary field at all.
 func (c *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
 	t, target, err := c.Target(h, typ)
 	if err != nil {
 		return nil, store.Lookup{}, err
 	}
-	l := lookup(t, c.NS, target)
-	if !l.PRK.IsValid() && len(l.SRKs) == 0 {
-		return nil, l, store.ErrNotFound
-	}
-	return t, l, nil
-}
-
-// lookup puts a target into the view's namespace. A search under any field is narrowed to the one field
-// that takes the value, if there is one.
-func lookup(t *change.Type, ns recordkey.Namespace, target hints.Target) store.Lookup {
-	if len(target.Keys) == 1 && target.Keys[0].Kind() == recordkey.KindPRK {
-		return store.Lookup{PRK: target.Keys[0].In(ns)}
-	}
-	l := store.Lookup{All: target.All}
 	var where []string
 	if target.Pattern != "" {
 		where = t.Rules.Candidates(target.Value)
 	}
+	l := store.Lookup{All: target.All}
 	for _, k := range target.Keys {
-		if where == nil || slices.Contains(where, k.Field()) {
-			l.SRKs = append(l.SRKs, k.In(ns))
+		switch {
+		case k.Kind() == recordkey.KindPRK:
+			return t, store.Lookup{PRK: k.In(c.NS)}, nil
+		case where == nil || slices.Contains(where, k.Field()):
+			l.SRKs = append(l.SRKs, k.In(c.NS))
 		}
 	}
-	return l
+	if len(l.SRKs) == 0 {
+		return nil, l, store.ErrNotFound
+	}
+	return t, l, nil
 }
 
 // Find reads the entry that a hint points at.

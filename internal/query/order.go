@@ -2,9 +2,7 @@ package query
 
 import (
 	"context"
-	"encoding/base64"
 	"slices"
-	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -92,12 +90,12 @@ func (s *Selection) prefix(begin string) {
 
 // pageInOrder is Page of an ordered selection.
 func (c *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
-	last, err := parseOrderMark(after)
+	at, err := parseBookmark(after, true)
 	if err != nil {
 		return nil, "", err
 	}
 	for {
-		members, err := c.members(ctx, s, last, want)
+		members, err := c.members(ctx, s, at.last, want)
 		if err != nil {
 			return nil, "", err
 		}
@@ -105,8 +103,9 @@ func (c *Reader) pageInOrder(ctx context.Context, s Selection, after string, wan
 		if err != nil || len(members) < want {
 			return found, "", err
 		}
-		if last = members[len(members)-1]; len(found) > 0 {
-			return found, orderMark(last), nil
+		at = bookmark{cursor: inOrder, last: members[len(members)-1]}
+		if len(found) > 0 {
+			return found, at.String(), nil
 		}
 	}
 }
@@ -140,7 +139,7 @@ func (c *Reader) entriesAt(ctx context.Context, s Selection, members []string) (
 			prks = append(prks, key)
 		}
 	}
-	found, err := c.filter(ctx, s, prks)
+	found, err := c.filter(ctx, s, lookups(prks)...)
 	by := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {
@@ -160,23 +159,4 @@ func (c *Reader) entriesAt(ctx context.Context, s Selection, members []string) (
 		}
 	}
 	return sorted, err
-}
-
-// A continuation of an ordered listing is the last place, as text.
-const orderMarkPrefix = "o."
-
-func orderMark(last string) string {
-	return orderMarkPrefix + base64.RawURLEncoding.EncodeToString([]byte(last))
-}
-
-func parseOrderMark(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	encoded, ok := strings.CutPrefix(text, orderMarkPrefix)
-	last, err := base64.RawURLEncoding.DecodeString(encoded)
-	if !ok || err != nil || len(last) == 0 || len(text) > maxBookmark {
-		return "", store.ErrCursor
-	}
-	return string(last), nil
 }

@@ -22,65 +22,31 @@ const (
 
 // Page reads at most want of the entries that a selection means, after a continuation, and the
 // continuation for the rest, "" at the end.
-func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
+func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
 	switch {
 	case s.field != "":
 		return c.pageInOrder(ctx, s, after, want)
-	case s.one != nil:
-		return c.pageOfOne(ctx, s, after)
-	}
-	at, err := parseBookmark(after)
-	if err != nil {
-		return nil, "", err
-	}
-	from, err := c.source(ctx, s)
-	if err != nil {
-		return nil, "", err
-	}
-	for {
-		from.Cursor, from.Count = at.cursor, want
-		prks, cursor, err := c.candidates(ctx, s, from)
-		if err != nil {
-			return nil, "", err
-		}
-		complete := at.cursor == "" && cursor == ""
-		prks = at.rest(prks)
-		n := min(want, len(prks))
-		found, err := c.filter(ctx, s, prks[:n])
-		if err != nil {
-			return nil, "", err
-		}
-		if n < len(prks) {
-			at.mark(prks[:n], complete)
-		} else {
-			at = bookmark{cursor: cursor}
-		}
-		if len(found) > 0 || at.atEnd() {
-			return found, at.String(), nil
-		}
-	}
-}
-
-func (c *Reader) pageOfOne(ctx context.Context, s Selection, after string) ([]store.Found, string, error) {
-	if after != "" {
+	case s.one != nil && after != "":
 		return nil, "", store.ErrCursor // there is never a second page
+	case s.one != nil:
+		found, err = c.filter(ctx, s, *s.one)
+		return found, "", err
 	}
-	r, err := c.Read(ctx, *s.one)
-	switch {
-	case err == store.ErrNotFound:
-		return nil, "", nil
-	case err != nil:
-		return []store.Found{{Err: err}}, "", nil
-	}
-	found, err := c.filter(ctx, s, []recordkey.Key{r.Key})
-	return found, "", err
+	err = c.walk(ctx, s, after, want, want, func(some []store.Found, at bookmark) bool {
+		if found = some; len(found) > 0 {
+			next = at.String()
+		}
+		return len(found) == 0
+	})
+	return found, next, err
 }
 
 // Batches yields all entries that a selection means, after a continuation, some at a time. An error ends it.
 func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
 		if s.field == "" && s.one == nil {
-			if err := c.eachScanned(ctx, s, after, func(fs []store.Found) bool { return yield(fs, nil) }); err != nil {
+			each := func(found []store.Found, _ bookmark) bool { return yield(found, nil) }
+			if err := c.walk(ctx, s, after, scanBatch, readBatch, each); err != nil {
 				yield(nil, err)
 			}
 			return
@@ -96,9 +62,10 @@ func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Se
 	}
 }
 
-// eachScanned reads what one scan gives, whatever its size, without a page's bookmarks.
-func (c *Reader) eachScanned(ctx context.Context, s Selection, after string, yield func([]store.Found) bool) error {
-	at, err := parseBookmark(after)
+// walk scans for about count keys at a time, reads at most size of the entries at a time, and yields those that are
+// selected with the bookmark after them.
+func (c *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
+	at, err := parseBookmark(after, false)
 	if err != nil {
 		return err
 	}
@@ -107,18 +74,27 @@ func (c *Reader) eachScanned(ctx context.Context, s Selection, after string, yie
 		return err
 	}
 	for {
-		from.Cursor, from.Count = at.cursor, scanBatch
+		from.Cursor, from.Count = at.cursor, count
 		prks, cursor, err := c.candidates(ctx, s, from)
 		if err != nil {
 			return err
 		}
-		for prks := range slices.Chunk(at.rest(prks), readBatch) {
-			found, err := c.filter(ctx, s, prks)
-			if err != nil || !yield(found) {
+		complete := at.cursor == "" && cursor == ""
+		rest := at.rest(prks)
+		for some := range slices.Chunk(rest, size) {
+			found, err := c.filter(ctx, s, lookups(some)...)
+			if err != nil {
 				return err
 			}
+			at.mark(some, complete)
+			if rest = rest[len(some):]; len(rest) == 0 {
+				at = bookmark{cursor: cursor}
+			}
+			if !yield(found, at) {
+				return nil
+			}
 		}
-		if at = (bookmark{cursor: cursor}); cursor == "" {
+		if at = (bookmark{cursor: cursor}); at.atEnd() {
 			return nil
 		}
 	}
@@ -145,14 +121,21 @@ func (c *Reader) owns(t *change.Type, key recordkey.Key) bool {
 // A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives,
 // what was taken of it. A batch that was the complete keyspace is taken in order, up to a key. Of
 // another batch, which the server may cut in another way when asked again, the keys taken are
-// remembered one by one, as hashes, so that none that is still to come is missed.
+// remembered one by one, as hashes, so that none that is still to come is missed. In an ordered listing
+// it is the last place.
 type bookmark struct {
 	cursor string
 	last   string
 	taken  []uint64
+	more   []recordkey.Key // taken besides
 }
 
-func (b bookmark) atEnd() bool { return b.cursor == "" && b.last == "" && len(b.taken) == 0 }
+// inOrder is the cursor of ordered listings, and none of a server's.
+const inOrder = "o"
+
+func (b bookmark) atEnd() bool {
+	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.more) == 0
+}
 
 // rest is what is left of a batch.
 func (b bookmark) rest(prks []recordkey.Key) []recordkey.Key {
@@ -166,9 +149,7 @@ func (b *bookmark) mark(prks []recordkey.Key, complete bool) {
 		b.last = prks[len(prks)-1].String()
 		return
 	}
-	for _, k := range prks {
-		b.taken = append(b.taken, digest(k))
-	}
+	b.more = append(b.more, prks...)
 }
 
 func digest(k recordkey.Key) uint64 {
@@ -182,10 +163,10 @@ func (b bookmark) String() string {
 	if b.atEnd() {
 		return ""
 	}
-	raw := make([]byte, 0, 8*len(b.taken))
-	for _, t := range b.taken {
-		raw = binary.BigEndian.AppendUint64(raw, t)
+	for _, k := range b.more {
+		b.taken = append(b.taken, digest(k))
 	}
+	raw, _ := binary.Append(nil, binary.BigEndian, b.taken)
 	encode := base64.RawURLEncoding.EncodeToString
 	return strings.Join([]string{b.cursor, encode([]byte(b.last)), encode(raw)}, ".")
 }
@@ -193,7 +174,7 @@ func (b bookmark) String() string {
 // maxBookmark bounds the continuation that a caller may hand in.
 const maxBookmark = 1 << 20
 
-func parseBookmark(text string) (bookmark, error) {
+func parseBookmark(text string, ordered bool) (bookmark, error) {
 	if text == "" {
 		return bookmark{}, nil
 	}
@@ -206,11 +187,9 @@ func parseBookmark(text string) (bookmark, error) {
 	if badLast != nil || badTaken != nil || len(raw)%8 != 0 {
 		return bookmark{}, store.ErrCursor
 	}
-	b := bookmark{cursor: parts[0], last: string(last)}
-	for ; len(raw) > 0; raw = raw[8:] {
-		b.taken = append(b.taken, binary.BigEndian.Uint64(raw))
-	}
-	if b.atEnd() {
+	b := bookmark{cursor: parts[0], last: string(last), taken: make([]uint64, len(raw)/8)}
+	_, err := binary.Decode(raw, binary.BigEndian, b.taken)
+	if err != nil || b.atEnd() || ordered != (b.cursor == inOrder) || ordered && (b.last == "" || len(raw) > 0) {
 		return bookmark{}, store.ErrCursor
 	}
 	return b, nil

@@ -38,7 +38,7 @@ func TestBookmark(t *testing.T) {
 			b.cursor = rapid.StringMatching(`[0-9]{1,20}|[0-9]-[a-z0-9_:]+-[0-9]+`).Draw(t, "cursor")
 		}
 		b.mark(batch[:n], complete)
-		read, err := parseBookmark(b.String())
+		read, err := parseBookmark(b.String(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,12 +52,20 @@ func TestBookmark(t *testing.T) {
 }
 
 func TestBookmarkRefusals(t *testing.T) {
-	for _, text := range []string{"x", "..", "1.!.", "1..!", "1..AAAA", "1.2.3.4"} {
-		if b, err := parseBookmark(text); text != ".." && !errors.Is(err, store.ErrCursor) {
+	for _, text := range []string{"x", "..", "1.!.", "1..!", "1..AAAA", "1.2.3.4", "o.AA."} {
+		if b, err := parseBookmark(text, false); text != ".." && !errors.Is(err, store.ErrCursor) {
 			t.Errorf("parseBookmark(%q) = %v, %v; want ErrCursor", text, b, err)
 		}
 	}
-	if b, err := parseBookmark(""); err != nil || !b.atEnd() {
+	for _, text := range []string{"x", "..", "o..", "o.AA", "o.!.", "o.AA.AAAAAAAAAAA", "1.AA.", ".AA."} {
+		if b, err := parseBookmark(text, true); !errors.Is(err, store.ErrCursor) {
+			t.Errorf("parseBookmark(%q) of a listing in order = %v, %v; want ErrCursor", text, b, err)
+		}
+	}
+	if b, err := parseBookmark("o.AA.", true); err != nil || b.last != "\x00" {
+		t.Errorf("a place: %v, %v", b, err)
+	}
+	if b, err := parseBookmark("", false); err != nil || !b.atEnd() {
 		t.Errorf("the empty bookmark: %v, %v", b, err)
 	}
 }

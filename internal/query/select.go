@@ -65,28 +65,25 @@ func Select(t *change.Type, q Query) (Selection, error) {
 func (s *Selection) selectField(field string, v schema.Value) error {
 	t := s.Type
 	wire := v.Wire()
+	var key recordkey.Key
+	ok, holder := false, "a record key"
 	switch {
 	case field == t.Schema.Primary:
-		prk, err := t.PRK(wire)
-		if err != nil {
-			return change.Invalid(field, "key", "not a value that a record key can hold")
-		}
-		s.one = &store.Lookup{PRK: prk}
+		var err error
+		key, err = t.PRK(wire)
+		s.one, ok = &store.Lookup{PRK: key}, err == nil
 	case slices.Contains(t.Secondary, field):
 		wire = t.Schema.Canonical(wire)
-		srk, ok := t.SRK(field, wire)
-		if !ok {
-			return change.Invalid(field, "key", "not a value that a record key can hold")
-		}
-		s.one = &store.Lookup{SRKs: []recordkey.Key{srk}}
+		key, ok = t.SRK(field, wire)
+		s.one = &store.Lookup{SRKs: []recordkey.Key{key}}
 	case slices.Contains(t.Indexed, field):
-		key, ok := t.Index(field, wire)
-		if !ok {
-			return change.Invalid(field, "key", "not a value that an index can hold")
-		}
-		s.indexes = append(s.indexes, key)
+		key, ok = t.Index(field, wire)
+		s.indexes, holder = append(s.indexes, key), "an index"
 	default:
 		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for")
+	}
+	if !ok {
+		return change.Invalid(field, "key", "not a value that "+holder+" can hold")
 	}
 	s.where[field] = wire
 	return nil
@@ -117,12 +114,8 @@ func (c *Reader) candidates(ctx context.Context, s Selection, from store.Scan) (
 
 // filter keeps the candidates that are entries of the type and hold what was asked for. An index
 // member whose entry is not live, or holds another value, is never shown (I4, I5).
-func (c *Reader) filter(ctx context.Context, s Selection, prks []recordkey.Key) ([]store.Found, error) {
-	lookups := make([]store.Lookup, len(prks))
-	for i, prk := range prks {
-		lookups[i] = store.Lookup{PRK: prk}
-	}
-	found, err := c.Engine.Find(ctx, lookups)
+func (c *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
+	found, err := c.Look(ctx, candidates)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +123,14 @@ func (c *Reader) filter(ctx context.Context, s Selection, prks []recordkey.Key) 
 		return f.Err == store.ErrNotFound || f.Err == nil && !s.holds(f.Record)
 	})
 	return c.tagged(ctx, s, found)
+}
+
+func lookups(prks []recordkey.Key) []store.Lookup {
+	all := make([]store.Lookup, len(prks))
+	for i, prk := range prks {
+		all[i].PRK = prk
+	}
+	return all
 }
 
 func (s Selection) holds(r store.Record) bool {

@@ -50,9 +50,7 @@ type Hashing interface {
 // A View is complete when it is constructed, and safe for concurrent use.
 type View struct {
 	query.Reader
-	Log     *slog.Logger
-	Hashing Hashing
-	config  Config
+	Config Config // what New was given
 }
 
 // New checks the schema.
@@ -61,16 +59,13 @@ func New(c Config) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &View{query.Reader{Types: types, Engine: c.Engine}, c.Log, c.Hashing, c}, nil
+	return &View{query.Reader{Types: types, Engine: c.Engine}, c}, nil
 }
-
-// Config is what New was given.
-func (v *View) Config() Config { return v.config }
 
 // StoreTime is what throttling and tokens go by; the zero time: the server's clock.
 func (v *View) StoreTime() time.Time {
-	if v.config.Clock != nil {
-		return v.config.Clock()
+	if v.Config.Clock != nil {
+		return v.Config.Clock()
 	}
 	return time.Time{}
 }
@@ -107,7 +102,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 // complete adds to a change what the configuration says of all changes.
 func (v *View) complete(c *store.Change) {
 	c.Tokens.Now = v.StoreTime()
-	c.Replicas, c.ReplicaTime = v.config.Replicas, v.config.ReplicaTime
+	c.Replicas, c.ReplicaTime = v.Config.Replicas, v.Config.ReplicaTime
 }
 
 // Tertiary runs a command on a tertiary record.
@@ -121,8 +116,8 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 // nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
 // where two entries would have one value by this program's. The guard is that of the records.
 func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
-	var mismatch *store.MismatchError
-	if !errors.As(err, &mismatch) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+	mismatch, is := errors.AsType[*store.MismatchError](err)
+	if !is || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
 	}
 	stored, err := storedIn(mismatch)
@@ -142,11 +137,8 @@ func storedIn(mismatch *store.MismatchError) (stored schema.Type, err error) {
 
 // explain names the difference that a schema mismatch consists of, and what mends it.
 func explain(t *change.Type, err error) error {
-	if err == nil {
-		return nil
-	}
-	var mismatch *store.MismatchError // on the heap
-	if !errors.As(err, &mismatch) {
+	mismatch, is := errors.AsType[*store.MismatchError](err)
+	if !is {
 		return err
 	}
 	if mismatch.Stored == "" {
@@ -174,26 +166,17 @@ type DB interface {
 	Schema() schema.Schema
 }
 
+// Package userdb sets both when it is loaded.
 var (
-	of   func(DB) *View
-	with func(DB, Config) (DB, error)
+	Of   func(DB) *View               // the view of a *userdb.DB
+	Like func(DB, Config) (DB, error) // another *userdb.DB over the same connections
 )
 
-// Register is called once, by package userdb: ofDB is the view of a DB, and withConfig another DB over the same
-// connections.
-func Register(ofDB func(DB) *View, withConfig func(DB, Config) (DB, error)) {
-	of, with = ofDB, withConfig
-}
-
-// Of is the view of a *userdb.DB.
-func Of(db DB) *View { return of(db) }
-
-// With is another *userdb.DB over the same connections, with a configuration that edit may change: tests set
-// a clock, or another engine.
+// With is Like with a configuration that edit may change: tests set a clock, or another engine.
 func With[D DB](db D, edit func(*Config)) (D, error) {
-	c := of(db).Config()
+	c := Of(db).Config
 	edit(&c)
-	other, err := with(db, c)
+	other, err := Like(db, c)
 	d, _ := other.(D)
 	return d, err
 }

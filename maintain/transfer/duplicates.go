@@ -178,7 +178,7 @@ func (im *importer) judgeClear(ctx context.Context, l *line, facets map[string]s
 	if l.clear == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Hashing.Judge(ctx, l.t, l.clear, own)
+	return im.Config.Hashing.Judge(ctx, l.t, l.clear, own)
 }
 
 // followed is how many changes are followed at a time.
@@ -196,9 +196,9 @@ func (im *importer) follow(ctx context.Context, b *batch) {
 		for _, f := range l.update.Set {
 			switch f.Field {
 			case store.FieldChanged:
-				group.Go(func() error { im.Hashing.PasswordSet(ctx, t, r); return nil })
+				group.Go(func() error { im.Config.Hashing.PasswordSet(ctx, t, r); return nil })
 			case store.FieldDisabled:
-				group.Go(func() error { im.Hashing.Disabled(ctx, r); return nil })
+				group.Go(func() error { im.Config.Hashing.Disabled(ctx, r); return nil })
 			}
 		}
 	}

@@ -90,10 +90,10 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 func (im *importer) hash(ctx context.Context, l *line) {
 	own := append(identifiers(l.t, l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
-		l.err = im.Hashing.Judge(ctx, l.t, l.clear, own)
+		l.err = im.Config.Hashing.Judge(ctx, l.t, l.clear, own)
 		return
 	}
-	hash, err := im.Hashing.Hash(ctx, l.t, l.clear, own)
+	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clear, own)
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}
@@ -247,7 +247,7 @@ func (im *importer) take(l *line, r *reading) error {
 	if r.clear != "" {
 		return errors.New("both a password's hash and a clear password")
 	}
-	if err := im.Hashing.Of(l.t).Usable(r.hash); err != nil {
+	if err := im.Config.Hashing.Of(l.t).Usable(r.hash); err != nil {
 		return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
 	}
 	l.draft.Facets[store.FieldPassword] = r.hash
