@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -60,7 +59,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 
 // setPassword replaces the hash of a record, while its owner may.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
-	hash, err := t.db.hashers.Hash(ctx, t.t, pw, t.identifiers(r))
+	hash, err := t.db.hashers.Hash(ctx, t.t, pw, t.t.Identifiers(r.Fields))
 	if err != nil {
 		return err
 	}
@@ -119,17 +118,6 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
 	}
 	return err
-}
-
-// identifiers are the primary and the secondary values of an entry, as written.
-func (t *Type) identifiers(r store.Record) []string {
-	var ids []string
-	for field, wire := range r.Fields {
-		if field == t.t.Schema.Primary || slices.Contains(t.t.Secondary, field) {
-			ids = append(ids, wire)
-		}
-	}
-	return ids
 }
 
 // hashers make and check passwords: one for each cost that the schema names, on one pool. Only the

@@ -192,7 +192,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	r, token, err := t.held(ctx, purpose, secret)
 	if err == nil {
 		var hash string
-		if hash, err = t.db.hashers.Hash(ctx, t.t, pw, t.identifiers(r)); err != nil {
+		if hash, err = t.db.hashers.Hash(ctx, t.t, pw, t.t.Identifiers(r.Fields)); err != nil {
 			return Entry{}, err
 		}
 		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })

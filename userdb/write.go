@@ -97,7 +97,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		}
 	}
 	if n.Password != "" {
-		hash, err := t.db.hashers.Hash(ctx, t.t, n.Password, append(t.identifiers(store.Record{Fields: d.Facets}), n.UID))
+		hash, err := t.db.hashers.Hash(ctx, t.t, n.Password, append(t.t.Identifiers(d.Facets), n.UID))
 		if err != nil {
 			return d, err
 		}

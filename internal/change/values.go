@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -58,6 +59,16 @@ func Bare(r store.Record) map[string]string {
 		}
 	}
 	return facets
+}
+
+// Identifiers are the values of facets by which an entry is found, as written: no password may be one of them.
+func (t *Type) Identifiers(facets map[string]string) (ids []string) {
+	for field, wire := range facets {
+		if field == t.Schema.Primary || slices.Contains(t.Secondary, field) {
+			ids = append(ids, wire)
+		}
+	}
+	return ids
 }
 
 // After is the record that a change of a record with these fields has left.

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
@@ -39,15 +40,16 @@ var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReas
 
 type csvRows struct {
 	r       *csv.Reader
-	input   kept
+	input   rowText
 	header  []string
 	lines   int64 // of text, that were read and cut off
+	size    int64 // their bytes
 	refused bool  // the header of the rejects is written
 }
 
 // newCSVRows reads the header.
 func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
-	s := &csvRows{input: kept{r: in}, refused: refused}
+	s := &csvRows{input: rowText{r: bufio.NewReader(in)}, refused: refused}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -76,39 +78,36 @@ func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
 	return s, nil
 }
 
-// kept is an input whose text is kept from the last cut on. A csv.Reader forgets an error after half a row that is wrong
-// in itself; this does not.
-type kept struct {
-	r    io.Reader
-	from int64 // where the text begins
-	text bytes.Buffer
-	err  error // other than io.EOF
+// rowText is an input, line by line, and keeps the text of the row: a csv.Reader takes no line before it needs it. And that
+// forgets an error after half a row that is wrong in itself; this does not.
+type rowText struct {
+	r   *bufio.Reader
+	row []byte
+	err error // other than io.EOF
 }
 
-func (k *kept) Read(p []byte) (int, error) {
-	if k.err == nil && k.text.Len() > maxImportLine {
-		k.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
+func (t *rowText) Read(p []byte) (n int, err error) {
+	for end := false; n < len(p) && t.err == nil && !end; n++ {
+		c, err := t.r.ReadByte()
+		if err != nil {
+			if err != io.EOF {
+				t.err = err
+			}
+			return n, err
+		}
+		p[n], t.row, end = c, append(t.row, c), c == '\n'
 	}
-	if k.err != nil {
-		return 0, k.err
+	if len(t.row) > maxImportLine {
+		t.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
 	}
-	n, err := k.r.Read(p)
-	k.text.Write(p[:n])
-	if err != io.EOF {
-		k.err = err
-	}
-	return n, err
-}
-
-// row is the text of the row that was read last. One that reaches up to where reading failed may be but half of one.
-func (s *csvRows) row() []byte {
-	return s.input.text.Bytes()[:min(int(s.r.InputOffset()-s.input.from), s.input.text.Len())]
+	return n, t.err
 }
 
 // cut returns the row, and keeps it no longer.
 func (s *csvRows) cut() string {
-	row := string(s.input.text.Next(len(s.row())))
-	s.input.from += int64(len(row))
+	row := string(s.input.row)
+	s.input.row = s.input.row[:0]
+	s.size += int64(len(row))
 	s.lines += int64(strings.Count(row, "\n"))
 	return row
 }
@@ -119,15 +118,13 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	switch {
 	case err == io.EOF:
 		return false, nil
-	case err != nil && s.input.err != nil && len(s.row()) == s.input.text.Len():
+	case err != nil && s.input.err != nil:
 		return false, s.unread(s.input.err)
 	case errors.As(err, &bad):
-		if unclosed(s.row(), bad) {
+		if unclosed(s.input.row, bad) {
 			return false, s.unread(fmt.Errorf("%w: a quote that does not end", ErrInput))
 		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
-	case err != nil:
-		return false, s.unread(err)
 	default:
 		no, _ := s.r.FieldPos(0)
 		l.no = int64(no)
@@ -145,7 +142,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 
 // unread is the error of an input of which nothing more can be read.
 func (s *csvRows) unread(err error) error {
-	return &ReadError{Line: s.lines + 1, Offset: s.input.from, Err: err}
+	return &ReadError{Line: s.lines + 1, Offset: s.size, Err: err}
 }
 
 // unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the

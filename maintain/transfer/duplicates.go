@@ -174,7 +174,7 @@ func (l *line) over(r store.Record) map[string]string {
 
 // judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
 func (im *importer) judgeClear(ctx context.Context, l *line, facets map[string]string) error {
-	known, own := identifiers(l.t, l.draft.Facets), identifiers(l.t, facets)
+	known, own := l.t.Identifiers(l.draft.Facets), l.t.Identifiers(facets)
 	if l.clear == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}

@@ -3,7 +3,6 @@ package transfer
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +34,7 @@ type tertiaryRecord struct {
 	name    string          // of an import
 	Kind    string          `json:"kind"`
 	Value   json.RawMessage `json:"value,omitempty"`
-	Value64 []string        `json:"value64,omitempty"`
+	Value64 [][]byte        `json:"value64,omitempty"`
 }
 
 // exportLineOf makes a line of an entry.
@@ -96,7 +95,7 @@ func recordOf(part store.Part) tertiaryRecord {
 	x := tertiaryRecord{Kind: part.Kind}
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
 		for _, v := range values {
-			x.Value64 = append(x.Value64, base64.StdEncoding.EncodeToString([]byte(v)))
+			x.Value64 = append(x.Value64, []byte(v))
 		}
 		return x
 	}
@@ -141,95 +140,55 @@ func (x tertiaryRecord) content() (change.Content, error) {
 	return change.Content{Name: x.name, Kind: x.Kind, Values: values}, err
 }
 
-// values are the elements of a tertiary record, as in store.Members.
+// values are the elements of a tertiary record, as in store.Members. Those of value64 are judged with the change.
 func (x tertiaryRecord) values() (values []string, err error) {
-	switch {
-	case x.Value64 != nil && x.Value != nil:
+	if x.Value64 != nil && x.Value != nil {
 		return nil, errors.New("both value and value64")
-	case x.Value64 != nil:
-		return x.exactValues()
 	}
+	for _, v := range x.Value64 {
+		values = append(values, string(v))
+	}
+	if x.Value64 != nil && (x.Kind != "string" || len(values) == 1) {
+		return values, nil
+	}
+	texts, err := x.texts()
+	if err != nil || slices.Contains(texts, nil) {
+		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
+	}
+	for _, text := range texts {
+		values = append(values, *text)
+	}
+	return values, nil
+}
+
+// texts are the elements in Value; nil stands for null.
+func (x tertiaryRecord) texts() (texts []*string, err error) {
 	switch x.Kind {
 	case "set", "list":
-		var texts []json.RawMessage
 		err = json.Unmarshal(x.Value, &texts)
-		for _, raw := range texts {
-			err = cmp.Or(err, addText(&values, raw))
-		}
 	case "string":
-		err = addText(&values, x.Value)
+		texts = make([]*string, 1)
+		err = json.Unmarshal(x.Value, &texts[0])
 	case "hash":
 		s := scanner{text: string(x.Value)}
-		s.object(func(name string) {
-			values = append(values, name)
-			s.fail(addText(&values, json.RawMessage(s.value())))
-		})
+		s.object(func(name string) { texts = append(texts, &name, typed[*string](&s, name, s.value())) })
 		err = s.err
 	case "zset":
-		var pairs [][]json.RawMessage
+		var pairs [][]json.RawMessage // of member and score, which is a number or a text
 		err = json.Unmarshal(x.Value, &pairs)
 		for _, pair := range pairs {
-			err = cmp.Or(err, addPair(&values, pair))
+			if len(pair) != 2 {
+				return nil, errOther
+			}
+			score, member := string(pair[1]), new(string)
+			_ = json.Unmarshal(pair[1], &score) // a number stays as it is
+			err = cmp.Or(err, json.Unmarshal(pair[0], &member))
+			texts = append(texts, &score, member)
 		}
 	default:
 		err = errOther
 	}
-	if err != nil {
-		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
-	}
-	return values, nil
+	return texts, err
 }
 
-var (
-	errOther = errors.New("of another kind")
-	errScore = errors.New("a score is no number")
-)
-
-// addText adds a text; null is none.
-func addText(values *[]string, raw json.RawMessage) error {
-	var text *string
-	if json.Unmarshal(raw, &text) != nil || text == nil {
-		return errOther
-	}
-	*values = append(*values, *text)
-	return nil
-}
-
-// addPair adds score and member of a pair of member and score, which is a number or a text.
-func addPair(values *[]string, pair []json.RawMessage) error {
-	if len(pair) != 2 {
-		return errOther
-	}
-	var score string
-	if json.Unmarshal(pair[1], &score) != nil {
-		score = string(pair[1])
-	}
-	if f, err := strconv.ParseFloat(score, 64); err != nil || math.IsNaN(f) {
-		return errScore
-	}
-	*values = append(*values, score)
-	return addText(values, pair[0])
-}
-
-// exactValues are values that came in base64.
-func (x tertiaryRecord) exactValues() ([]string, error) {
-	values := make([]string, len(x.Value64))
-	for i, v := range x.Value64 {
-		raw, err := base64.StdEncoding.DecodeString(v)
-		if err != nil {
-			return nil, errors.New("not base64")
-		}
-		values[i] = string(raw)
-	}
-	switch {
-	case x.Kind == "string" && len(values) != 1, (x.Kind == "zset" || x.Kind == "hash") && len(values)%2 != 0:
-		return nil, fmt.Errorf("its value64 is none of kind %s", records.Quoted(x.Kind))
-	case x.Kind == "zset":
-		for i := 0; i < len(values); i += 2 {
-			if _, err := strconv.ParseFloat(values[i], 64); err != nil {
-				return nil, errScore
-			}
-		}
-	}
-	return values, nil
-}
+var errOther = errors.New("of another kind")

@@ -246,7 +246,7 @@ func (s *scanner) tertiary(name string) tertiaryRecord {
 		case "value":
 			x.Value = json.RawMessage(s.value())
 		case "value64":
-			x.Value64 = typed[[]string](s, member, s.value())
+			x.Value64 = typed[[][]byte](s, member, s.value())
 		default:
 			s.fail(unknownMember(member))
 		}

@@ -88,7 +88,7 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 
 // hash hashes a line's clear password; a dry run only finds out whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
-	own := append(identifiers(l.t, l.draft.Facets), l.draft.UID)
+	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
 		l.err = im.Config.Hashing.Judge(ctx, l.t, l.clear, own)
 		return
@@ -273,13 +273,4 @@ func (l *line) own(field, date string, now time.Time) error {
 	}
 	l.draft.Own[field] = schema.Date(at).Wire()
 	return nil
-}
-
-// identifiers are the values of facets by which an entry is found: no password may be one of them.
-func identifiers(t *change.Type, facets map[string]string) []string {
-	own := []string{facets[t.Schema.Primary]}
-	for _, field := range t.Secondary {
-		own = append(own, facets[field])
-	}
-	return own
 }
