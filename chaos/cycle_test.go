@@ -233,7 +233,7 @@ const mostRepairs = 4
 func (r *run) check(repair bool) (problems []string) {
 	for p, err := range check.Run(r.ctx, r.db, check.Options{Repair: repair}) {
 		r.must(err)
-		if !p.Warning {
+		if p.Severity == check.SeverityError {
 			problems = append(problems, "check says: "+p.String())
 		}
 	}

@@ -332,7 +332,7 @@ func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Proble
 	t.Helper()
 	for p, err := range check.Run(store.Alone(t.Context()), db, o) {
 		must(t, err)
-		if !p.Warning {
+		if p.Severity == check.SeverityError {
 			found = append(found, p)
 		}
 	}

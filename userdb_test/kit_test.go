@@ -264,7 +264,7 @@ func (s *site) maintained(ctx context.Context, j judge) map[string]bool {
 				j.Errorf("checking: %v", err)
 				continue
 			}
-			if !p.Warning {
+			if p.Severity == check.SeverityError {
 				found[fmt.Sprintf("I%d %s", p.Invariant, p.Key)] = true
 			}
 		}

@@ -127,7 +127,7 @@ func problems(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) 
 	t.Helper()
 	for p, err := range check.Run(store.Alone(t.Context()), db, check.Options{Repair: repair}) {
 		must(t, err)
-		if !p.Warning {
+		if p.Severity == check.SeverityError {
 			found = append(found, p)
 			if p.Code != "fill_waiting" {
 				t.Errorf("found: %v", p)

@@ -124,37 +124,16 @@ func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], b
 		case p.Repaired:
 			c.Repaired++
 			text = "repaired: " + text
-		case p.Warning:
+		case p.Severity == check.SeverityWarning:
 			c.Problems++
 		default:
 			c.Errors++
 		}
-		if err := s.out.say(lineOf(p), text); err != nil && !enough(err) { // a reader of the beginning gets the full verdict
+		if err := s.out.say(p, text); err != nil && !enough(err) { // a reader of the beginning gets the full verdict
 			return err
 		}
 		return nil
 	})
-}
-
-// problemLine is a problem as JSON.
-type problemLine struct {
-	Code      string `json:"code"`
-	Invariant int    `json:"invariant"`
-	Key       string `json:"key"`
-	Message   string `json:"message"`
-	Severity  string `json:"severity"`
-	Repaired  bool   `json:"repaired"`
-
-	Choices []recordkey.Key `json:"choices,omitempty"` // of value_shared
-	Field   string          `json:"field,omitempty"`   // of entry_not_compact
-}
-
-func lineOf(p check.Problem) problemLine {
-	severity := "error"
-	if p.Warning {
-		severity = "problem"
-	}
-	return problemLine{p.Code, p.Invariant, p.Key, p.Text, severity, p.Repaired, p.Choices, p.Field}
 }
 
 // checkOnly has one entry checked, and counts it if it is there.

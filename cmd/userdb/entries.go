@@ -18,7 +18,7 @@ import (
 
 func createVerb(s *session) *cobra.Command {
 	var n userdb.NewEntry
-	var stdin, noPassword bool
+	var noPassword bool
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
 		Short: "Make an entry",
@@ -41,18 +41,17 @@ for without echo, or read as one line with --password-stdin.`,
 				return s.entry(t.Create(ctx, n))
 			}
 			switch {
-			case noPassword && stdin:
+			case noPassword && s.fromStdin:
 				return usagef("--no-password and --password-stdin exclude each other")
 			case noPassword:
 				return s.timed(ctx, create)
 			}
-			return s.ask(ctx, stdin, try, create, secret{"password", newPassword, &n.Password})
+			return s.ask(ctx, try, create, secret{"password", newPassword, &n.Password})
 		}, asking),
 	}
 	c.Flags().StringArrayVar(&n.Tags, "tag", nil, "tag it with `T...` in the same change")
 	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
-	stdinFlag(c, &stdin)
-	return c
+	return s.withStdin(c)
 }
 
 // readNew reads TYPE [FIELD=VALUE…] into n, by the schema.
@@ -120,35 +119,21 @@ same, and the exit code is that of the first that failed.`,
 					return err
 				}
 			}
-			failed := failures{of: len(words)}
-			for e, err := range findAll(ctx, all, exhaustive) {
-				p := all[0]
-				if all = all[1:]; err == nil {
-					err = s.get(ctx, p, e, reveal)
-				} else if failed.add(p.text, err) {
-					continue
+			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
+				if !reveal {
+					return s.entry(e, nil)
 				}
+				hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
 				if err != nil {
 					return err
 				}
-			}
-			return failed.err()
+				return s.print(flat(e, hash))
+			})
 		}),
 	}
 	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "search * also under fields that the schema no longer declares, by SCAN")
 	c.Flags().BoolVar(&reveal, "reveal", false, "print the password hash, too")
 	return c
-}
-
-// get prints an entry, with its hash where that is to be revealed.
-func (s *session) get(ctx context.Context, p subject, e userdb.Entry, reveal bool) (err error) {
-	hash := ""
-	if reveal {
-		if hash, err = transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key())); err != nil {
-			return named(p.text, err)
-		}
-	}
-	return s.print(flat(e, hash))
 }
 
 // findAll finds the entry of each subject, those of one type that follow each other in one round trip.
@@ -230,26 +215,24 @@ func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, u
 }
 
 func deleteVerb(s *session) *cobra.Command {
-	var yes bool
-	c := &cobra.Command{
+	return s.withYes(&cobra.Command{
 		Use:   "delete HINT",
 		Short: "Delete an entry and all that belongs to it",
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
 Prints the key that the entry had.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.turn("deleted", func(ctx context.Context, p subject) error {
-			if !yes {
+			if !s.yes {
 				return usagef("would delete %s with all that belongs to it: add --yes", shown(p.text))
 			}
 			return p.typ.Delete(ctx, p.hint)
 		}),
-	}
-	yesFlag(c, &yes)
-	return c
+	})
 }
 
-func yesFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "yes", false, "do it: there is no way back")
+func (s *session) withYes(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&s.yes, "yes", false, "do it: there is no way back")
+	return c
 }
 
 func tagsVerb(s *session) *cobra.Command {
@@ -297,7 +280,7 @@ func tagsVerb(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return eachReadable(t.All(ctx, userdb.Query{Has: tags}), s.entryLine)
+			return eachReadable(t.All(ctx, userdb.Query{Has: tags}), nil, s.entryLine)
 		}),
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
@@ -173,16 +172,12 @@ func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil || enough(err) {
 		return 0
 	}
-	v := judge(err)
-	line := []byte("userdb: " + oneLine(message(err)) + "\n")
-	if asJSON {
-		type failure struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-			Field   string `json:"field,omitempty"`
-		}
-		line, _ = jsonline.Marshal(map[string]failure{"error": {v.code, message(err), field(err)}}) // texts always can be
+	type failure struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		Field   string `json:"field,omitempty"`
 	}
-	w.Write(line) // where that fails, nothing can be told
+	v, text := judge(err), message(err)
+	aside(w, asJSON).say(map[string]failure{"error": {v.code, text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
 	return v.exit
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -50,7 +49,7 @@ After the key of an entry that may not log in stands the word disabled.`,
 				return err
 			}
 			if q.Limit == 0 {
-				return eachReadable(t.All(ctx, q), s.entryLine)
+				return eachReadable(t.All(ctx, q), nil, s.entryLine)
 			}
 			return s.pages(ctx, t, q)
 		}),
@@ -126,20 +125,23 @@ func (f *failures) err() error {
 	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.of, text)
 }
 
-// eachReadable does something with each entry that can be read, and tells at the end of the others.
-func eachReadable(entries iter.Seq2[userdb.Entry, error], do func(userdb.Entry) error) error {
-	var unreadable failures
+// eachReadable does something with each entry that can be read, and tells at the end of the others, by the hints that
+// they were asked for by; a listing has none.
+func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do func(userdb.Entry) error) error {
+	failed, i := failures{of: len(hints)}, 0
 	for e, err := range entries {
 		if err == nil {
 			err = do(e)
-		} else if unreadable.add("", err) {
-			continue
 		}
-		if err != nil {
+		hint := ""
+		if i < len(hints) {
+			hint = hints[i]
+		}
+		if i++; err != nil && !failed.add(hint, err) {
 			return err
 		}
 	}
-	return unreadable.err()
+	return failed.err()
 }
 
 // pageSize is how many entries are held at a time.
@@ -172,13 +174,7 @@ func (s *session) more(cursor string) error {
 	if err := s.out.flush(); err != nil {
 		return err
 	}
-	if !s.JSON {
-		fmt.Fprintln(s.std.err, "more: --after "+oneLine(cursor))
-		return nil
-	}
-	line, _ := jsonline.Marshal(map[string]string{"after": cursor}) // texts always can be
-	_, err := s.std.err.Write(line)
-	return err
+	return aside(s.std.err, s.JSON).say(map[string]string{"after": cursor}, "more: --after "+oneLine(cursor))
 }
 
 func countVerb(s *session) *cobra.Command {
@@ -197,7 +193,7 @@ func countVerb(s *session) *cobra.Command {
 			if q.Disabled == nil {
 				n, err = t.Count(ctx)
 			} else {
-				err = eachReadable(t.All(ctx, q), func(userdb.Entry) error { n++; return nil })
+				err = eachReadable(t.All(ctx, q), nil, func(userdb.Entry) error { n++; return nil })
 			}
 			return s.number(n, err)
 		}),
@@ -264,8 +260,7 @@ func each[T any](seq iter.Seq2[T, error], do func(T) error) error {
 }
 
 func removeVerb(s *session) *cobra.Command {
-	var yes bool
-	c := &cobra.Command{
+	return s.withYes(&cobra.Command{
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
 		Long: `Remove records. An entry goes with all that belongs to it; an identifier or an index of an entry
@@ -273,16 +268,14 @@ that stays, stays, too. Without --yes it says how many records match. Prints how
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
 		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
-			if yes {
+			if s.yes {
 				return s.number(inspect.RemoveKeys(ctx, db, words[0]))
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, db, words[0]), func(string) error { n++; return nil })
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
 		}),
-	}
-	yesFlag(c, &yes)
-	return c
+	})
 }
 
 func dumpVerb(s *session) *cobra.Command {

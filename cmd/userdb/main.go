@@ -97,8 +97,16 @@ type session struct {
 
 	do     func(context.Context) error // nil: print help
 	traits []trait
-	log    *slog.Logger
-	db     *userdb.DB
+	shared
+	log *slog.Logger
+	db  *userdb.DB
+}
+
+// shared are the flags that several verbs have.
+type shared struct {
+	yes       bool // --yes
+	fromStdin bool // --password-stdin
+	batch     bool // --batch
 }
 
 func newSession(std stdio) *session {

@@ -27,6 +27,11 @@ type output struct {
 	live bool // a person watches: every line goes out at once
 }
 
+// aside is standard error, on which each line goes out at once.
+func aside(w io.Writer, json bool) *output {
+	return &output{w: bufio.NewWriter(w), json: json, live: true}
+}
+
 // Write is for commands that print a text of their own making.
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
@@ -138,14 +143,11 @@ func block(all schema.Facets) string {
 // entryLine prints an entry of a listing: for people PRK and facets on one line.
 func (s *session) entryLine(e userdb.Entry) error {
 	all := flat(e, "")
-	if s.JSON {
-		return s.out.line(all)
-	}
 	words := []string{headline(all)}
 	for name := range e.Fields() {
 		words = append(words, pair(name, all[name].Wire()))
 	}
-	return s.out.say(nil, strings.Join(words, "  "))
+	return s.out.say(all, strings.Join(words, "  "))
 }
 
 // pair is FIELD=VALUE, in quotes where the value could be taken for more than one.

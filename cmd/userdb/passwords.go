@@ -17,7 +17,6 @@ import (
 
 func loginVerb(s *session) *cobra.Command {
 	var at userdb.Attempt
-	var stdin bool
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -41,11 +40,11 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 			identifier, secrets := words[0], []secret{{"password", "Password: ", &pw}}
 			if s.firstLine(identifier) {
 				secrets = slices.Insert(secrets, 0, secret{"identifier", "", &identifier})
-				if !stdin {
+				if !s.fromStdin {
 					return usagef("- stands for the first line of standard input, and needs --password-stdin")
 				}
 			}
-			return s.ask(ctx, stdin, nothing, func(ctx context.Context) error {
+			return s.ask(ctx, nothing, func(ctx context.Context) error {
 				t, err := s.typ(ctx, s.Type)
 				if err != nil {
 					return err
@@ -55,16 +54,15 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 		}, asking, public),
 	}
 	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
-	stdinFlag(c, &stdin)
 	grants(c)
-	return c
+	return s.withStdin(c)
 }
 
 // nothing is to be tried before the prompts of login and strength.
 func nothing(context.Context) error { return nil }
 
 func passwdVerb(s *session) *cobra.Command {
-	var change, stdin bool
+	var change bool
 	c := &cobra.Command{
 		Use:   "passwd HINT",
 		Short: "Set the password of an entry",
@@ -81,7 +79,7 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 			if change {
 				secrets = slices.Insert(secrets, 0, secret{"password", "Old password: ", &old})
 			}
-			return s.ask(ctx, stdin, s.onSubject(words[0], func(ctx context.Context, p subject) error {
+			return s.ask(ctx, s.onSubject(words[0], func(ctx context.Context, p subject) error {
 				_, err := p.typ.Find(ctx, p.hint)
 				return err
 			}), s.onSubject(words[0], func(ctx context.Context, p subject) error {
@@ -93,9 +91,8 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 		}, asking),
 	}
 	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
-	stdinFlag(c, &stdin)
 	grants(c)
-	return c
+	return s.withStdin(c)
 }
 
 func disableVerb(s *session) *cobra.Command {
@@ -222,7 +219,6 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 }
 
 func passwordVerb(s *session) *cobra.Command {
-	var stdin bool
 	strength := &cobra.Command{
 		Use:   "strength",
 		Short: "How hard a password is to guess",
@@ -233,13 +229,12 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			var pw string
-			return s.ask(ctx, stdin, nothing, func(context.Context) error {
+			return s.ask(ctx, nothing, func(context.Context) error {
 				r := password.Strength(pw)
 				text := fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)
 				return s.out.say(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
 			}, secret{"password", "Password: ", &pw})
 		}, asking, public),
 	}
-	stdinFlag(strength, &stdin)
-	return group(&cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}, strength)
+	return group(&cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}, s.withStdin(strength))
 }

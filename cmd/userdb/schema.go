@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -19,56 +20,19 @@ import (
 )
 
 func schemaVerb(s *session) *cobra.Command {
-	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
-  userdb schema check`}, showSchemaVerb(s), checkSchemaVerb(s), applySchemaVerb(s))
-}
-
-// inForce is the schema that other commands would use.
-func (s *session) inForce(ctx context.Context) (schema.Schema, error) {
-	sc, err := s.namedSchema(schema.Schema{})
-	if err != nil || s.Schema != "" {
-		return sc, err
-	}
-	db, err := s.open(ctx)
-	if err != nil {
-		return sc, err
-	}
-	return db.Schema(), nil
-}
-
-func showSchemaVerb(s *session) *cobra.Command {
-	return &cobra.Command{
+	show := &cobra.Command{
 		Use:   "show",
 		Short: "Print the schema in force",
 		Long: `Print the schema in force: the one of --schema, else the one stored in the database by the first
 write, else the built-in one. What it prints can be edited and given to --schema.`,
 		Example: `  userdb schema show
   userdb schema show --schema schema.json --json`,
-		RunE: s.run(func(ctx context.Context, _ []string) error {
-			sc, err := s.inForce(ctx)
-			if err != nil {
-				return err
-			}
+		RunE: s.runInForce(func(sc schema.Schema) error {
 			text, err := jsonline.Indent(sc)
 			return s.result(sc, strings.TrimSuffix(string(text), "\n"), err)
 		}),
 	}
-}
-
-// pairText is what is known of a pair of fields of a type, for people.
-func pairText(typ string, p validate.Pair) string {
-	words := []string{shown(typ), shown(p.A), shown(p.B), p.Verdict.String()}
-	if p.Witness != "" {
-		words = append(words, "both take "+shown(p.Witness))
-	}
-	if p.Note != "" {
-		words = append(words, oneLine(p.Note))
-	}
-	return strings.Join(words, "\t")
-}
-
-func checkSchemaVerb(s *session) *cobra.Command {
-	return &cobra.Command{
+	check := &cobra.Command{
 		Use:   "check",
 		Short: "Tell which fields can be mistaken for each other",
 		Long: `Show each pair of secondary fields: orthogonal, where it is proved that no value can belong to both;
@@ -77,34 +41,30 @@ never two entries. A line follows for what keeps all entries out of Redis' compa
 if the schema alone tells that: too many fields, names or a type name that are too long.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
-		RunE: s.run(func(ctx context.Context, _ []string) error {
-			sc, err := s.inForce(ctx)
-			if err != nil {
-				return err
-			}
-			if err := s.pairs(sc); err != nil {
-				return err
-			}
-			for _, p := range check.NotCompact(sc) {
-				if err := s.out.say(lineOf(p), oneLine(p.String())); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, unlimited), // a proof takes what it takes
+		RunE: s.runInForce(s.checkSchema, unlimited), // a proof takes what it takes
 	}
+	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
+  userdb schema check`}, show, check, applySchemaVerb(s))
 }
 
-// pairs prints what is known of each pair of secondary fields.
-func (s *session) pairs(sc schema.Schema) error {
-	type line struct {
-		Type    string `json:"type"`
-		A       string `json:"a"`
-		B       string `json:"b"`
-		Verdict string `json:"verdict"`
-		Witness string `json:"witness,omitempty"`
-		Note    string `json:"note,omitempty"`
-	}
+// runInForce makes f what a verb does with the schema that other commands would use.
+func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, _ []string) error {
+		sc, err := s.namedSchema(schema.Schema{})
+		if err == nil && s.Schema == "" {
+			if _, err = s.open(ctx); err == nil {
+				sc = s.db.Schema()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return f(sc)
+	}, traits...)
+}
+
+// checkSchema prints what is known of each pair of secondary fields, and what keeps entries from being compact.
+func (s *session) checkSchema(sc schema.Schema) error {
 	columns := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, name := range sc.Names() {
 		pairs, err := validate.Check(sc.Types[name])
@@ -112,17 +72,44 @@ func (s *session) pairs(sc schema.Schema) error {
 			return err
 		}
 		for _, p := range pairs {
-			if s.JSON {
-				err = s.out.line(line{name, p.A, p.B, p.Verdict.String(), p.Witness, p.Note})
-			} else {
-				_, err = fmt.Fprintln(columns, pairText(name, p))
-			}
-			if err != nil {
+			if err := s.pair(columns, name, p); err != nil {
 				return err
 			}
 		}
 	}
-	return columns.Flush()
+	if err := columns.Flush(); err != nil {
+		return err
+	}
+	for _, p := range check.NotCompact(sc) {
+		if err := s.out.say(p, oneLine(p.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pair prints what is known of a pair of fields of a type: as JSON, or in columns for people.
+func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
+	if s.JSON {
+		type line struct {
+			Type    string `json:"type"`
+			A       string `json:"a"`
+			B       string `json:"b"`
+			Verdict string `json:"verdict"`
+			Witness string `json:"witness,omitempty"`
+			Note    string `json:"note,omitempty"`
+		}
+		return s.out.line(line{typ, p.A, p.B, p.Verdict.String(), p.Witness, p.Note})
+	}
+	words := []string{shown(typ), shown(p.A), shown(p.B), p.Verdict.String()}
+	if p.Witness != "" {
+		words = append(words, "both take "+shown(p.Witness))
+	}
+	if p.Note != "" {
+		words = append(words, oneLine(p.Note))
+	}
+	_, err := fmt.Fprintln(columns, strings.Join(words, "\t"))
+	return err
 }
 
 func applySchemaVerb(s *session) *cobra.Command {
@@ -297,8 +284,7 @@ there are.`,
 }
 
 func dropNamespaceVerb(s *session) *cobra.Command {
-	var yes bool
-	c := &cobra.Command{
+	return s.withYes(&cobra.Command{
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, with those inside it. Without --yes it says how many records
@@ -310,14 +296,12 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 			if err != nil {
 				return err
 			}
-			if !yes {
+			if !s.yes {
 				n, err := migrate.CountNamespace(ctx, db, ns)
 				return cmp.Or(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
 			}
 			n, err := migrate.DropNamespace(ctx, db, ns)
 			return s.result(n, "removed "+count(n, "record"), err)
 		}, unlimited),
-	}
-	yesFlag(c, &yes)
-	return c
+	})
 }

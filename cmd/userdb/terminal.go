@@ -91,15 +91,15 @@ type secret struct {
 // newPassword is the prompt for a secret that is typed twice, and not empty.
 const newPassword = "New password: "
 
-// stdinFlag declares --password-stdin.
-func stdinFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "password-stdin", false, "read the password as one line from standard input")
+func (s *session) withStdin(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&s.fromStdin, "password-stdin", false, "read the password as one line from standard input")
+	return c
 }
 
 // ask takes secrets from standard input, or has a person type them, and then does what they are for, in the time that
 // the command may take. Before a person types, try may find that there is no point.
-func (s *session) ask(ctx context.Context, stdin bool, try, do func(context.Context) error, secrets ...secret) error {
-	if !stdin {
+func (s *session) ask(ctx context.Context, try, do func(context.Context) error, secrets ...secret) error {
+	if !s.fromStdin {
 		if s.std.term == nil {
 			return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
 		}
@@ -114,7 +114,7 @@ func (s *session) ask(ctx context.Context, stdin bool, try, do func(context.Cont
 	}
 	return s.timed(ctx, func(ctx context.Context) (err error) {
 		for _, secret := range secrets {
-			if stdin {
+			if s.fromStdin {
 				*secret.to, err = secretLine(ctx, s.std.in, secret.what)
 			}
 			switch {
@@ -179,7 +179,6 @@ func readLine(r io.Reader, most int) (string, error) {
 type progress struct {
 	w           io.Writer // nil: standard error is no terminal
 	what        string    // goes on, for bar
-	now         func() time.Time
 	begin, last time.Time
 	shown       bool
 }
@@ -191,7 +190,7 @@ const (
 
 // progress is that of what, which goes on.
 func (s *session) progress(what string, visible bool) *progress {
-	p := &progress{what: what, now: time.Now, begin: time.Now()}
+	p := &progress{what: what, begin: time.Now()}
 	if visible && isTerminal(s.std.err) {
 		p.w = s.std.err
 	}
@@ -200,8 +199,8 @@ func (s *session) progress(what string, visible bool) *progress {
 
 // show replaces the line.
 func (p *progress) show(format string, args ...any) {
-	if p.w != nil && p.now().Sub(p.last) >= progressEvery {
-		p.last, p.shown = p.now(), true
+	if p.w != nil && time.Since(p.last) >= progressEvery {
+		p.last, p.shown = time.Now(), true
 		fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
 	}
 }
@@ -226,7 +225,7 @@ func (p *progress) clear() {
 
 // rate is how many a second were done since the beginning.
 func (p *progress) rate(done int64) string {
-	seconds := max(p.now().Sub(p.begin), time.Microsecond).Seconds()
+	seconds := max(time.Since(p.begin), time.Microsecond).Seconds()
 	return fmt.Sprintf("%.0f/s", float64(done)/seconds)
 }
 
@@ -235,6 +234,6 @@ func (p *progress) left(done, all int64) string {
 	if done <= 0 || all <= done {
 		return ""
 	}
-	rest := time.Duration(float64(p.now().Sub(p.begin)) * float64(all-done) / float64(done))
+	rest := time.Duration(float64(time.Since(p.begin)) * float64(all-done) / float64(done))
 	return ", " + rest.Round(time.Second).String() + " left"
 }

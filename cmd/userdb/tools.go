@@ -22,7 +22,6 @@ import (
 
 func hintVerb(s *session) *cobra.Command {
 	var as string
-	var batch bool
 	c := &cobra.Command{
 		Use:   "hint [HINT…]",
 		Short: "Show what a hint means",
@@ -48,7 +47,7 @@ the built-in one.`,
 				return err
 			}
 			ofJSON := func(raw json.RawMessage) (any, error) { return resolveAs(as, sc, s.Type, raw) }
-			return s.answer(ctx, batch, texts, ofJSON, func(text string) (any, error) {
+			return s.answer(ctx, texts, ofJSON, func(text string) (any, error) {
 				if as != "" {
 					return ofJSON(hintJSON(text))
 				}
@@ -61,8 +60,7 @@ the built-in one.`,
 		}, unlimited),
 	}
 	choice(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n`WHICH`, entry or user", "entry", "user")
-	batchFlag(c, &batch)
-	return c
+	return s.withBatch(c)
 }
 
 // hintJSON is a hint of a command line as JSON.
@@ -114,13 +112,13 @@ func keyVerb(s *session) *cobra.Command {
 			Short: "Write a text as it stands in a key",
 			Example: `  userdb key escape 'Just A. User'
   userdb key escape -- -x http://example.com/`,
-		}, func(text string) (any, error) { return keyText(recordkey.Escape(text)), nil }),
+		}, func(text string) (any, error) { return recordkey.Escape(text), nil }),
 		textVerb(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
 			Short:   "Read a text as it stands in a key",
 			Long:    `Read a text as it stands in a key. What is no escape stands for itself.`,
 			Example: `  userdb key unescape Just+_A.+_User --json`,
-		}, func(text string) (any, error) { return keyText(recordkey.UnescapeLoose(text)), nil }),
+		}, func(text string) (any, error) { return recordkey.UnescapeLoose(text), nil }),
 	)
 }
 
@@ -134,9 +132,8 @@ func splitVerb(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any
 
 // textVerb has c print what f makes of texts.
 func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
-	var batch bool
 	c.RunE = s.run(func(ctx context.Context, texts []string) error {
-		return s.answer(ctx, batch, texts, func(raw json.RawMessage) (any, error) {
+		return s.answer(ctx, texts, func(raw json.RawMessage) (any, error) {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil || raw[0] != '"' {
 				return nil, errors.New("the line is no JSON text")
@@ -144,25 +141,22 @@ func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.
 			return f(text)
 		}, f)
 	}, unlimited)
-	batchFlag(c, &batch)
+	return s.withBatch(c)
+}
+
+func (s *session) withBatch(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&s.batch, "batch", false, "read them from standard input, one JSON value a line; answer each with one line")
 	return c
 }
 
-func batchFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "batch", false, "read them from standard input, one JSON value a line; answer each with one line")
-}
-
-// keyText is a text on its way into a key or out of one.
-type keyText string
-
 // answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line of standard
 // input. A list is JSON, for people, too, and a text as it is.
-func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error)) error {
+func (s *session) answer(ctx context.Context, texts []string, ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error)) error {
 	switch {
-	case batch && len(texts) > 0:
+	case s.batch && len(texts) > 0:
 		return usagef("--batch reads from standard input: leave the other words out")
-	case batch:
-		return s.batch(ctx, ofJSON)
+	case s.batch:
+		return s.answerLines(ctx, ofJSON)
 	case len(texts) == 0:
 		return usagef("missing: words to answer, or --batch")
 	}
@@ -175,8 +169,8 @@ func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON
 	}
 	for _, r := range results {
 		var err error
-		if text, ok := r.(keyText); ok {
-			err = s.out.say(text, shown(string(text)))
+		if text, ok := r.(string); ok {
+			err = s.out.say(text, shown(text))
 		} else {
 			err = s.out.line(r)
 		}
@@ -190,8 +184,8 @@ func (s *session) answer(ctx context.Context, batch bool, texts []string, ofJSON
 // maxLine is how long a line of a batch may be, in bytes.
 const maxLine = 1 << 20
 
-// batch answers every line of standard input, in order, at once.
-func (s *session) batch(ctx context.Context, one func(json.RawMessage) (any, error)) error {
+// answerLines answers every line of standard input, in order, at once.
+func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (any, error)) error {
 	type answer struct {
 		Result any    `json:"result,omitempty"`
 		Error  string `json:"error,omitempty"`

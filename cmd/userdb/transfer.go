@@ -214,16 +214,11 @@ func (r *importRun) save(state transfer.ImportState) error {
 	if r.state == "" {
 		return nil
 	}
-	text, err := json.Marshal(state)
-	if err != nil {
-		return err
-	}
 	f, err := ownfile.Create(r.state + ".new")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err = cmp.Or(err, f.Close()); err != nil {
+	if err = cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)

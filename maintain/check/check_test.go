@@ -158,7 +158,7 @@ func TestCheckChoices(t *testing.T) {
 			t.Errorf("choices %s", got)
 		}
 		want := `user/uid:friend has this value in "email", and user/uid:u0 in "email"`
-		if p.Text != want || p.Key != "user/email:u0@x.org/~prk" || p.Invariant != 2 || p.Warning {
+		if p.Text != want || p.Key != "user/email:u0@x.org/~prk" || p.Invariant != 2 || p.Severity == check.SeverityWarning {
 			t.Errorf("%+v, want text %s", p, want)
 		}
 	}

@@ -73,7 +73,7 @@ func TestNotCompact(t *testing.T) {
 				text, known := strings.CutSuffix(p.Text, tail)
 				got = append(got, p.Field+": "+text)
 				key := "~/schema/" + recordkey.Escape(tt.typ)
-				if !known || !p.Warning || p.Code != "entry_not_compact" || p.Key != key {
+				if !known || p.Severity == check.SeverityError || p.Code != "entry_not_compact" || p.Key != key {
 					t.Errorf("%+v", p)
 				}
 			}

@@ -10,23 +10,25 @@ import (
 
 // A Problem is one thing that a check found wrong.
 type Problem struct {
-	Invariant int             // 1 to 5 for I1 to I5; 0: none of them
-	Key       string          // the record, relative to the view's namespace; raw: it may not parse, and hold any bytes
-	Code      string          // what kind of damage: see the package documentation
-	Text      string          // the same for people, in one line of printable text
-	Warning   bool            // the store can live with it
-	Repaired  bool            // it was repaired
-	Choices   []recordkey.Key // of value_shared: the PRKs of the entries, sorted; else none
-	Field     string          // of entry_not_compact: what is too long; "": the number of fields
+	Code      string          `json:"code"`              // what kind of damage: see the package documentation
+	Invariant int             `json:"invariant"`         // 1 to 5 for I1 to I5; 0: none of them
+	Key       string          `json:"key"`               // the record, relative to the view's namespace; raw: it may hold any bytes
+	Text      string          `json:"message"`           // the damage for people, in one line of printable text
+	Severity  string          `json:"severity"`          // SeverityError or SeverityWarning
+	Repaired  bool            `json:"repaired"`          // it was repaired
+	Choices   []recordkey.Key `json:"choices,omitempty"` // of value_shared: the PRKs of the entries, sorted; else none
+	Field     string          `json:"field,omitempty"`   // of entry_not_compact: what is too long; "": the number of fields
 }
+
+// What a problem is: an error, or one that the store can live with.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "problem"
+)
 
 // String is the problem for people, in one line of printable text.
 func (p Problem) String() string {
-	severity := "error"
-	if p.Warning {
-		severity = "problem"
-	}
-	return fmt.Sprintf("%s %s %s: %s", severity, p.Code, records.Shorten(p.Key, int64(len(p.Key))), p.Text)
+	return fmt.Sprintf("%s %s %s: %s", p.Severity, p.Code, records.Shorten(p.Key, int64(len(p.Key))), p.Text)
 }
 
 // A remedy is what a repair does about a code.
@@ -111,8 +113,11 @@ var (
 
 // problem is one of a code, with what its text has in place of the verbs.
 func (c *code) problem(key string, args ...any) Problem {
-	text := fmt.Sprintf(c.text, args...)
-	return Problem{Invariant: c.invariant, Key: key, Code: c.name, Text: text, Warning: c.remedy == warning}
+	severity := SeverityError
+	if c.remedy == warning {
+		severity = SeverityWarning
+	}
+	return Problem{Code: c.name, Invariant: c.invariant, Key: key, Text: fmt.Sprintf(c.text, args...), Severity: severity}
 }
 
 // A finding is a problem, what it was judged by, and the step that ends it.

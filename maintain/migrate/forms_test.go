@@ -249,7 +249,7 @@ func TestCheckOtherForm(t *testing.T) {
 					continue
 				}
 				found = append(found, p.Code+" "+p.Key)
-				if p.Invariant != 1 || p.Warning || !strings.Contains(p.Text, "'userdb schema apply' brings it over") {
+				if p.Invariant != 1 || p.Severity == check.SeverityWarning || !strings.Contains(p.Text, "'userdb schema apply' brings it over") {
 					t.Errorf("%+v", p)
 				}
 			}
