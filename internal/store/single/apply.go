@@ -44,20 +44,18 @@ func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err
 }
 
 // applyQuick makes a change in one of the quick ways, or not at all.
-func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (outcome, error) {
+func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (got outcome, err error) {
 	if onlyCreates(c) {
 		busy := e.creating.Enter()
 		defer e.creating.Leave()
 		if busy {
-			if got, err := e.createWithOthers(ctx, c, rev); err != nil || got.done || got.maybe {
-				return got, err
-			}
+			got, err = e.createWithOthers(ctx, c, rev)
 		}
 	}
-	if isShort(c) {
-		return e.applyShort(ctx, c, rev)
+	if err == nil && got == (outcome{}) && isShort(c) {
+		got, err = e.applyShort(ctx, c, rev)
 	}
-	return outcome{}, nil
+	return got, err
 }
 
 // shortFacets is how many facets the short scripts take: Lua unpacks no list of any length.

@@ -1,7 +1,6 @@
 package single
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 var (
 	lookupScript = redisx.NewScript(scripts, "lookup", redisx.IsList)
-	followScript = redisx.NewScript(scripts, "follow", 0) // it is read into a map
+	followScript = redisx.NewScript(scripts, "follow", 0)
 )
 
 // Find implements [store.Engine]: one round trip for all lookups.
@@ -43,32 +42,22 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 
 // findMany sends every lookup at once. One that the server has no script for is answered by itself.
 func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	pipe := e.client.Pipeline()
-	for _, l := range lookups {
-		if l.PRK.IsValid() {
-			pipe.HGetAll(ctx, l.PRK.String())
-		} else {
-			pipe.Do(ctx, lookupScript.Call(lookupArgs(l))...)
-		}
+	cmds := make([]redis.Cmder, len(lookups))
+	for i, l := range lookups {
+		cmds[i] = command(ctx, l, false)
 	}
-	cmds, err := pipe.Exec(ctx)
-	if err != nil && !redisx.IsAnswer(err) {
+	if err := e.client.All(ctx, cmds); err != nil && !redisx.IsAnswer(err) {
 		return nil, redisx.Fail(err)
 	}
 	found := make([]store.Found, len(lookups))
 	for i, l := range lookups {
-		var err error
-		switch cmd := cmds[i].(type) {
-		case *redis.MapStringStringCmd:
-			found[i] = redisx.FoundAt(l.PRK, cmd.Val(), cmd.Err())
-		case *redis.Cmd:
-			if cmd.Err() != nil {
-				found[i], err = e.findOne(ctx, l)
-			} else {
-				found[i], err = believed(l, cmd.Val())
-			}
+		err := cmds[i].Err()
+		if l.PRK.IsValid() || err == nil || errors.Is(err, redis.Nil) {
+			found[i], err = answer(l, cmds[i], err)
+		} else {
+			found[i], err = e.findOne(ctx, l)
 		}
-		if err = cmp.Or(err, store.NotOfEntry(found[i].Err)); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -77,29 +66,23 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 
 // findOne answers one lookup: one by SRKs in one batch with those of other callers, where many come at the same time.
 func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, error) {
-	if l.PRK.IsValid() {
-		cmd := redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
-		if err := e.client.Process(ctx, cmd); err != nil {
-			found := redisx.FoundAt(l.PRK, nil, err)
-			return found, store.NotOfEntry(found.Err)
-		}
-		return redisx.FoundAt(l.PRK, cmd.Val(), nil), nil
-	}
-	busy := e.finding.Enter()
-	defer e.finding.Leave()
-	if busy && !l.All && e.options.Bulk == nil {
-		found, sure, err := e.FindBatched(ctx, l)
-		if err != nil || sure {
-			return found, redisx.Fail(err)
+	if !l.PRK.IsValid() {
+		busy := e.finding.Enter()
+		defer e.finding.Leave()
+		if busy && !l.All && e.options.Bulk == nil {
+			if found, sure, err := e.FindBatched(ctx, l); err != nil || sure {
+				return found, redisx.Fail(err)
+			}
 		}
 	}
-	look := e.lookUp
-	if len(l.SRKs) == 1 {
-		look = e.follow
+	cmd := command(ctx, l, false)
+	err := e.client.Process(ctx, cmd)
+	if redisx.NoScript(err) {
+		cmd = command(ctx, l, true)
+		err = e.client.Process(ctx, cmd)
 	}
-	found, err := look(ctx, l)
-	if !undeclared(err) {
-		return found, err
+	if l.PRK.IsValid() || !undeclared(err) {
+		return answer(l, cmd, err)
 	}
 	e.strict.Store(true)
 	all, err := e.FindByCommands(ctx, []store.Lookup{l})
@@ -109,19 +92,49 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 	return all[0], nil
 }
 
+// command asks for the entry at a PRK, or at what SRKs name: by a script's name, or in full.
+func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
+	if l.PRK.IsValid() {
+		return redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
+	}
+	script, prefix := &lookupScript, l.SRKs[0].Namespace().String()
+	if len(l.SRKs) == 1 {
+		script = &followScript
+	}
+	how, what := any("evalsha"), script.SHA
+	if inFull {
+		how, what = "eval", script.Source
+	}
+	if len(l.SRKs) == 1 { // read into the map that the record keeps
+		return redis.NewMapStringStringCmd(ctx, how, what, 1, l.SRKs[0].String(), prefix)
+	}
+	args := append(make([]any, 0, 4+len(l.SRKs)), how, what, len(l.SRKs))
+	for _, k := range l.SRKs {
+		args = append(args, k.String())
+	}
+	return redis.NewCmd(ctx, append(args, prefix)...)
+}
+
 // ownerField is the name under which follow.lua puts the PRK among the entry's fields.
 const ownerField = "~srv"
 
-// follow reads the entry that one SRK names. The reply is read into the map that the record keeps.
-func (e *Engine) follow(ctx context.Context, l store.Lookup) (store.Found, error) {
-	srk, prefix := l.SRKs[0].String(), l.SRKs[0].Namespace().String()
-	cmd := redis.NewMapStringStringCmd(ctx, "evalsha", followScript.SHA, 1, srk, prefix)
-	err := e.client.Process(ctx, cmd)
-	if redisx.NoScript(err) {
-		cmd = redis.NewMapStringStringCmd(ctx, "eval", followScript.Source, 1, srk, prefix)
-		err = e.client.Process(ctx, cmd)
+// answer takes the reply to such a command. After an error it may still be under way, and is not looked at.
+func answer(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
+	if many, is := cmd.(*redis.Cmd); is {
+		reply, err := redisx.Answer(many, err, redisx.IsList)
+		if err != nil {
+			return store.Found{}, redisx.Fail(err)
+		}
+		return believed(l, reply)
+	}
+	var fields map[string]string
+	if err == nil {
+		fields = cmd.(*redis.MapStringStringCmd).Val()
 	}
 	switch {
+	case l.PRK.IsValid():
+		found := redisx.FoundAt(l.PRK, fields, err)
+		return found, store.NotOfEntry(found.Err)
 	case errors.Is(err, redis.Nil):
 		return store.Found{Err: store.ErrNotFound}, nil
 	case redisx.WrongType(err):
@@ -129,27 +142,12 @@ func (e *Engine) follow(ctx context.Context, l store.Lookup) (store.Found, error
 	case err != nil:
 		return store.Found{}, redisx.Fail(err)
 	}
-	fields := cmd.Val()
 	owner, is := fields[ownerField]
 	if !is {
 		return store.Found{}, redisx.Fail(redisx.IsList.Check(nil))
 	}
 	delete(fields, ownerField)
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
-}
-
-// lookUp reads the entries that several SRKs name.
-func (e *Engine) lookUp(ctx context.Context, l store.Lookup) (store.Found, error) {
-	keys, args := lookupArgs(l)
-	reply, err := lookupScript.Read(ctx, e.client.Process, keys, args)
-	if err != nil {
-		return store.Found{}, redisx.Fail(err)
-	}
-	return believed(l, reply)
-}
-
-func lookupArgs(l store.Lookup) (keys, args []string) {
-	return appendKeys(make([]string, 0, len(l.SRKs)), l.SRKs), []string{l.SRKs[0].Namespace().String()}
 }
 
 // believed is what the lookup script's reply says, if it is one: what each SRK led to.
