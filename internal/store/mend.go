@@ -40,8 +40,8 @@ type Remove struct {
 	Seen   Text   // where there is one, the record must still be exactly this string
 	Member string // where not empty, only this member of the set goes
 	Owner  string // raw key of the entry that may hold it; "" for a record that belongs to none
-	Field  string // where not empty, the entry holds it only with this Value under this secondary field
-	Value  string
+	Field  string // where not empty, the entry holds it only with this Value under this secondary field; a record that
+	Value  string // belongs to none goes only if it is a hash with this Value in this Field
 }
 
 // Restate replaces what is stored of a schema, if it still has the fingerprint seen ("": none is stored). False: another

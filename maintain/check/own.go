@@ -257,24 +257,30 @@ func (c *checker) lookAtSecret(ctx context.Context, fs *findings) error {
 func (c *checker) lookAtThrottles(ctx context.Context, items []item) (fs findings, err error) {
 	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
 	for i, h := range hashes {
-		if h.Other || !countable(h.Fields) {
-			fs.add(i, ownThrottle, items[i].key, "").step = store.Remove{Key: items[i].raw}
+		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
+		if !h.Other {
+			bad := uncountable(h.Fields)
+			if bad.Field == "" {
+				continue
+			}
+			remove = store.Remove{Key: items[i].raw, Field: bad.Field, Value: bad.Wire}
 		}
+		fs.add(i, ownThrottle, items[i].key, "").step = remove
 	}
 	return fs, err
 }
 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
-// countable reports whether the script that counts takes them (sound in throttle.lua). The list of calls is k.
-func countable(fields map[string]string) bool {
+// uncountable is a field that the script that counts does not take (sound in throttle.lua). The list of calls is k.
+func uncountable(fields map[string]string) (bad store.Facet) {
 	for field, wire := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
 		if field == "k" && !isCalls(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
-			return false
+			return store.Facet{Field: field, Wire: wire}
 		}
 	}
-	return true
+	return bad
 }
 
 // isCalls reports whether a text lists calls: each a token of twelve bytes, and eleven digits.

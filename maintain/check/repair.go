@@ -80,13 +80,8 @@ func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
 }
 
 func (c *checker) repairOne(ctx context.Context, it item, f finding) error {
-	switch {
-	case f.code.remedy == ofEntry:
+	if f.code.remedy == ofEntry {
 		return c.repairEntry(ctx, it.key)
-	case f.code == ownThrottle: // no step can tell sound counters from others, and the look may be long ago
-		if now, err := c.lookAtThrottles(ctx, []item{it}); err != nil || len(now) == 0 {
-			return err
-		}
 	}
 	return c.take(ctx, f.step)
 }

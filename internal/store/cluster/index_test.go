@@ -100,9 +100,11 @@ func TestDiscard(t *testing.T) {
 	tags := store.Remove{Key: set, Owner: "user/uid:A"}
 	member := store.Remove{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
 	unowned := store.Remove{Key: index, Member: "user/uid:A"}
+	counters := store.Remove{Key: "~/throttle/user/uid/A", Field: "sn", Value: "x"}
 	with := func(words string) map[string]*cell {
 		cells := entries(some, "A "+words)()
 		cells[srk], cells[set], cells[index] = text("user/uid:A "+some), setOf("red"), setOf("user/uid:A")
+		cells[counters.Key] = hash("sn=x")
 		return cells
 	}
 	dead := func() map[string]*cell {
@@ -112,6 +114,8 @@ func TestDiscard(t *testing.T) {
 	}
 	other := dead()
 	other[srk] = text("user/uid:B " + some)
+	sound := dead()
+	sound[counters.Key] = hash("sn=1")
 	wrong := dead()
 	wrong["user/uid:A"] = text("no entry")
 	for _, tt := range []struct {
@@ -132,6 +136,8 @@ func TestDiscard(t *testing.T) {
 		{"an index member of a live entry", with("email=a"), member, false, nil},
 		{"an index member of a dead entry", dead(), member, true, nil},
 		{"an index member that belongs to no entry", with("email=a"), unowned, true, nil},
+		{"counters that cannot be read", dead(), counters, true, nil},
+		{"counters that can be read by now", sound, counters, false, nil},
 	} {
 		e, w := direct(t, tt.start)
 		gone, err := e.Mend(t.Context(), tt.l)

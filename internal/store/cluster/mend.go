@@ -54,40 +54,26 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 }
 
 // remove takes an SRK away as in step 2: after its entry is fenced, and only if it is still exactly what was seen.
-func (e *Engine) remove(ctx context.Context, l store.Remove) (bool, error) {
-	if l.Owner == "" && (l.Kind != "" || l.Seen.Is) {
-		return e.Keys.Mend(ctx, l) // one script on one key
+func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err error) {
+	owner, err := recordkey.Parse(r.Owner)
+	owned := err == nil && owner.Kind() == recordkey.KindPRK
+	field, value := r.Field, r.Value
+	if r.Owner != "" { // which may lie in another slot
+		r.Owner, r.Field, r.Value = "", "", ""
 	}
-	owner, err := recordkey.Parse(l.Owner)
-	if err != nil || owner.Kind() != recordkey.KindPRK {
-		return e.discard(ctx, l)
+	discard := func(ctx context.Context) (err error) {
+		gone, err = e.Keys.Mend(ctx, r)
+		return err
 	}
-	if l.Field == "" {
-		gone := false
-		_, err := e.ifDead(ctx, owner, "", func(ctx context.Context) (err error) {
-			gone, err = e.discard(ctx, l)
-			return err
-		})
+	if owned && field == "" {
+		_, err = e.ifDead(ctx, owner, "", discard)
 		return gone, err
 	}
-	if srk, err := recordkey.SRK(owner.Type(), l.Field, l.Value); err == nil { // else no entry can hold it
+	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil { // else no entry can hold it
 		if held, err := e.fence(ctx, owner, srk, "fence"); err != nil || held {
 			return false, err
 		}
 	}
-	return e.discard(ctx, l)
-}
-
-func (e *Engine) discard(ctx context.Context, l store.Remove) (bool, error) {
-	var n int64
-	var err error
-	switch {
-	case l.Seen.Is:
-		return e.yes(ctx, swapScript, l.Key, l.Seen.Wire, "")
-	case l.Member != "":
-		n, err = e.number(ctx, "srem", l.Key, l.Member)
-	default:
-		n, err = e.number(ctx, "unlink", l.Key)
-	}
-	return n != 0, err
+	err = discard(ctx)
+	return gone, err
 }

@@ -35,7 +35,7 @@ var (
 // allScripts are loaded on every node.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript,
+	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 }
 
 const attempts = 8

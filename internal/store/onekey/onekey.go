@@ -17,7 +17,7 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	removeScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
+	RemoveScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
 	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
 	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
 	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
@@ -52,8 +52,7 @@ func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClien
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
 
-// Mend makes the steps that need one slot: store.Restate and, in a cluster for a record that belongs to no entry,
-// store.Remove.
+// Mend makes the steps that need one slot: store.Restate and store.Remove, in a cluster without an owner.
 func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
@@ -69,7 +68,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	if r.Owner != "" {
 		keys = append(keys, r.Owner)
 	}
-	return ks.Yes(ctx, removeScript, keys, r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
+	return ks.Yes(ctx, RemoveScript, keys, r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
 }
 
 // restate has every later change of another writer compare with the new state.

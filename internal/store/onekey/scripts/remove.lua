@@ -4,11 +4,14 @@
 -- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
 -- ARGV[1]  the Redis type that it must be of: it goes if it is of another one; ""
 -- ARGV[2]  "1": it goes if it is exactly the string ARGV[3]      ARGV[4]  the one set member that goes, or ""
--- ARGV[5], ARGV[6]  secondary field and canonical value that make the entry hold it, or ""
+-- ARGV[5], ARGV[6]  secondary field and canonical value that make the entry hold it, or ""; where no entry is given, a
+--                   field that the record must have, a hash, with this value
 -- Reply: 1 if it went, else 0
 if KEYS[2] then
   local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5])
   if q.err == nil and q[1] and q[1] ~= '' and (ARGV[5] == '' or (q[2] or q[3]) == ARGV[6]) then return 0 end
+elseif ARGV[5] ~= '' and redis.pcall('HGET', KEYS[1], ARGV[5]) ~= ARGV[6] then
+  return 0
 end
 local kind = ARGV[1] ~= '' and redis.call('TYPE', KEYS[1]).ok
 if kind and (kind == 'none' or kind == ARGV[1]) then return 0 end
