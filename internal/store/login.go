@@ -23,15 +23,12 @@ type Admission struct {
 	At   bool          // at its origin, too
 }
 
-// Parts are the attempt's counters, each as an attempt of its own: on a cluster they lie in two slots.
-// The origin's is the zero Attempt where the origin is not known.
-func (a Attempt) Parts() (account, origin Attempt) {
-	account, origin = a, Attempt{}
-	account.Origin = recordkey.Key{}
-	if a.Origin.IsValid() {
-		origin = Attempt{Origin: a.Origin, Name: a.Name, Now: a.Now}
-	}
-	return account, origin
+// Parts are the attempt's counters, of its account and of its origin, each as an attempt of its own: on a cluster they lie
+// in two slots.
+func (a Attempt) Parts() [2]Attempt {
+	account, origin := a, a
+	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
+	return [2]Attempt{account, origin}
 }
 
 // Limits of throttling. Failures are counted in a window that begins with the first of them. Each of

@@ -213,8 +213,8 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 // holds the value, and then the answer is true; false says that it changed meanwhile.
 func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
-		if held, err := a.e.fence(ctx, owner, srk, "look"); err != nil || held {
-			return false, a.held(srk, seen, err)
+		if err := a.free(ctx, owner, srk, "look"); err != nil {
+			return false, err
 		}
 		if !a.queues {
 			return false, errAgain
@@ -222,24 +222,26 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
 			return false, err
 		}
-		if held, err := a.e.fence(ctx, owner, srk, "fence"); err != nil || held {
-			return false, a.held(srk, seen, err)
+		if err := a.free(ctx, owner, srk, "fence"); err != nil {
+			return false, err
 		}
 	}
 	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
 }
 
-// held is the error for a value that an entry holds: this one (it was changed meanwhile) or another.
-func (a *attempt) held(srk recordkey.Key, seen string, err error) error {
+// free looks at an owner, or fences it, and is the error for a value that it holds: this entry (it was changed meanwhile)
+// or another.
+func (a *attempt) free(ctx context.Context, owner, srk recordkey.Key, mode string) error {
+	held, err := a.e.fence(ctx, owner, srk, mode)
 	switch {
-	case err != nil:
+	case err != nil || !held:
 		return err
-	case store.Owner(seen) == a.prk && !a.c.Create:
-		return store.ErrConflict
-	case store.Owner(seen) == a.prk:
+	case owner != a.c.Key:
+		return store.Duplicate(a.c, srk)
+	case a.c.Create:
 		return uidTaken(a.c)
 	}
-	return store.Duplicate(a.c, srk)
+	return store.ErrConflict
 }
 
 // ownerOf is the key of the entry that an SRV names; false where no entry of the type can be there,

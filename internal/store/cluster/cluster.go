@@ -184,35 +184,31 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) erro
 
 // confirm asks the master that serves a key, and another one where the slot has just moved.
 func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key, seen string) (err error) {
-	if e.cc == nil {
-		return redisx.Confirm(ctx, e.client, key, seen, c.Replicas, c.ReplicaTime)
-	}
-	for attempt := range attempts / 2 {
-		var node *redis.Client
-		if node, err = e.cc.MasterForKey(ctx, key.String()); err == nil {
+	retry := e.client.Retry
+	retry.Passing = redisx.Moved
+	_, _, _ = retry.Do(ctx, func(bool) (any, error) {
+		var node redis.Cmdable = e.client
+		if e.cc != nil {
+			node, err = e.cc.MasterForKey(ctx, key.String())
+		}
+		if err == nil {
 			err = redisx.Confirm(ctx, node, key, seen, c.Replicas, c.ReplicaTime)
 		}
-		if err == nil || !redisx.Moved(err) {
-			return err
-		}
-		e.cc.ReloadState(ctx)
-		if e.pause(ctx, 20*time.Millisecond<<attempt) != nil {
-			break
-		}
-	}
+		return nil, err
+	})
 	return err
 }
 
 // Admit implements [store.Engine]: a script for each counter, at the same time. Where one refuses, the other takes back
 // what it counted, unless the account has a budget of its own for the origin. What cannot be taken back stays counted.
 func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
-	account, origin := a.Parts()
-	if !origin.Origin.IsValid() {
+	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
+	parts := a.Parts()
 	var as [2]store.Admission
 	err := parallel(2, func(i int) (err error) {
-		as[i], err = e.Keys.Admit(ctx, [2]store.Attempt{account, origin}[i])
+		as[i], err = e.Keys.Admit(ctx, parts[i])
 		return err
 	})
 	if err != nil {
@@ -223,28 +219,15 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 	case of.Wait == 0 && (at.Wait == 0 || of.Own):
 		return store.Admission{Own: of.Own, At: at.At}, nil
 	case of.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, account, of)
+		_ = e.Keys.Withdraw(ctx, parts[0], of)
 	case at.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, origin, at)
+		_ = e.Keys.Withdraw(ctx, parts[1], at)
 	}
 	return store.Admission{Wait: max(of.Wait, at.Wait)}, nil
 }
 
-// Forgive implements [store.Engine].
+// Forgive implements [store.Engine], for both counters at the same time; that of an origin which did not count needs nothing.
 func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
-	return both(ctx, a, as, e.Keys.Forgive)
-}
-
-// Withdraw takes back an admission whose attempt did not happen.
-func (e *Engine) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
-	return both(ctx, a, as, e.Keys.Withdraw)
-}
-
-// both does something for both counters of an admitted attempt, at the same time.
-func both(ctx context.Context, a store.Attempt, as store.Admission, do func(context.Context, store.Attempt, store.Admission) error) error {
-	account, origin := a.Parts()
-	if !as.At {
-		return do(ctx, account, as)
-	}
-	return parallel(2, func(i int) error { return do(ctx, [2]store.Attempt{account, origin}[i], as) })
+	parts := a.Parts()
+	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], as) })
 }

@@ -138,13 +138,9 @@ func (a *attempt) lost(ctx context.Context) error {
 	return parallel(len(all), func(i int) error {
 		seen, _, err := a.e.get(ctx, all[i])
 		owner, can := a.ownerOf(all[i], seen)
-		if err != nil || !can || store.Owner(seen) == a.prk {
+		if err != nil || !can || owner == a.c.Key {
 			return err
 		}
-		held, err := a.e.fence(ctx, owner, all[i], "look")
-		if err != nil || held {
-			return a.held(all[i], seen, err)
-		}
-		return nil
+		return a.free(ctx, owner, all[i], "look")
 	})
 }

@@ -60,30 +60,22 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 	return err
 }
 
-// dropAll removes the tertiary records that go with a change, but those that it replaces by others.
+// dropAll removes the tertiary records that go with a change, but those that it replaces by others. Those of a dead entry
+// that a delete does not know of are named by the stored schema, which is read after the entry has died: an earlier writer
+// had stored the name before it wrote, and a later one finds the entry dead.
 func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
-	n := len(c.Drop)
-	return parallel(n+1, func(i int) error {
-		switch {
-		case i < n && !replaces(c, c.Drop[i]):
-			return e.drop(ctx, c.Drop[i])
-		case i == n && c.Delete:
-			return e.dropNamed(ctx, c)
-		}
-		return nil
+	going := slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool {
+		return slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key })
 	})
-}
-
-// dropNamed removes the tertiary records of a dead entry that a delete does not know of. The stored schema is read after
-// the entry has died: an earlier writer had stored the name before it wrote, and a later one finds the entry dead.
-func (e *Engine) dropNamed(ctx context.Context, c store.Change) error {
-	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
-	if err != nil {
-		return err
+	if c.Delete {
+		stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
+		if err != nil {
+			return err
+		}
+		fields := stored[0].Fields
+		going = append(going, store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c)...)
 	}
-	fields := stored[0].Fields
-	more := store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c)
-	return parallel(len(more), func(i int) error { return e.drop(ctx, more[i]) })
+	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
 }
 
 // dyingLeft is how long a delete, whose commit may have taken long, may still take: counted from before the commit, or

@@ -154,8 +154,11 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 }
 
 // alignOne brings about what is due of one membership, and looks at that again. It reports what is due.
-func (e *Engine) alignOne(ctx context.Context, m membership, isDue func() (bool, error)) (bool, error) {
-	err := e.align(ctx, []membership{m}, func() (func(membership) bool, error) {
+func (e *Engine) alignOne(ctx context.Context, m membership, isDue func() (bool, error)) (_ bool, err error) {
+	if m.in, err = isDue(); err != nil {
+		return false, err
+	}
+	err = e.align(ctx, []membership{m}, func() (func(membership) bool, error) {
 		due, err := isDue()
 		m.in = due
 		return func(membership) bool { return due }, err
@@ -168,7 +171,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 	if _, err := e.remove(ctx, store.Remove{Key: a.Index.String(), Kind: "set"}); err != nil {
 		return false, err
 	}
-	isDue := func() (bool, error) {
+	return e.alignOne(ctx, membership{key: a.Index.String(), member: a.Member}, func() (bool, error) {
 		if !a.Set.IsValid() {
 			live, now, err := e.field(ctx, a.Entry, a.Facet.Field)
 			return live && now.Is && now.Wire == a.Facet.Wire, err
@@ -178,12 +181,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 			return false, err
 		}
 		return e.live(ctx, a.Set.PRK())
-	}
-	due, err := isDue()
-	if err != nil {
-		return false, err
-	}
-	return e.alignOne(ctx, membership{key: a.Index.String(), member: a.Member, in: due}, isDue)
+	})
 }
 
 // rank takes or frees a place in an ordered index. With Free it stays where the entry has another value by now.
@@ -192,11 +190,12 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 		live, now, err := e.field(ctx, r.Entry, r.At.Facet.Field)
 		return live && now.Is && (now.Wire == r.At.Facet.Wire) != r.Free, err
 	}
-	due, err := isDue()
-	if err != nil || r.Free && due {
-		return err
+	if r.Free {
+		if due, err := isDue(); err != nil || due {
+			return err
+		}
 	}
-	_, err = e.alignOne(ctx, membership{key: r.At.Key.String(), member: r.At.Member, ranked: true, in: due}, isDue)
+	_, err := e.alignOne(ctx, membership{key: r.At.Key.String(), member: r.At.Member, ranked: true}, isDue)
 	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: r.At.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
 	}

@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,28 +41,31 @@ const readLooks = 8
 // entry was another by then.
 func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
 	entries := make([]store.Entry, len(reads))
-	todo := make([]int, len(reads))
-	for i := range todo {
-		todo[i] = i
+	for i := range entries {
+		entries[i].Err = store.ErrConflict
 	}
 	for range readLooks {
-		changed, err := e.readEntries(ctx, reads, entries, todo)
-		if err != nil || len(changed) == 0 {
-			return entries, err
+		var todo []int
+		for i := range entries {
+			if errors.Is(entries[i].Err, store.ErrConflict) {
+				todo = append(todo, i)
+			}
 		}
-		todo = changed
-	}
-	for _, i := range todo {
-		entries[i] = store.Entry{Found: store.Found{Err: store.ErrConflict}}
+		if len(todo) == 0 {
+			break
+		}
+		if err := e.readEntries(ctx, reads, entries, todo); err != nil {
+			return nil, err
+		}
 	}
 	return entries, nil
 }
 
-// readEntries reads some of the entries, and returns which of them were others by the time their records were read.
-func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) (changed []int, err error) {
+// readEntries reads some of the entries. Those that were others by the time their records were read are ErrConflict.
+func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
 	looks := make([]func() (store.Entry, error), len(todo))
 	revs := make([]store.LookAt, len(todo))
-	_, _, err = again(ctx, e, func() (any, error) {
+	_, _, err := again(ctx, e, func() (any, error) {
 		pipe := e.client.Pipeline()
 		for j, i := range todo {
 			looks[j] = queueEntry(ctx, pipe, reads[i])
@@ -72,35 +74,37 @@ func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entri
 		return nil, redisx.Exec(ctx, pipe)
 	})
 	if err != nil {
-		return nil, redisx.Harmless(err)
+		return redisx.Harmless(err)
 	}
 	after, err := e.Look(ctx, revs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for j, i := range todo {
 		if entries[i], err = looks[j](); err != nil {
-			return nil, err
+			return err
 		}
 		fields := entries[i].Record.Fields
 		if fill := fields[store.FieldFill]; fill != "" {
 			if err := e.complete(ctx, reads[i].PRK, fill); err != nil {
-				return nil, err
+				return err
 			}
-			changed = append(changed, i)
+			entries[i].Err = store.ErrConflict
 		} else if entries[i].Err == nil && after[j].Wire != fields[store.FieldRev] {
-			changed = append(changed, i)
+			entries[i].Err = store.ErrConflict
 		}
 	}
-	return changed, nil
+	return nil
 }
 
 // queueEntry queues what reads an entry. What it returns makes the entry of the answers.
 func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func() (store.Entry, error) {
 	entry := p.HGetAll(ctx, r.PRK.String())
-	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]func() ([]string, error), len(r.Keys))
+	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]*redis.Cmd, len(r.Keys))
 	for i, k := range r.Keys {
-		kinds[i], parts[i] = p.Type(ctx, k.String()), queuePart(ctx, p, k.String(), r.Kind[i])
+		command := whole(r.Kind[i])
+		kinds[i] = p.Type(ctx, k.String())
+		parts[i] = p.Do(ctx, redisx.AppendWords([]any{command[0], k.String()}, command[1:])...)
 	}
 	return func() (store.Entry, error) {
 		w := store.Entry{Found: redisx.FoundAt(r.PRK, entry.Val(), entry.Err())}
@@ -110,7 +114,7 @@ func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func(
 		for i, kind := range kinds {
 			part, err := store.Part{Kind: kind.Val()}, kind.Err()
 			if err == nil && part.Kind == r.Kind[i] {
-				part.Values, err = parts[i]()
+				part.Values, err = valuesOf(part.Kind, parts[i])
 			}
 			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {
 				return w, redisx.Fail(err)
@@ -121,32 +125,31 @@ func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func(
 	}
 }
 
-func queuePart(ctx context.Context, p redis.Pipeliner, key, kind string) func() ([]string, error) {
+// whole is the command that reads all of a tertiary record.
+func whole(kind string) []string {
 	switch kind {
 	case "list":
-		return p.LRange(ctx, key, 0, -1).Result
+		return []string{"LRANGE", "0", "-1"}
 	case "zset":
-		cmd := p.ZRangeWithScores(ctx, key, 0, -1)
-		return func() (all []string, err error) {
-			for _, z := range cmd.Val() {
-				member, _ := z.Member.(string)
-				all = append(all, strconv.FormatFloat(z.Score, 'g', 17, 64), member)
-			}
-			return all, cmd.Err()
-		}
+		return []string{"ZRANGE", "0", "-1", "WITHSCORES"}
 	case "hash":
-		cmd := p.HGetAll(ctx, key)
-		return func() (all []string, err error) {
-			for name, value := range cmd.Val() {
-				all = append(all, name, value)
-			}
-			return all, cmd.Err()
-		}
+		return []string{"HGETALL"}
 	case "string":
-		cmd := p.Get(ctx, key)
-		return func() ([]string, error) { return []string{cmd.Val()}, cmd.Err() }
+		return []string{"GET"}
 	}
-	return p.SMembers(ctx, key).Result
+	return []string{"SMEMBERS"}
+}
+
+func valuesOf(kind string, cmd *redis.Cmd) ([]string, error) {
+	reply, err := redisx.ParseReply(whole(kind)[0], cmd.Val())
+	values := reply.Items
+	if kind == "string" {
+		values = []string{reply.Text}
+	}
+	for i := 0; kind == "zset" && i+1 < len(values); i += 2 {
+		values[i], values[i+1] = values[i+1], values[i] // each score comes before its member
+	}
+	return values, cmp.Or(cmd.Err(), err)
 }
 
 // Scan implements [store.Engine], one master after the other. While slots move between masters, keys in them may be missed
@@ -202,26 +205,20 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 	if e.cc == nil {
 		return []master{{addr: "one", client: e.client}}, nil
 	}
-	var mu sync.Mutex
-	left := map[string]*redis.Client{}
-	err = e.cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		left[c.Options().Addr] = c
+	var n atomic.Int32
+	err = e.cc.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
+		n.Add(1)
 		return nil
 	})
-	if err == nil && len(left) == 0 {
+	if err == nil && n.Load() == 0 {
 		err = errors.New("the cluster has no masters")
 	}
-	for mark := 0; err == nil && len(left) > 0 && mark < mostMarks; mark++ {
+	for mark := 0; err == nil && len(all) < int(n.Load()) && mark < mostMarks; mark++ {
 		var node *redis.Client
-		if node, err = e.cc.MasterForKey(ctx, strconv.Itoa(mark)); err == nil && left[node.Options().Addr] != nil {
+		node, err = e.cc.MasterForKey(ctx, strconv.Itoa(mark))
+		if err == nil && !slices.ContainsFunc(all, func(m master) bool { return m.addr == node.Options().Addr }) {
 			all = append(all, master{node.Options().Addr, node, mark})
-			delete(left, node.Options().Addr)
 		}
-	}
-	for _, addr := range slices.Sorted(maps.Keys(left)) { // replaced just now
-		all = append(all, master{addr, left[addr], mostMarks})
 	}
 	return all, redisx.Fail(err)
 }

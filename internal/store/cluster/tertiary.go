@@ -187,11 +187,6 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 	})
 }
 
-// replaces reports whether the change puts another record where it drops one.
-func replaces(c store.Change, d store.Container) bool {
-	return slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key })
-}
-
 // completeEarlier moves over what was laid ready for the entry earlier, before more is.
 func (a *attempt) completeEarlier(ctx context.Context) error {
 	if a.c.Create || len(a.c.Add) == 0 {
