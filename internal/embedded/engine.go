@@ -14,6 +14,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 )
 
 // An engine is miniredis without a listener, and knows when a record changes.
@@ -131,8 +132,8 @@ func (e *engine) changes(name string) bool {
 }
 
 // mayChange is changes for a whole command of a client, scripts included.
-func (e *engine) mayChange(name string) bool {
-	name = strings.ToUpper(name)
+func (e *engine) mayChange(cmd redis.Cmder) bool {
+	name := strings.ToUpper(cmd.Name())
 	return e.changes(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
 }
 

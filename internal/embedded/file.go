@@ -25,7 +25,6 @@ const maxFile = 1 << 30
 type disk interface {
 	create(path string) (syncWriter, error) // fails where path exists
 	rename(from, to string) error
-	remove(path string) error
 	syncDir(dir string) error
 }
 
@@ -39,7 +38,7 @@ func replace(d disk, path string, data []byte) error {
 	temp := path + ".tmp"
 	// A killed process may have left one. It is not written through: it could
 	// be a link that somebody put there.
-	if err := ignoreMissing(d.remove(temp)); err != nil {
+	if err := ignoreMissing(os.Remove(temp)); err != nil {
 		return err
 	}
 	err := write(d, temp, data)
@@ -47,7 +46,7 @@ func replace(d disk, path string, data []byte) error {
 		err = d.rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(err, ignoreMissing(d.remove(temp)))
+		return errors.Join(err, ignoreMissing(os.Remove(temp)))
 	}
 	return d.syncDir(filepath.Dir(path))
 }
@@ -113,7 +112,6 @@ func (osDisk) create(path string) (syncWriter, error) {
 }
 
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
-func (osDisk) remove(path string) error     { return os.Remove(path) }
 
 // syncDir makes a rename last through a power failure, where the system can.
 func (osDisk) syncDir(dir string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -193,7 +194,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 	var answer error
 	b := h.store.bulkOf(ctx)
 	err := h.store.run(ctx, b, func() error {
-		if !h.mayChange(cmds) {
+		if !slices.ContainsFunc(cmds, h.store.engine.mayChange) {
 			answer = next()
 			return nil
 		}
@@ -223,15 +224,6 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 	do()
 	version = s.engine.version.Load()
 	return version, version != before
-}
-
-func (h hook) mayChange(cmds []redis.Cmder) bool {
-	for _, cmd := range cmds {
-		if h.store.engine.mayChange(cmd.Name()) {
-			return true
-		}
-	}
-	return false
 }
 
 // lockFile takes the lock at path, a file of its own because the data file is

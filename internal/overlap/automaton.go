@@ -114,7 +114,8 @@ func (a *automaton) state(w *walk) int32 {
 	s := state{matched: w.matched, ends: w.matched}
 	if !w.matched {
 		slices.Sort(w.pcs)
-		s.pcs, s.waiting = w.pcs, a.waits(w.pcs)
+		s.pcs = w.pcs
+		s.waiting = slices.ContainsFunc(w.pcs, func(pc uint32) bool { return a.reads[pc] < 0 })
 	}
 	if s.waiting {
 		s.prev = w.prev
@@ -132,10 +133,6 @@ func (a *automaton) state(w *walk) int32 {
 		*a.work -= len(key) + len(s.next)
 	}
 	return id
-}
-
-func (a *automaton) waits(pcs []uint32) bool {
-	return slices.ContainsFunc(pcs, func(pc uint32) bool { return a.reads[pc] < 0 })
 }
 
 func (s *state) key() string {

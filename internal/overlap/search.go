@@ -71,10 +71,7 @@ func (s *search) run(has func(string) bool) Result {
 			return s.enumerate(has)
 		}
 	}
-	if s.complete {
-		return Result{Disjoint: true}
-	}
-	return Result{}
+	return Result{Disjoint: s.complete}
 }
 
 // advance expands the nodes of the last level. It returns false at the end of all
@@ -202,23 +199,15 @@ func (s *search) enumerate(has func(string) bool) Result {
 		}
 		e.left = maxTries
 		if size > 0 && e.spell(0, size) {
-			return e.found(size == shortest)
+			// All shorter texts are known unless some were left out or the limit came before their length.
+			known := e.all && (s.complete || size < s.level)
+			return Result{Witness: string(e.text), Shortest: size == shortest || known}
 		}
 		if s.work < 0 {
 			return Result{}
 		}
 	}
-	if s.complete && e.all {
-		return Result{Disjoint: true}
-	}
-	return Result{}
-}
-
-// found is the result when e.text was taken. All shorter ones are known unless
-// some were left out or the limit came before their length.
-func (e *enumeration) found(shortest bool) Result {
-	all := e.all && (e.complete || len(e.text) < e.level)
-	return Result{Witness: string(e.text), Shortest: shortest || all}
+	return Result{Disjoint: s.complete && e.all}
 }
 
 // extend finds the nodes that a text can end at one character later. It returns
