@@ -129,7 +129,7 @@ type hashers struct {
 }
 
 func newHashers(o Options) *hashers {
-	return &hashers{pool: hashpool.New(hashpool.Options{Workers: o.HashWorkers}), hasher: func(cost int) (*password.Hasher, error) {
+	return &hashers{pool: hashpool.New(o.HashWorkers), hasher: func(cost int) (*password.Hasher, error) {
 		return password.New(password.Options{Cost: cost, Peppers: o.Peppers})
 	}}
 }

@@ -124,19 +124,6 @@ func (r *Rules) checkWire(field string, v schema.Value) error {
 	return nil
 }
 
-// Entry returns an *Error without a field's name if the facets of an entry are too
-// long in sum, and nil otherwise. Facet checks each of them.
-func (r *Rules) Entry(facets schema.Facets) error {
-	size := 0
-	for field, v := range facets {
-		size += len(field) + len(v.Wire())
-	}
-	if size > MaxEntry {
-		return &Error{"", "size", "an entry longer than 1 MiB"}
-	}
-	return nil
-}
-
 // Candidates returns the secondary fields, sorted, in which a canonical value can
 // be. Where the kinds of the fields exclude each other, that is the field whose rule
 // takes the value; all where no rule does (for what was written under other rules).

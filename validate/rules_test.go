@@ -126,22 +126,6 @@ func TestFacet(t *testing.T) {
 	}
 }
 
-func TestEntry(t *testing.T) {
-	r := mustCompile(t, shop)
-	full := schema.Facets{}
-	for _, field := range strings.Split("abcdefghijklmnop", "") {
-		full[field] = schema.Text(strings.Repeat("x", 64<<10-1))
-	}
-	if err := r.Entry(full); err != nil {
-		t.Errorf("exactly 1 MiB: %v", err)
-	}
-	full["q"] = schema.Text("")
-	want := "size: an entry longer than 1 MiB"
-	if got := text(r.Entry(full)); got != want {
-		t.Errorf("1 MiB and one byte: got %q, want %q", got, want)
-	}
-}
-
 func TestErrorIsErrRule(t *testing.T) {
 	err := mustCompile(t, shop).Secondary("invoice", "12")
 	var bad *Error

@@ -34,15 +34,9 @@ var (
 	ErrClosed = errors.New("hashpool: closed")
 )
 
-// perWorker is how many jobs wait for one worker where Options do not say: at a
-// quarter of a second for each the last one waits for 16 seconds.
+// perWorker is how many jobs wait for one worker at most: at a quarter of a
+// second for each the last one waits for 16 seconds.
 const perWorker = 64
-
-// Options are what New needs.
-type Options struct {
-	Workers int // jobs that run at once; 0 or less: one for each processor, and at most GOMAXPROCS
-	Queue   int // jobs that wait at most; 0: 64 for each worker; less: none
-}
 
 // Pool runs jobs, a few at a time. It is safe for concurrent use. The zero Pool
 // is not usable; make one with New.
@@ -57,16 +51,14 @@ type Pool struct {
 	mean time.Duration // moving average of what a job takes; 0: none has run
 }
 
-// New returns a pool.
-func New(o Options) *Pool {
-	if o.Workers <= 0 {
-		o.Workers = min(given(), runtime.NumCPU())
+// New returns a pool that runs so many jobs at once; 0 or less: one for each
+// processor, and at most GOMAXPROCS.
+func New(workers int) *Pool {
+	if workers <= 0 {
+		workers = min(given(), runtime.NumCPU())
 	}
-	if o.Queue == 0 {
-		o.Queue = perWorker * o.Workers
-	}
-	leaveOne(o.Workers)
-	p := &Pool{workers: o.Workers, queue: max(o.Queue, 0), turns: semaphore.NewWeighted(int64(o.Workers))}
+	leaveOne(workers)
+	p := &Pool{workers: workers, queue: perWorker * workers, turns: semaphore.NewWeighted(int64(workers))}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
 }

@@ -65,7 +65,7 @@ func count(errs []error, want error) (n int) {
 
 func TestNoMoreRunThanWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 3, Queue: 100})
+		p := newQueue(3, 100)
 		defer p.Close()
 		var (
 			mu            sync.Mutex
@@ -102,7 +102,7 @@ func TestNoMoreRunThanWorkers(t *testing.T) {
 
 func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 1})
+		p := New(1)
 		defer p.Close()
 		var got, want []int
 		for i := range 20 {
@@ -124,26 +124,33 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
+// newQueue returns a pool in which so many jobs wait at most.
+func newQueue(workers, queue int) *Pool {
+	p := New(workers)
+	p.queue = queue
+	return p
+}
+
 func TestQueueIsBounded(t *testing.T) {
 	for _, tt := range []struct {
-		o    Options
+		pool func() *Pool
 		jobs int
 		busy int
 	}{
-		{Options{Workers: 2, Queue: 5}, 10, 3},
-		{Options{Workers: 2, Queue: 5}, 7, 0},
-		{Options{Workers: 1, Queue: -1}, 4, 3},
-		{Options{Workers: 2}, 200, 200 - 2 - 2*perWorker},
-		{Options{}, 1 + (1+perWorker)*min(given(), runtime.NumCPU()), 1},
+		{func() *Pool { return newQueue(2, 5) }, 10, 3},
+		{func() *Pool { return newQueue(2, 5) }, 7, 0},
+		{func() *Pool { return newQueue(1, 0) }, 4, 3},
+		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*perWorker},
+		{func() *Pool { return New(0) }, 1 + (1+perWorker)*min(given(), runtime.NumCPU()), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := New(tt.o)
+			p := tt.pool()
 			defer p.Close()
 			if got := count(flood(t, p, tt.jobs)(), ErrBusy); got != tt.busy {
-				t.Errorf("%+v: %d of %d jobs were refused, want %d", tt.o, got, tt.jobs, tt.busy)
+				t.Errorf("%d workers, %d in the queue: %d of %d jobs were refused, want %d", p.workers, p.queue, got, tt.jobs, tt.busy)
 			}
 			if err := p.Do(t.Context(), second); err != nil {
-				t.Errorf("%+v: afterwards: %v", tt.o, err)
+				t.Errorf("%d workers, %d in the queue: afterwards: %v", p.workers, p.queue, err)
 			}
 		})
 	}
@@ -162,7 +169,7 @@ func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
 		{time.Hour, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := New(Options{Workers: 2})
+			p := New(2)
 			defer p.Close()
 			flood(t, p, 1)() // teaches the pool what a job takes
 			wait := flood(t, p, 7)
@@ -183,7 +190,7 @@ func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
 // later ones away.
 func TestOneSlowJobIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 1})
+		p := New(1)
 		defer p.Close()
 		_ = p.Do(t.Context(), func() { time.Sleep(time.Hour) })
 		for i := range 100 {
@@ -201,7 +208,7 @@ func TestOneSlowJobIsForgotten(t *testing.T) {
 
 func TestEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 1})
+		p := New(1)
 		defer p.Close()
 		wait := flood(t, p, 1)
 		ran := false
@@ -227,7 +234,7 @@ func TestEndedContext(t *testing.T) {
 // What a job wrote must be complete when Do returns, so one that runs is not left.
 func TestRunningJobIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 1})
+		p := New(1)
 		defer p.Close()
 		done := false
 		err := p.Do(within(t, time.Millisecond), func() { second(); done = true })
@@ -238,7 +245,7 @@ func TestRunningJobIsWaitedFor(t *testing.T) {
 }
 
 func TestPanicGivesTheWorkerBack(t *testing.T) {
-	p := New(Options{Workers: 1, Queue: -1})
+	p := newQueue(1, 0)
 	defer p.Close()
 	func() {
 		defer func() {
@@ -255,7 +262,7 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 
 // A job that ends its goroutine ends its caller's: never a success.
 func TestExitIsNoSuccess(t *testing.T) {
-	p := New(Options{Workers: 1, Queue: -1})
+	p := newQueue(1, 0)
 	defer p.Close()
 	returned := false
 	var wg sync.WaitGroup
@@ -274,7 +281,7 @@ func TestExitIsNoSuccess(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 2, Queue: 10})
+		p := newQueue(2, 10)
 		errs := flood(t, p, 7)
 		begin := time.Now()
 		p.Close()
@@ -295,7 +302,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 	cpus := runtime.NumCPU()
 	for _, tt := range []struct {
 		said           string // the environment's GOMAXPROCS
-		procs, workers int    // GOMAXPROCS before, and what Options say
+		procs, workers int    // GOMAXPROCS before, and what New is asked for
 		want           int    // GOMAXPROCS after
 	}{
 		{"", cpus, cpus, cpus + 1},
@@ -309,7 +316,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 			t.Setenv("GOMAXPROCS", tt.said)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.procs))
 			for range 2 {
-				New(Options{Workers: tt.workers}).Close()
+				New(tt.workers).Close()
 			}
 			if got := runtime.GOMAXPROCS(0); got != tt.want {
 				t.Errorf("Go has %d processors, want %d", got, tt.want)
@@ -321,7 +328,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 // TestFloodLeavesNothing ends in synctest's own check that no goroutine is left.
 func TestFloodLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Workers: 4, Queue: 50})
+		p := newQueue(4, 50)
 		errs := flood(t, p, 5000)()
 		if got := count(errs, ErrBusy); got != 5000-54 {
 			t.Errorf("%d were refused, want %d", got, 5000-54)
@@ -338,10 +345,10 @@ func TestFloodLeavesNothing(t *testing.T) {
 func TestEveryJobIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(r, "workers")
-		queue := rapid.IntRange(-1, 10).Draw(r, "queue")
+		queue := rapid.IntRange(0, 10).Draw(r, "queue")
 		jobs := rapid.SliceOfN(rapid.IntRange(1, 5000), 1, 40).Draw(r, "milliseconds")
 		synctest.Test(t, func(t *testing.T) {
-			p := New(Options{Workers: workers, Queue: queue})
+			p := newQueue(workers, queue)
 			var wg sync.WaitGroup
 			for i, ms := range jobs {
 				wg.Go(func() {
@@ -365,7 +372,7 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 }
 
 func ExamplePool() {
-	p := New(Options{Workers: 1})
+	p := New(1)
 	defer p.Close()
 	err := p.Do(context.Background(), func() {
 		fmt.Println("making a hash")

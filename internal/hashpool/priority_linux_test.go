@@ -19,7 +19,7 @@ func TestJobsHaveTheLowestPriority(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before, inside := nice(), 0
-	p := New(Options{Workers: 1})
+	p := New(1)
 	defer p.Close()
 	if err := p.Do(t.Context(), func() { inside = nice() }); err != nil {
 		t.Fatal(err)
