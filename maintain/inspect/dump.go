@@ -53,8 +53,8 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 	if o.Pattern == "" {
 		o.Pattern = "*"
 	}
-	d := dumper{View: view.Of(db), w: bufio.NewWriter(w), paint: paint{o.Color}, reveal: o.Reveal, format: o.Format}
-	return d.all(ctx, o.Pattern)
+	d := dumper{View: view.Of(db), Options: o, w: bufio.NewWriter(w)}
+	return d.all(ctx)
 }
 
 // ErrFormat is a format of records that Dump does not know.
@@ -62,17 +62,15 @@ var ErrFormat = errors.New("no such format of a dump")
 
 type dumper struct {
 	*view.View
-	w      *bufio.Writer
-	paint  paint
-	reveal bool
-	format string
+	Options
+	w *bufio.Writer
 }
 
 // all holds back the first records, and sorts them if there are no more.
-func (d *dumper) all(ctx context.Context, pattern string) error {
+func (d *dumper) all(ctx context.Context) error {
 	var held []string
 	most := dumpSorted
-	for keys, err := range keys(ctx, d.View, pattern) {
+	for keys, err := range keys(ctx, d.View, d.Pattern) {
 		if err != nil {
 			return err
 		}
@@ -91,9 +89,9 @@ func (d *dumper) all(ctx context.Context, pattern string) error {
 func (d *dumper) records(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	if d.format == FormatKeys {
+	if d.Format == FormatKeys {
 		for _, k := range keys {
-			fmt.Fprintln(d.w, d.paint.key(records.Printable(k)))
+			fmt.Fprintln(d.w, d.key(records.Printable(k)))
 		}
 		return d.w.Flush()
 	}
@@ -109,7 +107,7 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 		for i, r := range found {
 			switch {
 			case r.Type == store.KindNone: // gone meanwhile
-			case d.format == FormatShort:
+			case d.Format == FormatShort:
 				d.short(some[i], r)
 			default:
 				d.long(some[i], r)

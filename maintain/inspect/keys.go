@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -45,11 +44,10 @@ func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	r := remover{view.Of(db), db}
 	var failed error
 	for key, err := range Keys(ctx, db, pattern) {
 		if err == nil {
-			err = r.remove(ctx, key)
+			err = remove(ctx, view.Of(db), key)
 		}
 		if err != nil && !store.IsEntryError(err) {
 			failed = err
@@ -124,100 +122,77 @@ func own(key string) bool {
 	return strings.HasPrefix(key, "~/")
 }
 
-// A remover removes records of a view, of db.
-type remover struct {
-	*view.View
-	db *userdb.DB
-}
-
 // remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while its
 // entry holds the value (I1).
-func (r remover) remove(ctx context.Context, relative string) error {
-	l := store.Remove{Key: r.NS.String() + relative}
+func remove(ctx context.Context, v *view.View, relative string) error {
+	l := store.Remove{Key: v.NS.String() + relative}
 	key, err := recordkey.Parse(l.Key)
 	if err != nil {
-		return r.discard(ctx, l)
+		return discard(ctx, v, l)
 	}
-	t, err := r.Of(key)
+	t, err := v.Of(key)
 	kind := key.Kind()
 	switch {
 	case err != nil:
 		return nil
 	case kind == recordkey.KindPRK:
-		return r.removeEntry(ctx, key)
+		return removeEntry(ctx, v, t, key)
 	case kind == recordkey.KindTertiary && !t.Schema.Tertiary[key.Name()].Indexed:
-		return r.discard(ctx, l)
+		return discard(ctx, v, l)
 	}
-	raws, err := store.Inspect(ctx, r.Engine, []string{l.Key}, 0)
+	raws, err := store.Inspect(ctx, v.Engine, []string{l.Key}, 0)
 	if err != nil {
 		return err
 	}
-	switch raw := raws[0]; {
+	switch raw, field := raws[0], key.Field(); {
 	case kind == recordkey.KindSRK && raw.Type == "string" && raw.Wire != "":
-		l.Seen, l.Field, l.Value = raw.Text, key.Field(), key.Value()
+		l.Seen, l.Field, l.Value = raw.Text, field, key.Value()
 		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
 	case kind == recordkey.KindTertiary && raw.Type == "set":
-		return r.empty(ctx, t, key, raw.Items)
-	case kind == recordkey.KindIndex && raw.Type == "set" && keepsIndex(t, key.Field()):
-		return r.thin(ctx, key, raw.Items)
+		return empty(ctx, v, t, key, raw.Items)
+	case kind == recordkey.KindIndex && raw.Type == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
+		for _, member := range raw.Items { // those whose entries are live stay (I5)
+			l.Member, l.Owner = member, key.Namespace().String()+member
+			if err := discard(ctx, v, l); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return r.discard(ctx, l)
+	return discard(ctx, v, l)
 }
 
-func (r remover) discard(ctx context.Context, l store.Remove) error {
-	_, err := r.Engine.Mend(ctx, l)
+func discard(ctx context.Context, v *view.View, l store.Remove) error {
+	_, err := v.Engine.Mend(ctx, l)
 	return err
 }
 
 // removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
 // the key.
-func (r remover) removeEntry(ctx context.Context, key recordkey.Key) error {
-	_, err := r.Read(ctx, store.Lookup{PRK: key})
+func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key) error {
+	_, err := v.Read(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {
-		return r.discard(ctx, store.Remove{Key: key.String()})
+		return discard(ctx, v, store.Remove{Key: key.String()})
 	}
 	if err != nil {
 		return err
 	}
-	db, err := r.db.In(key.Namespace())
-	if err != nil {
-		return err
-	}
-	t, err := db.Type(key.Type())
-	if err != nil {
-		return err
-	}
-	return t.Delete(ctx, hints.Key(key.In(recordkey.Namespace{})))
+	_, err = records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
+	return err
 }
 
-// empty empties an indexed set of a live entry through its own verb, so that its index members go with it (I5), and
+// empty empties an indexed set of a live entry as a verb does, so that its index members go with it (I5), and
 // unlinks it where there is no entry.
-func (r remover) empty(ctx context.Context, t *change.Type, key recordkey.Key, members []string) error {
+func empty(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {
 		if index, ok := t.Index(key.Name(), member); ok {
 			op.Unindex = append(op.Unindex, index)
 		}
 	}
-	_, err := r.Tertiary(ctx, t, op)
+	_, err := v.Tertiary(ctx, t, op)
 	if errors.Is(err, store.ErrNotFound) {
-		return r.discard(ctx, store.Remove{Key: key.String(), Owner: key.PRK().String()})
+		return discard(ctx, v, store.Remove{Key: key.String(), Owner: key.PRK().String()})
 	}
 	return err
-}
-
-// thin takes out of an index set the members whose entries are not live; the others stay (I5).
-func (r remover) thin(ctx context.Context, key recordkey.Key, members []string) error {
-	for _, member := range members {
-		l := store.Remove{Key: key.String(), Member: member, Owner: key.Namespace().String() + member}
-		if err := r.discard(ctx, l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// keepsIndex reports whether the schema indexes a field or a tertiary set of that name.
-func keepsIndex(t *change.Type, name string) bool {
-	return t.Schema.Fields[name].Role == schema.RoleIndexed || t.Schema.Tertiary[name].Indexed
 }

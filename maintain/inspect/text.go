@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ const (
 
 // long writes a record with its contents, one element a line.
 func (d *dumper) long(key string, r store.Raw) {
-	fmt.Fprintf(d.w, "%s  %s\n", d.paint.key(records.Printable(key)), d.paint.dim(heading(r)))
+	fmt.Fprintf(d.w, "%s  %s\n", d.key(records.Printable(key)), d.dim(heading(r)))
 	shown := int64(0)
 	line := func(text string) {
 		fmt.Fprintf(d.w, "    %s\n", text)
@@ -37,7 +36,7 @@ func (d *dumper) long(key string, r store.Raw) {
 			width = max(width, min(len(p.Field), widest))
 		}
 		for _, p := range pairs {
-			line(d.paint.field(fmt.Sprintf("%-*s", width, shorten(p.Field))) + "  " + d.value(p, shorten))
+			line(d.field(fmt.Sprintf("%-*s", width, shorten(p.Field))) + "  " + d.value(p, shorten))
 		}
 	case "set", "list":
 		for _, item := range items(r)[:min(len(r.Items), dumpElements)] {
@@ -45,22 +44,22 @@ func (d *dumper) long(key string, r store.Raw) {
 		}
 	case "zset":
 		for i, member := range r.Items {
-			line(d.paint.field(fmt.Sprint(r.Scores[i])) + "  " + shorten(member))
+			line(d.field(fmt.Sprint(r.Scores[i])) + "  " + shorten(member))
 		}
 	case "stream":
 		for _, m := range r.Messages {
-			text := d.paint.field(records.Printable(m.ID))
+			text := d.field(records.Printable(m.ID))
 			for _, p := range m.Pairs {
 				text += "  " + shorten(p.Field) + "=" + shorten(p.Wire)
 			}
 			line(text)
 		}
 	default:
-		line(d.paint.dim("(contents of this type are not shown)"))
+		line(d.dim("(contents of this type are not shown)"))
 		shown = 0
 	}
 	if r.Size > shown {
-		line(d.paint.dim(fmt.Sprintf("… %d more", r.Size-shown)))
+		line(d.dim(fmt.Sprintf("… %d more", r.Size-shown)))
 	}
 }
 
@@ -89,7 +88,7 @@ func (d *dumper) short(key string, r store.Raw) {
 	case "hash":
 		d.sortFields(r.Pairs)
 		for _, p := range r.Pairs {
-			parts = append(parts, d.paint.field(brief(p.Field))+"="+d.value(p, brief))
+			parts = append(parts, d.field(brief(p.Field))+"="+d.value(p, brief))
 		}
 	case "set", "list":
 		for _, item := range items(r) {
@@ -103,9 +102,9 @@ func (d *dumper) short(key string, r store.Raw) {
 	shown := min(len(parts), shortItems)
 	text := strings.Join(parts[:shown], "  ")
 	if more := r.Size - int64(shown); r.Type != "string" && more > 0 {
-		text += d.paint.dim(fmt.Sprintf("  … %d more", more))
+		text += d.dim(fmt.Sprintf("  … %d more", more))
 	}
-	fmt.Fprintf(d.w, "%s  %s  %s\n", d.paint.key(records.Printable(key)), d.paint.dim(records.Printable(r.Type)), text)
+	fmt.Fprintf(d.w, "%s  %s  %s\n", d.key(records.Printable(key)), d.dim(records.Printable(r.Type)), text)
 }
 
 // sortFields orders the fields of a hash by name, the store's own before the facets in a long dump, and after them in a
@@ -116,7 +115,7 @@ func (d *dumper) sortFields(pairs []store.Facet) {
 		switch {
 		case own == store.OwnField(b.Field):
 			return strings.Compare(a.Field, b.Field)
-		case own == (d.format == FormatShort):
+		case own == (d.Format == FormatShort):
 			return 1
 		}
 		return -1
@@ -133,8 +132,8 @@ func items(r store.Raw) []string {
 
 // value is what a field holds, unless that is secret.
 func (d *dumper) value(p store.Facet, show func(string) string) string {
-	if p.Field == store.FieldPassword && !d.reveal {
-		return d.paint.dim("(hidden)")
+	if p.Field == store.FieldPassword && !d.Reveal {
+		return d.dim("(hidden)")
 	}
 	return show(p.Wire)
 }
@@ -149,16 +148,14 @@ func brief(text string) string {
 	return records.Printable(strings.ToValidUTF8(text[:shortBytes], "")) + "…"
 }
 
-// paint colours what is printable already.
-type paint struct{ on bool }
+// The colours of what is printable already.
+func (d *dumper) key(s string) string   { return d.paint(1, s) }
+func (d *dumper) field(s string) string { return d.paint(36, s) }
+func (d *dumper) dim(s string) string   { return d.paint(2, s) }
 
-func (p paint) key(s string) string   { return p.with(1, s) }
-func (p paint) field(s string) string { return p.with(36, s) }
-func (p paint) dim(s string) string   { return p.with(2, s) }
-
-func (p paint) with(code int, s string) string {
-	if !p.on {
+func (d *dumper) paint(code int, s string) string {
+	if !d.Color {
 		return s
 	}
-	return "\x1b[" + strconv.Itoa(code) + "m" + s + "\x1b[0m"
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, s)
 }

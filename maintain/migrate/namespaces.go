@@ -33,14 +33,14 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 		var reads []store.LookAt
 		var of []recordkey.Namespace
 		for _, raw := range keys {
-			ns, key := spaceOf(raw)
+			ns := spaceOf(raw)
 			if ns == v.NS {
 				continue // the view's own ~/…
 			}
 			n := counts[ns]
 			n.Namespace, n.Records = ns, n.Records+1
 			counts[ns] = n
-			if key.Kind() == recordkey.KindPRK {
+			if key, _ := recordkey.Parse(raw); key.Kind() == recordkey.KindPRK {
 				reads, of = append(reads, store.LookAt{Key: raw, As: store.LookField, Field: store.FieldType}), append(of, ns)
 			}
 		}
@@ -58,22 +58,17 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 }
 
 // spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
-func spaceOf(raw string) (recordkey.Namespace, recordkey.Key) {
-	key, err := recordkey.Parse(raw)
-	if err == nil {
-		return key.Namespace(), key
-	}
-	ns := recordkey.Namespace{}
-	for rest := raw; strings.HasPrefix(rest, "~"); {
-		crumb, after, found := strings.Cut(rest[1:], "/")
+func spaceOf(raw string) (ns recordkey.Namespace) {
+	for strings.HasPrefix(raw, "~") {
+		crumb, rest, found := strings.Cut(raw[1:], "/")
 		name, err := recordkey.Unescape(crumb)
 		sub, nameless := ns.Sub(name) // as in the store's own ~/…
 		if !found || cmp.Or(err, nameless) != nil {
 			break
 		}
-		ns, rest = sub, after
+		ns, raw = sub, rest
 	}
-	return ns, recordkey.Key{}
+	return ns
 }
 
 // within goes over the keys that begin with a text.

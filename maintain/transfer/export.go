@@ -106,24 +106,18 @@ func (x *exporter) writeOne(ctx context.Context) error {
 
 // writeType writes all entries of a type.
 func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
-	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: t.Guard().Entries, Count: records.ScanBatch}) {
+	w := records.Walk{Pattern: t.Guard().Entries, Size: exportBatch, AtOnce: 1}
+	return w.Each(ctx, x.View, func(ctx context.Context, keys []string) error {
+		reads, err := entryReads(t, x.PRKs(t, keys))
 		if err != nil {
 			return err
 		}
-		for some := range slices.Chunk(x.PRKs(t, keys), exportBatch) {
-			reads, err := entryReads(t, some)
-			if err != nil {
-				return err
-			}
-			if err := x.write(ctx, t, reads); err != nil {
-				return err
-			}
+		if err := x.write(ctx, t, reads); err != nil || x.o.Progress == nil {
+			return err
 		}
-		if x.o.Progress != nil {
-			x.o.Progress(x.report.Read)
-		}
-	}
-	return nil
+		x.o.Progress(x.report.Read)
+		return nil
+	})
 }
 
 func entryReads(t *change.Type, prks []recordkey.Key) ([]store.EntryRead, error) {

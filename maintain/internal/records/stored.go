@@ -126,13 +126,15 @@ type Walk struct {
 
 // Each calls f for the keys, until an error: in order and each once in a batch, but SCAN may find one again later.
 func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) error {
-	about, err := store.Records(ctx, v.Engine)
-	if err != nil {
-		return err
+	var done, about int64
+	var err error
+	if w.Progress != nil {
+		if about, err = store.Records(ctx, v.Engine); err != nil {
+			return err
+		}
 	}
 	group, calls := errgroup.WithContext(ctx)
 	group.SetLimit(w.AtOnce)
-	done := int64(0)
 	for keys, failed := range Scan(calls, v, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
 		if err = failed; err != nil {
 			break
