@@ -100,11 +100,14 @@ func (e *Entry) edit(field string, v *schema.Value) {
 	e.edits = edits
 }
 
-// MarshalJSON gives one flat object: the facets by name, cast, and ~isa, ~prk, ~rev and, where it is so,
+// MarshalJSON gives what Flat has, cast.
+func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.Flat()) }
+
+// Flat is the entry as one flat object: the facets by name, and ~isa, ~prk, ~rev and, where it is so,
 // "~disabled":true. The zero Entry is {}.
-func (e Entry) MarshalJSON() ([]byte, error) {
+func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
-		return []byte("{}"), nil
+		return schema.Facets{}
 	}
 	flat := e.all()
 	if e.Disabled() {
@@ -115,7 +118,7 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	if rev := e.Rev(); rev != "" {
 		flat[store.FieldRev] = schema.Text(rev)
 	}
-	return json.Marshal(flat)
+	return flat
 }
 
 // String is the entry as JSON.

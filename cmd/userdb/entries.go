@@ -120,14 +120,17 @@ same, and the exit code is that of the first that failed.`,
 				}
 			}
 			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
-				if !reveal {
-					return s.entry(e, nil)
+				all := e.Flat()
+				if reveal {
+					hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
+					if err != nil {
+						return err
+					}
+					if hash != "" {
+						all[passwordField] = schema.Text(hash)
+					}
 				}
-				hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
-				if err != nil {
-					return err
-				}
-				return s.print(flat(e, hash))
+				return s.print(all)
 			})
 		}),
 	}

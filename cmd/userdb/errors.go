@@ -140,14 +140,10 @@ func message(err error) string {
 
 // wrong says what is wrong, without the names of packages that mean nothing to people.
 func wrong(err error) string {
-	hint, ok := errors.AsType[*hints.Error](err)
-	switch {
-	case !ok || err.Error() != hint.Error():
-		return err.Error()
-	case hint.Hint == "":
-		return "hint: " + hint.Reason
+	if hint, ok := errors.AsType[*hints.Error](err); ok && err.Error() == hint.Error() {
+		return strings.TrimSpace("hint "+hint.Hint) + ": " + hint.Reason
 	}
-	return "hint " + hint.Hint + ": " + hint.Reason
+	return err.Error()
 }
 
 // late says what an error means that came when the time was up or the command was interrupted.

@@ -90,6 +90,8 @@ func (s *session) execute() error {
 // A session is one run of one command: its flags, what it is to do, its output, and its store once it is open.
 type session struct {
 	globals
+	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
+
 	guarded bool // words stood after --
 	std     stdio
 	out     *output
@@ -97,16 +99,8 @@ type session struct {
 
 	do     func(context.Context) error // nil: print help
 	traits []trait
-	shared
-	log *slog.Logger
-	db  *userdb.DB
-}
-
-// shared are the flags that several verbs have.
-type shared struct {
-	yes       bool // --yes
-	fromStdin bool // --password-stdin
-	batch     bool // --batch
+	log    *slog.Logger
+	db     *userdb.DB
 }
 
 func newSession(std stdio) *session {

@@ -74,26 +74,8 @@ func unwritten(err error) error {
 // enough reports whether the reader of the output went away, as head does: that is no failure.
 func enough(err error) bool { return errors.Is(err, errOutput) && errors.Is(err, syscall.EPIPE) }
 
-// disabledField is true in the JSON of an entry that may not log in.
+// disabledField is true in an entry that may not log in.
 const disabledField = "~disabled"
-
-// flat is an entry as one JSON object; hash is "" unless it was asked for.
-func flat(e userdb.Entry, hash string) schema.Facets {
-	all := schema.Facets{"~isa": schema.Text(e.Type()), "~prk": schema.Text(e.Key().String())}
-	for name := range e.Fields() {
-		all[name], _ = e.Get(name)
-	}
-	if e.Disabled() {
-		all[disabledField] = schema.Bool(true)
-	}
-	if e.Rev() != "" {
-		all["~rev"] = schema.Text(e.Rev())
-	}
-	if hash != "" {
-		all[passwordField] = schema.Text(hash)
-	}
-	return all
-}
 
 // result prints what a verb came to, as say does, or passes its error on.
 func (s *session) result(v any, text string, err error) error {
@@ -108,10 +90,10 @@ func (s *session) entry(e userdb.Entry, err error) error {
 	if err != nil {
 		return err
 	}
-	return s.print(flat(e, ""))
+	return s.print(e.Flat())
 }
 
-// print prints an entry with what flat put into it.
+// print prints an entry, as a flat object.
 func (s *session) print(all schema.Facets) error { return s.out.say(all, block(all)) }
 
 // number prints a number that a verb was given, or passes its error on.
@@ -142,7 +124,7 @@ func block(all schema.Facets) string {
 
 // entryLine prints an entry of a listing: for people PRK and facets on one line.
 func (s *session) entryLine(e userdb.Entry) error {
-	all := flat(e, "")
+	all := e.Flat()
 	words := []string{headline(all)}
 	for name := range e.Fields() {
 		words = append(words, pair(name, all[name].Wire()))

@@ -206,7 +206,7 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 			if err != nil {
 				return err
 			}
-			all := flat(e, "")
+			all := e.Flat()
 			if tk.Value != "" {
 				all["~value"] = schema.Text(tk.Value)
 			}

@@ -231,18 +231,16 @@ type build struct {
 }
 
 func readBuild() build {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{}
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		settings := map[string]string{}
+		for _, setting := range info.Settings {
+			settings[setting.Key] = setting.Value
+		}
+		b.Version, b.Modified = cmp.Or(info.Main.Version, b.Version), settings["vcs.modified"] == "true"
+		b.Revision, b.Time = settings["vcs.revision"], settings["vcs.time"]
 	}
-	settings := map[string]string{}
-	for _, setting := range info.Settings {
-		settings[setting.Key] = setting.Value
-	}
-	return build{
-		Version: cmp.Or(info.Main.Version, "(devel)"), Revision: settings["vcs.revision"], Time: settings["vcs.time"],
-		Modified: settings["vcs.modified"] == "true", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-	}
+	return b
 }
 
 func versionVerb(s *session) *cobra.Command {

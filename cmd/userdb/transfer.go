@@ -67,10 +67,7 @@ exit code is 1. How far it came is kept in FILE.import meanwhile: after an inter
 with --resume goes on from there.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			r.file = words[0]
-			return r.run(ctx)
-		}, unlimited, saving),
+		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
 	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
@@ -95,8 +92,8 @@ type importRun struct {
 	rejects rejectFile
 }
 
-func (r *importRun) run(ctx context.Context) error {
-	r.bar = r.s.progress("", true)
+func (r *importRun) run(ctx context.Context, words []string) error {
+	r.file, r.bar = words[0], r.s.progress("", true)
 	defer func() { r.opened.Close() }() // only ever read; nil for standard input
 	if err := r.prepare(ctx); err != nil {
 		return err
