@@ -78,7 +78,7 @@ func (ks *Keys) findBatch(ctx context.Context, rs []*reading) {
 		return
 	}
 	for _, r := range rs {
-		r.sure = r.found.Err == nil || r.absent()
+		r.sure = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil // of two keys, a value may move between them
 	}
 }
 
@@ -154,10 +154,4 @@ func (r *reading) answer() store.Found {
 		cs = append(cs, c)
 	}
 	return store.Believe(r.Lookup, cs)
-}
-
-// absent reports whether there is certainly no entry: at one moment there was nothing at the one key that
-// could name it. Two keys are read at two moments, between which a value may move.
-func (r *reading) absent() bool {
-	return len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
 }

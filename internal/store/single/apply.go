@@ -2,10 +2,13 @@ package single
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -100,4 +103,250 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 		keys = append(keys, k.String())
 	}
 	return keys
+}
+
+var (
+	guardLua     = redisx.Source(scripts, "guard")
+	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.TokensLua, guardLua)
+)
+
+// looks is how often a change looks again at SRKs that others hold before it gives up.
+const looks = 20
+
+// applyAny makes any change. unsure says that it may have been made already.
+func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
+	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
+	for range looks {
+		reply, err := a.send(ctx)
+		if err != nil || redisx.Text(reply, 0) == "ok" {
+			return err
+		}
+		if err := a.learn(ctx, reply); err != nil {
+			return err
+		}
+	}
+	return store.ErrConflict
+}
+
+// An attempt is a change on its way, with what the script asked for so far.
+type attempt struct {
+	e      *Engine
+	c      store.Change
+	srks   []recordkey.Key // those to claim, then those elsewhere
+	rev    string
+	may    bool // the schema may be stored where there is no other
+	looked bool // whether there are entries that no stored schema describes
+	unsure bool // it may have been made already
+	owners []owner
+}
+
+// An owner is what an SRK names that is not the change's own.
+type owner struct {
+	at   int    // the SRK's number among those of the attempt, from 1
+	seen string // its value
+}
+
+// send runs the script once.
+func (a *attempt) send(ctx context.Context) ([]any, error) {
+	known, err := a.e.knownMembers(ctx, a.c.Drop)
+	if err != nil {
+		return nil, err
+	}
+	keys, args := a.args(known)
+	answer, unsure, err := a.e.client.Retry.Do(ctx, func(unsure bool) (any, error) {
+		if a.c.Create && (a.unsure || unsure) {
+			args[expectedArg] = resent
+		}
+		return changeScript.Write(ctx, a.e.client.Process, keys, args)
+	})
+	a.unsure = a.unsure || unsure
+	if redisx.WrongType(err) {
+		return nil, &store.CorruptError{Key: a.c.Key.String(), Reason: "it, or a record that goes with it, is of another Redis type (WRONGTYPE)"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("changing %s: %w", a.c.Key, err)
+	}
+	return redisx.Items(answer), nil
+}
+
+// learn takes what the script has to know first, or returns why the change cannot be made.
+func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
+	switch redisx.Text(reply, 0) {
+	case "occupied":
+		a.owners, err = a.ownersOf(reply[1:])
+		return err
+	case "members":
+		return nil
+	case "names":
+		before := len(a.c.Drop)
+		a.e.stored.Store(a.c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})
+		if a.c = a.e.withNamed(a.c); len(a.c.Drop) == before && len(reply) > 2 {
+			return &store.CorruptError{Key: a.c.Schema.Key.String(), Reason: "a field that names no tertiary record"}
+		}
+		return nil
+	case "unstored":
+		// Entries may come from a first write just now, which stored the schema: look once more.
+		err := store.NoEntries(ctx, a.e, a.c.Schema.Entries)
+		if err != nil && (a.looked || !errors.Is(err, store.ErrSchemaMismatch)) {
+			return err
+		}
+		a.may, a.looked = err == nil, true
+		return nil
+	}
+	return a.refusal(reply)
+}
+
+// withNamed adds to a delete what it must drop besides what its schema declares, as far as that is known.
+func (e *Engine) withNamed(c store.Change) store.Change {
+	last, _ := e.stored.Load(c.Schema.Key)
+	if s, is := last.(store.Stored); is && c.Delete {
+		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
+		c.Schema.JSON = s.JSON // says to the script that it was looked at
+	}
+	return c
+}
+
+// refusal makes an error of an answer that nothing was written.
+func (a *attempt) refusal(reply []any) error {
+	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
+	reply = append(reply, nil) // a short one has no number either
+	if a.unsure && what != "duplicate" && !store.Accounts(detail, c.Seen.Rev) {
+		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
+	}
+	switch what {
+	case "exists":
+		return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
+	case "absent", "token":
+		return store.ErrNotFound
+	case "conflict":
+		return store.ErrConflict
+	case "schema":
+		return &store.MismatchError{Stored: detail}
+	case "damaged":
+		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
+	case "duplicate":
+		if n, ok := a.srkNumber(reply[1]); ok {
+			return store.Duplicate(c, a.srks[n-1])
+		}
+	}
+	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
+}
+
+// ownersOf takes the answer that SRKs are occupied.
+func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
+	var owners []owner
+	for i := 0; i+1 < len(pairs); i += 2 {
+		n, ok := a.srkNumber(pairs[i])
+		seen, is := pairs[i+1].(string)
+		if !ok || !is {
+			return nil, redisx.Fail(redisx.Unknown("occupied"))
+		}
+		owners = append(owners, owner{n, seen})
+	}
+	return owners, nil
+}
+
+// srkNumber takes the number of an SRK, from 1.
+func (a *attempt) srkNumber(item any) (int, bool) {
+	n, is := item.(int64)
+	return int(n), is && n >= 1 && n <= int64(len(a.srks))
+}
+
+// knownMembers reads the members of indexed sets that go with the entry, so that the script can
+// declare the index sets that hold it.
+func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (known [][]string, err error) {
+	known = make([][]string, len(drop))
+	for i, d := range drop {
+		if d.Indexed && err == nil {
+			known[i], _, err = e.Members(ctx, d.Key.String())
+		}
+	}
+	return known, err
+}
+
+// expectedArg is where change.lua reads the rev that is expected; a create expects none.
+const expectedArg = 8
+
+// resent stands there where a create may have been made already.
+const resent = "again"
+
+// args lays the change out as change.lua reads it. known are the members of what goes.
+func (a *attempt) args(known [][]string) (keys, args []string) {
+	c := a.c
+	tokens, _ := store.TokenKey(c.Key) // every PRK has one
+	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
+	args = append(guardArgs(c.Key, c.Schema, a.rev, a.may), verb(c), c.Seen.Rev)
+	for _, n := range []int{
+		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
+		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(a.owners), 2 * len(c.Set),
+	} {
+		args = append(args, strconv.Itoa(n))
+	}
+	for _, f := range c.Set {
+		args = append(args, f.Field, f.Wire)
+	}
+	rankKeys, ranks := rankLists(c.Rank)
+	unrankKeys, unranks := rankLists(c.Unrank)
+	for _, list := range [][]string{c.Unset, ranks, unranks, onekey.EndingArgs(c.Tokens)} {
+		args = appendList(args, list)
+	}
+	for _, ks := range [][]recordkey.Key{a.srks, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
+		keys = appendKeys(keys, ks)
+	}
+	for _, m := range c.Add {
+		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command(), onekey.Flag(c.Replaces(m)))
+		keys = appendKeys(append(keys, m.Key.String()), m.Index)
+	}
+	for i, d := range c.Drop {
+		keys = appendKeys(append(keys, d.Key.String()), memberIndexes(d.Key, known[i]))
+		args = appendList(append(args, onekey.Flag(d.Indexed)), known[i])
+	}
+	ns := c.Key.Namespace().String()
+	for _, o := range a.owners {
+		srk := a.srks[o.at-1]
+		keys = append(keys, ns+store.Owner(o.seen))
+		args = append(args, strconv.Itoa(o.at), o.seen, srk.Field(), srk.Value())
+	}
+	return keys, args
+}
+
+func verb(c store.Change) string {
+	switch {
+	case c.Delete:
+		return "delete"
+	case c.Create:
+		return "create"
+	case c.Mend:
+		return "mend"
+	}
+	return "update"
+}
+
+// guardArgs are the first arguments of every script that changes data; see guard.lua.
+func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string {
+	return []string{
+		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
+		g.Fingerprint, g.JSON, onekey.Flag(may), prk.Type(),
+	}
+}
+
+// memberIndexes are the index sets of a set's members. A member that no index key can name stands in none: it gets the
+// set itself, which goes anyway.
+func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
+	index := make([]recordkey.Key, len(members))
+	for i, m := range members {
+		index[i] = set
+		if k, err := recordkey.Index(set.Type(), set.Name(), m); err == nil {
+			index[i] = k.In(set.Namespace())
+		}
+	}
+	return index
+}
+
+// rankLists are the keys and the members of ordered indexes, side by side.
+func rankLists(ranks []store.Ranked) (keys []recordkey.Key, members []string) {
+	for _, r := range ranks {
+		keys, members = append(keys, r.Key), append(members, r.Member)
+	}
+	return keys, members
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
@@ -88,16 +86,4 @@ func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill st
 		}
 		return nil
 	})
-}
-
-// complete completes an entry of which a record is asked for.
-func (e *Engine) complete(ctx context.Context, entry recordkey.Key) error {
-	fill, err := e.client.HGet(ctx, entry.String(), store.FieldFill).Result()
-	if err == redis.Nil {
-		return nil
-	}
-	if err != nil {
-		return redisx.Fail(err)
-	}
-	return e.completeEntry(ctx, entry, fill)
 }

@@ -33,7 +33,11 @@ func TestComplete(t *testing.T) {
 			client.SAdd(ctx, store.StageKey(set, "rev"), "red")
 			client.Expire(ctx, store.StageKey(set, "rev"), store.StageLife)
 			client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+tt.mark+":tags")
-			p.find("u")
+			if tt.before == nil {
+				p.find("u")
+			} else if _, err := p.plain.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard()}); err != nil {
+				t.Error(err)
+			}
 			if _, has := p.find("u").Fields[store.FieldFill]; has {
 				t.Error("it is not complete")
 			}

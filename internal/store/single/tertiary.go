@@ -36,7 +36,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			}
 			return parsed, redisx.Fail(err)
 		case "filling":
-			if err := e.complete(ctx, op.PRK); err != nil {
+			if err := e.completeEntry(ctx, op.PRK, redisx.Text(reply, 1)); err != nil {
 				return store.Reply{}, err
 			}
 		case "absent":
@@ -64,17 +64,15 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 	args = append(args, op.Args...)
 	var reply any
 	var err error
-	switch {
-	case !op.Write:
+	if op.Write {
+		retry := e.client.Retry
+		if op.Once {
+			retry.Passing = func(error) bool { return false }
+		}
+		reply, _, err = retry.Do(ctx, func(bool) (any, error) { return tertiaryScript.Write(ctx, e.client.Process, keys, args) })
+	} else {
 		reply, err = tertiaryScript.Read(ctx, e.client.Process, keys, args)
 		err = redisx.Fail(err)
-	case op.Once:
-		if reply, err = tertiaryScript.Write(ctx, e.client.Process, keys, args); err != nil && e.sent(err) {
-			return nil, fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
-		}
-		err = redisx.Fail(err)
-	default:
-		reply, _, err = e.client.Write(ctx, tertiaryScript, keys, args)
 	}
 	if redisx.WrongType(err) {
 		err = &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}

@@ -4,10 +4,10 @@
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
 --       then its arguments after the key.
 --
--- Reply: {"ok", what the command answered} | {"absent"} | {"filling"} | {"schema", stored} | {"unstored"}
+-- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"schema", stored} | {"unstored"}
 
 if not live then return {'absent'} end
-if head[4] then return {'filling'} end -- moved here from a cluster: what was born with the entry comes first
+if head[4] then return {'filling', head[4]} end -- moved here from a cluster: what was born with the entry comes first
 local writes, njoin = ARGV[8] == '1', tonumber(ARGV[9])
 if writes then
   local refused = refused_by_schema()
