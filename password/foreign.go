@@ -1,12 +1,12 @@
 package password
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/go-crypt/crypt/algorithm"
 	"github.com/go-crypt/crypt/algorithm/argon2"
@@ -101,6 +101,7 @@ func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
 // shaCryptOf is sha-crypt, whose salt is at most 16 characters, and whose rounds
 // read the password again each.
 func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
+	rounds := func(n numbers) int { return cmp.Or(n["rounds"], shacrypt.IterationsDefaultOmitted) }
 	return scheme{
 		name: name,
 		shape: regexp.MustCompile(`^\$` + id + `(?:\$rounds=(?<rounds>[1-9]\d{0,8}))?` +
@@ -111,16 +112,8 @@ func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
 	}
 }
 
-func rounds(n numbers) int {
-	if r, ok := n["rounds"]; ok {
-		return r
-	}
-	return shacrypt.IterationsDefaultOmitted
-}
-
-// parse reads a hash that has the shape of s; m are the groups of that. made counts
-// how often it was compared.
-func (s scheme) parse(stored string, m []string, made *atomic.Uint64) (digest, error) {
+// parseForeign reads a hash that has the shape of s; m are the groups of that.
+func (h *Hasher) parseForeign(s scheme, stored string, m []string) (digest, error) {
 	n := s.numbers(m)
 	for _, l := range s.limits {
 		if v := l.of(n); v < l.least || v > l.most {
@@ -132,23 +125,15 @@ func (s scheme) parse(stored string, m []string, made *atomic.Uint64) (digest, e
 		// The library's text may quote the hash.
 		return digest{}, &HashError{Reason: s.name + ", but malformed"}
 	}
-	match := func(secret []byte) bool {
-		made.Add(1)
-		ok, err := found.MatchBytesAdvanced(secret)
-		return ok && err == nil
-	}
-	return digest{max: s.max, match: match, renew: renewAlgorithm}, nil
+	return digest{hasher: h, foreign: found, max: s.max, renew: renewAlgorithm}, nil
 }
 
 func (s scheme) numbers(m []string) numbers {
 	n := numbers{}
 	for i, name := range s.shape.SubexpNames() {
-		switch {
-		case m[i] == "" || name == "":
-		case name == "salt" || name == "key":
+		n[name], _ = strconv.Atoi(m[i]) // nine digits at most; 0 where it says nothing
+		if name == "salt" || name == "key" {
 			n[name] = base64.RawStdEncoding.DecodedLen(len(m[i]))
-		default:
-			n[name], _ = strconv.Atoi(m[i]) // nine digits at most
 		}
 	}
 	return n

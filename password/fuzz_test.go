@@ -113,15 +113,19 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// FuzzAcceptable: what is taken at once is also taken the long way.
-func FuzzAcceptable(f *testing.F) {
-	h := cheap(f)
-	for _, head := range []string{"$2a$04$", "$2b$15$", "$2y$10$", "$2a$16$", "$2x$10$", "$2a$0:$", "$2a$1/$"} {
+// FuzzCutBcrypt: what is taken for bcrypt is what a regular expression takes for it.
+func FuzzCutBcrypt(f *testing.F) {
+	shape := regexp.MustCompile(`^(p[A-Za-z0-9_-]{3})?(\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53})$`)
+	for _, head := range []string{
+		"$2a$04$", "$2b$15$", "$2y$10$", "$2a$16$", "$2x$10$", "$2a$0:$", "$2a$1/$", "pA-_$2a$04$", "pA/_$2a$04$", "qA-_$2a$04$", "p$2a$04$",
+	} {
 		f.Add(head + strings.Repeat("./9Az", 11)[:53])
 	}
 	f.Fuzz(func(t *testing.T, stored string) {
-		if _, err := h.parse(stored); err != nil && acceptable(stored) {
-			t.Fatalf("%q is acceptable, but: %v", stored, err)
+		want := shape.FindStringSubmatch(stored)
+		mark, hash, ok := cutBcrypt(stored)
+		if ok != (want != nil) || ok && (mark != want[1] || hash != want[2]) {
+			t.Fatalf("%q is cut into %q and %q, %v, want %q", stored, mark, hash, ok, want)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package password
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -58,9 +59,7 @@ type Hasher struct {
 // New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a
 // pepper of a wrong length, two peppers that would be confused.
 func New(o Options) (*Hasher, error) {
-	if o.Cost == 0 {
-		o.Cost = defaultCost
-	}
+	o.Cost = cmp.Or(o.Cost, defaultCost)
 	if o.Cost < 0 || o.Cost > maxCost {
 		return nil, fmt.Errorf("%w: bcrypt cost %d is not between 0 and %d", ErrOptions, o.Cost, maxCost)
 	}
@@ -109,7 +108,7 @@ func (h *Hasher) Hashable(password string) error {
 
 // newest is a digest as Hash makes it, without the hash.
 func (h *Hasher) newest() digest {
-	d := digest{max: maxBytes, bcrypt: true, cost: h.cost}
+	d := digest{hasher: h, cost: h.cost, max: maxBytes}
 	if len(h.peppers) > 0 {
 		d.max, d.pepper = maxPepperedBytes, &h.peppers[0]
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,25 +19,22 @@ const (
 // Report says how hard a password is to guess for somebody who has its hash and
 // tries 10,000 a second, in the fields of the original's report.
 type Report struct {
-	Level       int      // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
-	Time        string   // the same in words: "instant", "3 minutes", "centuries"
-	Seconds     float64  // until half of the guesses are tried
-	Score       int      // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
-	Entropy     float64  // bits: the logarithm of the guesses
-	Suggestions []string // what would help; none at score 3 and 4
+	Level       int      `json:"ttc.level"`   // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
+	Time        string   `json:"ttc"`         // the same in words: "instant", "3 minutes", "centuries"
+	Seconds     float64  `json:"ttc.seconds"` // until half of the guesses are tried
+	Score       int      `json:"score"`       // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
+	Entropy     float64  `json:"entropy"`     // bits: the logarithm of the guesses
+	Suggestions []string `json:"suggestions"` // what would help; none at score 3 and 4
 }
 
-// MarshalJSON gives the original's names to the fields.
+// MarshalJSON adds the original's name of its report.
 func (r Report) MarshalJSON() ([]byte, error) {
+	type fields Report
+	r.Suggestions = append([]string{}, r.Suggestions...) // a list, if an empty one
 	return json.Marshal(struct {
-		Isa         string   `json:"~isa"`
-		Level       int      `json:"ttc.level"`
-		Time        string   `json:"ttc"`
-		Seconds     float64  `json:"ttc.seconds"`
-		Score       int      `json:"score"`
-		Entropy     float64  `json:"entropy"`
-		Suggestions []string `json:"suggestions"`
-	}{"USERDB/password-strength-report", r.Level, r.Time, r.Seconds, r.Score, r.Entropy, append([]string{}, r.Suggestions...)})
+		Isa string `json:"~isa"`
+		fields
+	}{"USERDB/password-strength-report", fields(r)})
 }
 
 // Strength estimates how hard the first 100 code points of a password are to guess.
@@ -48,9 +44,9 @@ func Strength(password string, own ...string) Report {
 	stand := standIns{}
 	inputs := make([]string, 0, ownLimit)
 	for _, id := range own[:min(len(own), ownLimit)] {
-		inputs = append(inputs, stand.in(head(id)))
+		inputs = append(inputs, stand.in(id))
 	}
-	found := zxcvbn.PasswordStrength(stand.in(head(password)), inputs)
+	found := zxcvbn.PasswordStrength(stand.in(password), inputs)
 	r := Report{Score: found.Score, Entropy: round(math.Log2(max(found.Guesses, 1)))}
 	r.Seconds = round(found.Guesses / 2 / 10_000)
 	r.Level, r.Time = inWords(r.Seconds)
@@ -60,34 +56,26 @@ func Strength(password string, own ...string) Report {
 	return r
 }
 
-// head is as much of text as is looked at.
-func head(text string) string {
-	n := 0
-	for i := range text {
-		if n == strengthLimit {
-			return text[:i]
-		}
-		n++
-	}
-	return text
-}
-
 // standIns gives every character that is not ASCII a control character to stand for
 // it. The library mixes up bytes and code points: it would not see that "ääääääää"
 // repeats one.
 type standIns map[rune]rune
 
+// in is as much of text as is looked at.
 func (s standIns) in(text string) string {
-	return strings.Map(func(r rune) rune {
+	runes := []rune(text)
+	runes = runes[:min(len(runes), strengthLimit)]
+	for i, r := range runes {
 		if r < utf8.RuneSelf {
-			return r
+			continue
 		}
 		r = unicode.ToLower(r)
 		if s[r] == 0 {
 			s[r] = rune(1 + 7*len(s)%31) // neighbours lie too far apart for a sequence
 		}
-		return s[r]
-	}, text)
+		runes[i] = s[r]
+	}
+	return string(runes)
 }
 
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }

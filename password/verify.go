@@ -1,5 +1,12 @@
 package password
 
+import (
+	"bytes"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
 // What Result.Renew can be; the first that applies is told.
 const (
 	renewAlgorithm = "algorithm"
@@ -40,8 +47,7 @@ func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 
 func (h *Hasher) verify(stored, password string, original bool) (Result, error) {
 	if stored == "" {
-		h.Dummy(password)
-		return Result{}, nil
+		stored = unmatched(h.cost)
 	}
 	d, err := h.parse(stored)
 	if err != nil {
@@ -49,51 +55,34 @@ func (h *Hasher) verify(stored, password string, original bool) (Result, error) 
 		return Result{}, err
 	}
 	d.original = d.original && original
-	return h.check(d, password), nil
+	return d.check(password), nil
 }
 
 // Dummy does the work of Verify, at h's own cost, for an identifier that does not exist.
-func (h *Hasher) Dummy(password string) { h.check(h.dummy(), password) }
+func (h *Hasher) Dummy(password string) { _, _ = h.verify("", password, false) }
 
 // Usable returns the error that Verify would, without the work: for imports.
 func (h *Hasher) Usable(stored string) error {
 	if stored == "" {
 		return &HashError{Reason: "empty"}
 	}
-	if acceptable(stored) {
-		return nil
-	}
 	_, err := h.parse(stored)
 	return err
 }
 
-func (h *Hasher) check(d digest, password string) Result {
-	right := d.try(d.secret, password)
-	if isASCII(password) || !d.bcrypt {
-		return h.result(right, d.renew, password)
+func (d digest) check(password string) Result {
+	right := d.try(d.secret(password))
+	nonASCII := strings.ContainsFunc(password, func(r rune) bool { return r >= utf8.RuneSelf })
+	if nonASCII && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
+		if b, _ := legacyBytes(password); utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl) {
+			// A person may have typed b: it may be the hash of that text, and this another one with the same
+			// bytes, or the right one garbled on its way. A hash of what arrived would lock the owner out.
+			return Result{OK: true}
+		}
+		right, d.renew = true, renewEncoding
 	}
-	legacy := d.try(d.legacySecret, password)
-	if right || !legacy {
-		return h.result(right, d.renew, password)
+	if err := d.hasher.Hashable(password); err != nil || !right {
+		d.renew = ""
 	}
-	if b, _ := legacyBytes(password); typed(b) {
-		// It may be the hash of that text, and this another one with the same bytes, or the
-		// right one garbled on its way: a hash of what arrived would lock the owner out.
-		return Result{OK: true}
-	}
-	return h.result(true, renewEncoding, password)
-}
-
-// try makes one hash in any case. Without a secret it is one that cannot match.
-func (d digest) try(form func(string) ([]byte, error), password string) bool {
-	secret, err := form(password)
-	return d.match(secret) && err == nil // the work comes first
-}
-
-// result asks for a new hash only where h can make one.
-func (h *Hasher) result(ok bool, renew string, password string) Result {
-	if _, err := h.newest().secret(password); !ok || err != nil {
-		renew = ""
-	}
-	return Result{OK: ok, Renew: renew}
+	return Result{OK: right, Renew: d.renew}
 }
