@@ -174,7 +174,15 @@ type item struct {
 func itemOf(k recordkey.Key) item { return item{raw: k.String(), key: k} }
 
 // A look reads what some items are to be judged by, and judges them.
-type look func(ctx context.Context, items []item) (findings, error)
+type look func(ctx context.Context, r *report, items []item)
+
+func (l look) at(ctx context.Context, items []item) (findings, error) {
+	var r report
+	if l(ctx, &r, items); r.err != nil {
+		return nil, r.err
+	}
+	return r.found, nil
+}
 
 // A doubt is what looks found to be wrong with some items.
 type doubt struct {
@@ -191,7 +199,7 @@ const looks = 4
 // step, no writer can cause a false alarm. Of what changes all the time only that is reported.
 func certain(ctx context.Context, look look, items []item) (doubt, error) {
 	d := doubt{look: look, items: items}
-	found, err := look(ctx, items)
+	found, err := look.at(ctx, items)
 	for range looks {
 		if d.found = found; err != nil || len(found) == 0 {
 			break
@@ -207,7 +215,7 @@ func certain(ctx context.Context, look look, items []item) (doubt, error) {
 // another revision.
 func (d *doubt) again(ctx context.Context) (now findings, err error) {
 	d.items = suspects(d.items, d.found)
-	now, err = d.look(ctx, d.items)
+	now, err = d.look.at(ctx, d.items)
 	d.found = common(d.found, now)
 	return now, err
 }
@@ -320,7 +328,7 @@ func (c *checker) resolve(ctx context.Context, d doubt) error {
 	}
 	var left findings
 	if len(tried) > 0 {
-		if left, err = d.look(ctx, tried); err != nil {
+		if left, err = d.look.at(ctx, tried); err != nil {
 			return err
 		}
 	}

@@ -22,71 +22,65 @@ type entry struct {
 	claims []recordkey.Key // the SRKs that I1 gives its values
 }
 
-func (e *entry) add(fs *findings, c *code, key recordkey.Key, args ...any) *finding {
-	return fs.add(e.at, c, key, e.prk+" "+e.fields[store.FieldRev], args...)
+func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding {
+	return r.add(e.at, c, key, e.prk+" "+e.fields[store.FieldRev], args...)
 }
 
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
 // indexes of their facets (I5).
-func (c *checker) lookAtEntries(ctx context.Context, items []item) (findings, error) {
-	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
-	if err != nil {
-		return nil, err
-	}
-	return c.judgeEntries(ctx, items, hashes)
+func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) {
+	c.judgeEntries(ctx, r, items, read(ctx, r, raws(items), c.hashes))
 }
 
-func (c *checker) judgeEntries(ctx context.Context, items []item, hashes []store.Raw) (fs findings, err error) {
+func (c *checker) judgeEntries(ctx context.Context, r *report, items []item, hashes []store.Raw) {
 	var es []*entry
 	for i, h := range hashes {
-		if e := entryAt(&fs, c.types[items[i].key.Type()], i, items[i].key, h); e != nil {
-			e.judge(&fs)
+		if e := entryAt(r, c.types[items[i].key.Type()], i, items[i].key, h); e != nil {
+			e.judge(r)
 			es = append(es, e)
 		}
 	}
-	if err := c.lookAtClaims(ctx, &fs, es); err != nil {
-		return nil, err
-	}
-	return fs, c.lookAtMemberships(ctx, &fs, es)
+	c.lookAtClaims(ctx, r, es)
+	c.lookAtMemberships(ctx, r, es)
 }
 
 // entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.
-func entryAt(fs *findings, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
+func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
 	switch {
 	case !h.Other && records.Gone(h.Fields):
 		return nil
 	case key.Field() != t.Schema.Primary:
-		fs.add(at, keyField, key, "", records.Quoted(t.Name), records.Quoted(t.Schema.Primary))
+		r.add(at, keyField, key, "", records.Quoted(t.Name), records.Quoted(t.Schema.Primary))
 		return nil
 	case h.Other:
-		fs.add(at, prkKind, key, "")
+		r.add(at, prkKind, key, "")
 		return nil
 	}
 	return &entry{at: at, key: key, prk: records.Relative(key), t: t, fields: h.Fields}
 }
 
 // judge tells what is wrong with an entry itself, and collects the claims that its values give it.
-func (e *entry) judge(fs *findings) {
+func (e *entry) judge(r *report) {
 	switch isa := e.fields[store.FieldType]; isa {
 	case e.t.Name:
 	case "":
-		e.add(fs, isaMissing, e.key).values = e.digests()
+		e.add(r, isaMissing, e.key).values = e.digests()
 	default:
-		e.add(fs, typeMismatch, e.key, records.Quoted(isa)).values = e.digests()
+		e.add(r, typeMismatch, e.key, records.Quoted(isa)).values = e.digests()
 	}
 	if prk := e.fields[store.FieldPRK]; prk != e.prk {
-		e.add(fs, prkWrong, e.key, e.quoted(store.FieldPRK))
+		e.add(r, prkWrong, e.key, e.quoted(store.FieldPRK))
 	}
 	if primary := e.t.Schema.Primary; e.fields[primary] != e.key.Value() {
-		e.add(fs, primaryWrong, e.key, records.Quoted(primary), e.quoted(primary))
+		e.add(r, primaryWrong, e.key, records.Quoted(primary), e.quoted(primary))
 	}
 	for _, field := range e.t.Secondary {
-		e.judgeSecondary(fs, field)
+		e.judgeSecondary(r, field)
 	}
 	for field, wire := range e.fields {
 		if codec := e.t.Schema.Codec(field); codec != schema.CodecText {
 			if _, err := schema.Decode(codec, wire); err != nil {
-				e.add(fs, facetUndecodable, e.key, records.Quoted(field), err).seen += " " + field
+				e.add(r, facetUndecodable, e.key, records.Quoted(field), err).seen += " " + field
 			}
 		}
 	}
@@ -102,27 +96,27 @@ func (e *entry) quoted(field string) string {
 
 // digests are those of all values of an entry that may come to life.
 func (e *entry) digests() []uint64 {
-	return mapped(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
+	return records.Map(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
 }
 
-func (e *entry) judgeSecondary(fs *findings, field string) {
+func (e *entry) judgeSecondary(r *report, field string) {
 	facet, has := e.fields[field]
 	skv, kept := e.fields[store.FieldSKV(field)]
 	if !has {
-		e.add(fs, fieldMissing, e.key, records.Quoted(field))
+		e.add(r, fieldMissing, e.key, records.Quoted(field))
 		if kept {
-			e.add(fs, skvWrong, e.key, records.Quoted(field), "kept without a facet")
+			e.add(r, skvWrong, e.key, records.Quoted(field), "kept without a facet")
 		}
 		return
 	}
 	value := e.t.Schema.Canonical(facet)
 	if kept && skv != value || !kept && facet != value {
-		e.add(fs, skvWrong, e.key, records.Quoted(field), e.quoted(store.FieldSKV(field))+", want "+records.Quoted(value))
+		e.add(r, skvWrong, e.key, records.Quoted(field), e.quoted(store.FieldSKV(field))+", want "+records.Quoted(value))
 	}
 	if srk, ok := e.t.SRK(field, value); ok {
 		e.claims = append(e.claims, srk)
 	} else {
-		e.add(fs, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
+		e.add(r, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
 	}
 }
 
@@ -155,17 +149,14 @@ func sights(es []*entry) (all []sight) {
 }
 
 func srksOf(all []sight) []string {
-	return mapped(all, func(s sight) string { return s.record.String() })
+	return records.Map(all, func(s sight) string { return s.record.String() })
 }
 
 // lookAtClaims looks at the SRKs of all secondary values of entries. One that names another entry is
 // judged by what that entry has.
-func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) error {
+func (c *checker) lookAtClaims(ctx context.Context, r *report, es []*entry) {
 	all := sights(es)
-	srvs, err := store.Texts(ctx, c.Engine, srksOf(all))
-	if err != nil {
-		return err
-	}
+	srvs := read(ctx, r, srksOf(all), c.texts)
 	var absent, rivals []sight
 	names := false
 	for i, s := range all {
@@ -181,42 +172,31 @@ func (c *checker) lookAtClaims(ctx context.Context, fs *findings, es []*entry) e
 			rivals = append(rivals, s)
 		}
 	}
-	if err := c.lookAtAbsent(ctx, fs, absent); err != nil {
-		return err
+	for i, kind := range read(ctx, r, srksOf(absent), c.kinds) {
+		if s := absent[i]; kind == store.KindNone || kind == "string" {
+			s.addValue(r, srkMissing, records.Printable(s.prk))
+		} else {
+			s.addValue(r, srkWrong, records.Printable(s.prk), "is a "+records.Quoted(kind))
+		}
 	}
-	return c.lookAtRivals(ctx, fs, rivals)
+	c.lookAtRivals(ctx, r, rivals)
 }
 
 // addValue reports what is wrong with a claimed value.
-func (s sight) addValue(fs *findings, what *code, args ...any) *finding {
-	f := s.add(fs, what, s.claim, args...)
+func (s sight) addValue(r *report, what *code, args ...any) *finding {
+	f := s.add(r, what, s.claim, args...)
 	f.values = []uint64{records.Digest(s.t.Name, s.claim.Value())}
 	return f
 }
 
-// lookAtAbsent tells an SRK that does not exist from one of another Redis type (I1).
-func (c *checker) lookAtAbsent(ctx context.Context, fs *findings, absent []sight) error {
-	kinds, err := store.Kinds(ctx, c.Engine, srksOf(absent))
-	for i, kind := range kinds {
-		if s := absent[i]; kind == store.KindNone || kind == "string" {
-			s.addValue(fs, srkMissing, records.Printable(s.prk))
-		} else {
-			s.addValue(fs, srkWrong, records.Printable(s.prk), "is a "+records.Quoted(kind))
-		}
-	}
-	return err
-}
-
 // lookAtRivals judges SRKs that name others than the entry that has their value: if those have it
 // too, it belongs to two (I2), and if not, the entry's own SRK is wrong (I1).
-func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight) error {
-	owners := mapped(rivals, func(s sight) owner {
+func (c *checker) lookAtRivals(ctx context.Context, r *report, rivals []sight) {
+	owners := records.Map(rivals, func(s sight) owner {
 		key, _ := ownerOf(s.t, s.record.Namespace(), s.srv)
 		return owner{t: s.t, key: key}
 	})
-	if err := c.readOwners(ctx, owners); err != nil {
-		return err
-	}
+	c.readOwners(ctx, r, owners)
 	type pair struct {
 		prk, value string
 		other      recordkey.Key
@@ -231,19 +211,18 @@ func (c *checker) lookAtRivals(ctx context.Context, fs *findings, rivals []sight
 		switch {
 		case has && !told[p] && !there:
 			told[p] = true
-			s.shared(fs, other, field)
+			s.shared(r, other, field)
 		case !has && s.own():
-			f := s.addValue(fs, srkWrong, records.Printable(s.prk), "names "+records.Quoted(store.Owner(s.srv))+", which does not")
+			f := s.addValue(r, srkWrong, records.Printable(s.prk), "names "+records.Quoted(store.Owner(s.srv))+", which does not")
 			f.seen += " " + s.srv + " " + other.seen()
 		}
 	}
-	return nil
 }
 
 // shared reports that another entry has a claimed value under field.
-func (s sight) shared(fs *findings, other owner, field string) {
+func (s sight) shared(r *report, other owner, field string) {
 	a, b := s.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
-	f := s.addValue(fs, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
+	f := s.addValue(r, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
 		", and "+records.Printable(b.String())+" in "+records.Quoted(field))
 	f.seen += " " + other.seen()
 	f.Choices = []recordkey.Key{a, b}
@@ -290,7 +269,7 @@ func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.R
 func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.types[r.Key.Type()]
 	all := t.Secondaries(r.Fields)
-	srvs, err := store.Texts(ctx, c.Engine, records.Texts(all))
+	srvs, err := c.texts(ctx, records.Map(all, recordkey.Key.String))
 	if err != nil {
 		return nil, false, err
 	}

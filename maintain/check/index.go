@@ -13,7 +13,7 @@ import (
 
 // lookAtMemberships looks whether entries are in the index sets of their facets, and at their places in the ordered
 // indexes (I5).
-func (c *checker) lookAtMemberships(ctx context.Context, fs *findings, es []*entry) error {
+func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry) {
 	var at []store.Ranked // where they must be, in index sets too
 	var of []*entry
 	for _, e := range es {
@@ -24,7 +24,7 @@ func (c *checker) lookAtMemberships(ctx context.Context, fs *findings, es []*ent
 			}
 			index, ok := e.t.Index(field, facet)
 			if !ok {
-				e.add(fs, indexUnkeyable, e.key, records.Quoted(field), records.Unkeyable(facet))
+				e.add(r, indexUnkeyable, e.key, records.Quoted(field), records.Unkeyable(facet))
 				continue
 			}
 			at = append(at, store.Ranked{Key: index, Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
@@ -32,34 +32,31 @@ func (c *checker) lookAtMemberships(ctx context.Context, fs *findings, es []*ent
 		}
 		places, without := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
 		for _, field := range without {
-			e.add(fs, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
+			e.add(r, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
 		}
 		for _, place := range places {
 			at, of = append(at, place), append(of, e)
 		}
 	}
-	asked := mapped(at, func(r store.Ranked) store.Member {
-		return store.Member{Set: r.Key, Value: r.Member, Ordered: r.Key.Kind() != recordkey.KindIndex}
+	asked := records.Map(at, func(p store.Ranked) store.Member {
+		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
-	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
-	for i := range has {
+	for i, has := range read(ctx, r, asked, c.holds) {
 		switch e := of[i]; {
-		case has[i]:
+		case has:
 		case asked[i].Ordered:
-			e.add(fs, orderMissing, at[i].Key, records.Printable(e.prk)).step = store.Rank{Entry: e.key, At: at[i]}
+			e.add(r, orderMissing, at[i].Key, records.Printable(e.prk)).step = store.Rank{Entry: e.key, At: at[i]}
 		default:
 			step := store.Align{Index: at[i].Key, Member: e.prk, Entry: e.key, Facet: at[i].Facet}
-			e.add(fs, indexMissing, at[i].Key, records.Printable(e.prk), "").step = step
+			e.add(r, indexMissing, at[i].Key, records.Printable(e.prk), "").step = step
 		}
 	}
-	return err
 }
 
 // lookAtIndexes judges index sets and ordered indexes by themselves; their members are judged by lookAtIndexMembers and
 // lookAtOrderMembers.
-func (c *checker) lookAtIndexes(ctx context.Context, items []item) (fs findings, err error) {
-	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
-	for i, kind := range kinds {
+func (c *checker) lookAtIndexes(ctx context.Context, r *report, items []item) {
+	for i, kind := range read(ctx, r, raws(items), c.kinds) {
 		key := items[i].key
 		want, wrong := "set", indexKind
 		typ, field, ordered := orderOf(key)
@@ -69,14 +66,13 @@ func (c *checker) lookAtIndexes(ctx context.Context, items []item) (fs findings,
 		switch {
 		case kind == store.KindNone:
 		case kind != want:
-			fs.add(i, wrong, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: want}
+			r.add(i, wrong, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: want}
 		case ordered && c.ordered(key) == nil:
-			fs.add(i, orderUndeclared, key, "", records.Quoted(typ), records.Quoted(field))
+			r.add(i, orderUndeclared, key, "", records.Quoted(typ), records.Quoted(field))
 		case !ordered && !c.indexes(key):
-			fs.add(i, indexUndeclared, key, "", records.Quoted(key.Field()))
+			r.add(i, indexUndeclared, key, "", records.Quoted(key.Field()))
 		}
 	}
-	return fs, err
 }
 
 // indexes reports whether the schema declares an index set.
@@ -99,8 +95,8 @@ func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, de
 }
 
 // lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
-func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (findings, error) {
-	owners := mapped(items, func(it item) owner {
+func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []item) {
+	owners := records.Map(items, func(it item) owner {
 		t := c.types[it.key.Type()]
 		key, _ := ownerOf(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
@@ -108,10 +104,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 		}
 		return owner{t: t, key: key, field: store.FieldType, fits: notEmpty}
 	})
-	if err := c.readOwners(ctx, owners); err != nil {
-		return nil, err
-	}
-	var fs findings
+	c.readOwners(ctx, r, owners)
 	var sets []store.Member
 	var of []int
 	for i, o := range owners {
@@ -119,31 +112,27 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, items []item) (finding
 		m, declared := c.membership(it, o.key)
 		switch {
 		case !o.key.IsValid():
-			f := fs.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name))
+			f := r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name))
 			f.step = store.Align{Index: it.key, Member: it.member, Facet: store.Facet{Field: it.key.Field(), Wire: it.key.Value()}}
 		case !o.live():
-			fs.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry").step = c.takeOut(it, o)
+			r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry").step = c.takeOut(it, o)
 		case !declared:
 		case m.Set.IsValid():
 			sets, of = append(sets, store.Member{Set: m.Set, Value: m.Value}), append(of, i)
 		case !o.sound():
-			c.addStale(&fs, i, it, o)
+			c.addStale(r, i, it, o)
 		}
 	}
-	has, err := c.Engine.Holds(ctx, sets, store.AnyMoment)
-	if err != nil {
-		return nil, err
-	}
-	for j, i := range of {
-		if !has[j] {
-			c.addStale(&fs, i, items[i], owners[i])
+	for j, has := range read(ctx, r, sets, c.holds) {
+		if i := of[j]; !has {
+			c.addStale(r, i, items[i], owners[i])
 		}
 	}
-	return c.still(ctx, items, fs)
+	c.keepStill(ctx, r, items)
 }
 
-func (c *checker) addStale(fs *findings, at int, it item, o owner) {
-	fs.add(at, indexStale, it.key, o.seen(), records.Printable(it.member), records.Quoted(it.key.Field())).step = c.takeOut(it, o)
+func (c *checker) addStale(r *report, at int, it item, o owner) {
+	r.add(at, indexStale, it.key, o.seen(), records.Printable(it.member), records.Quoted(it.key.Field())).step = c.takeOut(it, o)
 }
 
 // takeOut is a step that takes out of an index set what does not belong there.
@@ -154,13 +143,13 @@ func (c *checker) takeOut(it item, o owner) store.Step {
 	return store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
 }
 
-// still keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
-func (c *checker) still(ctx context.Context, items []item, found findings) (still findings, err error) {
-	if len(found) == 0 {
-		return nil, nil
+// keepStill keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
+func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
+	if len(r.found) == 0 {
+		return
 	}
-	pairs := make([]store.Member, 0, 2*len(found))
-	for _, f := range found {
+	pairs := make([]store.Member, 0, 2*len(r.found))
+	for _, f := range r.found {
 		set := items[f.at].key
 		in := store.Member{Set: set, Value: items[f.at].member, Ordered: set.Kind() == recordkey.KindOwn}
 		too := in
@@ -171,16 +160,16 @@ func (c *checker) still(ctx context.Context, items []item, found findings) (stil
 		}
 		pairs = append(pairs, in, too)
 	}
-	has, err := c.Engine.Holds(ctx, pairs, store.OneMoment)
-	if err != nil {
-		return nil, err
-	}
-	for i, f := range found {
+	has := read(ctx, r, pairs, func(ctx context.Context, pairs []store.Member) ([]bool, error) {
+		return c.Engine.Holds(ctx, pairs, store.OneMoment)
+	})
+	var still findings
+	for i, f := range r.found {
 		if has[2*i] && (pairs[2*i] == pairs[2*i+1] || !has[2*i+1]) {
 			still = append(still, f)
 		}
 	}
-	return still, nil
+	r.found = still
 }
 
 // orderOf returns the type and the field of which a record of the store's own is the ordered index.
@@ -202,8 +191,8 @@ func (c *checker) ordered(key recordkey.Key) *change.Type {
 }
 
 // lookAtOrderMembers judges places by the entries that they name (I4, I5).
-func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (findings, error) {
-	owners := mapped(items, func(m item) owner {
+func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []item) {
+	owners := records.Map(items, func(m item) owner {
 		t := c.ordered(m.key)
 		_, field, _ := orderOf(m.key)
 		key, _ := ownerOf(t, m.key.Namespace(), change.PlaceOwner(m.member))
@@ -212,96 +201,82 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, items []item) (finding
 			return ok && place.Member == m.member
 		}}
 	})
-	if err := c.readOwners(ctx, owners); err != nil {
-		return nil, err
-	}
-	var fs findings
+	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		var f *finding
 		switch m := items[i]; {
 		case !o.key.IsValid():
-			f = fs.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
+			f = r.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
 		case !o.live():
-			f = fs.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
+			f = r.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
 		case !o.sound():
-			f = fs.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
+			f = r.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
 		default:
 			continue
 		}
 		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
 		f.step = store.Rank{Entry: o.key, At: place, Free: true}
 	}
-	return c.still(ctx, items, fs)
+	c.keepStill(ctx, r, items)
 }
 
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
-func (c *checker) lookAtTertiary(ctx context.Context, items []item) (findings, error) {
-	owners := mapped(items, func(it item) owner {
+func (c *checker) lookAtTertiary(ctx context.Context, r *report, items []item) {
+	owners := records.Map(items, func(it item) owner {
 		return owner{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
 	})
-	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
-	if err != nil {
-		return nil, err
-	}
-	if err := c.readOwners(ctx, owners); err != nil {
-		return nil, err
-	}
-	var fs findings
+	kinds := read(ctx, r, raws(items), c.kinds)
+	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		key := items[i].key
 		declared, is := o.t.Schema.Tertiary[key.Name()]
 		switch {
 		case kinds[i] == store.KindNone:
 		case !o.live():
-			f := fs.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
+			f := r.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
 			f.step = store.Remove{Key: items[i].raw, Owner: o.key.String()}
 		case !is:
-			fs.add(i, tertiaryUndeclared, key, o.seen(), records.Quoted(key.Name()))
+			r.add(i, tertiaryUndeclared, key, o.seen(), records.Quoted(key.Name()))
 		case declared.Kind != kinds[i]:
-			fs.add(i, tertiaryKind, key, o.seen(), declared.Kind, records.Quoted(kinds[i]))
+			r.add(i, tertiaryKind, key, o.seen(), declared.Kind, records.Quoted(kinds[i]))
 		}
 	}
-	return fs, nil
 }
 
 // lookAtMembers looks whether live entries are in the index sets of the members of their indexed sets (I5).
-func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, error) {
-	var fs, live findings
+func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 	var asked []store.Member
 	var of []int
 	for i, m := range items {
 		index, err := recordkey.Index(m.key.Type(), m.key.Name(), m.member)
 		if err != nil {
-			fs.add(i, indexUnkeyable, m.key, m.member, "a member", records.Unkeyable(m.member))
+			r.add(i, indexUnkeyable, m.key, m.member, "a member", records.Unkeyable(m.member))
 			continue
 		}
 		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
 	}
-	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
-	if err != nil {
-		return nil, err
-	}
-	for j, i := range of {
-		if m, in := items[i], asked[j]; !has[j] {
+	for j, has := range read(ctx, r, asked, c.holds) {
+		if i, in := of[j], asked[j]; !has {
+			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())
-			f := fs.add(i, indexMissing, in.Set, in.Value, records.Printable(in.Value), why)
+			f := r.add(i, indexMissing, in.Set, in.Value, records.Printable(in.Value), why)
 			f.step = store.Align{Index: in.Set, Member: in.Value, Entry: m.key.PRK(), Set: m.key, Value: m.member}
 		}
 	}
-	owners := mapped(fs, func(f finding) owner {
+	owners := records.Map(r.found, func(f finding) owner {
 		key := items[f.at].key
 		return owner{t: c.types[key.Type()], key: key.PRK()}
 	})
-	if err := c.readOwners(ctx, owners); err != nil {
-		return nil, err
-	}
+	c.readOwners(ctx, r, owners)
+	var live findings
 	for i, o := range owners {
 		if o.live() {
-			fs[i].seen += " " + o.seen()
-			live = append(live, fs[i])
+			r.found[i].seen += " " + o.seen()
+			live = append(live, r.found[i])
 		}
 	}
-	return c.still(ctx, items, live)
+	r.found = live
+	c.keepStill(ctx, r, items)
 }
 
 // What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists, to a
@@ -309,7 +284,7 @@ func (c *checker) lookAtMembers(ctx context.Context, items []item) (findings, er
 const longestAttempt = time.Hour + 10*time.Second
 
 // lookAtStaged judges elements that were laid ready.
-func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, error) {
+func (c *checker) lookAtStaged(ctx context.Context, r *report, items []item) {
 	reads := make([]store.LookAt, 0, 2*len(items))
 	for _, it := range items {
 		prk := it.key.PRK().String()
@@ -317,26 +292,20 @@ func (c *checker) lookAtStaged(ctx context.Context, items []item) (findings, err
 			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
 		}
 	}
-	staged, err := store.Inspect(ctx, c.Engine, raws(items), 1)
-	if err != nil {
-		return nil, err
-	}
-	facets, err := c.Engine.Look(ctx, reads)
-	if err != nil {
-		return nil, err
-	}
-	var fs findings
+	staged := read(ctx, r, raws(items), func(ctx context.Context, keys []string) ([]store.Raw, error) {
+		return store.Inspect(ctx, c.Engine, keys, 1)
+	})
+	facets := read(ctx, r, reads, c.Engine.Look)
 	for i, it := range items {
 		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
 		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond
 		switch {
 		case staged[i].Type == store.KindNone:
 		case isa != "" && store.ParseFill(prk, fill).Rev == it.member:
-			fs.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
+			r.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
 		case age > longestAttempt:
-			f := fs.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))
+			f := r.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))
 			f.step = store.Remove{Key: it.raw}
 		}
 	}
-	return fs, nil
 }

@@ -33,7 +33,11 @@ func TestCodes(t *testing.T) {
 			continue
 		}
 		documented = append(documented, words[1])
-		if words[2] != string(rune('0'+c.invariant)) || (words[3] == "w") != (c.remedy == warning) {
+		remedy, is := map[string]remedy{"w": warning, "o": beforehand, "i": ofRecord, "r": ofRecord, "e": ofEntry, "k": ofEntry}[words[3]]
+		if !is {
+			remedy = decision
+		}
+		if words[2] != string(rune('0'+c.invariant)) || remedy != c.remedy {
 			t.Errorf("doc.go says %q, the code is %+v", line, c)
 		}
 	}
@@ -62,7 +66,7 @@ func TestCertain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			count, items := 0, []item{{raw: "a"}, {raw: "b"}, {raw: "c"}}
-			got, err := certain(t.Context(), func(_ context.Context, items []item) (findings, error) {
+			got, err := certain(t.Context(), func(_ context.Context, r *report, items []item) {
 				found := tt.looks[min(count, len(tt.looks)-1)]
 				for _, f := range found {
 					if items[f.at].raw != f.Key {
@@ -70,7 +74,7 @@ func TestCertain(t *testing.T) {
 					}
 				}
 				count++
-				return found, nil
+				r.found = found
 			}, items)
 			var keys []string
 			for _, p := range got.found {
@@ -87,11 +91,11 @@ func TestCertainFails(t *testing.T) {
 	lost := errors.New("lost")
 	for fails := range 3 {
 		count := 0
-		got, err := certain(t.Context(), func(context.Context, []item) (findings, error) {
+		got, err := certain(t.Context(), func(_ context.Context, r *report, _ []item) {
+			r.found = findings{{seen: string(rune(count))}}
 			if count++; count > fails {
-				return nil, lost
+				r.err = lost
 			}
-			return findings{{seen: string(rune(count))}}, nil
 		}, []item{{raw: "a"}})
 		if err != lost || got.found != nil {
 			t.Errorf("failing at look %d: %v, %v", fails, got.found, err)

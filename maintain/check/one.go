@@ -21,30 +21,25 @@ func (c *checker) one(ctx context.Context) error {
 	for _, k := range target.Keys { // also of fields in which the value cannot be by the rules: damage knows none
 		keys = append(keys, k.In(c.NS))
 	}
-	prks, err := c.meant(ctx, t, keys)
-	if err != nil {
-		return err
+	var r report
+	prks := c.meant(ctx, &r, t, keys)
+	if r.err != nil {
+		return r.err
 	}
 	var hashes []store.Raw // of the first look
-	look := func(ctx context.Context, items []item) (findings, error) {
-		now, err := store.Hashes(ctx, c.Engine, raws(items))
-		if err != nil {
-			return nil, err
-		}
+	look := func(ctx context.Context, r *report, items []item) {
+		now := read(ctx, r, raws(items), c.hashes)
 		if hashes == nil {
 			hashes = now
 		}
-		return c.judgeEntries(ctx, items, now)
+		c.judgeEntries(ctx, r, items, now)
 	}
-	if err := c.confirm(ctx, look, mapped(prks, itemOf)); err != nil {
+	if err := c.confirm(ctx, look, records.Map(prks, itemOf)); err != nil {
 		return err
 	}
-	mine, there, err := around(t, prks, keys, hashes)
-	if err != nil {
-		return err
-	}
+	mine, there := around(t, prks, keys, hashes)
 	if !there {
-		look := func(ctx context.Context, _ []item) (findings, error) { return c.lookAtMissing(ctx, t, keys) }
+		look := func(ctx context.Context, r *report, _ []item) { c.lookAtMissing(ctx, r, t, keys) }
 		if err := c.confirm(ctx, look, make([]item, 1)); err != nil {
 			return err
 		}
@@ -57,50 +52,44 @@ func (c *checker) one(ctx context.Context) error {
 }
 
 // meant are the entries whose key a hint is or, where it is SRKs, those that they name.
-func (c *checker) meant(ctx context.Context, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key, err error) {
+func (c *checker) meant(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key) {
 	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
-		return keys, nil
+		return keys
 	}
-	srvs, err := store.Texts(ctx, c.Engine, records.Texts(keys))
-	for i, srv := range srvs {
+	for i, srv := range read(ctx, r, records.Map(keys, recordkey.Key.String), c.texts) {
 		key, wrong := ownerOf(t, keys[i].Namespace(), srv.Wire)
 		if wrong == nil && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
 	}
-	return prks, err
+	return prks
 }
 
 // lookAtMissing reports that there is no entry where keys lead.
-func (c *checker) lookAtMissing(ctx context.Context, t *change.Type, keys []recordkey.Key) (fs findings, err error) {
-	prks, err := c.meant(ctx, t, keys)
-	if err != nil {
-		return nil, err
-	}
-	hashes, err := store.Hashes(ctx, c.Engine, records.Texts(prks))
-	for i, h := range hashes {
-		if entryAt(new(findings), t, 0, prks[i], h) != nil {
-			return nil, nil
+func (c *checker) lookAtMissing(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) {
+	prks := c.meant(ctx, r, t, keys)
+	for i, h := range read(ctx, r, records.Map(prks, recordkey.Key.String), c.hashes) {
+		if entryAt(new(report), t, 0, prks[i], h) != nil {
+			return
 		}
 	}
 	key := "" // no key can name the value
 	if len(keys) > 0 {
 		key = records.Relative(keys[0])
 	}
-	fs.addRaw(0, entryMissing, key, "")
-	return fs, err
+	r.addRaw(0, entryMissing, key, "")
 }
 
 // around is what entries lead to: the SRKs by which they were found and those of their values under all secondary fields,
 // what was laid ready for them, and the ordered indexes of their type. It reports whether one of them is there.
-func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (mine sorted, there bool, err error) {
+func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (mine sorted, there bool) {
 	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })
 	mine.placesOf = map[string]bool{}
 	for i, prk := range prks {
 		mine.placesOf[records.Relative(prk)] = true
-		if e := entryAt(new(findings), t, 0, prk, hashes[i]); e != nil {
+		if e := entryAt(new(report), t, 0, prk, hashes[i]); e != nil {
 			there = true
-			e.judge(new(findings))
+			e.judge(new(report))
 			for _, s := range sights([]*entry{e}) {
 				srks = append(srks, s.record)
 			}
@@ -111,22 +100,20 @@ func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (min
 		}
 	}
 	slices.SortFunc(srks, recordkey.Key.Compare)
-	mine.srks = mapped(slices.Compact(srks), itemOf)
+	mine.srks = records.Map(slices.Compact(srks), itemOf)
 	for _, field := range t.Ordered {
-		key, err := t.OrderKey(field)
-		if err != nil || len(prks) == 0 {
-			return mine, there, err
+		if key, err := t.OrderKey(field); err == nil && len(prks) > 0 {
+			mine.orders = append(mine.orders, itemOf(key))
 		}
-		mine.orders = append(mine.orders, itemOf(key))
 	}
-	return mine, there, nil
+	return mine, there
 }
 
 // belongings judges those of some keys that belong to entries, but for the SRKs that are known.
 func (c *checker) belongings(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
 	s := c.sort(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)
-	srvs, err := store.Texts(ctx, c.Engine, raws(named))
+	srvs, err := c.texts(ctx, raws(named))
 	if err != nil {
 		return err
 	}
@@ -158,7 +145,7 @@ func (c *checker) memberships(ctx context.Context, indexes []item, prks []record
 			asked, of = append(asked, store.Member{Set: index.key, Value: member}), append(of, item{index.raw, index.key, member})
 		}
 	}
-	in, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
+	in, err := c.holds(ctx, asked)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 // own reports damage of the store's own records, without which verbs or logins stop, repairs it, and reports whether the
 // schemas can be read then.
 func (c *checker) own(ctx context.Context) (readable bool, err error) {
-	found, err := c.lookAtOwn(ctx)
+	found, err := look(c.lookAtOwn).at(ctx, nil)
 	if err != nil {
 		return false, err
 	}
@@ -29,7 +29,7 @@ func (c *checker) own(ctx context.Context) (readable bool, err error) {
 				return false, err
 			}
 		}
-		if left, err = c.lookAtOwn(ctx); err != nil {
+		if left, err = look(c.lookAtOwn).at(ctx, nil); err != nil {
 			return false, err
 		}
 	}
@@ -54,15 +54,9 @@ func (c *checker) repairOwn(ctx context.Context, f finding) error {
 	return c.nameTypes(ctx)
 }
 
-func (c *checker) lookAtOwn(ctx context.Context) (fs findings, err error) {
-	named, err := c.lookAtTypes(ctx, &fs)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.lookAtSchemas(ctx, &fs, named); err != nil {
-		return nil, err
-	}
-	return fs, c.lookAtSecret(ctx, &fs)
+func (c *checker) lookAtOwn(ctx context.Context, r *report, _ []item) {
+	c.lookAtSchemas(ctx, r, c.lookAtTypes(ctx, r))
+	c.lookAtSecret(ctx, r)
 }
 
 // ownKey is the key of a record of the store's own; the zero Key where no key can be called so.
@@ -71,23 +65,24 @@ func (c *checker) ownKey(parts ...string) recordkey.Key {
 	return key.In(c.NS)
 }
 
+func (c *checker) inspect(ctx context.Context, keys []string) ([]store.Raw, error) {
+	return store.Inspect(ctx, c.Engine, keys, 0)
+}
+
 func (c *checker) schemaKeys(types []string) []string {
-	return mapped(types, func(name string) string { return c.ownKey("schema", name).String() })
+	return records.Map(types, func(name string) string { return c.ownKey("schema", name).String() })
 }
 
 // lookAtTypes judges ~/types, and returns the types that it names.
-func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string, err error) {
+func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
 	key := c.ownKey("types")
-	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
-	if err != nil {
-		return nil, err
+	types := read(ctx, r, []string{key.String()}, c.inspect)[0]
+	wrong := func(step store.Step, text string) { r.add(0, ownTypes, key, "", text).step = step }
+	if types.Type != "set" && types.Type != store.KindNone {
+		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(types.Type))
+		return nil
 	}
-	wrong := func(step store.Step, text string) { fs.add(0, ownTypes, key, "", text).step = step }
-	if kind := raws[0].Type; kind != "set" && kind != store.KindNone {
-		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(kind))
-		return nil, nil
-	}
-	for _, name := range raws[0].Items {
+	for _, name := range types.Items {
 		if c.ownKey("schema", name).IsValid() {
 			named = append(named, name)
 		} else {
@@ -95,28 +90,37 @@ func (c *checker) lookAtTypes(ctx context.Context, fs *findings) (named []string
 		}
 	}
 	declared := c.Schema.Names()
-	kinds, err := store.Kinds(ctx, c.Engine, c.schemaKeys(declared))
-	for i, kind := range kinds {
+	for i, kind := range read(ctx, r, c.schemaKeys(declared), c.kinds) {
 		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
 			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema, and is not in it")
 		}
 	}
-	return named, err
+	return named
 }
 
-// nameTypes puts into ~/types what has a schema.
+// nameTypes puts into ~/types what has a schema, and leaves what is stored of it unchanged.
 func (c *checker) nameTypes(ctx context.Context) error {
 	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
 	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}
-		for _, raw := range keys {
-			key, err := recordkey.Parse(raw)
+		hashes, err := c.hashes(ctx, keys)
+		if err != nil {
+			return err
+		}
+		for i, h := range hashes {
+			key, err := recordkey.Parse(keys[i])
 			if err != nil || key.Kind() != recordkey.KindOwn || key.Namespace() != c.NS || len(key.Parts()) != 2 {
 				continue
 			}
-			if err := c.nameType(ctx, store.Guard{Key: key, Types: c.ownKey("types")}); err != nil {
+			var state []store.Facet
+			for _, field := range slices.Sorted(maps.Keys(h.Fields)) { // the fingerprint is the first
+				state = append(state, store.Facet{Field: field, Wire: h.Fields[field]})
+			}
+			guard := store.Guard{Key: key, Types: c.ownKey("types")}
+			err = c.take(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
+			if err != nil && !redisx.WrongType(err) { // else the type is named, and its schema is the next thing to repair
 				return err
 			}
 		}
@@ -124,54 +128,29 @@ func (c *checker) nameTypes(ctx context.Context) error {
 	return nil
 }
 
-// nameType puts a type among the types, and leaves what is stored of it unchanged.
-func (c *checker) nameType(ctx context.Context, g store.Guard) error {
-	hashes, err := store.Hashes(ctx, c.Engine, []string{g.Key.String()})
-	if err != nil {
-		return err
-	}
-	fields := hashes[0].Fields
-	var state []store.Facet
-	for _, field := range slices.Sorted(maps.Keys(fields)) { // the fingerprint is the first
-		state = append(state, store.Facet{Field: field, Wire: fields[field]})
-	}
-	err = c.take(ctx, store.Restate{Guard: g, Seen: fields[store.FieldFingerprint], State: state})
-	if redisx.WrongType(err) {
-		return nil // the type is named, and its schema is the next thing to repair
-	}
-	return err
-}
-
 // lookAtSchemas judges ~/schema/TYPE of the types that are named or that the schema declares.
-func (c *checker) lookAtSchemas(ctx context.Context, fs *findings, named []string) error {
+func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) {
 	names := append(c.Schema.Names(), named...)
 	slices.Sort(names)
 	names = slices.Compact(names)
-	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
-	for i, h := range hashes {
+	for i, h := range read(ctx, r, c.schemaKeys(names), c.hashes) {
 		t, declared := c.types[names[i]] // what the entries of others look like is not known
 		reason := unreadable(names[i], h)
-		if reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
-			if err := store.NoEntries(ctx, c.Engine, t.Guard().Entries); errors.Is(err, store.ErrSchemaMismatch) {
-				reason = "the schema of the type is lost, and there are entries"
-			} else if err != nil {
-				return err
+		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
+			if r.err = store.NoEntries(ctx, c.Engine, t.Guard().Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
+				reason, r.err = "the schema of the type is lost, and there are entries", nil
 			}
 		}
-		if reason == "" {
+		if r.err != nil || reason == "" {
 			continue
 		}
-		step, err := c.restating(ctx, t, h)
-		if err != nil {
-			return err
-		}
-		if step == nil {
+		var step store.Step
+		if step, r.err = c.restating(ctx, t, h); step == nil {
 			reason += "; writers are refused, or would go by another one. If FILE is the schema that its entries were written by, " +
 				"'userdb check --repair --schema FILE' stores it again"
 		}
-		fs.add(0, ownSchema, c.ownKey("schema", names[i]), "", reason).step = step
+		r.add(0, ownSchema, c.ownKey("schema", names[i]), "", reason).step = step
 	}
-	return err
 }
 
 // unreadable tells why what is stored of a type's schema cannot be what was stored; "" where it can.
@@ -239,24 +218,20 @@ var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // lookAtSecret judges ~/secret. The next login makes a new one; counters that lie under a hash with the old one (of origins,
 // and of identifiers that no entry has) begin anew then.
-func (c *checker) lookAtSecret(ctx context.Context, fs *findings) error {
+func (c *checker) lookAtSecret(ctx context.Context, r *report) {
 	key := c.ownKey("secret")
-	raws, err := store.Inspect(ctx, c.Engine, []string{key.String()}, 0)
-	if err != nil || raws[0].Type == store.KindNone || raws[0].Type == "string" && secretForm.MatchString(raws[0].Wire) {
-		return err
+	switch raw := read(ctx, r, []string{key.String()}, c.inspect)[0]; {
+	case raw.Type == store.KindNone:
+	case raw.Type != "string":
+		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Kind: "string"}
+	case !secretForm.MatchString(raw.Wire):
+		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Seen: exactly(raw.Wire)}
 	}
-	remove := store.Remove{Key: key.String(), Kind: "string"}
-	if raws[0].Type == "string" {
-		remove = store.Remove{Key: key.String(), Seen: exactly(raws[0].Wire)}
-	}
-	fs.add(0, ownSecret, key, "").step = remove
-	return nil
 }
 
 // lookAtThrottles judges counters of logins: with one that cannot be read its account, or its origin, is shut out.
-func (c *checker) lookAtThrottles(ctx context.Context, items []item) (fs findings, err error) {
-	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
-	for i, h := range hashes {
+func (c *checker) lookAtThrottles(ctx context.Context, r *report, items []item) {
+	for i, h := range read(ctx, r, raws(items), c.hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.Other {
 			bad := uncountable(h.Fields)
@@ -265,9 +240,8 @@ func (c *checker) lookAtThrottles(ctx context.Context, items []item) (fs finding
 			}
 			remove = store.Remove{Key: items[i].raw, Field: bad.Field, Value: bad.Wire}
 		}
-		fs.add(i, ownThrottle, items[i].key, "").step = remove
+		r.add(i, ownThrottle, items[i].key, "").step = remove
 	}
-	return fs, err
 }
 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -133,15 +134,47 @@ type finding struct {
 // digest stands for the same problem in whatever look.
 func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
 
-// findings collect what one look finds.
 type findings []finding
 
-// add appends a problem of the record at key.
-func (fs *findings) add(at int, c *code, key recordkey.Key, seen string, args ...any) *finding {
-	return fs.addRaw(at, c, records.Relative(key), seen, args...)
+// A report is what one look finds. With an error it does not count.
+type report struct {
+	found findings
+	err   error
 }
 
-func (fs *findings) addRaw(at int, c *code, key, seen string, args ...any) *finding {
-	*fs = append(*fs, finding{Problem: c.problem(key, args...), code: c, at: at, seen: seen})
-	return &(*fs)[len(*fs)-1]
+// add appends a problem of the record at key.
+func (r *report) add(at int, c *code, key recordkey.Key, seen string, args ...any) *finding {
+	return r.addRaw(at, c, records.Relative(key), seen, args...)
+}
+
+func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding {
+	r.found = append(r.found, finding{Problem: c.problem(key, args...), code: c, at: at, seen: seen})
+	return &r.found[len(r.found)-1]
+}
+
+// read asks for what a look goes by. After an error it asks nothing more: every answer is the zero value.
+func read[A, T any](ctx context.Context, r *report, asked []A, how func(context.Context, []A) ([]T, error)) []T {
+	if r.err == nil {
+		var answers []T
+		if answers, r.err = how(ctx, asked); r.err == nil {
+			return answers
+		}
+	}
+	return make([]T, len(asked))
+}
+
+func (c *checker) texts(ctx context.Context, keys []string) ([]store.Raw, error) {
+	return store.Texts(ctx, c.Engine, keys)
+}
+
+func (c *checker) hashes(ctx context.Context, keys []string) ([]store.Raw, error) {
+	return store.Hashes(ctx, c.Engine, keys)
+}
+
+func (c *checker) kinds(ctx context.Context, keys []string) ([]string, error) {
+	return store.Kinds(ctx, c.Engine, keys)
+}
+
+func (c *checker) holds(ctx context.Context, asked []store.Member) ([]bool, error) {
+	return c.Engine.Holds(ctx, asked, store.AnyMoment)
 }

@@ -17,15 +17,7 @@ const (
 	memberBatch = 500 // how many members of one are read at a time, about
 )
 
-func mapped[T, U any](list []T, to func(T) U) []U {
-	others := make([]U, len(list))
-	for i, of := range list {
-		others[i] = to(of)
-	}
-	return others
-}
-
-func raws(items []item) []string { return mapped(items, func(it item) string { return it.raw }) }
+func raws(items []item) []string { return records.Map(items, func(it item) string { return it.raw }) }
 
 // all judges all records of the view.
 func (c *checker) all(ctx context.Context) error {
@@ -186,7 +178,7 @@ func (c *checker) rest(ctx context.Context, look look, set item, cursor string) 
 }
 
 func membersOf(set item, members []string) []item {
-	return mapped(members, func(m string) item { return item{set.raw, set.key, m} })
+	return records.Map(members, func(m string) item { return item{set.raw, set.key, m} })
 }
 
 // places judges the members of ordered indexes that the schema declares: all, or those of some entries.
@@ -214,15 +206,13 @@ func (c *checker) places(ctx context.Context, orders []item, of map[string]bool)
 }
 
 // lookAtStrangers looks for entries of types that the schema does not declare.
-func (c *checker) lookAtStrangers(ctx context.Context, items []item) (fs findings, err error) {
-	reads := mapped(items, func(it item) store.LookAt {
+func (c *checker) lookAtStrangers(ctx context.Context, r *report, items []item) {
+	reads := records.Map(items, func(it item) store.LookAt {
 		return store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}
 	})
-	isas, err := c.Engine.Look(ctx, reads)
-	for i, isa := range isas {
+	for i, isa := range read(ctx, r, reads, c.Engine.Look) {
 		if isa.Wire != "" {
-			fs.add(i, schemaMissing, items[i].key, "", records.Quoted(items[i].key.Type()))
+			r.add(i, schemaMissing, items[i].key, "", records.Quoted(items[i].key.Type()))
 		}
 	}
-	return fs, err
 }

@@ -197,12 +197,12 @@ func (c *checker) decide(ctx context.Context) error {
 // stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two
 // that are left have the same revision in two looks.
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
-	keys := mapped(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
-	before, err := store.Hashes(ctx, c.Engine, keys)
+	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
+	before, err := c.hashes(ctx, keys)
 	if err != nil {
 		return err
 	}
-	now, err := store.Hashes(ctx, c.Engine, keys)
+	now, err := c.hashes(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -237,10 +237,10 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 	if err != nil {
 		return false, err
 	}
-	var fs findings
-	f := fs.add(0, valueShared, srk, "", choices(k.Holders, keeper))
+	var r report
+	f := r.add(0, valueShared, srk, "", choices(k.Holders, keeper))
 	f.Choices, f.Repaired = k.Holders, keeper.IsValid()
-	return f.Repaired, c.send(ctx, news{found: fs})
+	return f.Repaired, c.send(ctx, news{found: r.found})
 }
 
 // keeper is the one holder that is to keep the value; the zero Key: none was named, or two.
@@ -254,7 +254,7 @@ func (r *repair) keeper(k *records.Contest) recordkey.Key {
 
 // choices tells what each choice means.
 func choices(holders []recordkey.Key, keeper recordkey.Key) string {
-	names := mapped(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
+	names := records.Map(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	all := strings.Join(names, " and ") + " have this value"
 	if keeper.IsValid() {
 		return all + "; " + records.Printable(keeper.String()) + " keeps it, and what the others wrote stands in their field ~lost:…"

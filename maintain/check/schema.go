@@ -23,7 +23,7 @@ type otherForm struct {
 func (c *checker) inForce(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()
-	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
+	hashes, err := c.hashes(ctx, c.schemaKeys(names))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
 		if c.o.Repair || !c.entire {
 			break
 		}
-		look := func(ctx context.Context, items []item) (findings, error) { return c.lookAtForms(ctx, f, items) }
+		look := func(ctx context.Context, r *report, items []item) { c.lookAtForms(ctx, r, f, items) }
 		err := c.each(ctx, f.t.Guard().Entries, func(ctx context.Context, keys []string) error {
 			return c.confirm(ctx, look, c.sort(keys).entries)
 		})
@@ -78,22 +78,20 @@ func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
 }
 
 // lookAtForms compares the canonical values that are kept with those that this program makes (I1).
-func (c *checker) lookAtForms(ctx context.Context, f otherForm, items []item) (fs findings, err error) {
-	hashes, err := store.Hashes(ctx, c.Engine, raws(items))
-	for i, h := range hashes {
-		r := store.Record{Key: items[i].key, Fields: h.Fields}
-		if h.Other || !r.Live() {
+func (c *checker) lookAtForms(ctx context.Context, r *report, f otherForm, items []item) {
+	for i, h := range read(ctx, r, raws(items), c.hashes) {
+		e := store.Record{Key: items[i].key, Fields: h.Fields}
+		if h.Other || !e.Live() {
 			continue
 		}
 		for _, field := range f.t.Secondary {
-			facet, has := r.Fields[field]
-			if value := f.t.Schema.Canonical(facet); has && r.SKV(field) != value {
-				fs.add(i, formOther, r.Key, field+" "+r.Fields[store.FieldRev],
-					records.Quoted(field), records.Quoted(r.SKV(field)), f.stored.Form, records.Quoted(value))
+			facet, has := e.Fields[field]
+			if value := f.t.Schema.Canonical(facet); has && e.SKV(field) != value {
+				r.add(i, formOther, e.Key, field+" "+e.Fields[store.FieldRev],
+					records.Quoted(field), records.Quoted(e.SKV(field)), f.stored.Form, records.Quoted(value))
 			}
 		}
 	}
-	return fs, err
 }
 
 // Redis and Valkey keep a hash compact while it has at most so many fields, of which neither a name nor a value has more than
@@ -147,7 +145,7 @@ func kept(t schema.Type) []string {
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {
-		fields = append(fields, mapped(t.Secondary(), store.FieldSKV)...)
+		fields = append(fields, records.Map(t.Secondary(), store.FieldSKV)...)
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)

@@ -50,32 +50,28 @@ func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[s
 func notEmpty(isa string) bool { return isa != "" }
 
 // readOwners reads one facet of each, and those whole that it does not fit.
-func (c *checker) readOwners(ctx context.Context, owners []owner) error {
+func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	var reads []store.LookAt
-	var read, whole []*owner
+	var asked, whole []*owner
 	for i := range owners {
 		switch o := &owners[i]; {
 		case !o.key.IsValid() || o.key.Field() != o.t.Schema.Primary:
 		case o.fits == nil:
 			whole = append(whole, o)
 		default:
-			reads, read = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(read, o)
+			reads, asked = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(asked, o)
 		}
 	}
-	facets, err := c.Engine.Look(ctx, reads)
-	if err != nil {
-		return err
-	}
-	for i, o := range read {
-		if o.fine = facets[i].Is && o.fits(facets[i].Wire); !o.fine {
+	for i, facet := range read(ctx, r, reads, c.Engine.Look) {
+		o := asked[i]
+		if o.fine = facet.Is && o.fits(facet.Wire); !o.fine {
 			whole = append(whole, o)
 		}
 	}
-	hashes, err := store.Hashes(ctx, c.Engine, mapped(whole, func(o *owner) string { return o.key.String() }))
+	hashes := read(ctx, r, records.Map(whole, func(o *owner) string { return o.key.String() }), c.hashes)
 	for i, h := range hashes {
 		whole[i].fields, whole[i].there = h.Fields, !h.Other && !records.Gone(h.Fields)
 	}
-	return err
 }
 
 // ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is
@@ -95,39 +91,33 @@ func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.
 func exactly(wire string) store.Text { return store.Text{Wire: wire, Is: true} }
 
 // lookAtSRKs judges SRKs by the entries that they name (I4).
-func (c *checker) lookAtSRKs(ctx context.Context, items []item) (fs findings, err error) {
-	srvs, err := store.Texts(ctx, c.Engine, raws(items))
-	if err != nil {
-		return nil, err
-	}
+func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
+	srvs := read(ctx, r, raws(items), c.texts)
 	owners := make([]owner, len(items))
 	var others []int
 	for i, it := range items {
 		if srvs[i].Is {
-			owners[i] = c.namedBy(&fs, i, it, srvs[i].Wire)
+			owners[i] = c.namedBy(r, i, it, srvs[i].Wire)
 		} else {
 			others = append(others, i)
 		}
 	}
-	if err := c.readOwners(ctx, owners); err != nil {
-		return nil, err
-	}
+	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		if o.key.IsValid() {
-			judgeSRK(&fs, i, items[i], o, srvs[i].Wire)
+			judgeSRK(r, i, items[i], o, srvs[i].Wire)
 		}
 	}
-	kinds, err := store.Kinds(ctx, c.Engine, mapped(others, func(i int) string { return items[i].raw }))
+	kinds := read(ctx, r, records.Map(others, func(i int) string { return items[i].raw }), c.kinds)
 	for j, kind := range kinds {
 		if it := items[others[j]]; kind != store.KindNone && kind != "string" {
-			fs.add(others[j], srkKind, it.key, "", records.Quoted(kind)).step = store.Remove{Key: it.raw, Kind: "string"}
+			r.add(others[j], srkKind, it.key, "", records.Quoted(kind)).step = store.Remove{Key: it.raw, Kind: "string"}
 		}
 	}
-	return fs, err
 }
 
 // namedBy is the entry that an SRK names, or reports that it names none.
-func (c *checker) namedBy(fs *findings, at int, it item, srv string) owner {
+func (c *checker) namedBy(r *report, at int, it item, srv string) owner {
 	t := c.types[it.key.Type()]
 	key, wrong := ownerOf(t, it.key.Namespace(), srv)
 	if wrong != nil {
@@ -135,7 +125,7 @@ func (c *checker) namedBy(fs *findings, at int, it item, srv string) owner {
 		if wrong == srvUnparsable {
 			words = words[:1]
 		}
-		fs.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
+		r.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
 	}
 	return holder(t, key, it.key.Field(), it.key.Value())
 }
@@ -147,16 +137,16 @@ func holder(t *change.Type, key recordkey.Key, field, value string) owner {
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
 // that does not exist has no revision.
-func judgeSRK(fs *findings, at int, it item, o owner, srv string) {
+func judgeSRK(r *report, at int, it item, o owner, srv string) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv
 	remove := store.Remove{Key: it.raw, Seen: exactly(srv), Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
 	case !o.live():
-		fs.add(at, srkOrphan, it.key, seen, prk).step = remove
+		r.add(at, srkOrphan, it.key, seen, prk).step = remove
 	case !o.sound():
-		fs.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
+		r.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
 	case !slices.Contains(o.t.Secondary, field):
-		fs.add(at, srkUndeclared, it.key, seen, records.Quoted(field))
+		r.add(at, srkUndeclared, it.key, seen, records.Quoted(field))
 	}
 }
 
@@ -182,9 +172,8 @@ func likeOurs(key string, s schema.Schema) bool {
 }
 
 // lookAtUnparsable reports keys that begin as ours do, and do not parse.
-func (c *checker) lookAtUnparsable(ctx context.Context, items []item) (fs findings, err error) {
-	kinds, err := store.Kinds(ctx, c.Engine, raws(items))
-	for i, kind := range kinds {
+func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item) {
+	for i, kind := range read(ctx, r, raws(items), c.kinds) {
 		if kind == store.KindNone {
 			continue
 		}
@@ -197,47 +186,36 @@ func (c *checker) lookAtUnparsable(ctx context.Context, items []item) (fs findin
 			reason += "; if an entry is in it, 'userdb dump' shows it, 'userdb create' makes it anew, " +
 				"and then 'userdb remove' takes this record away"
 		}
-		f := fs.addRaw(i, keyUnparsable, strings.TrimPrefix(raw, c.NS.String()), "", reason)
+		f := r.addRaw(i, keyUnparsable, strings.TrimPrefix(raw, c.NS.String()), "", reason)
 		if c.fix != nil && kind == "string" {
-			if f.step, err = c.unparsable(ctx, raw); err != nil {
-				return nil, err
-			}
+			f.step = c.unparsable(ctx, r, raw)
 		}
 	}
-	return fs, err
 }
 
 // unparsable is the step that removes an SRK whose key was written in the original's way, where ours is in force:
 // the same value has its SRK under our key, or no entry has it.
-func (c *checker) unparsable(ctx context.Context, raw string) (store.Step, error) {
+func (c *checker) unparsable(ctx context.Context, r *report, raw string) store.Step {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
-		return nil, nil
+		return nil
 	}
-	srvs, err := store.Texts(ctx, c.Engine, []string{raw})
-	if err != nil || !srvs[0].Is {
-		return nil, err
+	srv := read(ctx, r, []string{raw}, c.texts)[0]
+	key, wrong := ownerOf(t, c.NS, srv.Wire)
+	if !srv.Is || wrong == nil && c.needed(ctx, r, t, key, field, t.Schema.Canonical(value)) {
+		return nil
 	}
-	if key, wrong := ownerOf(t, c.NS, srvs[0].Wire); wrong == nil {
-		if needed, err := c.needed(ctx, t, key, field, t.Schema.Canonical(value)); err != nil || needed {
-			return nil, err
-		}
-	}
-	return store.Remove{Key: raw, Seen: srvs[0].Text}, nil
+	return store.Remove{Key: raw, Seen: srv.Text}
 }
 
 // needed reports whether an entry has a value, and no SRK of ours for it.
-func (c *checker) needed(ctx context.Context, t *change.Type, prk recordkey.Key, field, value string) (bool, error) {
+func (c *checker) needed(ctx context.Context, r *report, t *change.Type, prk recordkey.Key, field, value string) bool {
 	named := []owner{holder(t, prk, field, value)}
-	if err := c.readOwners(ctx, named); err != nil || !named[0].sound() {
-		return false, err
+	if c.readOwners(ctx, r, named); !named[0].sound() {
+		return false
 	}
 	srk, ok := t.SRK(field, value)
-	if !ok {
-		return true, nil
-	}
-	srvs, err := store.Texts(ctx, c.Engine, []string{srk.String()})
-	return err != nil || store.Owner(srvs[0].Wire) != records.Relative(prk), err
+	return !ok || store.Owner(read(ctx, r, []string{srk.String()}, c.texts)[0].Wire) != records.Relative(prk)
 }
 
 // originalSRK takes apart an SRK as the original writes it.

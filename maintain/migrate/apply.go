@@ -185,7 +185,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 // held are the SRKs of an entry's values by the new schema that name it already.
 func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
 	srks := s.t.Secondaries(s.facets(r))
-	srvs, err := store.Texts(ctx, s.Engine, records.Texts(srks))
+	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
 	var held []recordkey.Key
 	for i, srv := range srvs {
 		if srv.Is && store.Owner(srv.Wire) == records.Relative(r.Key) {
@@ -289,7 +289,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 			}
 		}
 	}
-	srvs, err := store.Texts(ctx, s.Engine, records.Texts(srks))
+	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
 	if err != nil {
 		return err
 	}

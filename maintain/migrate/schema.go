@@ -60,7 +60,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 		}
 		keys[i] = key.In(v.NS)
 	}
-	hashes, err := store.Hashes(ctx, v.Engine, records.Texts(keys))
+	hashes, err := store.Hashes(ctx, v.Engine, records.Map(keys, recordkey.Key.String))
 	if err != nil {
 		return schema.Schema{}, err
 	}

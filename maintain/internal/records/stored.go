@@ -165,7 +165,7 @@ func EachEntry(ctx context.Context, c *view.View, names []string, progress func(
 		}}
 		err = w.Each(ctx, c, func(ctx context.Context, keys []string) error {
 			prks := c.PRKs(t, keys)
-			hashes, err := store.Hashes(ctx, c.Engine, Texts(prks))
+			hashes, err := store.Hashes(ctx, c.Engine, Map(prks, recordkey.Key.String))
 			for i, h := range hashes {
 				if !h.Other && !Gone(h.Fields) {
 					f(t, store.Record{Key: prks[i], Fields: h.Fields})

@@ -14,13 +14,13 @@ import (
 // Relative is a key as the view's callers know it.
 func Relative(k recordkey.Key) string { return k.In(recordkey.Namespace{}).String() }
 
-// Texts are keys as Redis knows them.
-func Texts(keys []recordkey.Key) []string {
-	raw := make([]string, len(keys))
-	for i, k := range keys {
-		raw[i] = k.String()
+// Map is what each element of a list becomes.
+func Map[T, U any](list []T, to func(T) U) []U {
+	others := make([]U, len(list))
+	for i, of := range list {
+		others[i] = to(of)
 	}
-	return raw
+	return others
 }
 
 // ShownBytes is how much of a text a problem quotes.
