@@ -19,9 +19,6 @@ import (
 // schemas can be read then.
 func (c *checker) own(ctx context.Context) (readable bool, err error) {
 	found, err := look(c.lookAtOwn).at(ctx, nil)
-	if err != nil {
-		return false, err
-	}
 	left := found
 	if c.o.Repair && len(found) > 0 {
 		for _, f := range found {
@@ -29,9 +26,10 @@ func (c *checker) own(ctx context.Context) (readable bool, err error) {
 				return false, err
 			}
 		}
-		if left, err = look(c.lookAtOwn).at(ctx, nil); err != nil {
-			return false, err
-		}
+		left, err = look(c.lookAtOwn).at(ctx, nil)
+	}
+	if err != nil {
+		return false, err
 	}
 	readable = true
 	for i, f := range found {
@@ -225,7 +223,7 @@ func (c *checker) lookAtSecret(ctx context.Context, r *report) {
 	case raw.Type != "string":
 		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Kind: "string"}
 	case !secretForm.MatchString(raw.Wire):
-		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Seen: exactly(raw.Wire)}
+		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Seen: store.Text{Wire: raw.Wire, Is: true}}
 	}
 }
 

@@ -109,8 +109,7 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 		{c.lookAtEntries, s.entries},
 		{c.lookAtSRKs, s.srks},
 		{c.lookAtTertiary, s.tertiary},
-		{c.lookAtIndexes, s.indexes},
-		{c.lookAtIndexes, s.orders},
+		{c.lookAtIndexes, slices.Concat(s.indexes, s.orders)},
 	} {
 		if err := c.confirm(ctx, some.look, some.items); err != nil {
 			return err

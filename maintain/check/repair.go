@@ -198,14 +198,8 @@ func (c *checker) decide(ctx context.Context) error {
 // that are left have the same revision in two looks.
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
-	before, err := c.hashes(ctx, keys)
-	if err != nil {
-		return err
-	}
-	now, err := c.hashes(ctx, keys)
-	if err != nil {
-		return err
-	}
+	var r report
+	before, now := read(ctx, &r, keys, c.hashes), read(ctx, &r, keys, c.hashes)
 	all := k.Holders
 	k.Holders = nil
 	for i, prk := range all {
@@ -213,7 +207,7 @@ func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 			k.Holders = append(k.Holders, prk)
 		}
 	}
-	return nil
+	return r.err
 }
 
 // give tells of a contest, and takes the value from all but the one entry that Keep names, if it

@@ -87,9 +87,6 @@ func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.
 	return key.In(ns), nil
 }
 
-// exactly is a string that a record must still be.
-func exactly(wire string) store.Text { return store.Text{Wire: wire, Is: true} }
-
 // lookAtSRKs judges SRKs by the entries that they name (I4).
 func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 	srvs := read(ctx, r, raws(items), c.texts)
@@ -97,7 +94,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 	var others []int
 	for i, it := range items {
 		if srvs[i].Is {
-			owners[i] = c.namedBy(r, i, it, srvs[i].Wire)
+			owners[i] = c.namedBy(r, i, it, srvs[i].Text)
 		} else {
 			others = append(others, i)
 		}
@@ -105,7 +102,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		if o.key.IsValid() {
-			judgeSRK(r, i, items[i], o, srvs[i].Wire)
+			judgeSRK(r, i, items[i], o, srvs[i].Text)
 		}
 	}
 	kinds := read(ctx, r, records.Map(others, func(i int) string { return items[i].raw }), c.kinds)
@@ -117,15 +114,15 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 }
 
 // namedBy is the entry that an SRK names, or reports that it names none.
-func (c *checker) namedBy(r *report, at int, it item, srv string) owner {
+func (c *checker) namedBy(r *report, at int, it item, srv store.Text) owner {
 	t := c.types[it.key.Type()]
-	key, wrong := ownerOf(t, it.key.Namespace(), srv)
+	key, wrong := ownerOf(t, it.key.Namespace(), srv.Wire)
 	if wrong != nil {
-		words := []any{records.Quoted(store.Owner(srv)), records.Quoted(t.Name)}
+		words := []any{records.Quoted(store.Owner(srv.Wire)), records.Quoted(t.Name)}
 		if wrong == srvUnparsable {
 			words = words[:1]
 		}
-		r.add(at, wrong, it.key, srv, words...).step = store.Remove{Key: it.raw, Seen: exactly(srv)}
+		r.add(at, wrong, it.key, srv.Wire, words...).step = store.Remove{Key: it.raw, Seen: srv}
 	}
 	return holder(t, key, it.key.Field(), it.key.Value())
 }
@@ -137,9 +134,9 @@ func holder(t *change.Type, key recordkey.Key, field, value string) owner {
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
 // that does not exist has no revision.
-func judgeSRK(r *report, at int, it item, o owner, srv string) {
-	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv
-	remove := store.Remove{Key: it.raw, Seen: exactly(srv), Owner: o.key.String(), Field: field, Value: it.key.Value()}
+func judgeSRK(r *report, at int, it item, o owner, srv store.Text) {
+	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
+	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
 	case !o.live():
 		r.add(at, srkOrphan, it.key, seen, prk).step = remove
