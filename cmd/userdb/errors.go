@@ -174,6 +174,6 @@ func report(w io.Writer, asJSON bool, err error) int {
 		Field   string `json:"field,omitempty"`
 	}
 	v, text := judge(err), message(err)
-	aside(w, asJSON).say(map[string]failure{"error": {v.code, text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
+	errorOutput(w, asJSON).say(map[string]failure{"error": {v.code, text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
 	return v.exit
 }

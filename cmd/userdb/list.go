@@ -174,7 +174,7 @@ func (s *session) more(cursor string) error {
 	if err := s.out.flush(); err != nil {
 		return err
 	}
-	return aside(s.std.err, s.JSON).say(map[string]string{"after": cursor}, "more: --after "+oneLine(cursor))
+	return errorOutput(s.std.err, s.JSON).say(map[string]string{"after": cursor}, "more: --after "+oneLine(cursor))
 }
 
 func countVerb(s *session) *cobra.Command {

@@ -27,8 +27,8 @@ type output struct {
 	live bool // a person watches: every line goes out at once
 }
 
-// aside is standard error, on which each line goes out at once.
-func aside(w io.Writer, json bool) *output {
+// errorOutput is standard error, on which each line goes out at once.
+func errorOutput(w io.Writer, json bool) *output {
 	return &output{w: bufio.NewWriter(w), json: json, live: true}
 }
 

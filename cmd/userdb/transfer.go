@@ -84,9 +84,10 @@ type importRun struct {
 	resume  bool
 	o       transfer.ImportOptions
 	in      io.Reader
-	opened  *os.File // where in comes from; nil: standard input
-	size    int64    // of the input; 0: not known
-	state   string   // the file of the state; "": it is not kept
+	opened  *os.File    // where in comes from; nil: standard input
+	info    os.FileInfo // of opened
+	size    int64       // of the input; 0: not known
+	state   string      // the file of the state; "": it is not kept
 	bar     *progress
 	last    transfer.ImportState
 	rejects rejectFile
@@ -128,7 +129,7 @@ func (r *importRun) prepare(ctx context.Context) error {
 		r.o.Refused = r.tell
 		return nil
 	}
-	if r.opened != nil && sameFile(r.opened, r.rejects.path) {
+	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
 		return usagef("%s is the input: name another file for the refused lines", shown(r.rejects.path))
 	}
 	r.o.Rejects = &r.rejects
@@ -138,25 +139,18 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// sameFile reports whether there is a file at a path, and it is f.
-func sameFile(f *os.File, path string) bool {
-	is, err := f.Stat()
-	there, terr := os.Stat(path)
-	return err == nil && terr == nil && os.SameFile(is, there)
-}
-
 func (r *importRun) open(ctx context.Context) (err error) {
 	if r.opened, err = os.Open(r.file); err != nil {
 		return usagef("%v", err)
 	}
-	info, err := r.opened.Stat()
+	r.info, err = r.opened.Stat()
 	switch {
 	case err != nil:
 		return usagef("%v", err)
-	case info.IsDir():
+	case r.info.IsDir():
 		return usagef("%s is a directory", shown(r.file))
-	case info.Mode().IsRegular():
-		r.in, r.size = r.opened, info.Size()
+	case r.info.Mode().IsRegular():
+		r.in, r.size = r.opened, r.info.Size()
 	default:
 		r.in = until(ctx, r.opened)
 	}
