@@ -51,14 +51,14 @@ func (e Entry) Fields() iter.Seq[string] {
 
 // all are the facets.
 func (e Entry) all() schema.Facets {
-	facets := schema.Facets{}
-	if e.t != nil {
-		facets, _ = e.t.Decode(store.Record{Fields: e.was}) // checked when it was read
+	facets := make(schema.Facets, len(e.was))
+	for field := range e.was {
+		if v, has := e.Get(field); has {
+			facets[field] = v
+		}
 	}
 	for field, v := range e.edits {
-		if v == nil {
-			delete(facets, field)
-		} else {
+		if v != nil {
 			facets[field] = *v
 		}
 	}

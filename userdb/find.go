@@ -68,39 +68,36 @@ const findChunk = 256
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for some := range slices.Chunk(hs, findChunk) {
-			if !t.findSome(ctx, some, yield) {
+			found, err := t.findSome(ctx, some)
+			if err != nil {
+				yield(Entry{}, err)
 				return
+			}
+			for _, f := range found {
+				if !yield(t.entry(f.Record, f.Err)) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// findSome yields one chunk, and reports whether to go on.
-func (t *Type) findSome(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) bool {
-	refused := make([]error, len(hs))
+// findSome looks for what hints mean, in their order.
+func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, error) {
+	all := make([]store.Found, len(hs))
 	var lookups []store.Lookup
+	var of []*store.Found
 	for i, h := range hs {
 		_, l, err := t.db.view.Resolve(h, t.t.Name)
-		if refused[i] = err; err == nil {
-			lookups = append(lookups, l)
+		if all[i].Err = err; err == nil {
+			lookups, of = append(lookups, l), append(of, &all[i])
 		}
 	}
 	found, err := t.db.view.Look(ctx, lookups)
-	if err != nil {
-		yield(Entry{}, err)
-		return false
+	for i, f := range found {
+		*of[i] = f
 	}
-	for _, err := range refused {
-		var e Entry
-		if err == nil {
-			e, err = t.entry(found[0].Record, found[0].Err)
-			found = found[1:]
-		}
-		if !yield(e, err) {
-			return false
-		}
-	}
-	return true
+	return all, err
 }
 
 // record reads what a hint points at, with all the store's own fields.
@@ -153,8 +150,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 				return
 			}
 			for _, f := range found {
-				e, err := t.entry(f.Record, f.Err)
-				if left--; !yield(e, err) || left == 0 {
+				if left--; !yield(t.entry(f.Record, f.Err)) || left == 0 {
 					return
 				}
 			}

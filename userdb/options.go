@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,12 +59,8 @@ func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
 		o.Schema = schema.User()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.ReplicaTimeout == 0 {
-		o.ReplicaTimeout = time.Second
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.ReplicaTimeout = cmp.Or(o.ReplicaTimeout, time.Second)
 	if o.CacheAge <= 0 {
 		o.CacheAge = 10 * time.Second
 	}

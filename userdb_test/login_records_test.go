@@ -1,6 +1,7 @@
 package userdb_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -57,6 +59,30 @@ func TestBrokenRecords(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpdateOfUnreadable: a facet that cannot be read is absent, and ends an update that leaves it as it is.
+func TestUpdateOfUnreadable(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.store("alice", "added", "no date")
+		for _, mend := range []bool{false, true} {
+			_, err := g.users.Update(t.Context(), hints.UID("alice"), func(e *userdb.Entry) error {
+				e.Put("job", schema.Text("cook"))
+				if mend {
+					e.Drop("added")
+				}
+				if fields := slices.Collect(e.Fields()); slices.Contains(fields, "added") || !slices.Contains(fields, "job") {
+					t.Errorf("it has the fields %q", fields)
+				}
+				return nil
+			})
+			if mend {
+				must(t, err)
+			} else {
+				wantErr(t, "leaving it", err, userdb.ErrCorrupt, "added")
+			}
+		}
+	})
 }
 
 // TestUnreadableEntryKeepsTokens: nothing is spent where the entry cannot be shown.

@@ -67,14 +67,12 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 
 // Delete is the change that ends an entry and all that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
-	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.Guard}
 	c.Tokens.Known = old.HasTokens()
 	for _, f := range t.Secondary {
 		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
 	}
-	for _, f := range t.Indexed {
-		c.Unindex = appendKey(c.Unindex, t.Index, f, old.Fields[f])
-	}
+	c.Unindex, _, _ = moves(t.Indexed, old.Fields, nil, t.Index, "")
 	c.Unrank, _ = t.Places(old)
 	for _, name := range slices.Sorted(maps.Keys(t.Schema.Tertiary)) {
 		if key, err := old.Key.Tertiary(name); err == nil {
@@ -92,7 +90,7 @@ const OwnFields = 6
 
 // difference compares an entry as it is with the facets it shall have, which Encode has checked.
 func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
-	c := store.Change{Key: old.Key, Schema: t.guard}
+	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
 		c.Claim = make([]recordkey.Key, 0, len(t.Secondary))
@@ -157,7 +155,7 @@ func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bo
 	name := store.FieldSKV(field)
 	was, had := old.Fields[name]
 	switch {
-	case keep && was != canonical:
+	case keep && (!had || was != canonical):
 		c.Set = append(c.Set, store.Facet{Field: name, Wire: canonical})
 	case had && !keep:
 		c.Unset = append(c.Unset, name)
@@ -267,12 +265,10 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 		if err != nil {
 			return err
 		}
-		var indexed []string
 		if content.Kind == "set" {
 			values = slices.Compact(slices.Sorted(slices.Values(values)))
-			indexed = values
 		}
-		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, indexed)
+		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, values)
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ type Mending struct {
 // but what only a person can decide. No facet goes: one that is lost to another entry, and a primary facet that is not
 // the key's, stay under ~lost:FIELD. The second result is false where there is nothing to do.
 func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.Guard}
 	sound := t.mendIdentity(&c, old)
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
@@ -99,15 +99,10 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	}
 }
 
-// mendSKV brings ~skv:FIELD in line with a facet; one that only repeats it may stay.
+// mendSKV is keepSKV, where one that only repeats a facet may stay.
 func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
-	name := store.FieldSKV(field)
-	switch was, had := old.Fields[name]; {
-	case has && canonical != facet && (!had || was != canonical):
-		c.Set = append(c.Set, store.Facet{Field: name, Wire: canonical})
-	case had && (!has || canonical == facet && was != canonical):
-		c.Unset = append(c.Unset, name)
-	}
+	was, had := old.Fields[store.FieldSKV(field)]
+	keepSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
 
 // Secondaries are the SRKs of the values that facets have, those that a key can name.
@@ -149,7 +144,7 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 // name → new name), canonical values and their SRKs. What it was found by before stays in ~was:FIELD, and so do its old
 // SRKs, until Tidy. held are the SRKs that name it. The second result is false where that was done before.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
 	facets := Renamed(old, renames)
 	for from, to := range renames {
 		if wire, has := old.Fields[from]; has {
@@ -186,7 +181,7 @@ func (t *Type) leave(c *store.Change, old store.Record, field string) {
 
 // Tidy makes the change that removes from an entry what only another schema needed.
 func (t *Type) Tidy(old store.Record) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.guard}
+	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
 	was, skv := store.FieldWas(""), store.FieldSKV("")
 	for field := range old.Fields {
 		of, is := strings.CutPrefix(field, skv)

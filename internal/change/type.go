@@ -62,7 +62,7 @@ type Type struct {
 	Indexed   []string
 	Ordered   []string
 	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
-	guard     store.Guard
+	Guard     store.Guard             // what a write to the type's records compares
 	ns        recordkey.Namespace
 }
 
@@ -80,7 +80,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
 	t := &Type{
-		Name: name, Schema: st, Rules: rules, guard: guard, ns: ns,
+		Name: name, Schema: st, Rules: rules, Guard: guard, ns: ns,
 		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: map[string]schema.Codec{},
 	}
 	for field := range st.Fields {
@@ -110,9 +110,6 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// Guard is what a write to the type's records compares.
-func (t *Type) Guard() store.Guard { return t.guard }
-
 // Own is the key of a record of the store's own that belongs to the type: ~/WHAT/TYPE/….
 func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
 	k, err := recordkey.Own(append([]string{what, t.Name}, parts...)...)
@@ -127,6 +124,6 @@ func (t *Type) Counters(r store.Record) (recordkey.Key, error) {
 // Under is the type with another guard: for a change of the schema.
 func (t *Type) Under(g store.Guard) *Type {
 	under := *t
-	under.guard = g
+	under.Guard = g
 	return &under
 }

@@ -13,24 +13,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// Decode reads the facets of a record, without the store's own fields and without the password. A
-// facet that its codec cannot read is an ErrCorrupt that names the field.
-func (t *Type) Decode(r store.Record) (schema.Facets, error) {
-	facets := make(schema.Facets, len(r.Fields))
-	for field, wire := range r.Fields {
-		if store.OwnField(field) || field == store.FieldPassword {
-			continue
-		}
-		v, err := schema.Decode(t.Schema.Codec(field), wire)
-		if err != nil {
-			return nil, unreadable(r, field, err)
-		}
-		facets[field] = v
-	}
-	return facets, nil
-}
-
-// Readable checks that Decode can read a record. It looks only at the fields that have a codec.
+// Readable checks that the codecs of a record's facets can read them. An ErrCorrupt names the facet that none can.
 func (t *Type) Readable(r store.Record) error {
 	for field, codec := range t.cast {
 		if wire, has := r.Fields[field]; has {
@@ -150,8 +133,7 @@ func Invalid(field, rule, reason string) error {
 
 // refused turns the answer of a rule into an ErrInvalid.
 func refused(err error) error {
-	var rule *validate.Error
-	if errors.As(err, &rule) {
+	if rule, is := errors.AsType[*validate.Error](err); is {
 		return Invalid(rule.Field, rule.Rule, rule.Reason)
 	}
 	return err

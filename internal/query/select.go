@@ -92,7 +92,7 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 // source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.
 func (c *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {
-		return store.Scan{Pattern: s.Type.Guard().Entries}, nil
+		return store.Scan{Pattern: s.Type.Guard.Entries}, nil
 	}
 	sizes, err := c.Engine.Sizes(ctx, s.indexes)
 	if err != nil {

@@ -107,7 +107,7 @@ func (v *View) complete(c *store.Change) {
 
 // Tertiary runs a command on a tertiary record.
 func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store.Reply, error) {
-	op.Schema = t.Guard()
+	op.Schema = t.Guard
 	reply, err := v.Engine.Tertiary(ctx, op)
 	return reply, explain(t, err)
 }
@@ -124,7 +124,7 @@ func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if err != nil {
 		return store.Guard{}, false
 	}
-	guard := t.Guard()
+	guard := t.Guard
 	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
 	return guard, t.Schema.OtherForm(stored)
 }

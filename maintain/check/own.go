@@ -135,7 +135,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) 
 		t, declared := c.types[names[i]] // what the entries of others look like is not known
 		reason := unreadable(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
-			if r.err = store.NoEntries(ctx, c.Engine, t.Guard().Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
+			if r.err = store.NoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
 				reason, r.err = "the schema of the type is lost, and there are entries", nil
 			}
 		}
@@ -183,7 +183,7 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 	if t == nil {
 		return nil, nil
 	}
-	g, seen := t.Guard(), h.Fields[store.FieldFingerprint]
+	g, seen := t.Guard, h.Fields[store.FieldFingerprint]
 	if seen != g.Fingerprint || h.Fields[records.FieldNext] != "" {
 		if !c.o.Restate {
 			return nil, nil

@@ -30,7 +30,7 @@ func (c *checker) inForce(ctx context.Context) error {
 	for i, name := range names {
 		t := c.types[name]
 		fingerprint, is := hashes[i].Fields[store.FieldFingerprint]
-		if !is || fingerprint == t.Guard().Fingerprint {
+		if !is || fingerprint == t.Guard.Fingerprint {
 			continue
 		}
 		stored, err := records.ParseType(name, hashes[i].Fields[store.FieldSchema])
@@ -65,7 +65,7 @@ func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
 			break
 		}
 		look := func(ctx context.Context, r *report, items []item) { c.lookAtForms(ctx, r, f, items) }
-		err := c.each(ctx, f.t.Guard().Entries, func(ctx context.Context, keys []string) error {
+		err := c.each(ctx, f.t.Guard.Entries, func(ctx context.Context, keys []string) error {
 			return c.confirm(ctx, look, c.sort(keys).entries)
 		})
 		if err != nil {

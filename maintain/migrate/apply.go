@@ -64,7 +64,7 @@ func (s *step) apply(ctx context.Context) error {
 				return err
 			}
 		}
-		seen = s.t.Guard().Fingerprint
+		seen = s.t.Guard.Fingerprint
 	}
 	return s.restate(ctx, seen, s.guard.Fingerprint, storedForm(s.t.Schema), "")
 }
@@ -85,7 +85,7 @@ func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next stri
 // nothing was changed, they may go on.
 func (s *step) begin(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
-	under := s.t.Guard().Fingerprint
+	under := s.t.Guard.Fingerprint
 	if !s.begun {
 		from := schema
 		if !s.stored {
@@ -239,7 +239,7 @@ func (s *step) tidy(ctx context.Context) error {
 
 // eachEntry calls f for each entry, several at once.
 func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
-	w := records.Walk{Pattern: s.t.Guard().Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
+	w := records.Walk{Pattern: s.t.Guard.Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
 	return w.Each(ctx, s.View, func(ctx context.Context, keys []string) error {
 		for _, prk := range s.PRKs(s.t, keys) {
 			if err := f(ctx, prk); err != nil {

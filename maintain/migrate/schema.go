@@ -115,13 +115,13 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 	if err != nil {
 		return nil, err
 	}
-	key := t.Guard().Key
+	key := t.Guard.Key
 	hashes, err := store.Hashes(ctx, v.Engine, []string{key.String()})
 	if err != nil {
 		return nil, err
 	}
 	s := &step{
-		View: v, progress: progress, guard: t.Guard(), fields: hashes[0].Fields, renames: map[string]string{},
+		View: v, progress: progress, guard: t.Guard, fields: hashes[0].Fields, renames: map[string]string{},
 		from: schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact},
 	}
 	_, s.stored = s.fields[store.FieldFingerprint]

@@ -106,7 +106,7 @@ func (x *exporter) writeOne(ctx context.Context) error {
 
 // writeType writes all entries of a type.
 func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
-	w := records.Walk{Pattern: t.Guard().Entries, Size: exportBatch, AtOnce: 1}
+	w := records.Walk{Pattern: t.Guard.Entries, Size: exportBatch, AtOnce: 1}
 	return w.Each(ctx, x.View, func(ctx context.Context, keys []string) error {
 		reads, err := entryReads(t, x.PRKs(t, keys))
 		if err != nil {

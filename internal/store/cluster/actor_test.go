@@ -99,7 +99,7 @@ func (s *simulation) reset(start map[string]*cell) {
 // newActor begins what an actor does.
 func (s *simulation) newActor(id int, verbs []verb) *actor {
 	a := &actor{id: id, name: fmt.Sprint(id), sim: s, count: map[string]int{}}
-	a.engine = s.newEngine(people.Guard())
+	a.engine = s.newEngine(people.Guard)
 	a.engine.sleep = a.pause
 	a.engine.token = a.token
 	go func() {

@@ -113,7 +113,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	client.AddHook(n)
 	defer client.Close()
 	e := New(client, Options{})
-	g := threeFields.Guard()
+	g := threeFields.Guard
 	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
 	var mu sync.Mutex
 	won, first, most := 0, 0, 0

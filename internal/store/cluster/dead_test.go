@@ -158,7 +158,7 @@ func TestReadBetween(t *testing.T) {
 				}
 			}
 			if command == "SMEMBERS" {
-				e := s.newEngine(people.Guard())
+				e := s.newEngine(people.Guard)
 				if err := e.complete(t.Context(), parsed(t, "user/uid:A"), token+" i:tags"); err != nil {
 					t.Fatal(err)
 				}
@@ -181,7 +181,7 @@ func reading(uid string, members *[]string) verb {
 		if err != nil {
 			return err
 		}
-		reply, err := a.engine.Tertiary(ctx, store.Op{PRK: prk, Key: key, Command: "SMEMBERS", Schema: people.Guard()})
+		reply, err := a.engine.Tertiary(ctx, store.Op{PRK: prk, Key: key, Command: "SMEMBERS", Schema: people.Guard})
 		*members = reply.Items
 		return err
 	}}

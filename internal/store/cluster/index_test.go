@@ -12,7 +12,7 @@ func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), nil)
 	s.reset(start)
-	e := s.newEngine(people.Guard())
+	e := s.newEngine(people.Guard)
 	t.Cleanup(func() { s.client.Close() })
 	return e, s.world
 }

@@ -235,7 +235,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	e, ctx := New(c.Client(), Options{}), t.Context()
 	defer e.Close()
 
-	g := people.Guard()
+	g := people.Guard
 	state := func(fingerprint string, more ...store.Facet) []store.Facet {
 		return append([]store.Facet{{Field: "fingerprint", Wire: fingerprint}, {Field: "schema", Wire: "{}"}}, more...)
 	}

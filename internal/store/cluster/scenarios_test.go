@@ -134,7 +134,7 @@ func tagged(name, command, uid, t string, join bool) verb {
 		if err != nil {
 			return err
 		}
-		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard()}
+		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard}
 		if op.Index = index; !join {
 			op.Index, op.Unindex = nil, index
 		}
@@ -278,7 +278,7 @@ func scenarios() []scenario {
 	ab, aa := entries(some, "A email=a name=b"), entries(some, "A email=a name=a")
 	job := entries(some, "A name=n job=cook")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
-	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard().Fingerprint))
+	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
 	return append(tokenScenarios(), []scenario{

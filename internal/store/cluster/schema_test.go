@@ -19,7 +19,7 @@ func TestLateCommit(t *testing.T) {
 	e, ctx := New(server.Client(), Options{}), t.Context()
 	stopped := time.Now()
 	e.now = func() time.Time { return stopped }
-	g := people.Guard()
+	g := people.Guard
 	create := func(uid string) error {
 		t.Helper()
 		c, err := people.Create(change.Draft{UID: uid, Facets: pairs("email=" + uid)})
@@ -62,7 +62,7 @@ func TestClocksApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)
 		s.until = 0
-		s.reset(with(entries(some, "A email=a"), storedSchema, hash("fingerprint="+people.Guard().Fingerprint))())
+		s.reset(with(entries(some, "A email=a"), storedSchema, hash("fingerprint="+people.Guard.Fingerprint))())
 		s.play(then(update("A", "email=x")))
 		synctest.Wait()
 		defer s.close()

@@ -35,7 +35,7 @@ func TestComplete(t *testing.T) {
 			client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+tt.mark+":tags")
 			if tt.before == nil {
 				p.find("u")
-			} else if _, err := p.plain.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard()}); err != nil {
+			} else if _, err := p.plain.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard}); err != nil {
 				t.Error(err)
 			}
 			if _, has := p.find("u").Fields[store.FieldFill]; has {

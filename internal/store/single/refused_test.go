@@ -162,7 +162,7 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"blue"}, Write: true, Index: index, Schema: p.users.Guard()})
+		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"blue"}, Write: true, Index: index, Schema: p.users.Guard})
 		return err
 	},
 }

@@ -158,7 +158,7 @@ func EachEntry(ctx context.Context, c *view.View, names []string, progress func(
 		if err != nil {
 			return err
 		}
-		w := Walk{Pattern: t.Guard().Entries, Size: LookBatch, AtOnce: 1, Progress: func(done, about int64) {
+		w := Walk{Pattern: t.Guard.Entries, Size: LookBatch, AtOnce: 1, Progress: func(done, about int64) {
 			if progress != nil {
 				progress((int64(i)*about+done)/int64(len(names)), about)
 			}
