@@ -164,7 +164,7 @@ func (c *Reader) tagged(ctx context.Context, s Selection, found []store.Found) (
 			asked = append(asked, store.Member{Set: set, Value: tag})
 		}
 	}
-	has, err := c.Engine.Holds(ctx, asked, store.AnyMoment)
+	has, err := c.Engine.Holds(ctx, asked, false)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,8 @@ type Engine interface {
 	// Sizes returns how many members each index set has, and for the zero key about how many records the server holds.
 	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
 	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is live.
-	Holds(ctx context.Context, members []Member, when When) ([]bool, error)
+	// With atOnce the answers are of one moment, as far as one server has the sets.
+	Holds(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
 
 	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
 	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
@@ -134,15 +135,6 @@ type Member struct {
 	Value   string
 	Ordered bool
 }
-
-// When says at which moments Holds looks.
-type When bool
-
-// The answers of Holds are of any moments, or all of one moment, as far as one server has the sets.
-const (
-	AnyMoment When = false
-	OneMoment When = true
-)
 
 // Records returns about how many records the server holds.
 func Records(ctx context.Context, e Engine) (int64, error) {

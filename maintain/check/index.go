@@ -161,7 +161,7 @@ func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
 		pairs = append(pairs, in, too)
 	}
 	has := read(ctx, r, pairs, func(ctx context.Context, pairs []store.Member) ([]bool, error) {
-		return c.Engine.Holds(ctx, pairs, store.OneMoment)
+		return c.Engine.Holds(ctx, pairs, true)
 	})
 	var still findings
 	for i, f := range r.found {

@@ -176,5 +176,5 @@ func (c *checker) kinds(ctx context.Context, keys []string) ([]string, error) {
 }
 
 func (c *checker) holds(ctx context.Context, asked []store.Member) ([]bool, error) {
-	return c.Engine.Holds(ctx, asked, store.AnyMoment)
+	return c.Engine.Holds(ctx, asked, false)
 }

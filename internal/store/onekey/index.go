@@ -63,10 +63,10 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	return sizes, nil
 }
 
-// Holds implements [store.Engine], for one moment by a transaction where the sets are in one slot.
-func (ks *Keys) Holds(ctx context.Context, members []store.Member, when store.When) ([]bool, error) {
+// Holds implements [store.Engine], with atOnce by a transaction where the sets are in one slot.
+func (ks *Keys) Holds(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
 	pipe := ks.client.Pipeline()
-	if when == store.OneMoment && ks.options.OneSlot {
+	if atOnce && ks.options.OneSlot {
 		pipe = ks.client.TxPipeline()
 	}
 	answers := make([]func() (bool, error), len(members))
