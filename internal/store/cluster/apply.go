@@ -370,17 +370,23 @@ func (a *attempt) finish(ctx context.Context) {
 	})
 }
 
-// align brings indexes and tertiary records in line with what was committed.
+// align brings indexes and tertiary records in line with what was committed. A delete has time for that since it sent its
+// commit (dead.go); where the commit took long, the removal begins anew.
 func (a *attempt) align(ctx context.Context) error {
-	if a.c.Delete {
-		left, err := a.dyingLeft(ctx)
-		if err != nil {
-			return err
-		}
-		limited, cancel := context.WithTimeout(ctx, left)
-		defer cancel()
-		ctx = limited
+	took := a.e.now().Sub(a.began)
+	switch {
+	case !a.c.Delete:
+		return a.alignAll(ctx)
+	case took > finishTime/4:
+		_, err := a.e.ifDead(ctx, a.c.Key, a.token, a.alignAll)
+		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, finishTime-took)
+	defer cancel()
+	return a.alignAll(ctx)
+}
+
+func (a *attempt) alignAll(ctx context.Context) error {
 	err := parallel(2, func(i int) error {
 		if i == 0 {
 			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))

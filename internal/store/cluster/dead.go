@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -76,19 +75,6 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 		going = append(going, store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c)...)
 	}
 	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
-}
-
-// dyingLeft is how long a delete, whose commit may have taken long, may still take: counted from before the commit, or
-// from a removal that begins now. Where another process has finished the delete, it is ErrConflict.
-func (a *attempt) dyingLeft(ctx context.Context) (time.Duration, error) {
-	begin := a.began
-	if a.e.now().Sub(begin) > finishTime/4 {
-		begin = a.e.now()
-		if dead, err := a.e.markDying(ctx, a.c.Key, a.token, "begin", ""); err != nil || !dead {
-			return 0, cmp.Or(err, store.ErrConflict)
-		}
-	}
-	return finishTime - a.e.now().Sub(begin), nil
 }
 
 // drop removes a tertiary record of a dead entry, with the index members that stand for its members. It ends
