@@ -106,8 +106,8 @@ const copyMark = "copying"
 // ErrNotEmpty: the target holds records; they are left alone. ErrNamespace: the source is the whole
 // store, or one lies inside the other. ErrNotFound: the source holds nothing.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
-	if err := disjoint(from, to); err != nil {
-		return 0, err
+	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
+		return 0, fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, from.Path(), to.Path())
 	}
 	v := view.Of(db)
 	mark, _ := recordkey.Own(copyMark) // a constant: it cannot fail
@@ -125,13 +125,6 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		_, err = v.Engine.Mend(ctx, store.Remove{Key: mark.String()})
 	}
 	return n, err
-}
-
-func disjoint(a, b recordkey.Namespace) error {
-	if strings.HasPrefix(a.String(), b.String()) || strings.HasPrefix(b.String(), a.String()) {
-		return fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, a.Path(), b.Path())
-	}
-	return nil
 }
 
 // beginCopy marks the target, unless it holds anything but the beginning of the same copy.

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,10 +47,7 @@ type ExportOptions struct {
 // Report counts the entries written (Read) and those that cannot be read (Refused).
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	x := exporter{View: view.Of(db), o: o, w: bufio.NewWriterSize(w, 64<<10)}
-	err := x.export(ctx)
-	if ferr := x.w.Flush(); err == nil {
-		err = ferr
-	}
+	err := cmp.Or(x.export(ctx), x.w.Flush())
 	return x.report, err
 }
 

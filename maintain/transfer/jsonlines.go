@@ -23,8 +23,19 @@ type jsonLines struct {
 	size int64
 }
 
+// next reads over a line that is too long.
 func (s *jsonLines) next(l *line) (more bool, err error) {
-	switch err := s.read(l); {
+	part, err := s.r.ReadSlice('\n')
+	l.size, l.raw = int64(len(part)), string(part)
+	for err == bufio.ErrBufferFull {
+		part, err = s.r.ReadSlice('\n')
+		if l.size += int64(len(part)); l.size > maxImportLine {
+			l.raw, l.err = l.raw[:100], errors.New("it is over 16 MiB")
+		} else {
+			l.raw += string(part)
+		}
+	}
+	switch {
 	case err == io.EOF && l.size == 0:
 		return false, nil
 	case err != nil && err != io.EOF:
@@ -34,21 +45,6 @@ func (s *jsonLines) next(l *line) (more bool, err error) {
 	s.size += l.size
 	l.no = s.no
 	return true, nil
-}
-
-// read reads to the end of a line. One that is too long is read over.
-func (s *jsonLines) read(l *line) error {
-	part, err := s.r.ReadSlice('\n')
-	l.size, l.raw = int64(len(part)), string(part)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		part, err = s.r.ReadSlice('\n')
-		if l.size += int64(len(part)); l.size > maxImportLine {
-			l.raw, l.err = l.raw[:100], errors.New("it is over 16 MiB")
-		} else {
-			l.raw += string(part)
-		}
-	}
-	return err
 }
 
 func (s *jsonLines) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"`+columnClear+`"`) }
