@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -28,10 +29,7 @@ type placement struct {
 }
 
 func (t Type) placement() placement {
-	fold := t.Fold
-	if fold == "" {
-		fold = FoldCasefold
-	}
+	fold := cmp.Or(t.Fold, FoldCasefold)
 	form := t.form()
 	if form == firstForm {
 		form = ""
@@ -106,13 +104,10 @@ func tables(versions ...string) string {
 
 // form is the version of the canonical form that t is declared for; "" where it has none.
 func (t Type) form() string {
-	switch {
-	case t.Fold == FoldExact:
+	if t.Fold == FoldExact {
 		return ""
-	case t.Form == "":
-		return formVersion
 	}
-	return t.Form
+	return cmp.Or(t.Form, formVersion)
 }
 
 // InForm returns t as this program writes it, whichever version of the canonical form it names.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -119,9 +120,7 @@ func (t Type) Policy() Password {
 		return DefaultPassword()
 	}
 	p := *t.Password
-	if p.Cost == 0 {
-		p.Cost = DefaultPassword().Cost
-	}
+	p.Cost = cmp.Or(p.Cost, DefaultPassword().Cost)
 	return p
 }
 
@@ -167,10 +166,7 @@ func (t Type) IndexedTertiary() []string {
 // Codec returns the codec of a field: CodecText where the schema names none, or
 // does not name the field.
 func (t Type) Codec(field string) Codec {
-	if c := t.Fields[field].Codec; c != "" {
-		return c
-	}
-	return CodecText
+	return cmp.Or(t.Fields[field].Codec, CodecText)
 }
 
 func (t Type) withRole(role Role) []string {

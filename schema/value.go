@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -28,12 +29,7 @@ func Text(s string) Value { return Value{wire: s} }
 func Number(f float64) Value { return Value{CodecNumber, printNumber(f)} }
 
 // Bool returns b as a value, written true or false.
-func Bool(b bool) Value {
-	if b {
-		return Value{CodecBoolean, "true"}
-	}
-	return Value{CodecBoolean, "false"}
-}
+func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 
 // Date returns t as a value, written in UTC and cut to milliseconds. A time
 // before the year -271821 or after 275760, which JavaScript cannot tell, becomes
@@ -59,12 +55,7 @@ func JSON(raw json.RawMessage) (Value, error) {
 func Null() Value { return Value{CodecNull, "null"} }
 
 // Codec returns the codec that writes v.
-func (v Value) Codec() Codec {
-	if v.codec == "" {
-		return CodecText
-	}
-	return v.codec
-}
+func (v Value) Codec() Codec { return cmp.Or(v.codec, CodecText) }
 
 // Wire returns v as it is written to Redis.
 func (v Value) Wire() string { return v.wire }
