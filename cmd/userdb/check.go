@@ -95,7 +95,7 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	p := s.progress("checking", !s.JSON)
 	defer p.clear()
 	o.Progress = p.bar
-	_, err := s.open(ctx)
+	err := s.open(ctx)
 	if s.db != nil && errors.Is(err, userdb.ErrCorrupt) { // the stored schema cannot be read
 		if err = c.print(s, check.Own(ctx, s.db, o), p); err == nil && c.Errors == 0 {
 			err = s.useStored(ctx)

@@ -210,9 +210,9 @@ func keysVerb(s *session) *cobra.Command {
 form: under the fold casefold in small letters, and domains as A-labels (xn--strae-oqa.de).`,
 		Example: `  userdb keys 'user/uid:*'
   userdb keys 'user/*/~prk' --json`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+		RunE: s.run(func(ctx context.Context, words []string) error {
 			var keys []string
-			for key, err := range inspect.Keys(ctx, db, words[0]) {
+			for key, err := range inspect.Keys(ctx, s.db, words[0]) {
 				if err != nil {
 					return err
 				}
@@ -220,7 +220,7 @@ form: under the fold casefold in small letters, and domains as A-labels (xn--str
 			}
 			slices.Sort(keys)
 			return s.sayEach(slices.Compact(keys))
-		}),
+		}, opened),
 	}
 }
 
@@ -230,9 +230,9 @@ func walkVerb(s *session) *cobra.Command {
 		Short:   "List record keys as they are found",
 		Long:    `List record keys as keys does, but each when it is found: in no order, one perhaps twice.`,
 		Example: `  userdb walk '*'`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
-			return each(inspect.Keys(ctx, db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
-		}),
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
+		}, opened),
 	}
 }
 
@@ -267,14 +267,14 @@ func removeVerb(s *session) *cobra.Command {
 that stays, stays, too. Without --yes it says how many records match. Prints how many were removed.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+		RunE: s.run(func(ctx context.Context, words []string) error {
 			if s.yes {
-				return s.number(inspect.RemoveKeys(ctx, db, words[0]))
+				return s.number(inspect.RemoveKeys(ctx, s.db, words[0]))
 			}
 			n := 0
-			err := each(inspect.Keys(ctx, db, words[0]), func(string) error { n++; return nil })
+			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
-		}),
+		}, opened),
 	})
 }
 
@@ -294,12 +294,11 @@ get, list and keys. Password hashes are only shown with --reveal.`,
 			if len(words) > 0 {
 				o.Pattern = words[0]
 			}
-			db, err := s.open(ctx)
-			if err != nil {
+			if err := s.open(ctx); err != nil {
 				return err
 			}
 			o.Color = s.out.live && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-			return inspect.Dump(ctx, db, s.out, o)
+			return inspect.Dump(ctx, s.db, s.out, o)
 		}),
 	}
 	choice(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")

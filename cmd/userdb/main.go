@@ -114,6 +114,7 @@ const (
 	unlimited trait = iota // there is no --timeout but the one that is given
 	asking                 // it asks a person, which takes any time, with the store closed: see session.ask
 	public                 // visitors may see the output: nothing in it concerns the operator, or tells entries apart
+	opened                 // the store is open when it begins
 	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
 )
 
@@ -130,7 +131,14 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 			if s.is(asking) {
 				return f(ctx, words)
 			}
-			return s.timed(ctx, func(ctx context.Context) error { return f(ctx, words) })
+			return s.timed(ctx, func(ctx context.Context) error {
+				if s.is(opened) {
+					if err := s.open(ctx); err != nil {
+						return err
+					}
+				}
+				return f(ctx, words)
+			})
 		}
 		return nil
 	}
@@ -168,34 +176,34 @@ func (s *session) timed(ctx context.Context, f func(context.Context) error) erro
 
 // open connects to the store, and chooses the schema: the one that was named, else the one in the
 // database, else the built-in one.
-func (s *session) open(ctx context.Context) (*userdb.DB, error) {
+func (s *session) open(ctx context.Context) error {
 	if s.db != nil {
-		return s.db, nil
+		return nil
 	}
 	url := s.Store
 	if url == "" {
 		path, err := embedded.DefaultPath()
 		if err != nil {
-			return nil, usagef("no store: %v (--store or USERDB_STORE)", err)
+			return usagef("no store: %v (--store or USERDB_STORE)", err)
 		}
 		url = "file:" + path
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
-		return nil, usagef("--namespace: %v", err)
+		return usagef("--namespace: %v", err)
 	}
 	sc, err := s.namedSchema(schema.Schema{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.db = db; s.Schema == "" {
 		err = s.useStored(ctx)
 	}
-	return s.db, err
+	return err
 }
 
 // useStored reads and writes by the schema in the database, if there is one.
@@ -240,13 +248,12 @@ func (s *session) namedSchema(otherwise schema.Schema) (schema.Schema, error) {
 
 // typ is the view of one type.
 func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
-	db, err := s.open(ctx)
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	t, err := db.Type(name)
+	t, err := s.db.Type(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(db.Schema().Names(), ", "))
+		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(s.db.Schema().Names(), ", "))
 	}
 	return t, nil
 }
@@ -264,11 +271,10 @@ func (s *session) subject(ctx context.Context, text string) (subject, error) {
 	if err != nil {
 		return subject{}, err
 	}
-	db, err := s.open(ctx)
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return subject{}, err
 	}
-	target, err := resolve(h, db.Schema(), s.Type)
+	target, err := resolve(h, s.db.Schema(), s.Type)
 	if err != nil {
 		return subject{}, err
 	}
@@ -291,17 +297,6 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		return s.onSubject(words[0], func(ctx context.Context, p subject) error { return f(ctx, p, words[1:]) })(ctx)
-	}, traits...)
-}
-
-// runDB makes f what a verb does with the open store and its words.
-func (s *session) runDB(f func(ctx context.Context, db *userdb.DB, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
-	return s.run(func(ctx context.Context, words []string) error {
-		db, err := s.open(ctx)
-		if err != nil {
-			return err
-		}
-		return f(ctx, db, words)
 	}, traits...)
 }
 

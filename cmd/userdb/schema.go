@@ -15,7 +15,6 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
-	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
 )
 
@@ -52,7 +51,7 @@ func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(
 	return s.run(func(ctx context.Context, _ []string) error {
 		sc, err := s.namedSchema(schema.Schema{})
 		if err == nil && s.Schema == "" {
-			if _, err = s.open(ctx); err == nil {
+			if err = s.open(ctx); err == nil {
 				sc = s.db.Schema()
 			}
 		}
@@ -128,7 +127,7 @@ waits 15 s for other programs to notice. Without --schema it also brings records
 version of the canonical form, where they are of another.`,
 		Example: `  userdb schema apply --plan --schema schema.json
   userdb schema apply --schema schema.json`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, _ []string) error { return s.applySchema(ctx, db, plan) }, unlimited),
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited, opened),
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
 	return c
@@ -148,12 +147,12 @@ func changeText(tc migrate.TypeChange) string {
 	return text
 }
 
-func (s *session) applySchema(ctx context.Context, db *userdb.DB, plan bool) error {
+func (s *session) applySchema(ctx context.Context, plan bool) error {
 	to, err := s.nextSchema(ctx)
 	if err != nil {
 		return err
 	}
-	ch, err := migrate.Plan(ctx, db, to)
+	ch, err := migrate.Plan(ctx, s.db, to)
 	if err != nil {
 		return err
 	}
@@ -239,8 +238,8 @@ func listNamespacesVerb(s *session) *cobra.Command {
 inside it not counted.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace list --json`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, _ []string) error {
-			found, err := migrate.Namespaces(ctx, db)
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			found, err := migrate.Namespaces(ctx, s.db)
 			if err != nil {
 				return err
 			}
@@ -255,7 +254,7 @@ inside it not counted.`,
 				return s.out.say(nil, "no namespaces")
 			}
 			return nil
-		}, unlimited),
+		}, unlimited, opened),
 	}
 }
 
@@ -268,7 +267,7 @@ to FROM meanwhile. A copy that was stopped goes on with the same command. Prints
 there are.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace copy acme acme-test`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+		RunE: s.run(func(ctx context.Context, words []string) error {
 			from, err := s.space(words[0])
 			if err != nil {
 				return err
@@ -277,9 +276,9 @@ there are.`,
 			if err != nil {
 				return err
 			}
-			n, err := migrate.CopyNamespace(ctx, db, from, to)
+			n, err := migrate.CopyNamespace(ctx, s.db, from, to)
 			return s.result(n, "copied "+count(n, "record"), err)
-		}, unlimited),
+		}, unlimited, opened),
 	}
 }
 
@@ -291,17 +290,17 @@ func dropNamespaceVerb(s *session) *cobra.Command {
 there are. Nothing outside the namespace is touched. Prints how many were removed.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+		RunE: s.run(func(ctx context.Context, words []string) error {
 			ns, err := s.space(words[0])
 			if err != nil {
 				return err
 			}
 			if !s.yes {
-				n, err := migrate.CountNamespace(ctx, db, ns)
+				n, err := migrate.CountNamespace(ctx, s.db, ns)
 				return cmp.Or(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
 			}
-			n, err := migrate.DropNamespace(ctx, db, ns)
+			n, err := migrate.DropNamespace(ctx, s.db, ns)
 			return s.result(n, "removed "+count(n, "record"), err)
-		}, unlimited),
+		}, unlimited, opened),
 	})
 }

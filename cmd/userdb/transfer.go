@@ -15,7 +15,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/ownfile"
 	"github.com/coffeenode/userdb/maintain/transfer"
-	"github.com/coffeenode/userdb/userdb"
 )
 
 func exportVerb(s *session) *cobra.Command {
@@ -29,7 +28,7 @@ come in no order, and no lock is held.`,
 		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
-		RunE: s.runDB(func(ctx context.Context, db *userdb.DB, words []string) error {
+		RunE: s.run(func(ctx context.Context, words []string) error {
 			if o.Type = s.Type; len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
@@ -41,13 +40,13 @@ come in no order, and no lock is held.`,
 			o.Unreadable = func(err error) { unreadable.add("", err) }
 			p := s.progress("", true)
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
-			_, err := transfer.Export(ctx, db, s.out, o)
+			_, err := transfer.Export(ctx, s.db, s.out, o)
 			p.clear()
 			if err = cmp.Or(err, s.out.flush()); enough(err) { // what its reader kept would pass for a backup
 				err = fmt.Errorf("%v: the export is not whole", err)
 			}
 			return cmp.Or(err, unreadable.err())
-		}, unlimited),
+		}, unlimited, opened),
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
 	return c
@@ -99,11 +98,10 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	db, err := r.s.open(ctx)
-	if err != nil {
+	if err := r.s.open(ctx); err != nil {
 		return err
 	}
-	report, err := transfer.Import(ctx, db, r.in, r.o)
+	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
 	return r.conclude(report, cmp.Or(err, r.rejects.close()))
 }
