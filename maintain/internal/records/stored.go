@@ -73,7 +73,10 @@ func Rewrite(
 
 // Contests goes over all entries and finds those that share a value with a digest wanted, sorted by type and value. as says
 // by which facets an entry is judged.
-func Contests(ctx context.Context, c *view.View, names []string, wanted map[uint64]bool, as func(*change.Type, store.Record) map[string]string, progress func(done, about int64)) ([]*Contest, error) {
+func Contests(
+	ctx context.Context, c *view.View, names []string, wanted map[uint64]bool,
+	as func(*change.Type, store.Record) map[string]string, progress func(done, about int64),
+) ([]*Contest, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
@@ -152,7 +155,9 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 
 // EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
 // an entry twice.
-func EachEntry(ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record)) error {
+func EachEntry(
+	ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record),
+) error {
 	for i, name := range names {
 		t, err := c.Type(name)
 		if err != nil {
