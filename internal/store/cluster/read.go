@@ -168,9 +168,7 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	keys, next, err := redisx.Scan(ctx, masters[i].client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
-		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
-	})
+	keys, next, err := redisx.Scan(ctx, masters[i].client, at, s)
 	if err != nil {
 		return nil, "", redisx.Fail(err)
 	}

@@ -72,9 +72,6 @@ func answerOf(err error) string {
 // IsAnswer reports whether the server itself answered, so that what it says is known to be so.
 func IsAnswer(err error) bool { return answerOf(err) != "" }
 
-// Refused reports whether err is the answer of a server that cannot serve now, or not us.
-func Refused(err error) bool { return has(err, refused) }
-
 // Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
 func Moved(err error) bool { return has(err, moved) }
 
@@ -114,7 +111,7 @@ func Fail(err error) error {
 		return err
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
-	case IsAnswer(err) && !Refused(err):
+	case IsAnswer(err) && !has(err, refused):
 		return fmt.Errorf("the store answered: %w", err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

@@ -80,7 +80,7 @@ func Answered(cmds []redis.Cmder, err error) error {
 		return Fail(err)
 	}
 	for _, cmd := range cmds {
-		if Refused(cmd.Err()) {
+		if has(cmd.Err(), refused) {
 			return Fail(cmd.Err())
 		}
 	}
@@ -190,22 +190,19 @@ type Process func(ctx context.Context, cmd redis.Cmder) error
 
 // Read runs a script, in full where the server did not have it.
 func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
-	return s.run(ctx, keys, args, func(cmd *redis.Cmd) error { return process(ctx, cmd) })
+	cmd := redis.NewCmd(ctx, s.Call(keys, args)...)
+	err := process(ctx, cmd)
+	if NoScript(err) {
+		cmd = redis.NewCmd(ctx, s.CallInFull(keys, args)...)
+		err = process(ctx, cmd)
+	}
+	return Answer(cmd, err, s.Reply)
 }
 
 // Write is Read for a script that writes, which the client must not repeat.
 func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
-	return s.run(ctx, keys, args, func(cmd *redis.Cmd) error { return process(ctx, Once{cmd}) })
-}
-
-func (s Script) run(ctx context.Context, keys, args []string, send func(*redis.Cmd) error) (any, error) {
-	cmd := redis.NewCmd(ctx, s.Call(keys, args)...)
-	err := send(cmd)
-	if NoScript(err) {
-		cmd = redis.NewCmd(ctx, s.CallInFull(keys, args)...)
-		err = send(cmd)
-	}
-	return Answer(cmd, err, s.Reply)
+	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, Once{cmd.(*redis.Cmd)}) }
+	return s.Read(ctx, once, keys, args)
 }
 
 // Call is the command that runs the script by its name.

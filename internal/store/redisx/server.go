@@ -134,10 +134,10 @@ func (p Cursor) String() string {
 
 // Scan takes one step of a SCAN on a server, from its beginning where the cursor is another process's: then keys come
 // twice, and none is missed.
-func Scan(ctx context.Context, server redis.Cmdable, p Cursor, queue func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd) ([]string, Cursor, error) {
+func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]string, Cursor, error) {
 	for {
 		pipe := server.Pipeline()
-		info, step := pipe.Info(ctx, "server"), queue(pipe, p.At)
+		info, step := pipe.Info(ctx, "server"), pipe.Scan(ctx, p.At, s.Pattern, int64(s.Count))
 		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
 			return nil, Cursor{}, err
 		}

@@ -138,16 +138,13 @@ func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
 
 // groups lays creates out for scripts that make many entries. No two of them may need one key.
 func groups(all []*creation) (gs []*group) {
-	g := newGroup(len(all))
+	var g *group
 	for i, c := range all {
-		if !g.fits(c.c) {
+		if g == nil || !g.fits(c.c) {
+			g = &group{of: make([]*creation, 0, min(len(all)-i, groupMost))}
 			gs = append(gs, g)
-			g = newGroup(len(all) - i)
 		}
 		g.add(c)
-	}
-	if len(g.of) > 0 {
-		gs = append(gs, g)
 	}
 	return gs
 }
@@ -158,10 +155,6 @@ type group struct {
 	size         int
 	shapes       []*shape
 	joins, ranks memberLists
-}
-
-func newGroup(n int) *group {
-	return &group{of: make([]*creation, 0, min(n, groupMost))}
 }
 
 // A shape is what entries in a row have in common: their fields, and how many records.
@@ -195,9 +188,6 @@ func (k *keyTexts) all() []string {
 }
 
 func (g *group) fits(c *store.Change) bool {
-	if len(g.of) == 0 {
-		return true
-	}
 	schema := &g.of[0].c.Schema
 	return len(g.of) < groupMost && g.size+words(c) <= groupWords &&
 		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
@@ -25,9 +23,7 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(s.Pattern, k) })
 		return keys, redisx.Cursor{At: next}.String(), redisx.Fail(err)
 	}
-	keys, at, err := redisx.Scan(ctx, e.client, at, func(pipe redis.Pipeliner, at uint64) *redis.ScanCmd {
-		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
-	})
+	keys, at, err := redisx.Scan(ctx, e.client, at, s)
 	return keys, at.String(), redisx.Fail(err)
 }
 
