@@ -139,8 +139,9 @@ func unquote(local string) string {
 
 // isAtoms reports whether text is a Dot-string of RFC 5321, which needs no quotes.
 func isAtoms(text string) bool {
+	special := func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`"(),:;<>@[\]`, r) }
 	for atom := range strings.SplitSeq(text, ".") {
-		if atom == "" || strings.ContainsFunc(atom, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`"(),:;<>@[\]`, r) }) {
+		if atom == "" || strings.ContainsFunc(atom, special) {
 			return false
 		}
 	}

@@ -93,7 +93,9 @@ const (
 // rules, and that of the Unicode and IDNA tables that the program was built with ("2/15.0.0").
 func FormVersion() string { return formVersion }
 
-var formVersion = formRules + "/" + tables(unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion)
+var formVersion = formRules + "/" + tables(
+	unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion,
+)
 
 // tables names all versions of tables that a program contains. There is one, unless it was built with libraries
 // of different years.
