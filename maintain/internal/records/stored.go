@@ -124,7 +124,7 @@ type Walk struct {
 	Pattern  string
 	Size     int                     // how many keys a call gets at most
 	AtOnce   int                     // how many calls run at a time
-	Progress func(done, about int64) // how many records were gone through of how many about; nil: nobody is told
+	Progress func(done, about int64) // how many records were gone through of how many about; may be nil
 }
 
 // Each calls f for the keys, until an error: in order and each once in a batch, but SCAN may find one again later.
