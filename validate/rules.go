@@ -231,10 +231,13 @@ func (r *rule) reserve(t schema.Type, values []string) {
 
 // check applies kind, pattern and reserved values.
 func (r *rule) check(t schema.Type, value string) error {
-	if reason := r.kind.refuse(value); reason != "" {
+	parts := r.parts
+	if r.kind.takesQuickly(value) {
+		parts = parts[len(r.kind.phrases):]
+	} else if reason := r.kind.refuse(value); reason != "" {
 		return &Error{r.field, r.name, reason}
 	}
-	for _, p := range r.parts {
+	for _, p := range parts {
 		if !p.takes(value) {
 			return &Error{r.field, p.rule, p.reason}
 		}

@@ -1,0 +1,101 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// quickKinds are the kinds with a quick rule.
+var quickKinds = []string{"email", "username", "nickname"}
+
+// What a quick rule takes, its kind takes, by code and by expressions.
+func TestQuickRuleTakesNothingElse(t *testing.T) {
+	values := rapid.OneOf(
+		rapid.StringMatching(`[a-z0-9@. _-]{0,12}`),
+		rapid.StringMatching(`[a-z0-9]{1,5}([-._ ][a-z0-9]{0,4}){0,3}(@[a-z0-9]{1,5}([-.][a-z0-9]{0,4}){0,3})?`),
+		rapid.StringN(0, 8, -1),
+	)
+	for _, name := range quickKinds {
+		for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
+			typ := fields(fold, map[string]schema.Field{"f": ofKind(name)})
+			r := mustCompile(t, typ).fields["f"]
+			check := func(t rapid.TB, value string) (taken bool) {
+				if !r.kind.takesQuickly(value) {
+					return false
+				}
+				if typ.Canonical(value) != value {
+					t.Fatalf("%s: %q is taken, and not canonical", name, value)
+				}
+				if reason := r.kind.refuse(value); reason != "" {
+					t.Fatalf("%s: %q is taken, but %s", name, value, reason)
+				}
+				for _, p := range r.parts {
+					if !p.takes(value) {
+						t.Fatalf("%s: %q is taken, but %s", name, value, p.reason)
+					}
+				}
+				return true
+			}
+			rapid.Check(t, func(t *rapid.T) { check(t, values.Draw(t, "value")) })
+			taken := 0
+			for seed := range 500 { // the same in every run
+				if check(t, values.Example(seed)) {
+					taken++
+				}
+			}
+			if taken < 5 {
+				t.Errorf("%s: %d values were taken: the test proves too little", name, taken)
+			}
+		}
+	}
+}
+
+// A quick rule takes what most values look like, and leaves the limits to the kind.
+func TestQuickRules(t *testing.T) {
+	long := strings.Repeat("a", 70)
+	for _, tt := range []struct {
+		kind, value string
+		want        bool
+	}{
+		{"email", "alice@hotmail.com", true},
+		{"email", "alice.b_c-d@mail.example-one.org", true},
+		{"email", long + "@x.org", false},
+		{"email", "a@" + long + ".org", false},
+		{"email", "a@xn--mnchen-3ya.de", false},
+		{"email", ".a@x.org", false},
+		{"email", "a..b@x.org", false},
+		{"email", "a@x.org-", false},
+		{"email", "a@b@c", false},
+		{"email", "@", false},
+		{"email", "", false},
+		{"username", "alice_1", true},
+		{"username", "1234567", false},
+		{"username", "alice smith", false},
+		{"nickname", "alice smith", true},
+		{"nickname", "user number 17", true},
+		{"nickname", "alice  smith", false},
+		{"nickname", "1 alice", false},
+		{"nickname", "", false},
+		{"nickname", "http://x", false},
+	} {
+		r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": ofKind(tt.kind)})).fields["f"]
+		if got := r.kind.takesQuickly(tt.value); got != tt.want {
+			t.Errorf("%s %q: %v, want %v", tt.kind, tt.value, got, tt.want)
+		}
+	}
+}
+
+// Patterns and reserved values hold for values that the quick rule takes, too.
+func TestQuickRuleLeavesTheRestOfTheRule(t *testing.T) {
+	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
+	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))
+	for value, want := range map[string]bool{"alice": true, "zoe": false, "admin": false} {
+		if err := r.Secondary("f", value); (err == nil) != want {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
