@@ -7,11 +7,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// AsEntry is the original's resolve_entry_hint, for a hint in JSON: a text, which must be a PRK
-// or an SRK; a pair of a type and a primary value; a triplet of type, field and value. As there,
-// the type in a list must be declared, but not the field, nor the type in a key; "*" as field
-// gives the pattern for SCAN instead of the key. Unlike there, all parts are crumbs, and read
-// and escaped as such; values are canonical. All else, entries too, is an *Error.
+// AsEntry is the original's resolve_entry_hint, for a hint in JSON: a text, which must be a PRK or an SRK; a pair of a
+// type and a primary value; a triplet of type, field and value. As there, the type in a list must be declared, but not
+// the field, nor the type in a key; "*" as field gives the pattern for SCAN instead of the key. Unlike there, all parts
+// are crumbs, and read and escaped as such; values are canonical. All else, entries too, is an *Error.
 func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	text, list, err := textOrList(b)
 	switch {
@@ -32,9 +31,9 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	return answer(s, list[0], list[1], list[2])
 }
 
-// AsUser is the original's resolve_user_entry_hint, which is about entries of one type, there
-// user: a text is a PRK or SRK of whatever type, else a UID; a list is a pair of field and value.
-// Otherwise it is as AsEntry; typ must be declared.
+// AsUser is the original's resolve_user_entry_hint, which is about entries of one type, there user: a text is a PRK or
+// SRK of whatever type, else a UID; a list is a pair of field and value. Otherwise it is as AsEntry; typ must be
+// declared.
 func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -55,8 +54,8 @@ func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	return answer(s, typ, list[0], list[1])
 }
 
-// textOrList reads JSON; list is nil for a text. The original goes by ~isa alone: an object may
-// call itself a list, and every other one is no hint.
+// textOrList reads JSON; list is nil for a text. The original goes by ~isa alone: an object may call itself a list, and
+// every other one is no hint.
 func textOrList(b []byte) (text string, list []string, err error) {
 	text, list, part, err := readJSON(b, "neither a list nor a text")
 	if part == nil {
@@ -76,8 +75,8 @@ func textOrList(b []byte) (text string, list []string, err error) {
 	return "", list, nil
 }
 
-// answer builds the key of a field of a type that need not be declared. Instead of a key of the
-// field *, which no record has, it gives the pattern of *.
+// answer builds the key of a field of a type that need not be declared. Instead of a key of the field *, which no
+// record has, it gives the pattern of *.
 func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -94,8 +93,7 @@ func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	return q, nil
 }
 
-// analyzeUnder answers about a key; the value of an SRK is made canonical where its type is
-// declared.
+// analyzeUnder answers about a key; the value of an SRK is made canonical where its type is declared.
 func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	k, err := prkOrSRK(text, 0)
 	if err != nil {
@@ -108,9 +106,9 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	return answer(s, k.Type(), k.Field(), k.Value())
 }
 
-// Split is the original's split_record_key: the type, the field and the value of a PRK or an
-// SRK, or with only, of keys of that kind alone. They are crumbs as they stand in the key,
-// escaped: recordkey.Unescape reads them. All else, a key in a namespace too, is an *Error.
+// Split is the original's split_record_key: the type, the field and the value of a PRK or an SRK, or with only, of keys
+// of that kind alone. They are crumbs as they stand in the key, escaped: recordkey.Unescape reads them. All else, a key
+// in a namespace too, is an *Error.
 func Split(text string, only recordkey.Kind) ([3]string, error) {
 	k, err := prkOrSRK(text, only)
 	if err != nil {

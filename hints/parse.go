@@ -25,8 +25,8 @@ const (
 //   - a record key, with * for the field in an SRK meaning every secondary field;
 //   - else a UID.
 //
-// A text that begins like a key of a declared type and is none, such as user/name:a b/~prk, is
-// refused by Resolve. What no other form can say, such as a UID with =, is said in JSON:
+// A text that begins like a key of a declared type and is none, such as user/name:a b/~prk, is refused by Resolve. What
+// no other form can say, such as a UID with =, is said in JSON:
 // ["user","a=b"]. An empty or too long text and bad JSON are an *Error.
 func Parse(text string) (Hint, error) {
 	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
@@ -68,8 +68,8 @@ func cutField(text string) (field, value string, ok bool) {
 
 // ParseJSON reads the hints of the original: a triplet [type, field, value]; a pair, which is
 // [type, primary value] if Resolve finds such a type in the schema, else [field, value]; "*" for
-// the field in either; an object, which is an entry or a part of one; and a string, which is
-// what Parse takes, but for JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
+// the field in either; an object, which is an entry or a part of one; and a string, which is what Parse takes, but for
+// JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
 	text, list, part, err := readJSON(b, "neither a list nor an object nor a text")
 	switch {
@@ -99,8 +99,7 @@ func refuseJSON(b []byte, reason string) error {
 
 const jsonSpace = " \t\r\n"
 
-// readJSON reads a text, a list of texts, or facets: the others are nil. What neither says is said
-// of another value.
+// readJSON reads a text, a list of texts, or facets: the others are nil. What neither says is said of another value.
 func readJSON(b []byte, neither string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:
@@ -141,15 +140,14 @@ func readList(b []byte) ([]string, error) {
 	return list, nil
 }
 
-// unquote reads a string of valid JSON. Half a surrogate pair becomes U+FFFD, as where the
-// original writes it.
+// unquote reads a string of valid JSON. Half a surrogate pair becomes U+FFFD, as where the original writes it.
 func unquote(b []byte) (text string) {
 	_ = json.Unmarshal(b, &text)
 	return text
 }
 
-// readObject reads the facets of an entry; those that are not text are kept as what they are,
-// for they identify nothing.
+// readObject reads the facets of an entry; those that are not text are kept as what they are, for they identify
+// nothing.
 func readObject(b []byte) (schema.Facets, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	_, _ = dec.Token() // the JSON is valid: no token fails

@@ -46,8 +46,8 @@ func (h *Hasher) parse(stored string) (digest, error) {
 
 const bcryptLen = 60
 
-// cutBcrypt cuts a bcrypt string, $2a$10$ with 53 characters of salt and hash, from the mark of its
-// pepper. A regular expression would take longer, which an import would notice.
+// cutBcrypt cuts a bcrypt string, $2a$10$ with 53 characters of salt and hash, from the mark of its pepper. A regular
+// expression would take longer, which an import would notice.
 func cutBcrypt(stored string) (mark, hash string, ok bool) {
 	mark, hash = stored[:max(0, len(stored)-bcryptLen)], stored[max(0, len(stored)-bcryptLen):]
 	if len(hash) != bcryptLen || hash[:2] != "$2" || hash[3] != '$' || hash[6] != '$' {
@@ -98,8 +98,8 @@ func (d digest) try(secret []byte, err error) bool {
 		return right && failed == nil && err == nil
 	}
 	right := d.hasher.compare(d.hash, d.cost, secret)
-	// What a hash of a lower cost leaves of the work of one at the hasher's own, where each cost is twice
-	// the one before, is made up for: with another of the same cost it is that of the next.
+	// What a hash of a lower cost leaves of the work of one at the hasher's own, where each cost is twice the one
+	// before, is made up for: with another of the same cost it is that of the next.
 	for cost := d.cost; cost < d.hasher.cost; cost++ {
 		d.hasher.compare(unmatched(cost), cost, nil)
 	}
@@ -167,12 +167,10 @@ func bcryptReads(secret []byte) []byte {
 	return bytes.Repeat(ended, maxBytes/len(ended)+1)[:maxBytes]
 }
 
-// legacyBytes is text as the original gave it to bcrypt: of every UTF-16 unit the
-// low byte, and before it the high byte where that is not zero. It is not unique:
-// "日" and "eå" are the same. Text that is not UTF-8 has no such form.
+// legacyBytes is text as the original gave it to bcrypt: of every UTF-16 unit the low byte, and before it the high byte
+// where that is not zero. It is not unique: "日" and "eå" are the same. Text that is not UTF-8 has no such form.
 //
-// A lone surrogate, which JavaScript can hold, is taken in the three bytes that
-// WTF-8 has for it.
+// A lone surrogate, which JavaScript can hold, is taken in the three bytes that WTF-8 has for it.
 func legacyBytes(text string) (b []byte, ok bool) {
 	units := make([]uint16, 0, 2)
 	for len(text) > 0 {
@@ -194,8 +192,8 @@ func legacyBytes(text string) (b []byte, ok bool) {
 	return b, true
 }
 
-// loneSurrogate reads one in the form of three UTF-8 bytes from the start of text,
-// which UTF-8 itself forbids; 0 if text begins otherwise.
+// loneSurrogate reads one in the form of three UTF-8 bytes from the start of text, which UTF-8 itself forbids; 0 if
+// text begins otherwise.
 func loneSurrogate(text string) uint16 {
 	if len(text) < 3 || text[0] != 0xed || text[1]&0xe0 != 0xa0 || text[2]&0xc0 != 0x80 {
 		return 0

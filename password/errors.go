@@ -5,8 +5,7 @@ import "errors"
 var (
 	// ErrPolicy is what every *PolicyError is: the password may not be set.
 	ErrPolicy = errors.New("password refused")
-	// ErrHash is what every *HashError is: nothing can be verified with what is
-	// stored.
+	// ErrHash is what every *HashError is: nothing can be verified with what is stored.
 	ErrHash = errors.New("stored hash is not usable")
 	// ErrOptions: a cost or a pepper that New does not take.
 	ErrOptions = errors.New("password options")
@@ -24,10 +23,9 @@ const (
 
 // PolicyError says why a password may not be set. It Is ErrPolicy.
 type PolicyError struct {
-	// Rule is "max": more bytes than can be hashed; "min": fewer code points than
-	// Policy.Min; "blocklist": a common password; "identifier": one of its owner's;
-	// "strength": easier to guess than Policy.Strength allows; "nul": bcrypt takes it
-	// for a shorter one.
+	// Rule is "max": more bytes than can be hashed; "min": fewer code points than Policy.Min; "blocklist": a common
+	// password; "identifier": one of its owner's; "strength": easier to guess than Policy.Strength allows; "nul":
+	// bcrypt takes it for a shorter one.
 	Rule   string
 	Reason string // for people; never holds the password
 }

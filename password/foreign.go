@@ -15,8 +15,8 @@ import (
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 )
 
-// scheme is an algorithm that imported hashes may have. Its shape and its limits
-// are checked here, before the library sees the text: it takes any cost.
+// scheme is an algorithm that imported hashes may have. Its shape and its limits are checked here, before the library
+// sees the text: it takes any cost.
 type scheme struct {
 	name   string
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
@@ -79,8 +79,7 @@ var schemes = []scheme{
 	shaCryptOf("sha512-crypt", "6", 86, shacrypt.VariantSHA512),
 }
 
-// pbkdf2Of is PBKDF2 with a hash of size bytes: every size bytes of its key cost
-// all the iterations again.
+// pbkdf2Of is PBKDF2 with a hash of size bytes: every size bytes of its key cost all the iterations again.
 func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	blocks := func(n numbers) int { return (n["key"] + size - 1) / size * n["i"] }
 	return scheme{
@@ -98,8 +97,7 @@ func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	}
 }
 
-// shaCryptOf is sha-crypt, whose salt is at most 16 characters, and whose rounds
-// read the password again each.
+// shaCryptOf is sha-crypt, whose salt is at most 16 characters, and whose rounds read the password again each.
 func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
 	rounds := func(n numbers) int { return cmp.Or(n["rounds"], shacrypt.IterationsDefaultOmitted) }
 	return scheme{

@@ -47,8 +47,8 @@ func (o Options) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(o)) 
 // MarshalText is the same for JSON and other encodings.
 func (o Options) MarshalText() ([]byte, error) { return fmt.Append(nil, o), nil }
 
-// Hasher makes and verifies hashes, those of one type of entry. It is safe for
-// concurrent use. The zero Hasher is not usable; make one with New.
+// Hasher makes and verifies hashes, those of one type of entry. It is safe for concurrent use. The zero Hasher is not
+// usable; make one with New.
 type Hasher struct {
 	cost    int
 	peppers []pepper
@@ -56,8 +56,8 @@ type Hasher struct {
 	foreign atomic.Uint64 // hashes
 }
 
-// New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a
-// pepper of a wrong length, two peppers that would be confused.
+// New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a pepper of a wrong length, two peppers that
+// would be confused.
 func New(o Options) (*Hasher, error) {
 	o.Cost = cmp.Or(o.Cost, defaultCost)
 	if o.Cost < 0 || o.Cost > maxCost {
@@ -81,11 +81,11 @@ func (h *Hasher) String() string {
 // Format is String, whatever the verb: %#v prints no pepper either.
 func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 
-// Hash returns what to store for a password whose bytes are hashed as they are. It
-// takes as long as its cost says, whatever the password.
+// Hash returns what to store for a password whose bytes are hashed as they are. It takes as long as its cost says,
+// whatever the password.
 //
-// A *PolicyError tells of a password that bcrypt cannot tell from another one: over
-// 72 bytes (1024 with a pepper), or repeating itself around a NUL byte.
+// A *PolicyError tells of a password that bcrypt cannot tell from another one: over 72 bytes (1024 with a pepper), or
+// repeating itself around a NUL byte.
 func (h *Hasher) Hash(password string) (string, error) {
 	d := h.newest()
 	secret, err := d.secret(password)
@@ -115,9 +115,8 @@ func (h *Hasher) newest() digest {
 	return d
 }
 
-// Work counts what was done so far: rounds of bcrypt, of which a hash of cost c takes
-// 2 to the c, and hashes of other algorithms. Equal work whatever is asked is what
-// keeps the time of an answer from telling which accounts exist.
+// Work counts what was done so far: rounds of bcrypt, of which a hash of cost c takes 2 to the c, and hashes of other
+// algorithms. Equal work whatever is asked is what keeps the time of an answer from telling which accounts exist.
 func (h *Hasher) Work() (rounds, foreign uint64) {
 	return h.rounds.Load(), h.foreign.Load()
 }
@@ -150,8 +149,8 @@ func newPeppers(keys [][]byte) ([]pepper, error) {
 	return all, nil
 }
 
-// pepperID names a key by 18 bits of a MAC of its own: they do not lead back to the
-// key, and it is another function than the one that passwords go through.
+// pepperID names a key by 18 bits of a MAC of its own: they do not lead back to the key, and it is another function
+// than the one that passwords go through.
 func pepperID(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("name of this pepper"))

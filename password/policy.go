@@ -15,21 +15,19 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Policy is what a new password has to fulfil. There is no rule about kinds of
-// characters. The zero Policy takes everything; any other one also refuses the
-// identifiers of the password's owner.
+// Policy is what a new password has to fulfil. There is no rule about kinds of characters. The zero Policy takes
+// everything; any other one also refuses the identifiers of the password's owner.
 type Policy struct {
 	Min       int  // least length in code points; 0: none
 	Blocklist bool // refuse the 30,000 most common passwords
 	Strength  int  // least Report.Score, 1 to 4; 0: any
 }
 
-// Check returns nil if password may be set, else a *PolicyError with the first rule
-// that it breaks. own are the identifiers of its owner: name, e-mail address and so on.
+// Check returns nil if password may be set, else a *PolicyError with the first rule that it breaks. own are the
+// identifiers of its owner: name, e-mail address and so on.
 //
-// A common password is refused however its letters are cased, and so is an identifier,
-// or the part of one before an "@". A password that only holds an identifier is
-// left to Strength, which takes own into account.
+// A common password is refused however its letters are cased, and so is an identifier, or the part of one before an
+// "@". A password that only holds an identifier is left to Strength, which takes own into account.
 func (p Policy) Check(password string, own ...string) error {
 	if p == (Policy{}) {
 		return nil
@@ -85,8 +83,8 @@ func names(folded, id string) bool {
 	return folded != "" && (folded == id || folded == local)
 }
 
-// fold makes texts equal that differ in case, in width or in how their accents are
-// written: an attacker tries all of these. It is for comparing only.
+// fold makes texts equal that differ in case, in width or in how their accents are written: an attacker tries all of
+// these. It is for comparing only.
 func fold(text string) string {
 	return strings.TrimSpace(cases.Fold().String(norm.NFKC.String(text)))
 }

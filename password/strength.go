@@ -16,8 +16,8 @@ const (
 	ownLimit      = 32  // identifiers that are taken into account
 )
 
-// Report says how hard a password is to guess for somebody who has its hash and
-// tries 10,000 a second, in the fields of the original's report.
+// Report says how hard a password is to guess for somebody who has its hash and tries 10,000 a second, in the fields of
+// the original's report.
 type Report struct {
 	Level       int      `json:"ttc.level"`   // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
 	Time        string   `json:"ttc"`         // the same in words: "instant", "3 minutes", "centuries"
@@ -37,9 +37,9 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{"USERDB/password-strength-report", fields(r)})
 }
 
-// Strength estimates how hard the first 100 code points of a password are to guess.
-// own are identifiers of its owner, which are guessed early; up to 32 count. Most
-// take a few milliseconds, but text made for it a second or two: run it where hashes run.
+// Strength estimates how hard the first 100 code points of a password are to guess. own are identifiers of its owner,
+// which are guessed early; up to 32 count. Most take a few milliseconds, but text made for it a second or two: run it
+// where hashes run.
 func Strength(password string, own ...string) Report {
 	stand := standIns{}
 	inputs := make([]string, 0, ownLimit)
@@ -56,9 +56,8 @@ func Strength(password string, own ...string) Report {
 	return r
 }
 
-// standIns gives every character that is not ASCII a control character to stand for
-// it. The library mixes up bytes and code points: it would not see that "ääääääää"
-// repeats one.
+// standIns gives every character that is not ASCII a control character to stand for it. The library mixes up bytes and
+// code points: it would not see that "ääääääää" repeats one.
 type standIns map[rune]rune
 
 // in is as much of text as is looked at.
@@ -89,8 +88,7 @@ const (
 	century = 100 * year
 )
 
-// inWords is the original's way to say how long something takes: one more than it
-// is, rounded up.
+// inWords is the original's way to say how long something takes: one more than it is, rounded up.
 func inWords(seconds float64) (level int, text string) {
 	units := []struct {
 		below, unit float64

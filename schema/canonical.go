@@ -10,21 +10,17 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Canonical returns the form of a secondary value that keys and rules see. Under
-// FoldExact that is the value itself. Under FoldCasefold white space around it is
-// cut and runs of it within become one space, then characters are mapped by
-// width, by NFKC and by case, and invisible ones (Unicode's default
-// ignorable code points) are removed, again and again until nothing changes, so
-// that Canonical of the result is the result. Bytes that are not UTF-8 stay as
-// they are. A value longer than MaxFacet, too long for any key, is returned unchanged.
+// Canonical returns the form of a secondary value that keys and rules see. Under FoldExact that is the value itself.
+// Under FoldCasefold white space around it is cut and runs of it within become one space, then characters are mapped by
+// width, by NFKC and by case, and invisible ones (Unicode's default ignorable code points) are removed, again and again
+// until nothing changes, so that Canonical of the result is the result. Bytes that are not UTF-8 stay as they are. A
+// value longer than MaxFacet, too long for any key, is returned unchanged.
 //
-// A value in which a domain follows the last @, and one that begins with
-// http:// or https:// and a domain, has that domain as IDNA 2008 compares it: as
-// A-labels, made by the mapping of UTS 46 that is not transitional, without a dot
-// at its end. So ß and ss, ς and σ, and a joiner that a script needs, make
-// different domains, and a U-label is its A-label. The text before the @ is
-// without quotes where it needs none. What cannot be a domain is text. The form of
-// a value alone decides, not its field: a value is looked for in all of them.
+// A value in which a domain follows the last @, and one that begins with http:// or https:// and a domain, has that
+// domain as IDNA 2008 compares it: as A-labels, made by the mapping of UTS 46 that is not transitional, without a dot
+// at its end. So ß and ss, ς and σ, and a joiner that a script needs, make different domains, and a U-label is its
+// A-label. The text before the @ is without quotes where it needs none. What cannot be a domain is text. The form of a
+// value alone decides, not its field: a value is looked for in all of them.
 func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || folded(value) {
 		return value
@@ -39,12 +35,11 @@ func (t Type) Canonical(value string) string {
 	return value
 }
 
-// maxRounds is more than any text is known to need, which is three. It is odd, so
-// that the tests would notice a mapping that alternates between two texts.
+// maxRounds is more than any text is known to need, which is three. It is odd, so that the tests would notice a mapping
+// that alternates between two texts.
 const maxRounds = 7
 
-// folded reports whether s is ASCII that fold would not change. Most values are,
-// and cost nothing.
+// folded reports whether s is ASCII that fold would not change. Most values are, and cost nothing.
 func folded(s string) bool {
 	last := byte(' ')
 	for i := range len(s) {
@@ -91,9 +86,8 @@ func foldCase(s string) string {
 	return cases.Fold().String(strings.Map(seen, s))
 }
 
-// seen makes cases.Fold right for Cherokee, whose small letters fold to the
-// capital ones: it folds capital ones to small ones too (golang.org/issue/46101),
-// so that nothing would ever be folded. It drops invisible characters.
+// seen makes cases.Fold right for Cherokee, whose small letters fold to the capital ones: it folds capital ones to
+// small ones too (golang.org/issue/46101), so that nothing would ever be folded. It drops invisible characters.
 func seen(r rune) rune {
 	switch {
 	case '\u13a0' <= r && r <= '\u13f5':
@@ -104,8 +98,8 @@ func seen(r rune) rune {
 	return r
 }
 
-// ignorable reports whether r has Unicode's property Default_Ignorable_Code_Point,
-// as UAX 44 derives it, but is assigned: what is not may become anything yet.
+// ignorable reports whether r has Unicode's property Default_Ignorable_Code_Point, as UAX 44 derives it, but is
+// assigned: what is not may become anything yet.
 func ignorable(r rune) bool {
 	switch {
 	case r < 0xad:
@@ -119,16 +113,16 @@ func ignorable(r rune) bool {
 	return false
 }
 
-// Invisible reports whether text holds an invisible character that Canonical
-// removes, other than the two joiners, which words of some scripts need.
+// Invisible reports whether text holds an invisible character that Canonical removes, other than the two joiners, which
+// words of some scripts need.
 func Invisible(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return !isJoiner(r) && ignorable(r) })
 }
 
 func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
 
-// Unassigned reports whether text holds a code point that the Unicode tables of
-// this program do not know. Its canonical form is not decided yet.
+// Unassigned reports whether text holds a code point that the Unicode tables of this program do not know. Its canonical
+// form is not decided yet.
 func Unassigned(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf && unicode.Is(unicode.Cn, r) })
 }

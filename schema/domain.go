@@ -10,9 +10,8 @@ import (
 	"golang.org/x/text/cases"
 )
 
-// domains compares domains. It takes more than registries give out (hyphens
-// anywhere, symbols, mixed directions): what it did not take would be compared as
-// text, in which ß is ss.
+// domains compares domains. It takes more than registries give out (hyphens anywhere, symbols, mixed directions): what
+// it did not take would be compared as text, in which ß is ss.
 var domains = idna.New(
 	idna.MapForLookup(), idna.Transitional(false), idna.CheckHyphens(false), idna.VerifyDNSLength(true),
 )
@@ -20,8 +19,8 @@ var domains = idna.New(
 // maxHost is the greatest length of a domain in UTF-8: 253 characters.
 const maxHost = 253 * 4
 
-// foldHost gives an address or a URL its canonical form; false for another text,
-// and where there is no host. s is mapped by width and NFKC.
+// foldHost gives an address or a URL its canonical form; false for another text, and where there is no host. s is
+// mapped by width and NFKC.
 func foldHost(s string) (form string, ok bool) {
 	if at, end := urlHost(s); at >= 0 {
 		host, ok := canonicalHost(s[at:end])
@@ -55,8 +54,7 @@ func urlHost(s string) (at, end int) {
 	return at, end
 }
 
-// canonicalHost is a domain in A-labels, or an IP address in brackets as RFC 5952
-// writes it; false for what is neither.
+// canonicalHost is a domain in A-labels, or an IP address in brackets as RFC 5952 writes it; false for what is neither.
 func canonicalHost(s string) (string, bool) {
 	if strings.HasPrefix(s, "[") {
 		return canonicalLiteral(s)
@@ -82,8 +80,8 @@ func aLabels(s string) (string, bool) {
 	return domain, err == nil
 }
 
-// foldLabels maps by case all but the letters that IDNA 2008 tells apart. The
-// capital ß is one, too: tables before Unicode 15.1 still have it as ss.
+// foldLabels maps by case all but the letters that IDNA 2008 tells apart. The capital ß is one, too: tables before
+// Unicode 15.1 still have it as ss.
 func foldLabels(s string, seen func(rune) rune) string {
 	var b strings.Builder
 	fold := cases.Fold()
@@ -102,8 +100,8 @@ func foldLabels(s string, seen func(rune) rune) string {
 	return b.String()
 }
 
-// canonicalLiteral gives the one form to an IPv6 address, which has many, with
-// the tag of an e-mail address or, in a URL, without.
+// canonicalLiteral gives the one form to an IPv6 address, which has many, with the tag of an e-mail address or, in a
+// URL, without.
 func canonicalLiteral(s string) (string, bool) {
 	text, closed := strings.CutSuffix(strings.ToLower(s[1:]), "]")
 	text, tagged := strings.CutPrefix(text, "ipv6:")
@@ -122,9 +120,8 @@ var (
 	quotedPair   = regexp.MustCompile(`(?s)\\(.)`)
 )
 
-// unquote takes the quotes from the local part of an address where it is right
-// without them, and the backslashes where nothing needs them. What is not quoted
-// rightly stays as it is.
+// unquote takes the quotes from the local part of an address where it is right without them, and the backslashes where
+// nothing needs them. What is not quoted rightly stays as it is.
 func unquote(local string) string {
 	quoted := quotedString.FindStringSubmatch(local)
 	if quoted == nil {

@@ -12,8 +12,8 @@ var ErrSchema = errors.New("schema: bad schema")
 
 // Error says what is wrong with a schema, and where.
 type Error struct {
-	// Path leads into the file: types.user.fields.email.codec. A name that could
-	// be misread stands in quotes. It is empty where the file as such is meant.
+	// Path leads into the file: types.user.fields.email.codec. A name that could be misread stands in quotes. It is
+	// empty where the file as such is meant.
 	Path string
 	// Reason says what is wrong there.
 	Reason string
@@ -29,8 +29,7 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrSchema.
 func (e *Error) Is(target error) bool { return target == ErrSchema }
 
-// ValueError says why something is not a value of a codec. It does not know of
-// which field.
+// ValueError says why something is not a value of a codec. It does not know of which field.
 type ValueError struct {
 	// Codec is the codec that was to read the value.
 	Codec Codec
@@ -102,8 +101,7 @@ func (p *problem) err() error {
 	return &Error{Path: strings.Join(steps, "."), Reason: p.reason}
 }
 
-// bare returns a name as it is, or shortened and in quotes where it could be
-// misread.
+// bare returns a name as it is, or shortened and in quotes where it could be misread.
 func bare(name string) string {
 	for _, r := range name {
 		if !strconv.IsPrint(r) || strings.ContainsRune(` .,;:"`, r) || r == '\ufffd' {

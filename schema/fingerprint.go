@@ -16,8 +16,8 @@ import (
 	"golang.org/x/text/width"
 )
 
-// placement is what decides where the records of a type lie. Its JSON is what a
-// fingerprint is made of: neither names nor order may change.
+// placement is what decides where the records of a type lie. Its JSON is what a fingerprint is made of: neither names
+// nor order may change.
 type placement struct {
 	Primary   string   `json:"primary"`
 	Fold      Fold     `json:"fold"`
@@ -37,19 +37,17 @@ func (t Type) placement() placement {
 	return placement{t.Primary, fold, form, t.Secondary(), t.Indexed(), t.Ordered(), t.IndexedTertiary()}
 }
 
-// Fingerprint returns 16 hex digits that are the same for types whose records
-// have the same keys: of one primary field, fold, version of the canonical form, secondary, indexed and
-// ordered fields, and indexed tertiary records. Nothing else counts: neither
-// fields without a role nor codecs, kinds, patterns, reserved values or passwords.
+// Fingerprint returns 16 hex digits that are the same for types whose records have the same keys: of one primary field,
+// fold, version of the canonical form, secondary, indexed and ordered fields, and indexed tertiary records. Nothing
+// else counts: neither fields without a role nor codecs, kinds, patterns, reserved values or passwords.
 func (t Type) Fingerprint() string {
 	text, _ := json.Marshal(t.placement()) // of texts: it cannot fail
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Difference says what makes the fingerprints of t and of stored, a declaration
-// of the same type that is in force elsewhere, differ: "secondary fields: stored
-// email, name; here email". It is empty where they do not.
+// Difference says what makes the fingerprints of t and of stored, a declaration of the same type that is in force
+// elsewhere, differ: "secondary fields: stored email, name; here email". It is empty where they do not.
 func (t Type) Difference(stored Type) string {
 	here, there := t.placement(), stored.placement()
 	var said []string
@@ -82,23 +80,23 @@ func list[T ~string](names []T) string {
 	return strings.Join(shown, ", ")
 }
 
-// The canonical form of FoldCasefold has versions: records that were written by one cannot be found by
-// another. A change of what Canonical gives for any value raises formRules.
+// The canonical form of FoldCasefold has versions: records that were written by one cannot be found by another. A
+// change of what Canonical gives for any value raises formRules.
 const (
 	formRules = "2"
 	firstForm = "1" // of types that are stored without a version
 )
 
-// FormVersion is the version of the canonical form that Canonical gives under FoldCasefold: that of its
-// rules, and that of the Unicode and IDNA tables that the program was built with ("2/15.0.0").
+// FormVersion is the version of the canonical form that Canonical gives under FoldCasefold: that of its rules, and that
+// of the Unicode and IDNA tables that the program was built with ("2/15.0.0").
 func FormVersion() string { return formVersion }
 
 var formVersion = formRules + "/" + tables(
 	unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion,
 )
 
-// tables names all versions of tables that a program contains. There is one, unless it was built with libraries
-// of different years.
+// tables names all versions of tables that a program contains. There is one, unless it was built with libraries of
+// different years.
 func tables(versions ...string) string {
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(versions), "+")
@@ -119,8 +117,8 @@ func (t Type) InForm() Type {
 	return t
 }
 
-// FromStore returns t, read from a database, as a program has it: where it names no version, the first is
-// meant, and this program's need not be named.
+// FromStore returns t, read from a database, as a program has it: where it names no version, the first is meant, and
+// this program's need not be named.
 func (t Type) FromStore() Type {
 	switch {
 	case t.Fold == FoldExact, t.Form == formVersion:
@@ -131,8 +129,8 @@ func (t Type) FromStore() Type {
 	return t
 }
 
-// OtherForm reports whether the records of stored, a declaration that is in force elsewhere, differ from
-// those of t only in that their canonical values are of another version.
+// OtherForm reports whether the records of stored, a declaration that is in force elsewhere, differ from those of t
+// only in that their canonical values are of another version.
 func (t Type) OtherForm(stored Type) bool {
 	if t.form() == stored.form() || t.form() == "" || stored.form() == "" {
 		return false

@@ -14,8 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// The wire of numbers, dates and JSON is what JavaScript prints, so that the
-// original reads it.
+// The wire of numbers, dates and JSON is what JavaScript prints, so that the original reads it.
 
 // printNumber prints f as Number.prototype.toString does.
 func printNumber(f float64) string {
@@ -39,8 +38,8 @@ func printNumber(f float64) string {
 // aNumeral is a decimal number at the beginning of a text.
 var aNumeral = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
-// readNumber reads text as parseFloat does: the longest beginning that is a number,
-// and NaN where there is none. It never fails.
+// readNumber reads text as parseFloat does: the longest beginning that is a number, and NaN where there is none. It
+// never fails.
 func readNumber(text string) float64 {
 	numeral := aNumeral.FindString(strings.TrimLeft(text, spaceOfJavaScript))
 	if numeral == "" {
@@ -50,14 +49,12 @@ func readNumber(text string) float64 {
 	return f
 }
 
-// spaceOfJavaScript is what parseFloat skips. It is not what Unicode, or Go,
-// calls white space.
+// spaceOfJavaScript is what parseFloat skips. It is not what Unicode, or Go, calls white space.
 const spaceOfJavaScript = "\t\n\v\f\r \u00a0\u1680" +
 	"\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 	"\u2028\u2029\u202f\u205f\u3000\ufeff"
 
-// The first and the last millisecond that a JavaScript date can be, counted
-// from 1970.
+// The first and the last millisecond that a JavaScript date can be, counted from 1970.
 const (
 	firstMilli = -8_640_000_000_000_000
 	lastMilli  = 8_640_000_000_000_000
@@ -66,8 +63,7 @@ const (
 // dateForm is how toISOString prints the years 0 to 9999.
 const dateForm = "2006-01-02T15:04:05.000Z"
 
-// printDate prints t as toISOString does. A time outside of what JavaScript can
-// tell becomes the nearest that it can.
+// printDate prints t as toISOString does. A time outside of what JavaScript can tell becomes the nearest that it can.
 func printDate(t time.Time) string {
 	// UnixMilli overflows for times that are too far away.
 	seconds := min(max(t.Unix(), firstMilli/1000), lastMilli/1000)
@@ -92,8 +88,8 @@ func inDateForm(text string) bool {
 	return err == nil
 }
 
-// isoDate is the date format of ECMAScript, but for local time: where no zone is
-// given only a day stands, which begins in UTC.
+// isoDate is the date format of ECMAScript, but for local time: where no zone is given only a day stands, which begins
+// in UTC.
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
@@ -133,11 +129,10 @@ func number(digits string) int {
 // maxNesting bounds the objects and lists that stand in one another.
 const maxNesting = 500
 
-// stringify writes one JSON text as JSON.stringify(JSON.parse(text)) does:
-// compact, numbers in JavaScript's form, and names that are list indices before
-// the others. It refuses two members of one name, of which JavaScript takes the
-// later and other programs the earlier, and writes half a surrogate pair as U+FFFD,
-// as encoding/json reads it. The error is a *ValueError for codec c.
+// stringify writes one JSON text as JSON.stringify(JSON.parse(text)) does: compact, numbers in JavaScript's form, and
+// names that are list indices before the others. It refuses two members of one name, of which JavaScript takes the
+// later and other programs the earlier, and writes half a surrogate pair as U+FFFD, as encoding/json reads it. The
+// error is a *ValueError for codec c.
 func stringify(c Codec, text []byte) (string, error) {
 	switch {
 	case len(text) > maxQuoted:
@@ -183,8 +178,8 @@ func (n node) print(out []byte) []byte {
 	}
 }
 
-// listIndex returns the number that a name is as an index of a list, or MaxUint32
-// for any other name. JavaScript puts such members first.
+// listIndex returns the number that a name is as an index of a list, or MaxUint32 for any other name. JavaScript puts
+// such members first.
 func listIndex(name string) uint32 {
 	n, err := strconv.ParseUint(name, 10, 32)
 	if err != nil || strconv.FormatUint(n, 10) != name {
@@ -193,8 +188,7 @@ func listIndex(name string) uint32 {
 	return uint32(n)
 }
 
-// quote appends s as JSON.stringify writes it. Bytes that are not UTF-8 become
-// U+FFFD.
+// quote appends s as JSON.stringify writes it. Bytes that are not UTF-8 become U+FFFD.
 func quote(out []byte, s string) []byte {
 	const escaped, letters = "\b\t\n\f\r\"\\", `btnfr"\`
 	out = append(out, '"')

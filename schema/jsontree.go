@@ -19,8 +19,8 @@ type node struct {
 	items []node     // what stands in it
 }
 
-// parseFile reads one JSON value, and refuses what encoding/json lets pass: two
-// members of one name, and bytes that are not UTF-8.
+// parseFile reads one JSON value, and refuses what encoding/json lets pass: two members of one name, and bytes that are
+// not UTF-8.
 func parseFile(file []byte) (root node, p *problem) {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	if !utf8.Valid(file) {
@@ -113,8 +113,7 @@ func (n node) kind() string {
 	return "null"
 }
 
-// reader takes nodes apart. It keeps the first problem, after which the rest does
-// not matter.
+// reader takes nodes apart. It keeps the first problem, after which the rest does not matter.
 type reader struct {
 	path  []string // to the node that is read
 	found *problem

@@ -11,17 +11,14 @@ import (
 // MaxFile is the greatest size of a schema file, in bytes.
 const MaxFile = 1 << 20
 
-// Load reads a schema, in our own form or in that of the original's options.json,
-// and validates it. What is left out has the meaning of its zero value, but for
-// members of a password that is there: they are those of DefaultPassword.
+// Load reads a schema, in our own form or in that of the original's options.json, and validates it. What is left out
+// has the meaning of its zero value, but for members of a password that is there: they are those of DefaultPassword.
 //
-// The options.json of the original becomes a schema with FoldExact, whose
-// secondary keys are fields of text, and whose Password asks nothing and has the
-// cost bcrypt.rounds. How to reach the database (protocol, hostname, port,
+// The options.json of the original becomes a schema with FoldExact, whose secondary keys are fields of text, and whose
+// Password asks nothing and has the cost bcrypt.rounds. How to reach the database (protocol, hostname, port,
 // collection-idx) is ignored.
 //
-// What is wrong with the file is an *Error; a failure of r is returned as it is,
-// wrapped.
+// What is wrong with the file is an *Error; a failure of r is returned as it is, wrapped.
 func Load(r io.Reader) (Schema, error) {
 	file, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	if err != nil {
@@ -196,8 +193,7 @@ func (o original) schema() Schema {
 	return s
 }
 
-// locate turns the path of p, which leads into a schema of our form, into one that
-// leads into the options.json.
+// locate turns the path of p, which leads into a schema of our form, into one that leads into the options.json.
 func (o original) locate(p *problem) *problem {
 	if p == nil || len(p.path) < 2 {
 		return p

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Schema declares every type that a store keeps, by name. Validate checks it;
-// afterwards it must not be changed.
-// The zero Schema has no types and is not valid.
+// Schema declares every type that a store keeps, by name. Validate checks it; afterwards it must not be changed. The
+// zero Schema has no types and is not valid.
 type Schema struct {
 	Types map[string]Type `json:"types"`
 }
@@ -19,16 +18,14 @@ type Type struct {
 	Primary string `json:"primary"`
 	// Fold is the canonical form of all secondary values. "" is FoldCasefold.
 	Fold Fold `json:"fold,omitempty"`
-	// Form is the version of the canonical form that the records of a stored type have; see FormVersion.
-	// A program writes by its own, whatever it says here. "" is that.
+	// Form is the version of the canonical form that the records of a stored type have; see FormVersion. A program
+	// writes by its own, whatever it says here. "" is that.
 	Form string `json:"canonical,omitempty"`
-	// Fields are the declared fields other than the primary one, by name.
-	// Facets of other fields are kept as text.
+	// Fields are the declared fields other than the primary one, by name. Facets of other fields are kept as text.
 	Fields map[string]Field `json:"fields,omitempty"`
 	// Tertiary are the tertiary records of an entry, by name.
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
-	// Password says what passwords entries of the type take. Nil stands for the
-	// policy of DefaultPassword; see Policy.
+	// Password says what passwords entries of the type take. Nil stands for the policy of DefaultPassword; see Policy.
 	Password *Password `json:"password,omitempty"`
 }
 
@@ -38,14 +35,13 @@ type Field struct {
 	Role Role `json:"role,omitempty"`
 	// Codec is how values are written; "" is CodecText.
 	Codec Codec `json:"codec,omitempty"`
-	// Kind names a rule for values: email, username, nickname, url, or pattern.
-	// "" is none.
+	// Kind names a rule for values: email, username, nickname, url, or pattern. "" is none.
 	Kind string `json:"kind,omitempty"`
-	// Pattern is a regular expression in RE2 syntax that values match, besides
-	// their Kind. "" is none. The kind pattern needs one.
+	// Pattern is a regular expression in RE2 syntax that values match, besides their Kind. "" is none. The kind pattern
+	// needs one.
 	Pattern string `json:"pattern,omitempty"`
-	// Was is the name that the field had in the schema before: a change of the schema renames the facets.
-	// Apart from that it means nothing. "" is a field of this name ever since.
+	// Was is the name that the field had in the schema before: a change of the schema renames the facets. Apart from
+	// that it means nothing. "" is a field of this name ever since.
 	Was string `json:"was,omitempty"`
 	// Reserved are values that no entry may take, compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
@@ -59,8 +55,8 @@ type Tertiary struct {
 	Indexed bool `json:"indexed,omitempty"`
 }
 
-// Password is the policy for new passwords of one type. Its zero value asks
-// nothing of a password. (A nil *Password is not that: it is the default.)
+// Password is the policy for new passwords of one type. Its zero value asks nothing of a password. (A nil *Password is
+// not that: it is the default.)
 type Password struct {
 	// Cost is the bcrypt cost of new hashes, 4 to 15 (two seconds); 0 is that of DefaultPassword.
 	Cost int `json:"cost"`
@@ -110,8 +106,8 @@ const (
 	CodecIdentity Codec = "identity"
 )
 
-// DefaultPassword returns the policy that stands where a schema gives none: cost
-// 12, at least 8 code points, none of the common passwords.
+// DefaultPassword returns the policy that stands where a schema gives none: cost 12, at least 8 code points, none of
+// the common passwords.
 func DefaultPassword() Password { return Password{Cost: 12, Min: 8, Blocklist: true} }
 
 // Policy returns the policy in force for the passwords of t. Its Cost is never 0.
@@ -124,8 +120,8 @@ func (t Type) Policy() Password {
 	return p
 }
 
-// User returns the built-in schema: the type user, whose entries are found by
-// uid, email and name. Each call returns a new value.
+// User returns the built-in schema: the type user, whose entries are found by uid, email and name. Each call returns a
+// new value.
 func User() Schema {
 	password := DefaultPassword()
 	return Schema{Types: map[string]Type{"user": {
@@ -145,8 +141,8 @@ func User() Schema {
 // Names returns the names of the types, sorted.
 func (s Schema) Names() []string { return sorted(s.Types) }
 
-// Secondary returns the names of the secondary fields, sorted. Like the other
-// lists of names it is built anew at each call: keep it where it is needed often.
+// Secondary returns the names of the secondary fields, sorted. Like the other lists of names it is built anew at each
+// call: keep it where it is needed often.
 func (t Type) Secondary() []string { return t.withRole(RoleSecondary) }
 
 // Indexed returns the names of the indexed fields, sorted.
@@ -163,8 +159,7 @@ func (t Type) IndexedTertiary() []string {
 	return namesWhere(t.Tertiary, func(r Tertiary) bool { return r.Indexed })
 }
 
-// Codec returns the codec of a field: CodecText where the schema names none, or
-// does not name the field.
+// Codec returns the codec of a field: CodecText where the schema names none, or does not name the field.
 func (t Type) Codec(field string) Codec {
 	return cmp.Or(t.Fields[field].Codec, CodecText)
 }

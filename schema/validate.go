@@ -19,8 +19,7 @@ const (
 	maxPattern  = 4096 // bytes
 )
 
-// The names that members of a schema may have. Of the kinds of fields, package
-// validate holds the rules.
+// The names that members of a schema may have. Of the kinds of fields, package validate holds the rules.
 var (
 	folds         = []Fold{FoldCasefold, FoldExact}
 	roles         = []Role{RoleIndexed, RoleOrdered, RoleSecondary}
@@ -29,8 +28,8 @@ var (
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
 )
 
-// Validate returns the first thing that is wrong with s, in the order of names,
-// as an *Error, or nil. A function that takes a schema from a program calls it once.
+// Validate returns the first thing that is wrong with s, in the order of names, as an *Error, or nil. A function that
+// takes a schema from a program calls it once.
 func (s Schema) Validate() error { return s.problem().err() }
 
 func (s Schema) problem() *problem {
@@ -67,8 +66,7 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 	)
 }
 
-// confusion finds a field with the name of a type: in the hint ["job","x"] it
-// could not be said which is meant.
+// confusion finds a field with the name of a type: in the hint ["job","x"] it could not be said which is meant.
 func (s Schema) confusion(name string) *problem {
 	for _, other := range s.Names() {
 		t := s.Types[other]

@@ -11,9 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Value is the value of one facet: a codec, and what it writes to Redis. Values
-// are compared with ==, which compares what is written: the number that was
-// read as 42.0 is not Number(42). The zero Value is the empty text.
+// Value is the value of one facet: a codec, and what it writes to Redis. Values are compared with ==, which compares
+// what is written: the number that was read as 42.0 is not Number(42). The zero Value is the empty text.
 type Value struct {
 	codec Codec // "" is text, so that the zero Value is one
 	wire  string
@@ -31,15 +30,13 @@ func Number(f float64) Value { return Value{CodecNumber, printNumber(f)} }
 // Bool returns b as a value, written true or false.
 func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 
-// Date returns t as a value, written in UTC and cut to milliseconds. A time
-// before the year -271821 or after 275760, which JavaScript cannot tell, becomes
-// the nearest that it can.
+// Date returns t as a value, written in UTC and cut to milliseconds. A time before the year -271821 or after 275760,
+// which JavaScript cannot tell, becomes the nearest that it can.
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
-// JSON returns raw, which must be one JSON value, written as JavaScript's
-// JSON.stringify does: compact, members in their order (names that are list
-// indices first). Half a surrogate pair becomes U+FFFD. Two members of one name,
-// and what would be longer than MaxFacet, are refused. The error is a *ValueError.
+// JSON returns raw, which must be one JSON value, written as JavaScript's JSON.stringify does: compact, members in
+// their order (names that are list indices first). Half a surrogate pair becomes U+FFFD. Two members of one name, and
+// what would be longer than MaxFacet, are refused. The error is a *ValueError.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	if err == nil && len(out) > MaxFacet {
@@ -60,8 +57,7 @@ func (v Value) Codec() Codec { return cmp.Or(v.codec, CodecText) }
 // Wire returns v as it is written to Redis.
 func (v Value) Wire() string { return v.wire }
 
-// Text returns v for people: what is written, and nothing for Null. It never
-// fails.
+// Text returns v for people: what is written, and nothing for Null. It never fails.
 func (v Value) Text() string {
 	if v.codec == CodecNull {
 		return ""
@@ -69,9 +65,8 @@ func (v Value) Text() string {
 	return v.wire
 }
 
-// Number returns v as a number, and false if it has another codec. What is
-// written may be no number at all, if another program wrote it: then it is read
-// as JavaScript's parseFloat does, "42 years" as 42 and "many" as NaN.
+// Number returns v as a number, and false if it has another codec. What is written may be no number at all, if another
+// program wrote it: then it is read as JavaScript's parseFloat does, "42 years" as 42 and "many" as NaN.
 func (v Value) Number() (float64, bool) {
 	if v.codec != CodecNumber {
 		return 0, false
@@ -94,8 +89,7 @@ func (v Value) Time() (time.Time, bool) {
 	return t, true
 }
 
-// JSON returns v as it is written, and false if it has another codec. The bytes
-// are the caller's.
+// JSON returns v as it is written, and false if it has another codec. The bytes are the caller's.
 func (v Value) JSON() (json.RawMessage, bool) {
 	if v.codec != CodecJSON {
 		return nil, false
@@ -108,9 +102,8 @@ func (v Value) IsNull() bool {
 	return v.codec == CodecNull || v.codec == CodecJSON && trimJSON(v.wire) == "null"
 }
 
-// MarshalJSON returns v as it stands in the JSON of an entry: a text, a number,
-// any JSON, a date as ISO text. Numbers that JSON lacks become the texts NaN,
-// Infinity and -Infinity. Bytes that are not UTF-8 become U+FFFD. It never fails.
+// MarshalJSON returns v as it stands in the JSON of an entry: a text, a number, any JSON, a date as ISO text. Numbers
+// that JSON lacks become the texts NaN, Infinity and -Infinity. Bytes that are not UTF-8 become U+FFFD. It never fails.
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.codec {
 	case CodecNumber:
@@ -132,9 +125,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 // trimJSON cuts the white space that JSON allows around a value.
 func trimJSON(s string) string { return strings.Trim(s, " \t\n\r") }
 
-// Texts returns facets of texts, from pairs of a field and its value. Of two
-// pairs with one field the later stands. A last field without a value has the
-// empty text.
+// Texts returns facets of texts, from pairs of a field and its value. Of two pairs with one field the later stands. A
+// last field without a value has the empty text.
 func Texts(pairs ...string) Facets {
 	f := make(Facets, (len(pairs)+1)/2)
 	for pair := range slices.Chunk(pairs, 2) {
@@ -149,12 +141,10 @@ const MaxFacet = 64 << 10
 // maxQuoted is what MaxFacet bytes take at most as a JSON string.
 const maxQuoted = 6*MaxFacet + 2
 
-// Decode returns the value that codec c wrote as wire; c "" is CodecText. It
-// reads what the original reads, and keeps it: Decode(c, wire) has that Wire.
-// Any text is a number to the original (see Value.Number). A date must be an ISO
-// date that names its zone or is only a day, a boolean true or false (null is
-// Null), and a null null; the original does not look so closely. CodecIdentity
-// gives a text. The error is a *ValueError.
+// Decode returns the value that codec c wrote as wire; c "" is CodecText. It reads what the original reads, and keeps
+// it: Decode(c, wire) has that Wire. Any text is a number to the original (see Value.Number). A date must be an ISO
+// date that names its zone or is only a day, a boolean true or false (null is Null), and a null null; the original does
+// not look so closely. CodecIdentity gives a text. The error is a *ValueError.
 func Decode(c Codec, wire string) (Value, error) {
 	reason := ""
 	switch c {
@@ -190,9 +180,8 @@ func Decode(c Codec, wire string) (Value, error) {
 	return Value{c, wire}, nil
 }
 
-// ParseText returns what a person means who types text for a field of codec c: a
-// number like 42 or -1.5e3, true or false, an ISO date, any JSON, null. Unlike
-// Decode it takes nothing that only begins like a number. The error is a
+// ParseText returns what a person means who types text for a field of codec c: a number like 42 or -1.5e3, true or
+// false, an ISO date, any JSON, null. Unlike Decode it takes nothing that only begins like a number. The error is a
 // *ValueError.
 func ParseText(c Codec, text string) (Value, error) {
 	if len(text) > MaxFacet {
@@ -237,9 +226,8 @@ func parseNumber(text string) (Value, error) {
 	return Number(f), nil
 }
 
-// ParseJSON returns the value that stands as raw in the JSON of an entry, for a
-// field of codec c: what Value.MarshalJSON writes. A JSON null is Null, or, for
-// CodecJSON, the JSON null. The error is a *ValueError.
+// ParseJSON returns the value that stands as raw in the JSON of an entry, for a field of codec c: what
+// Value.MarshalJSON writes. A JSON null is Null, or, for CodecJSON, the JSON null. The error is a *ValueError.
 func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	if c == CodecJSON {
 		return JSON(raw)
@@ -263,8 +251,7 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	return Value{}, refuse(c, text, "another type of JSON value")
 }
 
-// withoutEscapes returns the text of a JSON string that has no escapes, and whether
-// raw is one. Most are.
+// withoutEscapes returns the text of a JSON string that has no escapes, and whether raw is one. Most are.
 func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 	n := len(raw) - 1
 	if n < 1 || raw[0] != '"' || raw[n] != '"' {

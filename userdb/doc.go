@@ -1,5 +1,5 @@
-// Package userdb keeps accounts in Redis: entries that are found by any identifier they own, with
-// the promise that one identifier never means two entries of a type.
+// Package userdb keeps accounts in Redis: entries that are found by any identifier they own, with the promise that one
+// identifier never means two entries of a type.
 //
 // # The data
 //
@@ -14,9 +14,8 @@
 //	~/schema/user                         hash    the store's own: the schema that records were written by
 //	~/types                               set     the types that have one
 //
-// An entry's ~rev begins with its Rev, twelve characters that are new with every change, and
-// remembers the three before. ~skv:FIELD holds the canonical form of a secondary value
-// where it differs from the facet.
+// An entry's ~rev begins with its Rev, twelve characters that are new with every change, and remembers the three
+// before. ~skv:FIELD holds the canonical form of a secondary value where it differs from the facet.
 //
 // # Invariants
 //
@@ -32,14 +31,14 @@
 //
 // # How they are kept
 //
-// A verb reads an entry, makes one change value of what shall differ (facets, SRKs to claim and to
-// release, index members), and has it carried out by one Lua script, which compares the entry's
-// Rev, looks at the claimed value under every secondary field of the type, and writes all or
-// nothing. A reader believes an SRK only if its entry is live and holds the value.
+// A verb reads an entry, makes one change value of what shall differ (facets, SRKs to claim and to release, index
+// members), and has it carried out by one Lua script, which compares the entry's Rev, looks at the claimed value under
+// every secondary field of the type, and writes all or nothing. A reader believes an SRK only if its entry is live and
+// holds the value.
 //
 // # Caveats
 //
-// Text from visitors goes through hints.Any and hints.Field, which never parse keys; hints.Parse is
-// for operators. A server that evicts keys (maxmemory-policy other than noeviction) or loses
-// acknowledged writes breaks the promise; check.Run finds what is left of it.
+// Text from visitors goes through hints.Any and hints.Field, which never parse keys; hints.Parse is for operators. A
+// server that evicts keys (maxmemory-policy other than noeviction) or loses acknowledged writes breaks the promise;
+// check.Run finds what is left of it.
 package userdb

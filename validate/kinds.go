@@ -15,14 +15,13 @@ import (
 
 // kind is a rule that is code, and its description by expressions.
 type kind struct {
-	// refuse says what is wrong with a value that is valid UTF-8 and not empty;
-	// nothing if it is right.
+	// refuse says what is wrong with a value that is valid UTF-8 and not empty; nothing if it is right.
 	refuse func(value string) (reason string)
-	// phrases are expressions that hold for every value of the kind. They belong
-	// to the rule: what refuse lets through is held against them too.
+	// phrases are expressions that hold for every value of the kind. They belong to the rule: what refuse lets through
+	// is held against them too.
 	phrases []phrase
-	// quick matches most values, if they are short, and none that refuse or a phrase
-	// would not take; nil where there is none. It costs a quarter of the rule.
+	// quick matches most values, if they are short, and none that refuse or a phrase would not take; nil where there is
+	// none. It costs a quarter of the rule.
 	quick *regexp.Regexp
 	// seen: all characters of a value can be seen; only the two joiners are not.
 	seen bool
@@ -30,8 +29,7 @@ type kind struct {
 	max int
 }
 
-// maxQuick is the greatest length of a value that quick is asked about: no limit
-// of a kind is less.
+// maxQuick is the greatest length of a value that quick is asked about: no limit of a kind is less.
 const maxQuick = 63
 
 // takesQuickly reports whether value is right at the first look.
@@ -39,8 +37,7 @@ func (k kind) takesQuickly(value string) bool {
 	return k.quick != nil && len(value) <= maxQuick && k.quick.MatchString(value)
 }
 
-// What most names and addresses look like: lower-case ASCII letters and digits,
-// with a few signs between them.
+// What most names and addresses look like: lower-case ASCII letters and digits, with a few signs between them.
 var (
 	quickName     = regexp.MustCompile(`^[a-z][a-z0-9._-]*$`)
 	quickNickname = regexp.MustCompile(`^[a-z][a-z0-9._-]*(?: (?:[a-z][a-z0-9._-]*|[0-9]+))*$`)
@@ -71,8 +68,7 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 // families are the kinds that exclude all those of another family.
 var families = map[string]string{"email": "email", "url": "url", "username": "name", "nickname": "name"}
 
-// apart reports whether the kinds of t's secondary fields exclude each other. It is
-// false where that is not known.
+// apart reports whether the kinds of t's secondary fields exclude each other. It is false where that is not known.
 func apart(t schema.Type) bool {
 	seen := map[string]bool{}
 	for _, field := range t.Secondary() {
@@ -91,22 +87,20 @@ const (
 	zeroWidthJoiner    = '\u200d'
 )
 
-// visible reports whether r may stand in an address or URL beyond ASCII: what is
-// neither control, white space, private nor unassigned.
+// visible reports whether r may stand in an address or URL beyond ASCII: what is neither control, white space, private
+// nor unassigned.
 func visible(r rune) bool {
 	return unicode.IsPrint(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
-// The profiles of RFC 8265 but for their Bidi Rule, which they ask only of text
-// with characters that run from right to left; x/text asks it of any text beyond
-// ASCII, and so refuses "josé_".
+// The profiles of RFC 8265 but for their Bidi Rule, which they ask only of text with characters that run from right to
+// left; x/text asks it of any text beyond ASCII, and so refuses "josé_".
 var (
 	caseMapped    = precis.NewIdentifier(precis.FoldWidth, precis.LowerCase(), precis.Norm(norm.NFC))
 	casePreserved = precis.NewIdentifier(precis.FoldWidth, precis.Norm(norm.NFC))
 )
 
-// notOthers keep names apart from addresses, URLs and numbers: the original's
-// closing advice.
+// notOthers keep names apart from addresses, URLs and numbers: the original's closing advice.
 var notOthers = []phrase{
 	{not: true, expr: `@`, reason: "an @ in it"},
 	{not: true, expr: `\A(?i:https?)://`, reason: "begins like a URL"},
@@ -126,8 +120,8 @@ func nicknameKind(t schema.Type) kind {
 	return nameKind(t, "RFC 8266", nickname, quickNickname, `\A[^\x00-\x1f\x7f]+\z`)
 }
 
-// nameKind takes what enforce leaves the same value. Under FoldExact that means
-// unchanged: else two values could be one name to the RFC.
+// nameKind takes what enforce leaves the same value. Under FoldExact that means unchanged: else two values could be one
+// name to the RFC.
 func nameKind(t schema.Type, rfc string, enforce func(string) (string, bool), quick *regexp.Regexp, expr string) kind {
 	refuse := func(value string) string {
 		form, ok := enforce(value)
@@ -155,8 +149,7 @@ func nickname(value string) (string, bool) {
 	return form, err == nil
 }
 
-// badBidi reports whether text runs from right to left and breaks the rule of RFC
-// 5893 §2.
+// badBidi reports whether text runs from right to left and breaks the rule of RFC 5893 §2.
 func badBidi(text string) bool {
 	return bidirule.DirectionString(text) == bidi.RightToLeft && !bidirule.ValidString(text)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Verdict is what the prover found about two fields. The zero Verdict is
-// NotDecided.
+// Verdict is what the prover found about two fields. The zero Verdict is NotDecided.
 type Verdict uint8
 
 // The verdicts.
@@ -43,17 +42,15 @@ type Pair struct {
 	A, B string
 	// Verdict tells whether a value can belong to both.
 	Verdict Verdict
-	// Witness is, with Overlap, a value that both fields take, in canonical form.
-	// None of fewer code points exists, unless Note says that it may.
+	// Witness is, with Overlap, a value that both fields take, in canonical form. None of fewer code points exists,
+	// unless Note says that it may.
 	Witness string
-	// Note is empty or tells people more, as that one of the fields takes no value
-	// at all.
+	// Note is empty or tells people more, as that one of the fields takes no value at all.
 	Note string
 }
 
-// Check returns the verdict on every pair of secondary fields of t, sorted. It
-// refuses what Compile refuses. It takes about a millisecond a pair, and a second
-// or two for all of them where expressions are hard.
+// Check returns the verdict on every pair of secondary fields of t, sorted. It refuses what Compile refuses. It takes
+// about a millisecond a pair, and a second or two for all of them where expressions are hard.
 func Check(t schema.Type) ([]Pair, error) { return check(t, overlap.MaxWork) }
 
 // check is Check with a limit.
@@ -111,8 +108,8 @@ func (p *Pair) judge(r overlap.Result) {
 // spaces is where spaces stand in a canonical value that is not exact.
 const spaces = `\A[^ ]+(?: [^ ]+)*\z`
 
-// canonical reports whether c can stand in a canonical value. A character that
-// changes alone is changed in any text; only a space is gone when it is alone.
+// canonical reports whether c can stand in a canonical value. A character that changes alone is changed in any text;
+// only a space is gone when it is alone.
 func (r *Rules) canonical(c rune) bool {
 	s := string(c)
 	return c == ' ' || r.typ.Canonical(s) == s

@@ -12,12 +12,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// MaxEntry is the greatest length of an entry in bytes: its facets as they are
-// written, with their names.
+// MaxEntry is the greatest length of an entry in bytes: its facets as they are written, with their names.
 const MaxEntry = 1 << 20
 
-// Rules are the rules of one type. They are made by Compile, never change, and
-// are safe for concurrent use. The zero Rules is not usable.
+// Rules are the rules of one type. They are made by Compile, never change, and are safe for concurrent use. The zero
+// Rules is not usable.
 type Rules struct {
 	typ       schema.Type
 	fields    map[string]*rule
@@ -25,8 +24,8 @@ type Rules struct {
 	apart     bool     // their kinds alone tell that no value belongs to two of them
 }
 
-// Compile returns the rules of t, which must be valid: an unknown kind and a
-// pattern that is no RE2 are refused as a *schema.Error.
+// Compile returns the rules of t, which must be valid: an unknown kind and a pattern that is no RE2 are refused as a
+// *schema.Error.
 func Compile(t schema.Type) (*Rules, error) {
 	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary()}
 	for name, f := range t.Fields {
@@ -40,11 +39,9 @@ func Compile(t schema.Type) (*Rules, error) {
 	return r, nil
 }
 
-// Secondary returns what is wrong with a value of a secondary field, as an
-// *Error, or nil. The value is canonical, as schema.Type.Canonical gives it.
-// A field that is not secondary has no such values. Under FoldCasefold a code
-// point that the Unicode tables do not know is refused: how it is compared is not
-// decided yet.
+// Secondary returns what is wrong with a value of a secondary field, as an *Error, or nil. The value is canonical, as
+// schema.Type.Canonical gives it. A field that is not secondary has no such values. Under FoldCasefold a code point
+// that the Unicode tables do not know is refused: how it is compared is not decided yet.
 func (r *Rules) Secondary(field, value string) error {
 	rule := r.fields[field]
 	if rule == nil || rule.role != schema.RoleSecondary {
@@ -62,13 +59,11 @@ func (r *Rules) Secondary(field, value string) error {
 	return rule.check(r.typ, value)
 }
 
-// Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its
-// name, its length, whether it can be read back as it is, and the field's kind,
-// pattern and reserved values. Of a secondary field the canonical form is checked
-// as Secondary does it, and v as it is written for invisible characters, which the
-// kinds refuse although the canonical form has none. Of other fields v is checked
-// as it is written. Null has no value, and no rule looks at it, unless the field is
-// part of a key.
+// Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its name, its length, whether it can be
+// read back as it is, and the field's kind, pattern and reserved values. Of a secondary field the canonical form is
+// checked as Secondary does it, and v as it is written for invisible characters, which the kinds refuse although the
+// canonical form has none. Of other fields v is checked as it is written. Null has no value, and no rule looks at it,
+// unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -105,8 +100,8 @@ func (r *Rules) secondaryFacet(field string, v schema.Value) error {
 	return r.Secondary(field, r.typ.Canonical(v.Text()))
 }
 
-// checkWire wants a value that is read back from the database as it was given.
-// In a text field that is the text of any value.
+// checkWire wants a value that is read back from the database as it was given. In a text field that is the text of any
+// value.
 func (r *Rules) checkWire(field string, v schema.Value) error {
 	wire, codec := v.Wire(), r.typ.Codec(field)
 	switch {
@@ -124,11 +119,10 @@ func (r *Rules) checkWire(field string, v schema.Value) error {
 	return nil
 }
 
-// Candidates returns the secondary fields, sorted, in which a canonical value can
-// be. Where the kinds of the fields exclude each other, that is the field whose rule
-// takes the value; all where no rule does (for what was written under other rules).
-// Of patterns only the prover of Check could tell, and it is not asked here: a lookup
-// in a type that has them is never narrowed.
+// Candidates returns the secondary fields, sorted, in which a canonical value can be. Where the kinds of the fields
+// exclude each other, that is the field whose rule takes the value; all where no rule does (for what was written under
+// other rules). Of patterns only the prover of Check could tell, and it is not asked here: a lookup in a type that has
+// them is never narrowed.
 func (r *Rules) Candidates(value string) []string {
 	if r.apart {
 		for _, field := range r.secondary {
@@ -178,9 +172,8 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// part is one expression of a rule. A value satisfies it by matching, or where
-// not is set by not matching. Values and the prover are held against the same
-// expressions, so that no value lies outside what is proved.
+// part is one expression of a rule. A value satisfies it by matching, or where not is set by not matching. Values and
+// the prover are held against the same expressions, so that no value lies outside what is proved.
 type part struct {
 	rule string
 	phrase

@@ -1,21 +1,18 @@
-// Package embedded is a Redis without a server: miniredis inside this process,
-// kept in one file.
+// Package embedded is a Redis without a server: miniredis inside this process, kept in one file.
 //
-// Nothing listens. The client that [Store.Client] returns talks to miniredis
-// in memory, so no other user of the machine can reach the records.
+// Nothing listens. The client that [Store.Client] returns talks to miniredis in memory, so no other user of the machine
+// can reach the records.
 //
 // # Durability
 //
-// A command that changes records is answered when the change is in the file.
-// Commands that wait at the same time share one write. The file is always
-// written whole, to a temporary file beside it, synced, and renamed over the
-// old one, so a crash at any moment leaves the old records or the new ones.
+// A command that changes records is answered when the change is in the file. Commands that wait at the same time share
+// one write. The file is always written whole, to a temporary file beside it, synced, and renamed over the old one, so
+// a crash at any moment leaves the old records or the new ones.
 // [Store.Bulk] puts many changes into one write.
 //
 // When a write fails, on a full disk say, all commands that wait for it get
 // [ErrUnsaved], the old file stays, and the records in memory go back to what
-// the file holds before the next command runs. Until they are told, other
-// readers in the process may see such a change.
+// the file holds before the next command runs. Until they are told, other readers in the process may see such a change.
 //
 // # The file
 //
@@ -25,19 +22,17 @@
 //	{"base64":true,"key":"/w==","list":["AA=="],"until":1767225600000,"crc":"…"}
 //	{"records":3,"crc":"…"}
 //
-// One record a line, sorted by key. The value stands under its Redis type:
-// string, hash, list, set, or zset (pairs of member and score). A record with
-// bytes that are not UTF-8 has all its text in base64. until is when it
-// expires, in milliseconds since 1970. crc is the CRC-32C of everything in the
-// file up to it, line ends and the sums before it left out, so that damage is
-// found on its line. A file that is not exactly so is refused and left alone.
+// One record a line, sorted by key. The value stands under its Redis type: string, hash, list, set, or zset (pairs of
+// member and score). A record with bytes that are not UTF-8 has all its text in base64. until is when it expires, in
+// milliseconds since 1970. crc is the CRC-32C of everything in the file up to it, line ends and the sums before it left
+// out, so that damage is found on its line. A file that is not exactly so is refused and left alone.
 //
 // # Limits
 //
 // One process at a time, 50,000 records, 1 GiB, database 0, strings, hashes, lists, sets and zsets. The one client is
-// the engine of package single, which sends no pattern that miniredis cannot match, and no command that waits.
-// Expiry lags by at most a twentieth of the time that the store is busy: a millisecond while it is small, about half a
-// second at 50,000 records.
+// the engine of package single, which sends no pattern that miniredis cannot match, and no command that waits. Expiry
+// lags by at most a twentieth of the time that the store is busy: a millisecond while it is small, about half a second
+// at 50,000 records.
 package embedded
 
 import (
@@ -48,31 +43,28 @@ import (
 )
 
 var (
-	// ErrLocked occurs in Open when another store, mostly another process, has
-	// the file and did not let go of it before the context ended.
+	// ErrLocked occurs in Open when another store, mostly another process, has the file and did not let go of it before
+	// the context ended.
 	ErrLocked = errors.New("embedded: file is locked")
 
-	// ErrFull occurs when a change would take the file over its limit. Nothing
-	// is changed; a Redis server has no such limit.
+	// ErrFull occurs when a change would take the file over its limit. Nothing is changed; a Redis server has no such
+	// limit.
 	ErrFull = errors.New("embedded: store is full")
 
-	// ErrDamaged occurs in Open when the file is not as it was written. The
-	// file is left as it is. DamageError says more.
+	// ErrDamaged occurs in Open when the file is not as it was written. The file is left as it is. DamageError says
+	// more.
 	ErrDamaged = errors.New("embedded: file is damaged")
 
-	// ErrExposed occurs in Open when others than this user and root may write the
-	// file or its lock file: another user may have written what is in it, an
-	// account of an administrator for example. Nothing is changed.
+	// ErrExposed occurs in Open when others than this user and root may write the file or its lock file: another user
+	// may have written what is in it, an account of an administrator for example. Nothing is changed.
 	ErrExposed = errors.New("embedded: file is exposed")
 
-	// ErrUnsaved occurs when the file could not be written; the cause is
-	// wrapped. The change is undone. In one case it may yet be there: the new
-	// file had its name already, and only syncing the directory failed.
+	// ErrUnsaved occurs when the file could not be written; the cause is wrapped. The change is undone. In one case it
+	// may yet be there: the new file had its name already, and only syncing the directory failed.
 	ErrUnsaved = errors.New("embedded: change not saved")
 
-	// ErrWaiting occurs when a context ends while a change waits for the write
-	// of the file. The change is made, and the write goes on: it will be saved,
-	// or undone if the write fails.
+	// ErrWaiting occurs when a context ends while a change waits for the write of the file. The change is made, and the
+	// write goes on: it will be saved, or undone if the write fails.
 	ErrWaiting = errors.New("embedded: change not saved yet")
 
 	// ErrClosed occurs in every use of a store after Close.

@@ -27,9 +27,8 @@ type engine struct {
 
 func newEngine() (*engine, error) {
 	e := &engine{mini: miniredis.NewMiniRedis()}
-	// The first connection starts miniredis without a listener. Its own
-	// connections are not used: they stop reading while an answer waits to be
-	// read, and so would hang on a long pipeline.
+	// The first connection starts miniredis without a listener. Its own connections are not used: they stop reading
+	// while an answer waits to be read, and so would hang on a long pipeline.
 	conn, err := e.mini.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("starting the embedded store: %w", err)
@@ -122,8 +121,8 @@ func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
 	return false
 }
 
-// keepers are the commands that miniredis does not call read-only, and that
-// change no record; of the records that a script changes, each call counts.
+// keepers are the commands that miniredis does not call read-only, and that change no record; of the records that a
+// script changes, each call counts.
 var keepers = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
 	" PUBLISH PUBSUB QUIT SCRIPT SELECT TIME UNWATCH WAIT WATCH")
 
@@ -137,8 +136,7 @@ func (e *engine) mayChange(cmd redis.Cmder) bool {
 	return e.changes(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
 }
 
-// snapshot copies all records, sorted by key, and says which version they are.
-// No command may change one meanwhile.
+// snapshot copies all records, sorted by key, and says which version they are. No command may change one meanwhile.
 func (e *engine) snapshot() ([]record, uint64, error) {
 	e.clock.Lock()
 	defer e.clock.Unlock()
@@ -156,8 +154,7 @@ func (e *engine) snapshot() ([]record, uint64, error) {
 	return records, e.version.Load(), nil
 }
 
-// restore replaces all records, and returns the version that they are. No
-// command may run meanwhile.
+// restore replaces all records, and returns the version that they are. No command may run meanwhile.
 func (e *engine) restore(records []record) (uint64, error) {
 	e.clock.Lock()
 	defer e.clock.Unlock()
@@ -178,9 +175,8 @@ type clock struct {
 	next time.Time
 }
 
-// tick moves time on, but not at every command: miniredis sorts all keys
-// whenever time has passed, which takes 16 ms for 50,000 of them. So time
-// stands still for twenty times as long as its last step took.
+// tick moves time on, but not at every command: miniredis sorts all keys whenever time has passed, which takes 16 ms
+// for 50,000 of them. So time stands still for twenty times as long as its last step took.
 func (e *engine) tick() {
 	if !e.clock.TryLock() {
 		return
@@ -195,8 +191,8 @@ func (e *engine) tick() {
 	e.clock.next = end.Add(max(time.Millisecond, 20*end.Sub(start)))
 }
 
-// setTime tells miniredis the time, in whole milliseconds, so that a time to
-// live is the same after a save and a load, and expires what is due.
+// setTime tells miniredis the time, in whole milliseconds, so that a time to live is the same after a save and a load,
+// and expires what is due.
 func (e *engine) setTime() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	e.mini.SetTime(now)

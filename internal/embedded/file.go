@@ -36,8 +36,7 @@ type syncWriter interface {
 // replace puts data into the file at path, as a whole or not at all.
 func replace(d disk, path string, data []byte) error {
 	temp := path + ".tmp"
-	// A killed process may have left one. It is not written through: it could
-	// be a link that somebody put there.
+	// A killed process may have left one. It is not written through: it could be a link that somebody put there.
 	if err := ignoreMissing(os.Remove(temp)); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A record is one key with its value, as the file spells it. Exactly one of
-// the five value fields is set; Redis has no empty hash, list, set or zset.
+// A record is one key with its value, as the file spells it. Exactly one of the five value fields is set; Redis has no
+// empty hash, list, set or zset.
 type record struct {
 	Base64 bool              `json:"base64,omitempty"` // all text is encoded
 	Key    string            `json:"key"`
@@ -107,8 +107,7 @@ func (r record) decoded() (record, error) {
 	})
 }
 
-// readRecord copies the record at key out of db; nothing may change it
-// meanwhile. now is the clock of the store.
+// readRecord copies the record at key out of db; nothing may change it meanwhile. now is the clock of the store.
 func readRecord(db *miniredis.RedisDB, key string, now time.Time) (record, error) {
 	r := record{Key: key}
 	if ttl := db.TTL(key); ttl != 0 {

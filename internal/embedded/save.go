@@ -23,11 +23,9 @@ type bulk struct {
 
 type bulkKey struct{ store *Store }
 
-// Bulk begins a run of changes that are put into the file together: commands
-// with the context it returns are answered before that. The caller calls end,
-// once, to put them there; if it fails with ErrUnsaved, all of them are undone.
-// Commands with other contexts wait for their write as ever, and may take
-// changes of the bulk to the file early.
+// Bulk begins a run of changes that are put into the file together: commands with the context it returns are answered
+// before that. The caller calls end, once, to put them there; if it fails with ErrUnsaved, all of them are undone.
+// Commands with other contexts wait for their write as ever, and may take changes of the bulk to the file early.
 func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
 	b := &bulk{}
 	end = func(ctx context.Context) error {
@@ -57,9 +55,8 @@ func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
 	return do()
 }
 
-// enter lets a command begin. The first one after a failed write goes back to
-// the records of the file, but not while commands run: they are told of the
-// failure first, so that no change is both undone and reported as done.
+// enter lets a command begin. The first one after a failed write goes back to the records of the file, but not while
+// commands run: they are told of the failure first, so that no change is both undone and reported as done.
 func (s *Store) enter(b *bulk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +104,7 @@ func (s *Store) wait(ctx context.Context, version uint64) error {
 	}
 }
 
-// ended is why a context has ended: in its own word, which callers ask for, and
-// by the cause that was given for it.
+// ended is why a context has ended: in its own word, which callers ask for, and by the cause that was given for it.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -117,9 +113,8 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// save returns what to wait for before asking again: the write that runs, or
-// else a new one; nil when version is in the file. A write that runs already
-// may have begun before the change.
+// save returns what to wait for before asking again: the write that runs, or else a new one; nil when version is in the
+// file. A write that runs already may have begun before the change.
 func (s *Store) save(version uint64) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,10 +208,9 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 	return err
 }
 
-// change runs do, which may change records. No snapshot is taken from before
-// do until the version is read, so a snapshot has the changes of do if, and
-// only if, it is of that version or a later one: no caller is told that a
-// change is undone that an earlier write has kept.
+// change runs do, which may change records. No snapshot is taken from before do until the version is read, so a
+// snapshot has the changes of do if, and only if, it is of that version or a later one: no caller is told that a change
+// is undone that an earlier write has kept.
 func (s *Store) change(do func()) (version uint64, changed bool) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -226,9 +220,8 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 	return version, version != before
 }
 
-// lockFile takes the lock at path, a file of its own because the data file is
-// replaced at every write. It waits for other holders until ctx ends. Closing
-// the file, or dying, lets go; the file stays, since removing it would let two
+// lockFile takes the lock at path, a file of its own because the data file is replaced at every write. It waits for
+// other holders until ctx ends. Closing the file, or dying, lets go; the file stays, since removing it would let two
 // processes lock two files of one name.
 func lockFile(ctx context.Context, path string) (*os.File, error) {
 	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)

@@ -20,8 +20,7 @@ import (
 // MaxRecords is how many records a file holds.
 const MaxRecords = 50_000
 
-// A Store is an open embedded store, safe for concurrent use. Close it: until
-// then no other process can use the file.
+// A Store is an open embedded store, safe for concurrent use. Close it: until then no other process can use the file.
 type Store struct {
 	path   string // real; "": memory only
 	limit  int    // of records
@@ -45,11 +44,10 @@ type Store struct {
 	close   func() error
 }
 
-// Open opens the store in the file at path, or one that is gone at Close where
-// path is "". A missing file is an empty store; it and its directory are made,
-// for this user alone. Where another store has the file, Open waits until ctx
-// ends, then fails with ErrLocked. A file that it cannot read as written fails
-// with ErrDamaged, one that others may write with ErrExposed, and stays as it is.
+// Open opens the store in the file at path, or one that is gone at Close where path is "". A missing file is an empty
+// store; it and its directory are made, for this user alone. Where another store has the file, Open waits until ctx
+// ends, then fails with ErrLocked. A file that it cannot read as written fails with ErrDamaged, one that others may
+// write with ErrExposed, and stays as it is.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{disk: osDisk{}, limit: MaxRecords}
 	s.close = sync.OnceValue(s.shut)
@@ -95,8 +93,8 @@ func (s *Store) load() error {
 	return err
 }
 
-// newClient makes the client, without what is for networks: every command that
-// begins also ends, since a store can only undo changes while none runs.
+// newClient makes the client, without what is for networks: every command that begins also ends, since a store can only
+// undo changes while none runs.
 func (s *Store) newClient() *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Addr:            "embedded",
@@ -120,8 +118,8 @@ func (s *Store) newClient() *redis.Client {
 // Client returns the one client of the store. The store closes it.
 func (s *Store) Client() *redis.Client { return s.client }
 
-// Close writes what a bulk left unwritten, ends the client and lets go of the
-// file. It fails when the last write did. Further calls return the same.
+// Close writes what a bulk left unwritten, ends the client and lets go of the file. It fails when the last write did.
+// Further calls return the same.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
@@ -131,8 +129,7 @@ func (s *Store) shut() error {
 	return err
 }
 
-// seal writes the last changes. No write runs after it: the file may be
-// another process's then.
+// seal writes the last changes. No write runs after it: the file may be another process's then.
 func (s *Store) seal() error {
 	s.mu.Lock()
 	s.closed = true
@@ -148,10 +145,9 @@ func (s *Store) seal() error {
 	return err
 }
 
-// DefaultPath is where the records of this user are where no path is given:
-// userdb/userdb.jsonl under $XDG_DATA_HOME or, where that is not set to an
-// absolute path, under the platform's directory for user data. It touches
-// nothing. It fails where the environment names no home directory.
+// DefaultPath is where the records of this user are where no path is given: userdb/userdb.jsonl under $XDG_DATA_HOME
+// or, where that is not set to an absolute path, under the platform's directory for user data. It touches nothing. It
+// fails where the environment names no home directory.
 func DefaultPath() (string, error) {
 	dir, err := dataDir(runtime.GOOS)
 	if err != nil {
@@ -177,9 +173,8 @@ func dataDir(goos string) (string, error) {
 	return filepath.Join(home, ".local", "share"), err
 }
 
-// resolve returns the real path of the file at path, so that a link is not
-// replaced by a file and two names of one file share one lock. The file need
-// not exist; its directory is made.
+// resolve returns the real path of the file at path, so that a link is not replaced by a file and two names of one file
+// share one lock. The file need not exist; its directory is made.
 func resolve(path string) (string, error) {
 	const maxLinks = 40
 	for range maxLinks {
@@ -211,8 +206,7 @@ func makeDir(dir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// readLink returns where the link at path points, or "" for what is a file or
-// nothing yet.
+// readLink returns where the link at path points, or "" for what is a file or nothing yet.
 func readLink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {

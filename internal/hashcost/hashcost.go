@@ -1,6 +1,5 @@
-// Package hashcost is the switch that makes password hashes cheap in the tests
-// of this module. Only this module can import it, and only something that runs as
-// tests do can turn it, so no program does so by accident.
+// Package hashcost is the switch that makes password hashes cheap in the tests of this module. Only this module can
+// import it, and only something that runs as tests do can turn it, so no program does so by accident.
 package hashcost
 
 import "sync/atomic"
@@ -20,8 +19,8 @@ func Cheap(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Of is the cost to hash with where cost is meant: the same, but eight less (and
-// no less than four) in tests that run under Cheap. So 12 and 13 still differ there.
+// Of is the cost to hash with where cost is meant: the same, but eight less (and no less than four) in tests that run
+// under Cheap. So 12 and 13 still differ there.
 func Of(cost int) int {
 	if !cheap.Load() {
 		return cost

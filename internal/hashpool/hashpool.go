@@ -1,16 +1,13 @@
 // Package hashpool bounds how many password hashes are made at once.
 //
-// A hash keeps a processor busy for a quarter of a second. A [Pool] runs as many as
-// it has workers, lets the others wait in the order they came, and refuses at once
-// those that it cannot serve before their deadline: that keeps a flood of logins
-// from growing into memory and from delaying everything else.
+// A hash keeps a processor busy for a quarter of a second. A [Pool] runs as many as it has workers, lets the others
+// wait in the order they came, and refuses at once those that it cannot serve before their deadline: that keeps a flood
+// of logins from growing into memory and from delaying everything else.
 //
-// Nothing else waits for them. Go looks at the network when one of its processors
-// (GOMAXPROCS) has nothing to do, or every 10 ms: where all of them make hashes, a
-// read from Redis takes those 10 ms several times over. So a pool that has as many
-// workers as Go has processors gives Go one more. And on Linux a hash runs on a
-// thread of the lowest priority (nice 19), from which the system takes the processor
-// at once.
+// Nothing else waits for them. Go looks at the network when one of its processors (GOMAXPROCS) has nothing to do, or
+// every 10 ms: where all of them make hashes, a read from Redis takes those 10 ms several times over. So a pool that
+// has as many workers as Go has processors gives Go one more. And on Linux a hash runs on a thread of the lowest
+// priority (nice 19), from which the system takes the processor at once.
 //
 // A panic of a job is the caller's, and so is runtime.Goexit.
 package hashpool
@@ -27,19 +24,18 @@ import (
 )
 
 var (
-	// ErrBusy: more jobs wait than the pool takes, or than it can serve before
-	// the deadline of the caller. The job did not run; later it may.
+	// ErrBusy: more jobs wait than the pool takes, or than it can serve before the deadline of the caller. The job did
+	// not run; later it may.
 	ErrBusy = errors.New("hashpool: too many jobs are waiting")
 	// ErrClosed: the pool is closed. The job did not run.
 	ErrClosed = errors.New("hashpool: closed")
 )
 
-// perWorker is how many jobs wait for one worker at most: at a quarter of a
-// second for each the last one waits for 16 seconds.
+// perWorker is how many jobs wait for one worker at most: at a quarter of a second for each the last one waits for 16
+// seconds.
 const perWorker = 64
 
-// Pool runs jobs, a few at a time. It is safe for concurrent use. The zero Pool
-// is not usable; make one with New.
+// Pool runs jobs, a few at a time. It is safe for concurrent use. The zero Pool is not usable; make one with New.
 type Pool struct {
 	workers, queue int
 	turns          *semaphore.Weighted // one for each worker
@@ -51,8 +47,7 @@ type Pool struct {
 	mean time.Duration // moving average of what a job takes; 0: none has run
 }
 
-// New returns a pool that runs so many jobs at once; 0 or less: one for each
-// processor, and at most GOMAXPROCS.
+// New returns a pool that runs so many jobs at once; 0 or less: one for each processor, and at most GOMAXPROCS.
 func New(workers int) *Pool {
 	if workers <= 0 {
 		workers = min(given(), runtime.NumCPU())
@@ -63,12 +58,12 @@ func New(workers int) *Pool {
 	return p
 }
 
-// Do runs job and returns nil when it is done. It waits for its turn until ctx
-// ends, and then returns ctx's error without having run job. A job that has begun
-// is waited for even when ctx ends: what it wrote is complete when Do returns.
+// Do runs job and returns nil when it is done. It waits for its turn until ctx ends, and then returns ctx's error
+// without having run job. A job that has begun is waited for even when ctx ends: what it wrote is complete when Do
+// returns.
 //
-// ErrBusy and ErrClosed are returned at once and without having run job; ErrClosed
-// also when the pool is closed during the wait.
+// ErrBusy and ErrClosed are returned at once and without having run job; ErrClosed also when the pool is closed during
+// the wait.
 func (p *Pool) Do(ctx context.Context, job func()) error {
 	if err := p.enter(ctx); err != nil {
 		return err
@@ -93,16 +88,15 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 // given is how many processors Go had before the first pool.
 var given = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
-// leaveOne gives Go a processor besides those of the workers, unless the
-// environment says how many it may have.
+// leaveOne gives Go a processor besides those of the workers, unless the environment says how many it may have.
 func leaveOne(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
 		runtime.GOMAXPROCS(workers + 1)
 	}
 }
 
-// run runs a job on a thread of the lowest priority, which ends with it: a thread may
-// lower its priority, but not raise it again.
+// run runs a job on a thread of the lowest priority, which ends with it: a thread may lower its priority, but not raise
+// it again.
 func run(job func()) {
 	var panicked any
 	ended := false
@@ -132,8 +126,8 @@ func (p *Pool) refusal(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close refuses all jobs from now on, those that wait too, and returns when
-// those that run are done. It may be called more than once.
+// Close refuses all jobs from now on, those that wait too, and returns when those that run are done. It may be called
+// more than once.
 func (p *Pool) Close() {
 	p.close()
 	all := int64(p.workers)
@@ -162,9 +156,8 @@ func (p *Pool) leave() {
 	p.jobs--
 }
 
-// late reports whether one more job would end after the deadline. A free worker
-// is never refused, however short the deadline: else an average that was once too
-// long would keep away the very jobs that correct it.
+// late reports whether one more job would end after the deadline. A free worker is never refused, however short the
+// deadline: else an average that was once too long would keep away the very jobs that correct it.
 func (p *Pool) late(ctx context.Context) bool {
 	ahead := p.jobs - p.workers + 1
 	deadline, ok := ctx.Deadline()

@@ -7,8 +7,7 @@ import (
 	"unicode"
 )
 
-// alphabet parts all characters into classes that no automaton of a search can
-// tell apart.
+// alphabet parts all characters into classes that no automaton of a search can tell apart.
 type alphabet []class
 
 // class is a set of characters that stand for each other.
@@ -54,8 +53,7 @@ var (
 // The ends of the code points that no UTF-8 text holds.
 const firstSurrogate, afterSurrogates = 0xd800, 0xe000
 
-// newAlphabet parts the characters by sets, and drops classes none of whose
-// characters is allowed.
+// newAlphabet parts the characters by sets, and drops classes none of whose characters is allowed.
 func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
 	var a alphabet
 	for _, c := range sets.classes() {
@@ -118,8 +116,7 @@ func appendOrbit(cuts []rune, r rune) []rune {
 	return cuts
 }
 
-// What a character costs in a text that people read: the cheapest text among
-// the shortest is shown.
+// What a character costs in a text that people read: the cheapest text among the shortest is shown.
 const (
 	costPlain  = iota // a-z
 	costDigit         // 0-9
@@ -131,8 +128,8 @@ const (
 	costHidden = 1 << 16
 )
 
-// maxPicks is how many characters of a class are tried where its first one does
-// not do, and maxScan how many are looked at for readable ones.
+// maxPicks is how many characters of a class are tried where its first one does not do, and maxScan how many are looked
+// at for readable ones.
 const (
 	maxPicks = 8
 	maxScan  = 1 << 12

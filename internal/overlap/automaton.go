@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// automaton runs a program over all texts at once. A state is what the program
-// may be doing after some texts; it is built when a search first reaches it.
+// automaton runs a program over all texts at once. A state is what the program may be doing after some texts; it is
+// built when a search first reaches it.
 type automaton struct {
 	prog   *syntax.Prog
 	not    bool
@@ -21,8 +21,7 @@ type automaton struct {
 	revive bool // a match may still begin when nothing is left of those before
 }
 
-// state is a set of instructions that read the next character, and of assertions
-// that need to see it.
+// state is a set of instructions that read the next character, and of assertions that need to see it.
 type state struct {
 	pcs     []uint32
 	waiting bool // there are such assertions
@@ -159,8 +158,8 @@ func (a *automaton) dead(id int32) bool {
 // takes reports whether a text that ends here is taken.
 func (a *automaton) takes(id int32) bool { return a.states[id].ends != a.not }
 
-// walk follows a program from instruction to instruction without reading, between
-// two characters. Where the next one is unseen, assertions about it stay.
+// walk follows a program from instruction to instruction without reading, between two characters. Where the next one is
+// unseen, assertions about it stay.
 type walk struct {
 	a          *automaton
 	prev, next rune
@@ -207,8 +206,7 @@ func (w *walk) visit(pc uint32) {
 	}
 }
 
-// assert goes on after an assertion that holds, and stops at one that cannot be
-// decided yet.
+// assert goes on after an assertion that holds, and stops at one that cannot be decided yet.
 func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	const backward = syntax.EmptyBeginText | syntax.EmptyBeginLine
 	switch {

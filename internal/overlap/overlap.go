@@ -1,13 +1,11 @@
-// Package overlap proves that no text belongs to several sets at once, or finds a
-// shortest one that does. A set is described by regular expressions; where the set
-// is defined by code as well, the expressions contain it:
+// Package overlap proves that no text belongs to several sets at once, or finds a shortest one that does. A set is
+// described by regular expressions; where the set is defined by code as well, the expressions contain it:
 //
 //	[a-z]+      [0-9]+      disjoint
 //	@           ^https?://. "http://@"
 //
-// A search walks through the finite automata of all expressions at once, a
-// character at a time. Its effort is limited: it may end undecided, and never with
-// a wrong answer.
+// A search walks through the finite automata of all expressions at once, a character at a time. Its effort is limited:
+// it may end undecided, and never with a wrong answer.
 package overlap
 
 import (
@@ -15,8 +13,7 @@ import (
 	"slices"
 )
 
-// An Expr is a regular expression as package regexp reads it. A text satisfies it
-// by matching.
+// An Expr is a regular expression as package regexp reads it. A text satisfies it by matching.
 type Expr struct {
 	prog *syntax.Prog
 	not  bool
@@ -48,15 +45,15 @@ func (e Expr) Not() Expr { return Expr{e.prog, !e.not} }
 type Set struct {
 	// Exprs are satisfied by every text of the set.
 	Exprs []Expr
-	// Has reports whether a text that satisfies Exprs is in the set. An answer is
-	// shown only after Has has confirmed it.
+	// Has reports whether a text that satisfies Exprs is in the set. An answer is shown only after Has has confirmed
+	// it.
 	Has func(text string) bool
 	// Longest is the greatest length of a text in characters.
 	Longest int
 }
 
-// A Result is what is known of some sets' common texts: they are disjoint, or
-// there is a witness, or neither was decided within the limits.
+// A Result is what is known of some sets' common texts: they are disjoint, or there is a witness, or neither was
+// decided within the limits.
 type Result struct {
 	// Disjoint: no text is in all of the sets.
 	Disjoint bool
@@ -66,9 +63,8 @@ type Result struct {
 	Shortest bool
 }
 
-// A Prover answers questions about sets of texts. It shares its work evenly among
-// the questions that are still to come, so that a hard one does not leave the
-// others undecided.
+// A Prover answers questions about sets of texts. It shares its work evenly among the questions that are still to come,
+// so that a hard one does not leave the others undecided.
 type Prover struct {
 	// Every text satisfies Every, and is made of characters that Allowed reports.
 	Every   []Expr

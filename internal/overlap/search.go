@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// The limits of one search: memory of some ten megabytes, and time of less than
-// a second.
+// The limits of one search: memory of some ten megabytes, and time of less than a second.
 const (
 	maxNodes = 1 << 16
 	maxWork  = 1 << 24
@@ -16,8 +15,8 @@ const (
 	nodeWork = 1 << 4  // and one way out of a node
 )
 
-// search walks the automata of several expressions at once, a character at a
-// time, from the empty text. A node is a state of each.
+// search walks the automata of several expressions at once, a character at a time, from the empty text. A node is a
+// state of each.
 type search struct {
 	automata []*automaton
 	alpha    alphabet
@@ -43,8 +42,8 @@ type node struct {
 
 const noNode = -1
 
-// newSearch prepares a search for texts of at most longest characters that satisfy
-// all expressions and are made of allowed characters.
+// newSearch prepares a search for texts of at most longest characters that satisfy all expressions and are made of
+// allowed characters.
 func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search {
 	s := &search{work: work, longest: longest, ids: make(map[string]int32)}
 	sets := newRuneSets()
@@ -74,8 +73,7 @@ func (s *search) run(has func(string) bool) Result {
 	return Result{Disjoint: s.complete}
 }
 
-// advance expands the nodes of the last level. It returns false at the end of all
-// texts, and at the limits.
+// advance expands the nodes of the last level. It returns false at the end of all texts, and at the limits.
 func (s *search) advance() bool {
 	if len(s.frontier) == 0 || s.level == s.longest {
 		s.complete = true
@@ -107,8 +105,7 @@ func (s *search) expand(id int32) {
 	s.nodes[id].next = next
 }
 
-// after returns the states after one more character, nil where one of them is
-// dead.
+// after returns the states after one more character, nil where one of them is dead.
 func (s *search) after(at []int32, class int) []int32 {
 	next := make([]int32, len(at))
 	for i, a := range s.automata {
@@ -155,8 +152,7 @@ func (s *search) lead(from, to int32, class int) {
 	}
 }
 
-// cheapestEnd returns the node of the last level where the most readable text
-// ends.
+// cheapestEnd returns the node of the last level where the most readable text ends.
 func (s *search) cheapestEnd() int32 {
 	best := int32(noNode)
 	for _, id := range s.frontier {
@@ -210,8 +206,7 @@ func (s *search) enumerate(has func(string) bool) Result {
 	return Result{Disjoint: s.complete && e.all}
 }
 
-// extend finds the nodes that a text can end at one character later. It returns
-// false if no text can.
+// extend finds the nodes that a text can end at one character later. It returns false if no text can.
 func (e *enumeration) extend() bool {
 	ends := make([]bool, len(e.nodes))
 	for id, n := range e.nodes {
@@ -228,8 +223,7 @@ func (e *enumeration) extend() bool {
 	return slices.Contains(ends, true)
 }
 
-// spell tries the texts that go on from a node with size more characters, until
-// one is right or the tries are used up.
+// spell tries the texts that go on from a node with size more characters, until one is right or the tries are used up.
 func (e *enumeration) spell(id int32, size int) bool {
 	if size == 0 {
 		e.left--

@@ -20,8 +20,8 @@ const (
 	readBatch = 256
 )
 
-// Page reads at most want of the entries that a selection means, after a continuation, and the
-// continuation for the rest, "" at the end.
+// Page reads at most want of the entries that a selection means, after a continuation, and the continuation for the
+// rest, "" at the end.
 func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
 	switch {
 	case s.field != "":
@@ -118,11 +118,10 @@ func (c *Reader) owns(t *change.Type, key recordkey.Key) bool {
 	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == c.NS
 }
 
-// A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives,
-// what was taken of it. A batch that was the complete keyspace is taken in order, up to a key. Of
-// another batch, which the server may cut in another way when asked again, the keys taken are
-// remembered one by one, as hashes, so that none that is still to come is missed. In an ordered listing
-// it is the last place.
+// A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives, what was taken
+// of it. A batch that was the complete keyspace is taken in order, up to a key. Of another batch, which the server may
+// cut in another way when asked again, the keys taken are remembered one by one, as hashes, so that none that is still
+// to come is missed. In an ordered listing it is the last place.
 type bookmark struct {
 	cursor string
 	last   string

@@ -23,19 +23,18 @@ type Admission struct {
 	At   bool          // at its origin, too
 }
 
-// Parts are the attempt's counters, of its account and of its origin, each as an attempt of its own: on a cluster they lie
-// in two slots.
+// Parts are the attempt's counters, of its account and of its origin, each as an attempt of its own: on a cluster they
+// lie in two slots.
 func (a Attempt) Parts() [2]Attempt {
 	account, origin := a, a
 	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
 	return [2]Attempt{account, origin}
 }
 
-// Limits of throttling. Failures are counted in a window that begins with the first of them. Each of
-// an account's familiar origins, those that logged in before, has a budget of its own, which no other
-// origin can use up; whatever goes beyond it counts among the failures of strangers. So strangers
-// cannot lock the owner out, and between two good logins an account stands no more than
-// StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
+// Limits of throttling. Failures are counted in a window that begins with the first of them. Each of an account's
+// familiar origins, those that logged in before, has a budget of its own, which no other origin can use up; whatever
+// goes beyond it counts among the failures of strangers. So strangers cannot lock the owner out, and between two good
+// logins an account stands no more than StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
 const (
 	ThrottleWindow  = 24 * time.Hour
 	StrangerFree    = 10 // failures before delays begin, which double from a second
@@ -65,8 +64,8 @@ type Issue struct {
 	Now  time.Time // zero: the server's clock
 }
 
-// An Ending says what a change does to the tokens of its entry. Whatever it says, those that are bound to a
-// facet which the change sets or unsets end, and with a delete all.
+// An Ending says what a change does to the tokens of its entry. Whatever it says, those that are bound to a facet which
+// the change sets or unsets end, and with a delete all.
 type Ending struct {
 	Known   bool      // the entry was read with tokens
 	All     bool      // all end

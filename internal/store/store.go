@@ -1,9 +1,9 @@
-// Package store is the only one that issues Redis commands. It says what is done to the records, in
-// values that know nothing of scripts or slots; an engine (single, cluster) does it.
+// Package store is the only one that issues Redis commands. It says what is done to the records, in values that know
+// nothing of scripts or slots; an engine (single, cluster) does it.
 //
-// A verb reads entries with a [Lookup] and changes one with a [Change]; nothing else writes entries,
-// SRKs or index members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the
-// namespace of the record that holds them, so that a namespace can be copied record by record.
+// A verb reads entries with a [Lookup] and changes one with a [Change]; nothing else writes entries, SRKs or index
+// members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the namespace of the record that
+// holds them, so that a namespace can be copied record by record.
 package store
 
 import (
@@ -17,53 +17,51 @@ import (
 type Engine interface {
 	// Ping asks the server for an answer; ErrUnavailable keeps the cause.
 	Ping(ctx context.Context) error
-	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work.
-	// Servers that forbid the looking are passed over.
+	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work. Servers
+	// that forbid the looking are passed over.
 	Survey(ctx context.Context) (Survey, error)
 	// Close releases what the engine itself opened.
 	Close() error
 
 	// Find answers each lookup, in order. An error that concerns one of them stands in its Found.
 	Find(ctx context.Context, lookups []Lookup) ([]Found, error)
-	// Read reads entries, each with tertiary records of its own as they were at one moment. On a cluster
-	// it is one moment for the entry, but a tertiary record may be newer than the others.
+	// Read reads entries, each with tertiary records of its own as they were at one moment. On a cluster it is one
+	// moment for the entry, but a tertiary record may be newer than the others.
 	Read(ctx context.Context, reads []EntryRead) ([]Entry, error)
 	// Apply makes one change, all of it or nothing, and returns the rev that the entry has then. A change that was
 	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed.
 	Apply(ctx context.Context, c Change) (rev string, err error)
 	// ApplyAll makes changes, each as Apply does, many at a time. Of creates that exclude each other the first is made.
 	ApplyAll(ctx context.Context, cs []Change) (revs []string, errs []error)
-	// Bulk begins a run of changes that a store which is kept in a file saves together: those that are
-	// made with the context it returns are answered before that. end saves them; if it fails, none of
-	// them was made. Other stores keep every change at once.
+	// Bulk begins a run of changes that a store which is kept in a file saves together: those that are made with the
+	// context it returns are answered before that. end saves them; if it fails, none of them was made. Other stores
+	// keep every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry.
 	Tertiary(ctx context.Context, op Op) (Reply, error)
 
-	// Scan returns the next batch of a listing. The empty cursor begins, and the empty next cursor says that it was
-	// the last batch. What is there all the time is returned at least once; others may be, and any may be
-	// returned twice.
+	// Scan returns the next batch of a listing. The empty cursor begins, and the empty next cursor says that it was the
+	// last batch. What is there all the time is returned at least once; others may be, and any may be returned twice.
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
 	// Sizes returns how many members each index set has, and for the zero key about how many records the server holds.
 	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
-	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is live.
-	// With atOnce the answers are of one moment, as far as one server has the sets.
+	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is
+	// live. With atOnce the answers are of one moment, as far as one server has the sets.
 	Holds(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
 
 	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
 	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
 	Look(ctx context.Context, at []LookAt) ([]Raw, error)
-	// Linger waits before the nth look, from 0, at what may be damage or a change that is under way, and reports whether
-	// to look: if not, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
+	// Linger waits before the nth look, from 0, at what may be damage or a change that is under way, and reports
+	// whether to look: if not, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
 	Linger(ctx context.Context, n int) (bool, error)
 	// Mend makes one step that mends a record, and reports what the step says.
 	Mend(ctx context.Context, s Step) (bool, error)
 
-	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long
-	// to wait before the next one. It is exact: of attempts at the same time, no more are admitted
-	// than the limits say.
+	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long to wait
+	// before the next one. It is exact: of attempts at the same time, no more are admitted than the limits say.
 	Admit(ctx context.Context, a Attempt) (Admission, error)
 	// Forgive takes a failure back that was a success, and remembers its origin.
 	Forgive(ctx context.Context, a Attempt, as Admission) error
@@ -71,11 +69,11 @@ type Engine interface {
 	Reset(ctx context.Context, a Attempt) error
 	// Secret returns the random text at key. Where there is none, it is fresh from now on.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
-	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict,
-	// or ErrNotFound. A token ends by a Change.
+	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict, or
+	// ErrNotFound. A token ends by a Change.
 	Issue(ctx context.Context, i Issue) error
-	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It
-	// does not ask whether the entry has tokens at all.
+	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It does not ask
+	// whether the entry has tokens at all.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
 }
 
@@ -86,9 +84,9 @@ type Survey struct {
 	Bulks    bool     // it saves each bulk before the next begins; so does what makes changes one by one
 }
 
-// A Cache says how many entries are copied into this process, about, and how old a copy gets at most.
-// The zero Cache keeps nothing. A copy goes when the server says that the entry has changed, which is a moment after it has.
-// What this engine wrote itself it has seen, once the writing has returned.
+// A Cache says how many entries are copied into this process, about, and how old a copy gets at most. The zero Cache
+// keeps nothing. A copy goes when the server says that the entry has changed, which is a moment after it has. What this
+// engine wrote itself it has seen, once the writing has returned.
 type Cache struct {
 	Entries int
 	Age     time.Duration
@@ -102,8 +100,7 @@ type Scan struct {
 	Count   int
 }
 
-// An Order asks for at most Count members of the ordered index Key between two bounds, in reverse from
-// Max down to Min.
+// An Order asks for at most Count members of the ordered index Key between two bounds, in reverse from Max down to Min.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound

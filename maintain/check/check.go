@@ -19,48 +19,46 @@ var ErrKeep = errors.New("not the record key of an entry")
 
 // Options say what Run looks at. The zero Options are for all records.
 type Options struct {
-	// Only is one entry, or what is left of one: the entry, the SRKs of its values, and all SRKs,
-	// index members and tertiary records that name it. Finding those takes a SCAN, too. That another
-	// entry has one of its values is reported if that one has an SRK for it; else it is a problem of
-	// the other. Where a hint may mean several entries, it is all of them. Zero: all records.
+	// Only is one entry, or what is left of one: the entry, the SRKs of its values, and all SRKs, index members and
+	// tertiary records that name it. Finding those takes a SCAN, too. That another entry has one of its values is
+	// reported if that one has an SRK for it; else it is a problem of the other. Where a hint may mean several entries,
+	// it is all of them. Zero: all records.
 	Only hints.Hint
-	// Repair ends what needs no human decision, each problem by one step that is made whole or not
-	// at all, and only if the problem is still there. It may be stopped at any moment and run again.
-	// Warnings stay. No facet is ever deleted. Zero: report only.
+	// Repair ends what needs no human decision, each problem by one step that is made whole or not at all, and only if
+	// the problem is still there. It may be stopped at any moment and run again. Warnings stay. No facet is ever
+	// deleted. Zero: report only.
 	Repair bool
-	// Keep decides where entries have one value: each is the PRK, as in Problem.Choices, of the entry
-	// that keeps all it shares with others; of those, the facet moves to ~lost:FIELD, a field of the
-	// store's own. Only with Repair.
+	// Keep decides where entries have one value: each is the PRK, as in Problem.Choices, of the entry that keeps all it
+	// shares with others; of those, the facet moves to ~lost:FIELD, a field of the store's own. Only with Repair.
 	Keep []recordkey.Key
-	// Restate stores the view's schema again where what is stored of it at ~/schema/TYPE is lost or cannot be
-	// read, and nothing is left that tells which one it was. Then it must be the one that the entries were
-	// written by: that all records fit it, which is looked at first, does not prove it (two folds that no value
-	// tells apart, say). Only with Repair. False: only where the stored fingerprint is that of the view's schema.
+	// Restate stores the view's schema again where what is stored of it at ~/schema/TYPE is lost or cannot be read, and
+	// nothing is left that tells which one it was. Then it must be the one that the entries were written by: that all
+	// records fit it, which is looked at first, does not prove it (two folds that no value tells apart, say). Only with
+	// Repair. False: only where the stored fingerprint is that of the view's schema.
 	Restate bool
-	// Progress is told, now and then, how many records have been gone through, and of how many
-	// about: both count the whole database. A repair that finds something begins again, up to five
-	// times. Nil: not told.
+	// Progress is told, now and then, how many records have been gone through, and of how many about: both count the
+	// whole database. A repair that finds something begins again, up to five times. Nil: not told.
 	Progress func(done, about int64)
 }
 
-// Run yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5
-// hold. An error ends it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays
-// records out in another way, ErrKeep, or a hint that means nothing (hints.ErrHint).
+// Run yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5 hold. An error ends
+// it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays records out in another way,
+// ErrKeep, or a hint that means nothing (hints.ErrHint).
 //
-// Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still
-// there when it is looked at again, with every entry that it is about at the same revision, so writers cause no
-// false alarm, but what they change meanwhile may be missed. On a cluster, where a change is made in several
-// steps, it must stay so for as long as a writer may take for them: a check that finds something takes
-// 17 seconds more there. It reads all records by SCAN, in batches, so that memory stays flat; a problem
-// may be yielded twice if the server's tables grow or shrink meanwhile, and they come in no order. Where two
-// entries have a value and neither an SRK, srk_missing of both stands for value_shared.
+// Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still there
+// when it is looked at again, with every entry that it is about at the same revision, so writers cause no false alarm,
+// but what they change meanwhile may be missed. On a cluster, where a change is made in several steps, it must stay so
+// for as long as a writer may take for them: a check that finds something takes 17 seconds more there. It reads all
+// records by SCAN, in batches, so that memory stays flat; a problem may be yielded twice if the server's tables grow or
+// shrink meanwhile, and they come in no order. Where two entries have a value and neither an SRK, srk_missing of both
+// stands for value_shared.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, (*checker).run)
 }
 
-// Own yields what is wrong with those of the store's own records that all verbs go by: ~/types, ~/schema/TYPE
-// and ~/secret. Run does that first, and ends there where the first two stay broken. Own is for a caller that
-// cannot read the stored schema, and so has none to check the records by. Of o only Repair and Restate count.
+// Own yields what is wrong with those of the store's own records that all verbs go by: ~/types, ~/schema/TYPE and
+// ~/secret. Run does that first, and ends there where the first two stay broken. Own is for a caller that cannot read
+// the stored schema, and so has none to check the records by. Of o only Repair and Restate count.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.own(ctx)
@@ -194,9 +192,9 @@ type doubt struct {
 // looks is how often something that others are changing is looked at again.
 const looks = 4
 
-// certain looks at items, and once more at those that something seems to be wrong with, until two looks in a row find the
-// same. A problem that both found, with every entry at the same revision, was there in between: where every change is one
-// step, no writer can cause a false alarm. Of what changes all the time only that is reported.
+// certain looks at items, and once more at those that something seems to be wrong with, until two looks in a row find
+// the same. A problem that both found, with every entry at the same revision, was there in between: where every change
+// is one step, no writer can cause a false alarm. Of what changes all the time only that is reported.
 func certain(ctx context.Context, look look, items []item) (doubt, error) {
 	d := doubt{look: look, items: items}
 	found, err := look.at(ctx, items)
@@ -211,8 +209,8 @@ func certain(ctx context.Context, look look, items []item) (doubt, error) {
 	return d, err
 }
 
-// again returns what one more look finds, and keeps of that what is just as it was. An entry that was changed meanwhile has
-// another revision.
+// again returns what one more look finds, and keeps of that what is just as it was. An entry that was changed meanwhile
+// has another revision.
 func (d *doubt) again(ctx context.Context) (now findings, err error) {
 	d.items = suspects(d.items, d.found)
 	now, err = d.look.at(ctx, d.items)
@@ -244,8 +242,8 @@ func common(before, now findings) findings {
 	return filter(now, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
 }
 
-// doubts are those of one round in which a writer may be in the middle of a change. They are resolved together,
-// so that the round waits once for all of them.
+// doubts are those of one round in which a writer may be in the middle of a change. They are resolved together, so that
+// the round waits once for all of them.
 type doubts struct {
 	mu  sync.Mutex
 	all []doubt
@@ -271,7 +269,8 @@ func (c *checker) confirm(ctx context.Context, look look, items []item) error {
 	return nil
 }
 
-// resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the middle of it.
+// resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the
+// middle of it.
 func (c *checker) resolveLater(ctx context.Context, d doubt) error {
 	if c.doubts == nil || c.fix.believes(d.found) {
 		return c.resolve(ctx, d)

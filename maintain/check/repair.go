@@ -16,10 +16,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A repair goes over the records up to three times. The first round repairs what one record shows by itself: what no entry
-// holds goes, indexes are brought in line. It notes the secondary values of damaged entries. A pass over all entries finds
-// those that two have; Keep decides about them, or they are left. The second round repairs entries, and claims no value that
-// two have for either. The third repairs what depended on that.
+// A repair goes over the records up to three times. The first round repairs what one record shows by itself: what no
+// entry holds goes, indexes are brought in line. It notes the secondary values of damaged entries. A pass over all
+// entries finds those that two have; Keep decides about them, or they are left. The second round repairs entries, and
+// claims no value that two have for either. The third repairs what depended on that.
 type repair struct {
 	round int
 	keep  map[recordkey.Key]bool
@@ -61,8 +61,8 @@ func (c *checker) repairAll(ctx context.Context) error {
 	return nil
 }
 
-// repair ends what was found about items, as far as this round does: first the records, then each entry at once. It returns
-// the items that it tried to repair.
+// repair ends what was found about items, as far as this round does: first the records, then each entry at once. It
+// returns the items that it tried to repair.
 func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
 	due := filter(d.found, func(f finding) bool { return c.fix.due(f.code) })
 	slices.SortStableFunc(due, func(a, b finding) int {
@@ -95,8 +95,8 @@ func (c *checker) take(ctx context.Context, step store.Step) error {
 	return err
 }
 
-// overtaken reports whether a step met something that leaves the problem as it is, such as a record of another Redis type,
-// which is a problem of its own.
+// overtaken reports whether a step met something that leaves the problem as it is, such as a record of another Redis
+// type, which is a problem of its own.
 func overtaken(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrDuplicate) ||
 		errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) || redisx.WrongType(err)
@@ -166,8 +166,8 @@ func (r *repair) note(found findings) {
 	}
 }
 
-// decide finds the values that two entries have among those that were noted, tells of them, and gives
-// each that Keep decides about to its entry.
+// decide finds the values that two entries have among those that were noted, tells of them, and gives each that Keep
+// decides about to its entry.
 func (c *checker) decide(ctx context.Context) error {
 	slices.Sort(c.fix.suspects)
 	wanted := map[uint64]bool{}
@@ -194,8 +194,8 @@ func (c *checker) decide(ctx context.Context) error {
 	return nil
 }
 
-// stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two
-// that are left have the same revision in two looks.
+// stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two that
+// are left have the same revision in two looks.
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report
@@ -210,8 +210,7 @@ func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	return r.err
 }
 
-// give tells of a contest, and takes the value from all but the one entry that Keep names, if it
-// names one.
+// give tells of a contest, and takes the value from all but the one entry that Keep names, if it names one.
 func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, err error) {
 	if err := c.stillHeld(ctx, k); err != nil || len(k.Holders) < 2 {
 		return true, err

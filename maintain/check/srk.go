@@ -74,8 +74,7 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	}
 }
 
-// ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is
-// wrong with it.
+// ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is wrong with it.
 func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
@@ -132,8 +131,8 @@ func holder(t *change.Type, key recordkey.Key, field, value string) owner {
 	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
 }
 
-// judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry
-// that does not exist has no revision.
+// judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry that does
+// not exist has no revision.
 func judgeSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
@@ -153,8 +152,8 @@ var (
 	originalUnescape = strings.NewReplacer("++", "+", "+_", " ", "+,", "/", "+.", ":")
 )
 
-// likeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type, escaped as
-// here or as in the original.
+// likeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type, escaped as here or as in
+// the original.
 func likeOurs(key string, s schema.Schema) bool {
 	typ, rest, ok := strings.Cut(key, "/")
 	if !ok || !strings.Contains(rest, ":") {
@@ -190,8 +189,8 @@ func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item)
 	}
 }
 
-// unparsable is the step that removes an SRK whose key was written in the original's way, where ours is in force:
-// the same value has its SRK under our key, or no entry has it.
+// unparsable is the step that removes an SRK whose key was written in the original's way, where ours is in force: the
+// same value has its SRK under our key, or no entry has it.
 func (c *checker) unparsable(ctx context.Context, r *report, raw string) store.Step {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {

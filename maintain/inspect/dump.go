@@ -36,12 +36,11 @@ const (
 	dumpElements = 100    // how much of one record is shown
 )
 
-// Dump writes records for people to read: every record of the view's namespace and of those inside
-// it whose key matches, of whatever Redis type, with its contents; not the store's own records. Up to
-// 10,000 records are sorted by key; more come as SCAN finds them, in sorted parts, and one perhaps
-// twice. Of one record 100 elements are shown, of a value 200 bytes, and how much is left. Facets
-// named password are hidden unless Reveal says otherwise. All text is printable: what is not, is
-// quoted as in Go. ErrFormat is another format; other errors are the store's and w's own.
+// Dump writes records for people to read: every record of the view's namespace and of those inside it whose key
+// matches, of whatever Redis type, with its contents; not the store's own records. Up to 10,000 records are sorted by
+// key; more come as SCAN finds them, in sorted parts, and one perhaps twice. Of one record 100 elements are shown, of a
+// value 200 bytes, and how much is left. Facets named password are hidden unless Reveal says otherwise. All text is
+// printable: what is not, is quoted as in Go. ErrFormat is another format; other errors are the store's and w's own.
 func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 	switch o.Format {
 	case "":

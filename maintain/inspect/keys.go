@@ -16,9 +16,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Keys yields the record keys of the view that match a Redis glob, relative to its namespace, as SCAN
-// finds them: in no order, one perhaps twice, and those of namespaces inside it too. The store's own
-// records are left out. The pattern is an operator's: never pass on what a visitor typed.
+// Keys yields the record keys of the view that match a Redis glob, relative to its namespace, as SCAN finds them: in no
+// order, one perhaps twice, and those of namespaces inside it too. The store's own records are left out. The pattern is
+// an operator's: never pass on what a visitor typed.
 func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for batch, err := range keys(ctx, view.Of(db), pattern) {
@@ -35,10 +35,10 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 	}
 }
 
-// RemoveKeys removes the records that match a Redis glob, and returns how many fewer of them there are.
-// It keeps I1 to I5: an entry goes with all that belongs to it, a tertiary record with its index
-// members; the SRK or the index set of an entry that stays, stays too. The store's own records stay,
-// and so does what belongs to a type that the schema does not declare.
+// RemoveKeys removes the records that match a Redis glob, and returns how many fewer of them there are. It keeps I1 to
+// I5: an entry goes with all that belongs to it, a tertiary record with its index members; the SRK or the index set of
+// an entry that stays, stays too. The store's own records stay, and so does what belongs to a type that the schema does
+// not declare.
 func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error) {
 	before, err := countKeys(ctx, db, pattern)
 	if err != nil {
@@ -113,8 +113,7 @@ func visible(ctx context.Context, v *view.View, keys []string) ([]string, error)
 	return shown, nil
 }
 
-// own reports whether a key is one of the store's own records, in whatever namespace: ~/… after any
-// number of ~NAME/.
+// own reports whether a key is one of the store's own records, in whatever namespace: ~/… after any number of ~NAME/.
 func own(key string) bool {
 	for strings.HasPrefix(key, "~") && !strings.HasPrefix(key, "~/") {
 		_, key, _ = strings.Cut(key, "/")
@@ -122,8 +121,8 @@ func own(key string) bool {
 	return strings.HasPrefix(key, "~/")
 }
 
-// remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while its
-// entry holds the value (I1).
+// remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while
+// its entry holds the value (I1).
 func remove(ctx context.Context, v *view.View, relative string) error {
 	l := store.Remove{Key: v.NS.String() + relative}
 	key, err := recordkey.Parse(l.Key)
@@ -181,8 +180,8 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	return err
 }
 
-// empty empties an indexed set of a live entry as a verb does, so that its index members go with it (I5), and
-// unlinks it where there is no entry.
+// empty empties an indexed set of a live entry as a verb does, so that its index members go with it (I5), and unlinks
+// it where there is no entry.
 func empty(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {

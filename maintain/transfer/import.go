@@ -30,15 +30,14 @@ const (
 	DuplicateUpdate = "update" // it brings the entry up to date
 )
 
-// ImportOptions say what Import reads, and how. The zero ImportOptions are for JSON lines of entries that are
-// new.
+// ImportOptions say what Import reads, and how. The zero ImportOptions are for JSON lines of entries that are new.
 type ImportOptions struct {
 	Type        string // of lines that name none; "": user
 	CSV         bool   // the input is CSV with a header, not JSON lines
 	OnDuplicate string // DuplicateFail (also ""), DuplicateSkip or DuplicateUpdate
 	DryRun      bool   // write nothing, and say what would come of it
-	// Rejects takes the refused lines, in the form of the input, with their numbers and the reasons. Nil:
-	// they are only counted.
+	// Rejects takes the refused lines, in the form of the input, with their numbers and the reasons. Nil: they are only
+	// counted.
 	Rejects io.Writer
 	// Resume goes on with an import of the same input that was interrupted. Zero: from the beginning.
 	Resume ImportState
@@ -83,23 +82,23 @@ func (e *ReadError) Error() string {
 // Unwrap returns the reason.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Import brings in entries: JSON lines as Export writes them, or CSV with a header. Each entry is written
-// with all its tertiary records or not at all, and all rules and all uniqueness hold as for Create; but
-// "added" is not filled in. Passwords come as hashes that login verifies, or clear (clear_password), and are
-// hashed then, as many at a time as there are workers, under the policy of the type. A UID that is left
-// out is made up from the import's ID, the number and the text of the line.
+// Import brings in entries: JSON lines as Export writes them, or CSV with a header. Each entry is written with all its
+// tertiary records or not at all, and all rules and all uniqueness hold as for Create; but "added" is not filled in.
+// Passwords come as hashes that login verifies, or clear (clear_password), and are hashed then, as many at a time as
+// there are workers, under the policy of the type. A UID that is left out is made up from the import's ID, the number
+// and the text of the line.
 //
-// With DuplicateUpdate the entry that a line means by its UID, else by its identifiers, gets the facets
-// of the line, besides those that it has; a tertiary record in the line replaces the entry's. Another hash
-// or a clear password does what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are
-// void, failed logins are forgotten, events are told. The dates in the line are for new entries, and not later than now.
+// With DuplicateUpdate the entry that a line means by its UID, else by its identifiers, gets the facets of the line,
+// besides those that it has; a tertiary record in the line replaces the entry's. Another hash or a clear password does
+// what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are void, failed logins are
+// forgotten, events are told. The dates in the line are for new entries, and not later than now.
 //
-// Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The
-// report counts all lines so far, also those before Resume. When ctx ends, what was begun is finished and
-// saved, and the error is ctx's; a Read that is under way is waited for. An input that cannot be read to its
-// end is a *ReadError, and the lines before that are done with. Any other error that is not about one line ends
-// it, too; the last state that was saved is where Resume goes on. An entry that an import created before it was
-// cut off, and does not know of, is recognised and counted as created.
+// Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The report counts all
+// lines so far, also those before Resume. When ctx ends, what was begun is finished and saved, and the error is ctx's;
+// a Read that is under way is waited for. An input that cannot be read to its end is a *ReadError, and the lines before
+// that are done with. Any other error that is not about one line ends it, too; the last state that was saved is where
+// Resume goes on. An entry that an import created before it was cut off, and does not know of, is recognised and
+// counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(ctx, view.Of(db), r, o)
 	if err != nil {

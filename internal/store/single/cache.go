@@ -18,12 +18,12 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// connLife ends connections that only read: where another server takes over at one address, a
-// writer is told so by READONLY, and a reader by nothing.
+// connLife ends connections that only read: where another server takes over at one address, a writer is told so by
+// READONLY, and a reader by nothing.
 const connLife = time.Minute
 
-// A Cached is an engine with copies of entries in this process, read over connections of their own on
-// which the server says what changes (RESP3, CLIENT TRACKING). All else goes past the copies.
+// A Cached is an engine with copies of entries in this process, read over connections of their own on which the server
+// says what changes (RESP3, CLIENT TRACKING). All else goes past the copies.
 type Cached struct {
 	*Engine
 	reader      *redis.Client
@@ -51,8 +51,8 @@ func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 // Close implements [store.Engine]; further calls return the same.
 func (c *Cached) Close() error { return errors.Join(c.closeReader(), c.Engine.Close()) }
 
-// Survey implements [store.Engine]: go-redis goes on without a cache, and says nothing, where the
-// server refuses what it needs.
+// Survey implements [store.Engine]: go-redis goes on without a cache, and says nothing, where the server refuses what
+// it needs.
 func (c *Cached) Survey(ctx context.Context) (store.Survey, error) {
 	s, err := c.Engine.Survey(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return []store.Found{found}, store.NotOfEntry(found.Err)
 }
 
-// The writing verbs below forget the copy of what they wrote before they return: whether it was
-// written or not, for an outcome may be unknown, and a conflict tells that the copy is old.
+// The writing verbs below forget the copy of what they wrote before they return: whether it was written or not, for an
+// outcome may be unknown, and a conflict tells that the copy is old.
 
 // Apply implements [store.Engine].
 func (c *Cached) Apply(ctx context.Context, change store.Change) (string, error) {
@@ -122,9 +122,9 @@ const (
 	longCopy = 16 << 10  // bytes of the longest reply that is kept
 )
 
-// copies keeps replies to HGETALL for go-redis, which fills it and takes out what the server says has
-// changed, or what it will not hear about any more. What is kept is fit to be kept: entries, without
-// their passwords' hashes. Safe for concurrent use.
+// copies keeps replies to HGETALL for go-redis, which fills it and takes out what the server says has changed, or what
+// it will not hear about any more. What is kept is fit to be kept: entries, without their passwords' hashes. Safe for
+// concurrent use.
 type copies struct {
 	*redis.LocalCache
 	prefix atomic.Pointer[string] // what go-redis puts before a key; nil: it has not asked yet
@@ -137,16 +137,15 @@ func newCopies(c store.Cache) *copies {
 	return &copies{LocalCache: redis.NewLocalCache(redis.CacheConfig{MaxEntries: c.Entries, MaxStaleness: c.Age})}
 }
 
-// forget takes out the copy of a record. A reply that is under way is not kept either: it may be from
-// before. So those who ask from now on get what the server has now.
+// forget takes out the copy of a record. A reply that is under way is not kept either: it may be from before. So those
+// who ask from now on get what the server has now.
 func (c *copies) forget(key string) {
 	if prefix := c.prefix.Load(); prefix != nil {
 		c.DeleteByRedisKey(*prefix + key)
 	}
 }
 
-// Reserve implements [redis.Cache]. The first record asked for is the probe, which shows how go-redis
-// calls a key.
+// Reserve implements [redis.Cache]. The first record asked for is the probe, which shows how go-redis calls a key.
 func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bool) {
 	if c.prefix.Load() == nil {
 		if prefix, ok := strings.CutSuffix(keys[0], probe); ok {
@@ -167,8 +166,8 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// fit is a reply to HGETALL as it is kept. It is false for one that is not: no live entry, for "not
-// found" must never be old; one that is too long; or no reply of that form at all.
+// fit is a reply to HGETALL as it is kept. It is false for one that is not: no live entry, for "not found" must never
+// be old; one that is too long; or no reply of that form at all.
 func fit(reply []byte) (kept []byte, ok bool) {
 	pairs, rest, ok := header(reply, '%')
 	if !ok || len(reply) > longCopy {

@@ -1,5 +1,5 @@
-// Package single keeps records on one server: standalone, found by Sentinel, or embedded.
-// A change is one Lua script and one round trip; so is a lookup.
+// Package single keeps records on one server: standalone, found by Sentinel, or embedded. A change is one Lua script
+// and one round trip; so is a lookup.
 package single
 
 import (
@@ -23,11 +23,10 @@ var scripts embed.FS
 type Options struct {
 	// Undone says of a client's error that the command was certainly not carried out; nil: never.
 	Undone func(error) bool
-	// Doubtful says of a client's error that the command may have been carried out, although its
-	// context ended; nil: never.
+	// Doubtful says of a client's error that the command may have been carried out, although its context ended; nil:
+	// never.
 	Doubtful func(error) bool
-	// Match has the engine match SCAN's patterns itself, for a server that does it in another way
-	// than Redis.
+	// Match has the engine match SCAN's patterns itself, for a server that does it in another way than Redis.
 	Match bool
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
