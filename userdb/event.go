@@ -20,6 +20,8 @@ import (
 //	issue     a token was issued
 //	redeem    a token was spent
 //	refuse    a token was not accepted
+//
+// A new kind also goes into docs/security.md and into eventCases of userdb_test.
 type Event struct {
 	Kind       string
 	PRK        recordkey.Key // the zero key: no entry has the identifier

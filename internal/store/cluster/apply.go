@@ -15,6 +15,17 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+// The protocol, by the numbers that comments here cite. Uniqueness (I2) is steps 1 to 3.
+//
+//  1. claim: an SRK is set to "PRK token" if it is absent.
+//  2. take: an SRK that another entry has is a duplicate if that entry is live and holds the value. Else the entry is
+//     fenced, so that nothing prepared on it can commit any more, and the SRK is swapped for the own claim.
+//  3. lookElsewhere: the same value under the other secondary fields is judged as in 2. All claims come before all looks.
+//  4. commit: one script writes the entry, if it and its fences are as they were read.
+//  5. readGoing, finish: SRKs that go are read before the commit and removed after it, if they are as they were read.
+//  6. A delete leaves a tombstone, until its tertiary records and index members are gone.
+//  7. giveBack: what was claimed for nothing is given back. Where the commit's outcome is unknown, nothing is touched.
+
 // An attempt is one try to make a change, with a token of its own.
 type attempt struct {
 	e      *Engine

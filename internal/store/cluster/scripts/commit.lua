@@ -102,7 +102,7 @@ if not done then
   if refused then return refused end
   if tombstone then redis.call('PERSIST', KEYS[1]) end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
-  -- ~rev comes last: with it the entry is complete.
+  -- ~rev is in the last HSET: until then this change has not been made.
   while #ARGV - set >= 2000 do
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000

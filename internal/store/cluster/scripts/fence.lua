@@ -1,5 +1,5 @@
--- fence: step 2. Whatever was prepared on an entry before can no longer be committed, unless the
--- entry holds the value (I1, I2).
+-- fence: step 2. Answers whether an entry holds a value, which no other entry can have then (I2). If it does not,
+-- whatever was prepared on it before can no longer be committed (I1).
 --
 -- KEYS[1]  the entry      ARGV[1]  type      ARGV[2], ARGV[3]  secondary field and canonical value
 -- ARGV[4]  "look": only ask      ARGV[5]  seconds that a tombstone lives
