@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -72,7 +74,38 @@ func (r *run) failover(i int) {
 			break
 		}
 	}
+	r.adopt(i)
 	r.c.WaitReady()
+}
+
+// adopt gives the master of a shard the slots that its failover left without one. Redis 7.0 was seen to do that, once in
+// some hundred: the new master did not take over a slot that had come to the old one shortly before. Its records are
+// there, for they were replicated.
+func (r *run) adopt(i int) {
+	master := r.raw[r.master(i)]
+	var orphans []int
+	for range 100 {
+		served := map[int64]bool{}
+		slots, err := master.ClusterSlots(r.ctx).Result()
+		r.must(err)
+		for _, s := range slots {
+			for slot := s.Start; slot <= s.End; slot++ {
+				served[int64(slot)] = true
+			}
+		}
+		orphans = nil
+		for slot := range 16384 {
+			if !served[int64(slot)] {
+				orphans = append(orphans, slot)
+			}
+		}
+		if len(orphans) == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.log("a failover of shard %d left slots without a master: %d", i, orphans)
+	r.must(master.ClusterAddSlots(r.ctx, orphans...).Err())
 }
 
 // A move is a slot on its way.
@@ -195,4 +228,28 @@ func (r *run) disagree() error {
 		}
 	}
 	return nil
+}
+
+// TestAdopt takes a slot from its master, as a failover may, and has it adopted with what is in it.
+func TestAdopt(t *testing.T) {
+	r := newRun(t, t.Context(), 1)
+	r.c = redistest.StartCluster(t, redistest.FailsOver, redistest.Config("cluster-require-full-coverage no"))
+	for i, node := range r.c.Nodes {
+		r.raw[node] = node.Client()
+		if i < len(r.c.Nodes)/2 {
+			r.shards = append(r.shards, shard{[2]*redistest.Server{node, r.c.Nodes[i+len(r.c.Nodes)/2]}})
+		}
+	}
+	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, "k").Result()
+	r.must(err)
+	r.must(r.c.Client().Set(r.ctx, "k", "v", 0).Err())
+	i := r.shardOf(slot)
+	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.c.Nodes) { // its master first, which would tell the others
+		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // it may know already
+	}
+	r.adopt(i)
+	r.agreed()
+	if got, err := r.raw[r.master(i)].Get(r.ctx, "k").Result(); got != "v" || r.shardOf(slot) != i {
+		t.Errorf("got %q, %v at shard %d; want v at shard %d", got, err, r.shardOf(slot), i)
+	}
 }

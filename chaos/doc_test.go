@@ -38,7 +38,8 @@
 //     the master; the same node comes back with its file.
 //   - Failovers are coordinated (CLUSTER FAILOVER, without FORCE): the master holds writes back until the replica
 //     has all of them. They are asked for only of a replica whose link is up.
-//   - No failover while a slot is half open: Redis 7.0 does not tell replicas which slots are migrating.
+//   - No failover while a slot is half open: Redis 7.0 does not tell replicas which slots are migrating. A slot that a
+//     failover leaves without a master is given to the new one.
 //   - MIGRATE runs while both masters are up, with a time-out that nothing reaches. One that breaks off leaves a
 //     copy at the target, which would be served once the source's is deleted: an acknowledged delete would be lost.
 //     So a MIGRATE that fails ends the run as a fault of the test, and not as a violation.
