@@ -81,7 +81,7 @@ func printDate(t time.Time) string {
 // inDateForm reports whether text is a date as printDate writes it. Nearly all dates are, and reading an entry has to
 // know only that they can be read.
 func inDateForm(text string) bool {
-	if len(text) != len(dateForm) || text[len(text)-5] != '.' { // time.Parse takes a comma, too
+	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' { // time.Parse takes a comma and a sign, too
 		return false
 	}
 	_, err := time.Parse(dateForm, text)

@@ -107,7 +107,12 @@ func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
 }
 
 func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error {
-	r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) {
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return public(err)
+	}
+	// After a conflict it is the same entry, whichever the hint may lead to by then.
+	r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
 		own := map[string]string{store.FieldDisabled: ""}
 		if kind == "disable" {
 			change.Disable(now, t.db.view.Now(), own)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -283,6 +284,36 @@ func TestUnconfirmed(t *testing.T) {
 		}
 		if want := "login issue redeem password login disable"; strings.Join(got, " ") != want {
 			t.Errorf("told %q, want %s", got, want)
+		}
+	})
+}
+
+// TestDisableKeepsToItsEntry: where the identifier goes to another entry between the reading and the change, it is still
+// the entry that was read that may not log in any more.
+func TestDisableKeepsToItsEntry(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+			e.Put("email", schema.Text("a@example.com"))
+			return nil
+		})
+		must(t, err)
+		g.onTime = func() {
+			g.onTime = nil
+			_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+				e.Put("email", schema.Text("b@example.com"))
+				return nil
+			})
+			must(t, err)
+			_, err = g.users.Create(t.Context(), userdb.NewEntry{UID: "bob", Facets: schema.Texts("email", "a@example.com")})
+			must(t, err)
+		}
+		must(t, g.users.Disable(t.Context(), hints.Field("email", "a@example.com")))
+		for id, want := range map[string]bool{"alice": true, "bob": false} {
+			e, err := g.users.Find(t.Context(), uid(id))
+			must(t, err)
+			if e.Disabled() != want {
+				t.Errorf("%s is disabled: %v, want %v", id, e.Disabled(), want)
+			}
 		}
 	})
 }

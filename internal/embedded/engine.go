@@ -23,6 +23,9 @@ type engine struct {
 	srv     *server.Server
 	version atomic.Uint64 // of the records: grows before every change of one
 	clock   clock
+
+	gate   sync.RWMutex // shared by commands that run, held alone to close
+	closed bool
 }
 
 func newEngine() (*engine, error) {
@@ -58,10 +61,10 @@ func (e *engine) dial(context.Context, string, string) (net.Conn, error) {
 	return c, nil
 }
 
-// Write takes all of b. What a long pipeline took is freed by the next one.
+// Write takes all of b. What a long pipeline and its answers took is freed by the next one.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.in.Len() == 0 {
-		c.in = bytes.Buffer{}
+	if c.in.Len() == 0 && c.out.Len() == 0 {
+		c.in, c.out = bytes.Buffer{}, bytes.Buffer{}
 	}
 	return c.in.Write(b)
 }
@@ -73,8 +76,9 @@ func (c *conn) Read(b []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		c.run(command)
-		c.peer.Flush()
+		if err := c.run(command); err != nil {
+			return 0, err
+		}
 	}
 	return c.out.Read(b)
 }
@@ -98,8 +102,19 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	return command, nil
 }
 
-func (c *conn) run(command []string) {
+func (c *conn) run(command []string) error {
 	e := c.engine
+	e.gate.RLock()
+	defer e.gate.RUnlock()
+	if e.closed {
+		return ErrClosed
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			go panic(p) // miniredis holds a lock that it will not let go: the process ends, with the file as it was
+			select {}
+		}
+	}()
 	e.tick()
 	// Miniredis calls its hook when a command is queued, not when EXEC runs it.
 	switch name := strings.ToUpper(command[0]); {
@@ -111,6 +126,16 @@ func (c *conn) run(command []string) {
 		c.queued = true
 	}
 	e.srv.Dispatch(c.peer, command)
+	c.peer.Flush()
+	return nil
+}
+
+// close waits for the commands that run.
+func (e *engine) close() {
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	e.closed = true
+	e.mini.Close()
 }
 
 // before runs before every command, also those that scripts call.

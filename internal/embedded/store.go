@@ -72,7 +72,7 @@ func (s *Store) start() (err error) {
 		return err
 	}
 	if err := s.load(); err != nil {
-		s.engine.mini.Close()
+		s.engine.close()
 		return err
 	}
 	s.client = s.newClient()

@@ -27,7 +27,7 @@ type LookAt struct {
 type Raw struct {
 	Key    string
 	Text                     // LookText, LookField, LookAll of a string
-	Other  bool              // LookHash, LookSet: it is a record of another Redis type
+	Other  bool              // it is a record of another Redis type than the look wants
 	Fields map[string]string // LookHash; empty where there is no record
 	Items  []string          // of a set, a list or a sorted set
 	Next   string            // LookSet: the cursor with which Scan reads on, "" at the end

@@ -224,7 +224,7 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 // holds the value, and then the answer is true; false says that it changed meanwhile.
 func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
-		if err := a.free(ctx, owner, srk, "look"); err != nil {
+		if err := a.refuseHeld(ctx, owner, srk, "look"); err != nil {
 			return false, err
 		}
 		if !a.queues {
@@ -233,16 +233,16 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
 			return false, err
 		}
-		if err := a.free(ctx, owner, srk, "fence"); err != nil {
+		if err := a.refuseHeld(ctx, owner, srk, "fence"); err != nil {
 			return false, err
 		}
 	}
 	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
 }
 
-// free looks at an owner, or fences it, and is the error for a value that it holds: this entry (it was changed meanwhile)
+// refuseHeld looks at an owner, or fences it, and is the error for a value that it holds: this entry (it was changed meanwhile)
 // or another.
-func (a *attempt) free(ctx context.Context, owner, srk recordkey.Key, mode string) error {
+func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, mode string) error {
 	held, err := a.e.fence(ctx, owner, srk, mode)
 	switch {
 	case err != nil || !held:

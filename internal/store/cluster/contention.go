@@ -141,6 +141,6 @@ func (a *attempt) lost(ctx context.Context) error {
 		if err != nil || !can || owner == a.c.Key {
 			return err
 		}
-		return a.free(ctx, owner, all[i], "look")
+		return a.refuseHeld(ctx, owner, all[i], "look")
 	})
 }

@@ -164,3 +164,33 @@ func TestLinger(t *testing.T) {
 		t.Errorf("%d looks in %v, want some more than %v", looks, waited, dyingTime)
 	}
 }
+
+// TestMastersBesideAHole: of a slot that no master serves the client names any node. A listing goes through the masters
+// all the same, and through no replica.
+func TestMastersBesideAHole(t *testing.T) {
+	c := redistest.StartCluster(t, redistest.Config("cluster-require-full-coverage no"))
+	cc := c.Client()
+	e := New(cc, Options{})
+	want, err := e.masters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range 8 {
+		slot, err := cc.ClusterKeySlot(t.Context(), strconv.Itoa(key)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := c.Master(strconv.Itoa(key))
+		for _, node := range append([]*redistest.Server{owner}, c.Nodes...) { // its owner first, which would tell the others
+			_ = node.Client().ClusterDelSlots(t.Context(), int(slot)).Err() // it may know already
+		}
+	}
+	for range 20 {
+		cc.ReloadState(t.Context())
+		time.Sleep(20 * time.Millisecond)
+		got, err := e.masters(t.Context())
+		if err != nil || !slices.Equal(slices.Sorted(slices.Values(addrs(got))), slices.Sorted(slices.Values(addrs(want)))) {
+			t.Fatalf("got %v, %v, want %v", addrs(got), err, addrs(want))
+		}
+	}
+}

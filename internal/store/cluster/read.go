@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -112,8 +113,11 @@ func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func(
 			return w, err
 		}
 		for i, kind := range kinds {
-			part, err := store.Part{Kind: kind.Val()}, kind.Err()
-			if err == nil && part.Kind == r.Kind[i] {
+			if err := kind.Err(); err != nil {
+				return w, redisx.Fail(err)
+			}
+			part, err := store.Part{Kind: kind.Val()}, error(nil)
+			if part.Kind == r.Kind[i] {
 				part.Values, err = valuesOf(part.Kind, parts[i])
 			}
 			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {
@@ -203,20 +207,31 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 	if e.cc == nil {
 		return []master{{addr: "one", client: e.client}}, nil
 	}
-	var n atomic.Int32
-	err = e.cc.ForEachMaster(ctx, func(context.Context, *redis.Client) error {
-		n.Add(1)
+	var mu sync.Mutex
+	left := map[string]*redis.Client{} // by address
+	err = e.cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		left[c.Options().Addr] = c
 		return nil
 	})
-	if err == nil && n.Load() == 0 {
+	if err == nil && len(left) == 0 {
 		err = errors.New("the cluster has no masters")
 	}
-	for mark := 0; err == nil && len(all) < int(n.Load()) && mark < mostMarks; mark++ {
+	for mark := 0; err == nil && len(left) > 0 && mark < mostMarks; mark++ {
 		var node *redis.Client
 		node, err = e.cc.MasterForKey(ctx, strconv.Itoa(mark))
-		if err == nil && !slices.ContainsFunc(all, func(m master) bool { return m.addr == node.Options().Addr }) {
-			all = append(all, master{node.Options().Addr, node, mark})
+		if err != nil {
+			break
 		}
+		// Of a slot that no master serves the client names any node, also a replica.
+		if addr := node.Options().Addr; left[addr] != nil {
+			all = append(all, master{addr, node, mark})
+			delete(left, addr)
+		}
+	}
+	for _, addr := range slices.Sorted(maps.Keys(left)) {
+		all = append(all, master{addr, left[addr], mostMarks})
 	}
 	return all, redisx.Fail(err)
 }
