@@ -46,14 +46,15 @@ func finds(users *userdb.Type) variant {
 func lookup(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			return variant{"userdb", func(ctx context.Context, w, i int) error {
+			ours = variant{"userdb", func(ctx context.Context, w, i int) error {
 				h := hints.Field("email", email(pick(w, i)))
 				if i%2 == 1 {
 					h = hints.Any(email(pick(w, i)))
 				}
 				_, err := users.Find(ctx, h)
 				return err
-			}}, variant{"script", func(ctx context.Context, w, i int) error {
+			}}
+			return ours, variant{"script", func(ctx context.Context, w, i int) error {
 				_, err := bareLookup.Run(ctx, c, []string{srkMail(pick(w, i))}).Slice()
 				return err
 			}}

@@ -86,11 +86,13 @@ func (r *run) adopt(i int) {
 	var orphans []int
 	for range 100 {
 		served := map[int64]bool{}
-		slots, err := master.ClusterSlots(r.ctx).Result()
+		shards, err := master.ClusterShards(r.ctx).Result()
 		r.must(err)
-		for _, s := range slots {
-			for slot := s.Start; slot <= s.End; slot++ {
-				served[int64(slot)] = true
+		for _, s := range shards {
+			for _, slots := range s.Slots {
+				for slot := slots.Start; slot <= slots.End; slot++ {
+					served[slot] = true
+				}
 			}
 		}
 		orphans = nil
