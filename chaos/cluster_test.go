@@ -78,8 +78,8 @@ func (r *run) failover(i int) {
 	r.c.WaitReady()
 }
 
-// adopt gives the master of a shard the slots that its failover left without one. Redis 7.0 was seen to do that, once in
-// some hundred: the new master did not take over a slot that had come to the old one shortly before. Its records are
+// adopt gives the master of a shard the slots that its failover left without one. Redis 7.0 was seen to do that: the
+// new master did not take over a slot that had come to the old one shortly before. Its records are
 // there, for they were replicated.
 func (r *run) adopt(i int) {
 	master := r.raw[r.master(i)]

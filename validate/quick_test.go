@@ -88,14 +88,3 @@ func TestQuickRules(t *testing.T) {
 		}
 	}
 }
-
-// Patterns and reserved values hold for values that the quick rule takes, too.
-func TestQuickRuleLeavesTheRestOfTheRule(t *testing.T) {
-	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
-	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))
-	for value, want := range map[string]bool{"alice": true, "zoe": false, "admin": false} {
-		if err := r.Secondary("f", value); (err == nil) != want {
-			t.Errorf("%q: %v", value, err)
-		}
-	}
-}

@@ -124,7 +124,7 @@ func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
 	err := cmp.Or(s.seal(), s.client.Close())
-	s.engine.mini.Close()
+	s.engine.close()
 	s.lock.Close() // nil is allowed; it was never written
 	return err
 }

@@ -355,3 +355,31 @@ func ExampleOpen() {
 	// 1
 	// 2
 }
+
+// TestCloseWaitsForCommands: Close begins only to wait while a command runs, and none runs after it.
+func TestCloseWaitsForCommands(t *testing.T) {
+	s := open(t, "")
+	conn, err := s.engine.dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.engine.gate.RLock() // as a command does
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	for end := time.Now().Add(10 * time.Second); s.engine.gate.TryRLock(); time.Sleep(time.Millisecond) {
+		s.engine.gate.RUnlock()
+		if time.Now().After(end) {
+			t.Fatal("Close does not wait")
+		}
+	}
+	s.engine.gate.RUnlock()
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, ErrClosed) {
+		t.Errorf("a command after Close: %v, want ErrClosed", err)
+	}
+}
