@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // A variant is one way to do what a row measures.
 type variant struct {
 	name string
-	op   func(ctx context.Context, worker, i int) error
+	op   func(ctx context.Context, worker, i int) error // i is another one for every operation of a run
 }
 
 // A round is what one variant did in one short stretch of time.
@@ -40,16 +41,12 @@ type result struct {
 	rounds    []round
 }
 
-// loneRounds is how many times more rounds a lone caller has: whether processors fall asleep between its requests, and
-// whether it shares one with the server, lasts for several rounds and is luck.
-const loneRounds = 2
-
 // interleave runs the variants in turn, in short rounds, so that what else the machine does falls on
 // all of them alike. The order changes with every round.
 func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
 	rounds := b.rounds
-	if workers == 1 {
-		rounds *= loneRounds
+	if workers == 1 { // whether processors sleep between requests, and whether client and server share one, is luck for several rounds
+		rounds *= 2
 	}
 	results := make([]result, len(vs))
 	for n := range rounds + 1 {
@@ -97,27 +94,16 @@ func (b *bench) round(ctx context.Context, workers int, v variant) round {
 	return r
 }
 
-// counters give every operation of a variant a number of its own, over all rounds.
-var counters sync.Map
+// operations counts all operations of the run.
+var operations atomic.Int64
 
-func work(ctx context.Context, w int, end time.Time, v variant) ([]time.Duration, error) {
-	type at struct {
-		name   string
-		worker int
+func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Duration, err error) {
+	for begin := time.Now(); err == nil && begin.Before(end); {
+		err = v.op(ctx, w, int(operations.Add(1)))
+		now := time.Now()
+		ls, begin = append(ls, now.Sub(begin)), now
 	}
-	from, _ := counters.LoadOrStore(at{v.name, w}, 0)
-	var ls []time.Duration
-	for i := from.(int); ; i++ {
-		begin := time.Now()
-		if begin.After(end) {
-			counters.Store(at{v.name, w}, i)
-			return ls, nil
-		}
-		if err := v.op(ctx, w, i); err != nil {
-			return ls, err
-		}
-		ls = append(ls, time.Since(begin))
-	}
+	return ls, err
 }
 
 func (r *result) sum(name string) {
@@ -139,9 +125,7 @@ func (r *result) sum(name string) {
 // ownCPU is how many seconds this process has computed.
 func ownCPU() float64 {
 	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 

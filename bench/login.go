@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,7 +70,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	}
 	var vs []variant
 	for _, o := range outsiders {
-		n := 0 // one worker
+		n := 0
 		vs = append(vs, variant{o.what, func(ctx context.Context, _, _ int) error {
 			n++
 			_, err := users.Login(ctx, o.before+loginName(n/failuresEach), "wrong", userdb.Attempt{})
@@ -79,11 +81,8 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 		}})
 	}
 	rs := b.lasting(300*time.Millisecond).interleave(ctx, 1, vs...)
-	least, most := rs[0].P50, rs[0].P50
-	for _, r := range rs {
-		least, most = min(least, r.P50), max(most, r.P50)
-	}
-	return outcome{ratio: most / least, variants: rs}
+	slices.SortFunc(rs, func(a, b result) int { return cmp.Compare(a.P50, b.P50) })
+	return outcome{ratio: rs[len(rs)-1].P50 / rs[0].P50, variants: rs}
 }
 
 // A flood is logins that come whether or not the ones before them have been served.
@@ -112,10 +111,7 @@ func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 		defer next.Stop()
 		for i := 0; ctx.Err() == nil; i++ {
 			wg.Go(func() { f.login(ctx, users, loginName(i%people)) })
-			select {
-			case <-next.C:
-			case <-ctx.Done():
-			}
+			<-next.C
 		}
 	})
 	f.stop = func() { cancel(); wg.Wait() }

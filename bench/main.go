@@ -76,18 +76,13 @@ func run(ctx context.Context, quick bool, only *regexp.Regexp, out string) (err 
 		at = r.name
 		o := b.measure(ctx, r)
 		if quick {
-			printLine(r, o)
+			fmt.Printf("{\"name\":%q,\"ratio\":%.3f,\"target\":%g,\"ok\":%t}\n", r.name, o.ratio, r.target, r.ok(o, quickSlack))
 		} else {
 			rep.add(r, o)
 		}
 	}
 	if out != "" {
-		must(rep.write(out))
+		rep.write(out)
 	}
 	return nil
-}
-
-// printLine prints a row of the quick run as JSON.
-func printLine(r row, o outcome) {
-	fmt.Printf("{\"name\":%q,\"ratio\":%.3f,\"target\":%g,\"ok\":%t}\n", r.name, o.ratio, r.target, r.ok(o, quickSlack))
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"runtime/metrics"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -154,21 +156,16 @@ func (b *bench) barePipelines(ctx context.Context, n int) (took time.Duration) {
 // by how much it grew at most.
 func watchMemory() func() float64 {
 	before, most := memoryInUse(), 0.0
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
+	var ended atomic.Bool
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for ; !ended.Load(); time.Sleep(10 * time.Millisecond) {
 			most = max(most, memoryInUse()-before)
-			select {
-			case <-end:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
 		}
-	}()
+	})
 	return func() float64 {
-		close(end)
-		<-ended
+		ended.Store(true)
+		watcher.Wait()
 		return most
 	}
 }

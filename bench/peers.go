@@ -42,14 +42,14 @@ func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
 
 func (b *bench) omSave(ctx context.Context) outcome {
 	return b.besideOM(ctx, 0, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
-		return creates(users, 4), variant{"om", func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(5, w, i)) }}
+		return creates(users), variant{"om", func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(i)) }}
 	})
 }
 
 func (b *bench) omFetch(ctx context.Context) outcome {
 	return b.besideOM(ctx, population, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
 		return finds(users), variant{"om", func(ctx context.Context, w, i int) error {
-			_, err := repo.Fetch(ctx, uid(pick(w, i)))
+			_, err := repo.Fetch(ctx, uid(pick(i)))
 			return err
 		}}
 	})

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A report is a full run: what ran where, and what came out.
@@ -38,7 +39,7 @@ func newReport(ctx context.Context, s *server) *report {
 	version, _, _ = strings.Cut(version, "\r")
 	return &report{
 		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), processor()),
-		Go: runtime.Version(), Redis: version, Client: moduleVersion("github.com/redis/go-redis/v9"), Load: loadAverage(),
+		Go: runtime.Version(), Redis: version, Client: "go-redis " + redis.Version(), Load: loadAverage(),
 	}
 }
 
@@ -49,19 +50,6 @@ func processor() string {
 		return name
 	}
 	return runtime.GOARCH
-}
-
-func moduleVersion(path string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, m := range info.Deps {
-		if m.Path == path {
-			return path + " " + m.Version
-		}
-	}
-	return path
 }
 
 func loadAverage() string {
@@ -76,36 +64,23 @@ func (rep *report) add(r row, o outcome) {
 		Name: r.name, What: r.what, Ratio: o.ratio, Target: r.target, Most: r.most, OK: r.ok(o, 1), Note: o.note, Variants: o.variants,
 	}
 	rep.Rows = append(rep.Rows, rr)
-	fmt.Printf("%-24s %6.2f  %-6s %-6s  %s\n", rr.Name, rr.Ratio, rr.wanted(), rr.mark(), rr.Note)
+	fmt.Printf("%-24s %6.2f  %s%-5.2f %-6s  %s\n", rr.Name, rr.Ratio, bound[rr.Most], rr.Target, mark[rr.OK], rr.Note)
 	for _, v := range rr.Variants {
 		fmt.Printf("    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
 	}
 }
 
-func (r reportRow) wanted() string {
-	if r.Most {
-		return fmt.Sprintf("≤%.2f", r.Target)
-	}
-	return fmt.Sprintf("≥%.2f", r.Target)
-}
+// The table's words: for a target that is an upper bound or not, and for one that was reached or not.
+var (
+	bound = map[bool]string{true: "≤", false: "≥"}
+	mark  = map[bool]string{true: "ok", false: "missed"}
+)
 
-func (r reportRow) mark() string {
-	if r.OK {
-		return "ok"
-	}
-	return "missed"
-}
-
-func (rep *report) write(out string) error {
+func (rep *report) write(out string) {
 	rep.Load += " | " + loadAverage()
-	data, err := json.MarshalIndent(rep, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(out+".json", append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(out+".md", []byte(rep.markdown()), 0o644)
+	data := got(json.MarshalIndent(rep, "", " "))
+	must(os.WriteFile(out+".json", append(data, '\n'), 0o644))
+	must(os.WriteFile(out+".md", []byte(rep.markdown()), 0o644))
 }
 
 // columns are what the table has of every variant.
@@ -125,7 +100,7 @@ func (rep *report) markdown() string {
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
 	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | CPU µs of Redis | of the process |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rep.Rows {
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.wanted(), r.mark())
+		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s%.2f | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, bound[r.Most], r.Target, mark[r.OK])
 		for _, column := range columns {
 			var parts []string
 			for _, v := range r.Variants {

@@ -51,8 +51,9 @@ func (b *bench) measure(ctx context.Context, r row) outcome {
 
 // overTCP is b, whose clients come over TCP.
 func (b *bench) overTCP() *bench {
-	over := *b
-	over.server = b.server.overTCP()
+	over, s := *b, *b.server
+	s.tcp = true
+	over.server = &s
 	return &over
 }
 

@@ -45,13 +45,6 @@ func startServer(h *host) *server {
 	return s
 }
 
-// overTCP is the same server, to which clients come over TCP.
-func (s *server) overTCP() *server {
-	over := *s
-	over.tcp = true
-	return &over
-}
-
 // url is where clients find the server, with so many connections.
 func (s *server) url(pool int) string {
 	if s.tcp {

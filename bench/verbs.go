@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,14 @@ const population = 10_000
 var bareLookup = redis.NewScript(`local p = redis.call('GET', KEYS[1]) if not p then return nil end return redis.call('HGETALL', p)`)
 
 // pick spreads operations over the population.
-func pick(worker, i int) int { return (worker*7919 + i*31) % population }
+func pick(i int) int { return i * 31 % population }
 
 // get compares reads by PRK, with a cache of so many entries.
 func get(workers, cache int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			return finds(users), variant{"HGETALL", func(ctx context.Context, w, i int) error {
-				_, err := c.HGetAll(ctx, prk(pick(w, i))).Result()
+				_, err := c.HGetAll(ctx, prk(pick(i))).Result()
 				return err
 			}}
 		})
@@ -38,7 +39,7 @@ func get(workers, cache int) measure {
 // finds finds entries by UID.
 func finds(users *userdb.Type) variant {
 	return variant{"userdb", func(ctx context.Context, w, i int) error {
-		_, err := users.Find(ctx, hints.UID(uid(pick(w, i))))
+		_, err := users.Find(ctx, hints.UID(uid(pick(i))))
 		return err
 	}}
 }
@@ -47,15 +48,15 @@ func lookup(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			ours = variant{"userdb", func(ctx context.Context, w, i int) error {
-				h := hints.Field("email", email(pick(w, i)))
+				h := hints.Field("email", email(pick(i)))
 				if i%2 == 1 {
-					h = hints.Any(email(pick(w, i)))
+					h = hints.Any(email(pick(i)))
 				}
 				_, err := users.Find(ctx, h)
 				return err
 			}}
 			return ours, variant{"script", func(ctx context.Context, w, i int) error {
-				_, err := bareLookup.Run(ctx, c, []string{srkMail(pick(w, i))}).Slice()
+				_, err := bareLookup.Run(ctx, c, []string{srkMail(pick(i))}).Slice()
 				return err
 			}}
 		})
@@ -84,13 +85,13 @@ redis.call('SET', KEYS[4], KEYS[1])
 redis.call('UNLINK', KEYS[3])
 return 1`)
 
-// serial numbers users that no other variant makes.
-func serial(variant, worker, i int) int { return (variant*1000+worker)*10_000_000 + i + 1_000_000 }
+// serial numbers users that no other operation makes, and no population has.
+func serial(i int) int { return 1_000_000 + i }
 
 // creates makes users with the library.
-func creates(users *userdb.Type, number int) variant {
+func creates(users *userdb.Type) variant {
 	return variant{"userdb", func(ctx context.Context, w, i int) error {
-		_, err := users.Create(ctx, newUser(serial(number, w, i)))
+		_, err := users.Create(ctx, newUser(serial(i)))
 		return err
 	}}
 }
@@ -100,14 +101,14 @@ func create(workers int, bare func(*redis.Client) variant) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		defer b.server.reset(ctx)
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
-			return creates(users, 1), bare(c)
+			return creates(users), bare(c)
 		})
 	}
 }
 
 func bareScript(c *redis.Client) variant {
 	return variant{"script", func(ctx context.Context, w, i int) error {
-		k := serial(2, w, i)
+		k := serial(i)
 		return bareCreate.Run(ctx, c, []string{prk(k), srkMail(k), srkName(k)}, newFields(k)...).Err()
 	}}
 }
@@ -115,7 +116,7 @@ func bareScript(c *redis.Client) variant {
 func barePipeline(c *redis.Client) variant {
 	return variant{"pipeline", func(ctx context.Context, w, i int) error {
 		pipe := c.Pipeline()
-		k := serial(3, w, i)
+		k := serial(i)
 		put(ctx, pipe, k, newFields(k))
 		_, err := pipe.Exec(ctx)
 		return err
@@ -127,11 +128,11 @@ var errTaken = errors.New("taken")
 // handmade is what people write themselves: watch the keys, look, write in a transaction.
 func handmade(c *redis.Client) variant {
 	return variant{"WATCH/MULTI", func(ctx context.Context, w, i int) error {
-		k := serial(6, w, i)
+		k := serial(i)
 		return c.Watch(ctx, func(tx *redis.Tx) error {
 			n, err := tx.Exists(ctx, prk(k), srkMail(k), srkName(k)).Result()
 			if err != nil || n > 0 {
-				return fmt.Errorf("%w %d: %w", errTaken, n, err)
+				return cmp.Or(err, errTaken)
 			}
 			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { put(ctx, p, k, newFields(k)); return nil })
 			return err
@@ -140,24 +141,22 @@ func handmade(c *redis.Client) variant {
 }
 
 func (b *bench) update(ctx context.Context) outcome {
-	db, users := b.server.open(ctx, userdb.Options{})
-	defer db.Close()
 	defer b.server.reset(ctx)
-	c := b.server.client(8)
-	defer c.Close()
-	mine := got(users.Find(ctx, hints.UID(uid(1))))
-	last := "user number 2"
-	return b.compare(ctx, 1, variant{"userdb", func(ctx context.Context, w, i int) (err error) {
-		mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
-		mine.Put("name", schema.Text(fmt.Sprint("mine ", i)))
-		mine, err = users.Save(ctx, mine)
-		return err
-	}}, variant{"script", func(ctx context.Context, w, i int) error {
-		was, is := last, fmt.Sprint("bare ", i)
-		last = is
-		return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srk("name", was), srk("name", is), srk("email", is)},
-			"city", fmt.Sprint("city ", i), "name", is, "~rev", "abcdefghijkl").Err()
-	}})
+	return b.beside(ctx, 1, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		mine := got(users.Find(ctx, hints.UID(uid(1))))
+		last := "user number 2"
+		return variant{"userdb", func(ctx context.Context, w, i int) (err error) {
+			mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
+			mine.Put("name", schema.Text(fmt.Sprint("mine ", i)))
+			mine, err = users.Save(ctx, mine)
+			return err
+		}}, variant{"script", func(ctx context.Context, w, i int) error {
+			was, is := last, fmt.Sprint("bare ", i)
+			last = is
+			return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srk("name", was), srk("name", is), srk("email", is)},
+				"city", fmt.Sprint("city ", i), "name", is, "~rev", "abcdefghijkl").Err()
+		}}
+	})
 }
 
 // keys counts allocations: they do not depend on the machine.
