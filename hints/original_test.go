@@ -182,7 +182,7 @@ var deviations = []struct{ reason, pattern string }{
 		`\("user/uid:a[\x{feff}\x{85}]b"\)`,
 	},
 	{
-		"control characters and white space are escaped, and a key with bare ones is none",
+		"control characters and white space are escaped, and a text with bare ones is not a key",
 		`\("(.*[\x{3000}\x{2028}]|.*\\u00(0b|1c|1f)|.*\\[tnr])|\["user","name",".*\\[tn]`,
 	},
 	{"braces are escaped, so that no value chooses its cluster slot", `\("(user/uid:)?\{x\}"\)`},
@@ -275,7 +275,7 @@ func TestAsRefuses(t *testing.T) {
 		err  error
 		want string
 	}{
-		{entry(`"17c07627d35e"`), `hints: "17c07627d35e": no PRK or SRK: at byte 12: no / behind the type`},
+		{entry(`"17c07627d35e"`), `hints: "17c07627d35e": no PRK or SRK: at byte 12: no / after the type`},
 		{entry(`"user/uid:x/tags"`), `hints: "user/uid:x/tags": no PRK or SRK, but tertiary key`},
 		{entry(`"~acme/user/uid:x"`), `hints: "~acme/user/uid:x": no PRK or SRK: it lies in a namespace`},
 		{entry(`["name","Alice"]`), `hints: "[\"name\",\"Alice\"]": the schema has no type "name"`},

@@ -25,7 +25,7 @@ const (
 //   - a record key, with * for the field in an SRK meaning every secondary field;
 //   - else a UID.
 //
-// A text that begins like a key of a declared type and is none, such as user/name:a b/~prk, is refused by Resolve. What
+// A text that begins like a key of a declared type but is not one, such as user/name:a b/~prk, is refused by Resolve. What
 // no other form can say, such as a UID with =, is said in JSON:
 // ["user","a=b"]. An empty or too long text and bad JSON are an *Error.
 func Parse(text string) (Hint, error) {

@@ -13,7 +13,7 @@ const MaxCrumb = 1 << 10
 const hexDigits = "0123456789abcdef"
 
 // How a byte of ASCII stands in an escaped crumb: 0 as it is, 'x' as +x and two hex digits,
-// any other letter behind a plus sign.
+// any other letter after a plus sign.
 const hexed = 'x'
 
 // letters says of a byte how it is escaped, meant of such a letter what it stands for.

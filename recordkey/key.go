@@ -35,7 +35,7 @@ func (k Kind) String() string {
 	return "invalid kind " + strconv.Itoa(int(k))
 }
 
-// Endings of keys, behind the value; no tertiary name begins with a tilde.
+// Endings of keys, after the value; no tertiary name begins with a tilde.
 const (
 	srkEnding   = "/~prk"
 	indexEnding = "/~prks"
@@ -230,7 +230,7 @@ func (k Key) Parts() []string {
 }
 
 // Compare orders keys by namespace, type, field, value, kind and name, each by its bytes
-// before escaping, so that what belongs to an entry stands behind it; it is not the order of
+// before escaping, so that what belongs to an entry stands after it; it is not the order of
 // their texts. It is 0 exactly for equal keys; the zero Key comes first.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(

@@ -196,7 +196,7 @@ func TestKeysInJSON(t *testing.T) {
 	}
 	before := parse("user/uid:x")
 	k := before
-	checkErr(t, k.UnmarshalText([]byte("user")), `recordkey.Parse: "user" at byte 4: no / behind the type`)
+	checkErr(t, k.UnmarshalText([]byte("user")), `recordkey.Parse: "user" at byte 4: no / after the type`)
 	if k != before {
 		t.Errorf("a failed UnmarshalText left %v", k)
 	}

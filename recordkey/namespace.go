@@ -75,7 +75,7 @@ func parseNamespaces(s string) (ns Namespace, at int, err error) {
 			return Namespace{}, 0, err
 		}
 		if !found {
-			return Namespace{}, 0, &SyntaxError{Func: "Parse", Input: s, At: len(s), Reason: "no / behind the namespace"}
+			return Namespace{}, 0, &SyntaxError{Func: "Parse", Input: s, At: len(s), Reason: "no / after the namespace"}
 		}
 		at += len(name) + 2
 	}

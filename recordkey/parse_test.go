@@ -16,8 +16,8 @@ func TestParseRefuses(t *testing.T) {
 	deep := strings.Repeat("~n/", 17)
 	for _, row := range []struct{ in, want string }{
 		{"", `"" at byte 0: type is empty`},
-		{"user", `"user" at byte 4: no / behind the type`},
-		{"user/uid", `"user/uid" at byte 8: no : behind the field`},
+		{"user", `"user" at byte 4: no / after the type`},
+		{"user/uid", `"user/uid" at byte 8: no : after the field`},
 		{"user/uid:", `"user/uid:" at byte 9: value is empty`},
 		{"user/:x", `"user/:x" at byte 5: field is empty`},
 		{"/uid:x", `"/uid:x" at byte 0: type is empty`},
@@ -45,7 +45,7 @@ func TestParseRefuses(t *testing.T) {
 		{"user/uid:+xc3\xa9", `"user/uid:+xc3\xa9" at byte 13: "\xa9" must be written +xa9`},
 		{"user/uid:" + long, `"user/uid:` + long[:71] + `"… at byte 9: value is over 1024 bytes`},
 		{"~", `"~" at byte 1: namespace is empty`},
-		{"~acme", `"~acme" at byte 5: no / behind the namespace`},
+		{"~acme", `"~acme" at byte 5: no / after the namespace`},
 		{"~acme/", `"~acme/" at byte 6: type is empty`},
 		{"~ac me/user/uid:x", `"~ac me/user/uid:x" at byte 3: " " must be written +_`},
 		{deep + "user/uid:x", `"~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/~n/user/uid:x" at byte 48: more than 16 levels`},
@@ -252,7 +252,7 @@ func FuzzParse(f *testing.F) {
 		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, alone and in runs
 		"user/uid:+x41", "user/uid:+xc3+xa9",    // not what building gives
 		"~~/~+_/a/b:c",
-		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}", // own keys of entries, and what is none
+		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}", // own keys of entries, and what is not one
 	} {
 		f.Add(seed)
 	}

@@ -91,7 +91,7 @@ type parser struct {
 	err error
 }
 
-// key reads what is left behind the namespaces.
+// key reads what is left after the namespaces.
 func (p *parser) key(ns Namespace) Key {
 	k := Key{ns: ns}
 	k.typ = p.name("type", '/')
@@ -116,7 +116,7 @@ func (p *parser) until(c byte) string {
 	return rest
 }
 
-// name reads a crumb that must not begin with a tilde, and the c that must stand behind it.
+// name reads a crumb that must not begin with a tilde, and the c that must stand after it.
 func (p *parser) name(what string, c byte) string {
 	text := p.until(c)
 	if p.err == nil && strings.HasPrefix(text, "~") {
@@ -128,7 +128,7 @@ func (p *parser) name(what string, c byte) string {
 	case p.err != nil:
 		return ""
 	case p.at == p.end:
-		p.fail(p.at, "no "+string(c)+" behind the "+what)
+		p.fail(p.at, "no "+string(c)+" after the "+what)
 		return ""
 	}
 	p.at++
@@ -148,7 +148,7 @@ func (p *parser) crumb(what, text string) string {
 	return unescape(text, n)
 }
 
-// ending reads what is left behind the value.
+// ending reads what is left after the value.
 func (p *parser) ending() (Kind, string) {
 	if p.err != nil {
 		return 0, ""

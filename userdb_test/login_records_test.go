@@ -25,8 +25,8 @@ var brokenRecords = []struct{ name, record, command string }{
 	{"counters without numbers", "throttle", "HSET KEY sn many"},
 	{"counters that overflow", "throttle", "HSET KEY su 1e400"},
 	{"no time", "throttle", "HSET KEY o:x y"},
-	{"failures that are none", "throttle", "HSET KEY n:x -1"},
-	{"calls that are none", "throttle", "HSET KEY k xyz"},
+	{"failures below zero", "throttle", "HSET KEY n:x -1"},
+	{"calls that are not numbers", "throttle", "HSET KEY k xyz"},
 }
 
 // TestBrokenRecords: a login that cannot be judged names the record and what mends it, and nothing is hashed.
@@ -113,7 +113,7 @@ func TestNobodyInherits(t *testing.T) {
 	})
 }
 
-// TestBrokenTokens: a record of another kind, and members that are none, are no tokens, and keep nobody from anything.
+// TestBrokenTokens: a record of another kind, and members of another form, are no tokens, and block nothing.
 func TestBrokenTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()

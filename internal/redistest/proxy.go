@@ -201,7 +201,7 @@ type link struct {
 	client, server net.Conn
 
 	// Under proxy.mu: how many requests and replies came by, and the reply that
-	// is cut; 0 is none.
+	// is cut; 0 means none.
 	requests, replies, cut int
 }
 
@@ -265,7 +265,7 @@ func (l *link) request(value []byte) bool {
 	return false
 }
 
-// reply reports whether to pass a reply on. What a server sends unasked is none.
+// reply reports whether to pass a reply on. What a server sends unasked is not a reply.
 func (l *link) reply(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()

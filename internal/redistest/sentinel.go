@@ -104,7 +104,7 @@ func (s *Sentinel) Client() *redis.Client {
 }
 
 // Current returns the server that the first running Sentinel calls master, or
-// nil when that is none of ours.
+// nil when that is not ours.
 func (s *Sentinel) Current() *Server {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {

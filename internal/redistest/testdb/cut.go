@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cut lets some commands through, and none behind them.
+// A Cut lets some commands through, and none after them.
 type Cut struct{ Left atomic.Int64 }
 
 var ErrCut = errors.New("cut")
