@@ -32,8 +32,7 @@ const (
 		emailLabel + `(?:\.` + emailLabel + `)*|` + emailLiteral + `)\z`
 )
 
-// refuseEmail says why value is no Mailbox of RFC 5321 §4.1.2 with the extensions
-// of RFC 6531 §3.3.
+// refuseEmail says why value is no Mailbox of RFC 5321 §4.1.2 with the extensions of RFC 6531 §3.3.
 func refuseEmail(value string) string {
 	at := strings.LastIndexByte(value, '@')
 	switch {
@@ -113,20 +112,17 @@ const (
 // maxLabel is the greatest length of a label in octets, as DNS keeps it.
 const maxLabel = 63
 
-// Expressions that contain all IPv4 and IPv6 addresses, and more, so that their
-// automata are small.
+// Expressions that contain all IPv4 and IPv6 addresses, and more, so that their automata are small.
 const (
 	ipv4Expr = `[0-9]{1,3}(?:\.[0-9]{1,3}){3}`
 	ipv6Expr = `[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*`
 )
 
-// labels has the letters, digits and marks of IDNA2008 (RFC 5892), and its rules
-// about context: the identifier class of PRECIS has the same derivation, plus the
-// rest of printable ASCII.
+// labels has the letters, digits and marks of IDNA2008 (RFC 5892), and its rules about context: the identifier class of
+// PRECIS has the same derivation, plus the rest of printable ASCII.
 var labels = precis.NewIdentifier(precis.Norm(norm.NFC))
 
-// refuseDomain says why domain is no Domain of RFC 5321 with the U-labels of RFC
-// 6531. One label is enough.
+// refuseDomain says why domain is no Domain of RFC 5321 with the U-labels of RFC 6531. One label is enough.
 func refuseDomain(domain string) string {
 	switch {
 	case domain == "":
@@ -192,8 +188,7 @@ func ascii(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// refuseLiteral takes the two address literals that RFC 5321 §4.1.3 defines, not
-// those with a tag of their own.
+// refuseLiteral takes the two address literals that RFC 5321 §4.1.3 defines, not those with a tag of their own.
 func refuseLiteral(literal string) string {
 	const reason = "an address in brackets that is neither IPv4 nor IPv6"
 	text, closed := strings.CutSuffix(literal[1:], "]")

@@ -55,9 +55,13 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 	case "url":
 		k = kind{refuse: refuseURL, phrases: []phrase{{expr: urlExpr, reason: "a character that no URL has"}}, max: recordkey.MaxCrumb}
 	case "username":
-		k = usernameKind(t)
+		profile := caseMapped
+		if t.Fold == schema.FoldExact {
+			profile = casePreserved
+		}
+		k = nameKind(t, "RFC 8265", profile, quickName, `\A[^\x00-\x20\x7f]+\z`)
 	case "nickname":
-		k = nicknameKind(t)
+		k = nameKind(t, "RFC 8266", precis.Nickname, quickNickname, `\A[^\x00-\x1f\x7f]+\z`)
 	default:
 		return kind{}, false
 	}
@@ -107,24 +111,11 @@ var notOthers = []phrase{
 	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
 }
 
-func usernameKind(t schema.Type) kind {
-	profile := caseMapped
-	if t.Fold == schema.FoldExact {
-		profile = casePreserved
-	}
-	enforce := func(value string) (string, bool) { return username(profile, value) }
-	return nameKind(t, "RFC 8265", enforce, quickName, `\A[^\x00-\x20\x7f]+\z`)
-}
-
-func nicknameKind(t schema.Type) kind {
-	return nameKind(t, "RFC 8266", nickname, quickNickname, `\A[^\x00-\x1f\x7f]+\z`)
-}
-
-// nameKind takes what enforce leaves the same value. Under FoldExact that means unchanged: else two values could be one
+// nameKind takes what profile leaves the same value. Under FoldExact that means unchanged: else two values could be one
 // name to the RFC.
-func nameKind(t schema.Type, rfc string, enforce func(string) (string, bool), quick *regexp.Regexp, expr string) kind {
+func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick *regexp.Regexp, expr string) kind {
 	refuse := func(value string) string {
-		form, ok := enforce(value)
+		form, ok := enforce(profile, value)
 		switch {
 		case !ok:
 			return "a character that " + rfc + " does not allow there"
@@ -137,16 +128,10 @@ func nameKind(t schema.Type, rfc string, enforce func(string) (string, bool), qu
 	return kind{refuse: refuse, phrases: phrases, quick: quick, max: recordkey.MaxCrumb}
 }
 
-// username returns the form that profile gives value, and whether it allows it.
-func username(profile *precis.Profile, value string) (string, bool) {
+// enforce returns the form that profile gives value, and whether it allows it. A nickname has no Bidi Rule.
+func enforce(profile *precis.Profile, value string) (string, bool) {
 	form, err := profile.String(value)
-	return form, err == nil && form != "" && !badBidi(form)
-}
-
-// nickname returns the form that RFC 8266 gives value, and whether it allows it.
-func nickname(value string) (string, bool) {
-	form, err := precis.Nickname.String(value)
-	return form, err == nil
+	return form, err == nil && form != "" && (profile == precis.Nickname || !badBidi(form))
 }
 
 // badBidi reports whether text runs from right to left and breaks the rule of RFC 5893 §2.

@@ -11,42 +11,31 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Verdict is what the prover found about two fields. The zero Verdict is NotDecided.
-type Verdict uint8
+// Verdict is what the prover found about two fields.
+type Verdict string
 
 // The verdicts.
 const (
 	// NotDecided: the limit was reached first. Treat it as Overlap.
-	NotDecided Verdict = iota
+	NotDecided Verdict = "not decided"
 	// Orthogonal: no value satisfies both rules.
-	Orthogonal
+	Orthogonal Verdict = "orthogonal"
 	// Overlap: there is a value that does.
-	Overlap
+	Overlap Verdict = "overlap"
 )
-
-// String returns the verdict in words.
-func (v Verdict) String() string {
-	switch v {
-	case Orthogonal:
-		return "orthogonal"
-	case Overlap:
-		return "overlap"
-	default:
-		return "not decided"
-	}
-}
 
 // Pair is the verdict on two secondary fields.
 type Pair struct {
 	// A and B are the fields, A before B.
-	A, B string
+	A string `json:"a"`
+	B string `json:"b"`
 	// Verdict tells whether a value can belong to both.
-	Verdict Verdict
+	Verdict Verdict `json:"verdict"`
 	// Witness is, with Overlap, a value that both fields take, in canonical form. None of fewer code points exists,
 	// unless Note says that it may.
-	Witness string
+	Witness string `json:"witness,omitempty"`
 	// Note is empty or tells people more, as that one of the fields takes no value at all.
-	Note string
+	Note string `json:"note,omitempty"`
 }
 
 // Check returns the verdict on every pair of secondary fields of t, sorted. It refuses what Compile refuses. It takes
@@ -96,7 +85,7 @@ func (p *Pair) judge(r overlap.Result) {
 	case r.Disjoint:
 		p.Verdict = Orthogonal
 	case r.Witness == "":
-		p.Note = "the limit was reached first"
+		p.Verdict, p.Note = NotDecided, "the limit was reached first"
 	default:
 		p.Verdict, p.Witness = Overlap, r.Witness
 		if !r.Shortest {

@@ -91,16 +91,12 @@ func (s *session) checkSchema(sc schema.Schema) error {
 func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
 	if s.JSON {
 		type line struct {
-			Type    string `json:"type"`
-			A       string `json:"a"`
-			B       string `json:"b"`
-			Verdict string `json:"verdict"`
-			Witness string `json:"witness,omitempty"`
-			Note    string `json:"note,omitempty"`
+			Type string `json:"type"`
+			validate.Pair
 		}
-		return s.out.line(line{typ, p.A, p.B, p.Verdict.String(), p.Witness, p.Note})
+		return s.out.line(line{typ, p})
 	}
-	words := []string{shown(typ), shown(p.A), shown(p.B), p.Verdict.String()}
+	words := []string{shown(typ), shown(p.A), shown(p.B), string(p.Verdict)}
 	if p.Witness != "" {
 		words = append(words, "both take "+shown(p.Witness))
 	}
