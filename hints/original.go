@@ -110,11 +110,8 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 // of that kind alone. They are crumbs as they stand in the key, escaped: recordkey.Unescape reads them. All else, a key
 // in a namespace too, is an *Error.
 func Split(text string, only recordkey.Kind) ([3]string, error) {
-	k, err := prkOrSRK(text, only)
-	if err != nil {
-		return [3]string{}, err
-	}
-	return crumbs(k), nil
+	q, err := Analyze(text, only)
+	return [3]string(q[2:]), err
 }
 
 // Analyze is the original's analyze_record_key: Split with the kind and the key itself.
@@ -123,13 +120,11 @@ func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
 	if err != nil {
 		return Quintuplet{}, err
 	}
-	q, c := quintuplet(k), crumbs(k)
-	copy(q[2:], c[:])
+	q := quintuplet(k)
+	for i := range q[2:] {
+		q[2+i] = recordkey.Escape(q[2+i])
+	}
 	return q, nil
-}
-
-func crumbs(k recordkey.Key) [3]string {
-	return [3]string{recordkey.Escape(k.Type()), recordkey.Escape(k.Field()), recordkey.Escape(k.Value())}
 }
 
 func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {

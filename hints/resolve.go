@@ -258,12 +258,10 @@ func (r resolver) secondaries(part schema.Facets) (Target, error) {
 
 // reasonOf keeps of an error about a key or a value what does not quote its input.
 func reasonOf(err error) string {
-	var syntax *recordkey.SyntaxError
-	var value *schema.ValueError
-	switch {
-	case errors.As(err, &syntax):
+	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return syntax.Reason
-	case errors.As(err, &value):
+	}
+	if value, ok := errors.AsType[*schema.ValueError](err); ok {
 		return value.Reason
 	}
 	return err.Error()
@@ -271,8 +269,7 @@ func reasonOf(err error) string {
 
 // placeOf is reasonOf with the position.
 func placeOf(err error) string {
-	var syntax *recordkey.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return "at byte " + strconv.Itoa(syntax.At) + ": " + syntax.Reason
 	}
 	return err.Error()

@@ -19,9 +19,8 @@
 // # Where records lie
 //
 // The primary field, the fold, the version of its canonical form, the secondary and the indexed fields decide where the
-// records of a type lie. [Type.Fingerprint] is short for all that, and
-// [Type.Difference] says in words why two of them differ. Everything else in a
-// schema may change from one day to the next.
+// records of a type lie. [Type.Fingerprint] is short for all that, and [Type.Difference] says in words why two of them
+// differ. Everything else in a schema may change from one day to the next.
 //
 // The canonical form of a secondary value ([Type.Canonical]) is what keys hold and rules see: under FoldCasefold
 // "Alice", "alice " and "ＡＬＩＣＥ" are one value. Addresses and URLs have their domain as IDNA 2008 compares it:
@@ -29,9 +28,8 @@
 //	bob@straße.de   "bob"@STRAẞE.de.   bob@xn--strae-oqa.de    bob@xn--strae-oqa.de
 //	bob@strasse.de  bo\u034fb@strasse.de                       bob@strasse.de
 //
-// The rules of the canonical form and the Unicode tables that it uses have a version,
-// [FormVersion]. It is stored with a schema and part of its fingerprint, so that a
-// program of another version does not write.
+// The rules of the canonical form and the Unicode tables that it uses have a version, [FormVersion]. It is stored with
+// a schema and part of its fingerprint, so that a program of another version does not write.
 //
 // # Values
 //

@@ -103,12 +103,8 @@ func (p *problem) err() error {
 
 // bare returns a name as it is, or shortened and in quotes where it could be misread.
 func bare(name string) string {
-	for _, r := range name {
-		if !strconv.IsPrint(r) || strings.ContainsRune(` .,;:"`, r) || r == '\ufffd' {
-			return strconv.Quote(shorten(name))
-		}
-	}
-	if name == "" || len(name) > maxShown {
+	unclear := func(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" .,;:\"\ufffd", r) }
+	if name == "" || len(name) > maxShown || strings.ContainsFunc(name, unclear) {
 		return strconv.Quote(shorten(name))
 	}
 	return name

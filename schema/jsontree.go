@@ -36,8 +36,8 @@ func parseFile(file []byte) (root node, p *problem) {
 
 // syntaxProblem says in which line and column the JSON ends to be JSON.
 func syntaxProblem(file []byte, err error) *problem {
-	var syntax *json.SyntaxError
-	if !errors.As(err, &syntax) {
+	syntax, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
 		return problemf("not JSON: %v", err)
 	}
 	before := file[:max(0, min(int(syntax.Offset)-1, len(file)))]

@@ -44,13 +44,9 @@ func read(root node) (Schema, *problem) {
 		return readOriginal(root)
 	}
 	var r reader
-	s := readOwn(&r, root)
+	var s Schema
+	r.object(root, members{"types": func(n node) { s.Types = mapOf(&r, n, readType) }})
 	return s, cmp.Or(r.found, s.problem())
-}
-
-func readOwn(r *reader, root node) (s Schema) {
-	r.object(root, members{"types": func(n node) { s.Types = mapOf(r, n, readType) }})
-	return s
 }
 
 func readType(r *reader, n node) (t Type) {
@@ -67,12 +63,14 @@ func readType(r *reader, n node) (t Type) {
 
 func readField(r *reader, n node) (f Field) {
 	r.object(n, members{
-		"role":     func(n node) { f.Role = readRole(r, n) },
-		"codec":    func(n node) { f.Codec = Codec(r.text(n)) },
-		"kind":     func(n node) { f.Kind = r.text(n) },
-		"pattern":  func(n node) { f.Pattern = r.text(n) },
-		"was":      func(n node) { f.Was = r.text(n) },
-		"reserved": func(n node) { f.Reserved = readTexts(r, n) },
+		"role":    func(n node) { f.Role = readRole(r, n) },
+		"codec":   func(n node) { f.Codec = Codec(r.text(n)) },
+		"kind":    func(n node) { f.Kind = r.text(n) },
+		"pattern": func(n node) { f.Pattern = r.text(n) },
+		"was":     func(n node) { f.Was = r.text(n) },
+		"reserved": func(n node) {
+			r.each(n, aList, func(item node) { f.Reserved = append(f.Reserved, r.text(item)) })
+		},
 	})
 	return f
 }
@@ -101,12 +99,6 @@ func readPassword(r *reader, n node) *Password {
 		"blocklist": func(n node) { p.Blocklist = r.truth(n) },
 	})
 	return &p
-}
-
-// readTexts returns the texts of a list, nil if there are none.
-func readTexts(r *reader, n node) (texts []string) {
-	r.each(n, aList, func(item node) { texts = append(texts, r.text(item)) })
-	return texts
 }
 
 // mapOf reads an object whose names are the file's own; nil if there are none.

@@ -114,8 +114,7 @@ func (f Field) patternProblem() *problem {
 		return problemf("longer than %d bytes", maxPattern)
 	}
 	_, err := syntax.Parse(f.Pattern, syntax.Perl)
-	var bad *syntax.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*syntax.Error](err); ok {
 		return problemf("%s: %q", bad.Code, shorten(bad.Expr))
 	}
 	return nil
@@ -177,8 +176,7 @@ func nameProblem(name string) *problem {
 	if err == nil {
 		_, err = prk.Tertiary(name)
 	}
-	var bad *recordkey.SyntaxError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return problemf("%s", bad.Reason)
 	}
 	return nil

@@ -39,11 +39,11 @@ func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 // what would be longer than MaxFacet, are refused. The error is a *ValueError.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
-	if err == nil && len(out) > MaxFacet {
-		err = tooLong(CodecJSON, out)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return Value{}, err
+	case len(out) > MaxFacet:
+		return Value{}, tooLong(CodecJSON, out)
 	}
 	return Value{CodecJSON, out}, nil
 }
