@@ -31,10 +31,8 @@ type runeSets struct {
 func newRuneSets() *runeSets { return &runeSets{ids: make(map[string]int)} }
 
 func (s *runeSets) id(inst *syntax.Inst) int {
-	key := binary.BigEndian.AppendUint32(nil, inst.Arg) // whether case is folded
-	for _, r := range inst.Rune {
-		key = binary.BigEndian.AppendUint32(key, uint32(r))
-	}
+	folds := binary.BigEndian.AppendUint32(nil, inst.Arg) // whether case is folded
+	key, _ := binary.Append(folds, binary.BigEndian, inst.Rune)
 	id, known := s.ids[string(key)]
 	if !known {
 		id = len(s.insts)

@@ -122,28 +122,19 @@ func (a *automaton) state(w *walk) int32 {
 		end.from(s.pcs...)
 		s.ends = end.matched
 	}
-	key := s.key()
-	id, known := a.ids[key]
+	key, _ := binary.Append(nil, binary.BigEndian, append([]uint32{uint32(s.prev)}, s.pcs...))
+	if s.matched {
+		key = append(key, 1)
+	}
+	id, known := a.ids[string(key)]
 	if !known {
 		id = int32(len(a.states))
-		a.ids[key] = id
+		a.ids[string(key)] = id
 		s.next = make([]int32, len(a.alpha))
 		a.states = append(a.states, s)
 		*a.work -= len(key) + len(s.next)
 	}
 	return id
-}
-
-func (s *state) key() string {
-	key := make([]byte, 0, 4*len(s.pcs)+5)
-	if s.matched {
-		key = append(key, 1)
-	}
-	key = binary.BigEndian.AppendUint32(key, uint32(s.prev))
-	for _, pc := range s.pcs {
-		key = binary.BigEndian.AppendUint32(key, pc)
-	}
-	return string(key)
 }
 
 // dead reports whether no text with this beginning is taken.

@@ -119,10 +119,7 @@ func (s *search) after(at []int32, class int) []int32 {
 
 // visit returns the node with these states, a new one if need be.
 func (s *search) visit(at []int32) int32 {
-	key := make([]byte, 0, 4*len(at))
-	for _, state := range at {
-		key = binary.BigEndian.AppendUint32(key, uint32(state))
-	}
+	key, _ := binary.Append(nil, binary.BigEndian, at)
 	id, known := s.ids[string(key)]
 	if !known {
 		id = s.add(at)
