@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // csvRows is an input of CSV with a header. Columns are facets by their names, sets among the tertiary
@@ -38,6 +39,9 @@ const (
 // passedOver are columns of entries in JSON and of rejects, that say nothing to an import.
 var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
+// noFacets are the columns that are neither facets nor tertiary records.
+var noFacets = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
+
 type csvRows struct {
 	r       *csv.Reader
 	input   rowText
@@ -49,7 +53,7 @@ type csvRows struct {
 
 // newCSVRows reads the header.
 func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
-	s := &csvRows{input: rowText{r: bufio.NewReader(in)}, refused: refused}
+	s := &csvRows{input: rowText{r: bufio.NewReaderSize(in, 64<<10)}, refused: refused}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -78,35 +82,35 @@ func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
 	return s, nil
 }
 
-// rowText is an input, line by line, and keeps the text of the row: a csv.Reader takes no line before it needs it. And that
-// forgets an error after half a row that is wrong in itself; this does not.
+// rowText is an input, and keeps the text of it that was not cut off. A csv.Reader asks for more only where a row goes on,
+// and forgets an error after half a row that is wrong in itself; this does not.
 type rowText struct {
-	r   *bufio.Reader
-	row []byte
-	err error // other than io.EOF
+	r    *bufio.Reader // fails only when all before was read
+	text bytes.Buffer
+	err  error // other than io.EOF
 }
 
-func (t *rowText) Read(p []byte) (n int, err error) {
-	for end := false; n < len(p) && t.err == nil && !end; n++ {
-		c, err := t.r.ReadByte()
-		if err != nil {
-			if err != io.EOF {
-				t.err = err
-			}
-			return n, err
-		}
-		p[n], t.row, end = c, append(t.row, c), c == '\n'
-	}
-	if len(t.row) > maxImportLine {
+func (t *rowText) Read(p []byte) (int, error) {
+	if t.text.Len() > maxImportLine {
 		t.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
 	}
-	return n, t.err
+	if t.err != nil {
+		return 0, t.err
+	}
+	n, err := t.r.Read(p)
+	t.text.Write(p[:n])
+	if err != io.EOF {
+		t.err = err
+	}
+	return n, err
 }
+
+// row is the row that was read last, until it is cut off.
+func (s *csvRows) row() []byte { return s.input.text.Bytes()[:s.r.InputOffset()-s.size] }
 
 // cut returns the row, and keeps it no longer.
 func (s *csvRows) cut() string {
-	row := string(s.input.row)
-	s.input.row = s.input.row[:0]
+	row := string(s.input.text.Next(len(s.row())))
 	s.size += int64(len(row))
 	s.lines += int64(strings.Count(row, "\n"))
 	return row
@@ -121,7 +125,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	case err != nil && s.input.err != nil:
 		return false, s.unread(s.input.err)
 	case errors.As(err, &bad):
-		if unclosed(s.input.row, bad) {
+		if unclosed(s.row(), bad) {
 			return false, s.unread(fmt.Errorf("%w: a quote that does not end", ErrInput))
 		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
@@ -158,18 +162,14 @@ func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.header, colu
 func (s *csvRows) parse(l *line, r *reading) error {
 	for i, cell := range l.cells {
 		name := s.header[i]
-		switch to := r.own(name); {
+		switch {
 		case cell == "" || slices.Contains(passedOver, name):
-		case to != nil:
-			*to = cell
-		case name == columnType:
-			r.kind = cell
-		case name == columnFlag:
-			r.flag = cell
 		case name == columnText:
 			return errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
+		case slices.Contains(noFacets, name):
+			r.own[name] = cell
 		default:
-			r.facets = append(r.facets, facet{name, cell, inCell})
+			r.facets = append(r.facets, facet{name, cell, schema.ParseText})
 		}
 	}
 	return nil

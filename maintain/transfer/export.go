@@ -41,8 +41,8 @@ type ExportOptions struct {
 // hash), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in base64, that JSON cannot
 // say exactly. Characters that are not printed are escaped. An entry and its tertiary records are read at one
 // moment; entries that come or go meanwhile may be left out, and one may be written twice while the server's
-// tables grow or shrink, which Import notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and counters, which are void
-// elsewhere.
+// tables grow or shrink, which Import notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and
+// counters, which are void elsewhere.
 //
 // Report counts the entries written (Read) and those that cannot be read (Refused).
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {

@@ -71,7 +71,10 @@ func (x *exportLine) facet(c schema.Codec, field, wire string) {
 	v, err := schema.Decode(c, wire)
 	if err == nil && utf8.ValidString(wire) {
 		raw, err := v.MarshalJSON()
-		if err == nil && (c == schema.CodecText || c == schema.CodecIdentity || comesBack(c, raw, wire)) {
+		if err == nil && c != schema.CodecText && c != schema.CodecIdentity {
+			v, err = schema.ParseJSON(c, raw)
+		}
+		if err == nil && v.Wire() == wire {
 			x.Facets[field] = raw
 			return
 		}
@@ -82,11 +85,6 @@ func (x *exportLine) facet(c schema.Codec, field, wire string) {
 	x.Wire[field] = []byte(wire)
 }
 
-func comesBack(c schema.Codec, raw []byte, wire string) bool {
-	back, err := schema.ParseJSON(c, raw)
-	return err == nil && back.Wire() == wire
-}
-
 func recordOf(part store.Part) tertiaryRecord {
 	values := part.Values
 	if part.Kind == "set" {
@@ -94,9 +92,7 @@ func recordOf(part store.Part) tertiaryRecord {
 	}
 	x := tertiaryRecord{Kind: part.Kind}
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
-		for _, v := range values {
-			x.Value64 = append(x.Value64, []byte(v))
-		}
+		x.Value64 = records.Map(values, func(v string) []byte { return []byte(v) })
 		return x
 	}
 	var text []byte // of texts and numbers: it cannot fail
@@ -141,24 +137,18 @@ func (x tertiaryRecord) content() (change.Content, error) {
 }
 
 // values are the elements of a tertiary record, as in store.Members. Those of value64 are judged with the change.
-func (x tertiaryRecord) values() (values []string, err error) {
+func (x tertiaryRecord) values() ([]string, error) {
 	if x.Value64 != nil && x.Value != nil {
 		return nil, errors.New("both value and value64")
 	}
-	for _, v := range x.Value64 {
-		values = append(values, string(v))
-	}
-	if x.Value64 != nil && (x.Kind != "string" || len(values) == 1) {
-		return values, nil
+	if x.Value64 != nil && (x.Kind != "string" || len(x.Value64) == 1) {
+		return records.Map(x.Value64, func(v []byte) string { return string(v) }), nil
 	}
 	texts, err := x.texts()
 	if err != nil || slices.Contains(texts, nil) {
 		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
 	}
-	for _, text := range texts {
-		values = append(values, *text)
-	}
-	return values, nil
+	return records.Map(texts, func(text *string) string { return *text }), nil
 }
 
 // texts are the elements in Value; nil stands for null.

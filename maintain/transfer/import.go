@@ -17,6 +17,7 @@ import (
 	"hash"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -76,7 +77,7 @@ type ReadError struct {
 }
 
 func (e *ReadError) Error() string {
-	return fmt.Sprintf("reading the input: line %d, and what is behind it, was not read: %v", e.Line, e.Err)
+	return fmt.Sprintf("reading the input: line %d, and what comes after it, was not read: %v", e.Line, e.Err)
 }
 
 // Unwrap returns the reason.
@@ -136,17 +137,13 @@ const (
 var clearBatch = max(16, runtime.GOMAXPROCS(0))
 
 func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions) (*importer, error) {
-	switch o.OnDuplicate {
-	case "":
-		o.OnDuplicate = DuplicateFail
-	case DuplicateFail, DuplicateSkip, DuplicateUpdate:
-	default:
+	o.OnDuplicate, o.Type = cmp.Or(o.OnDuplicate, DuplicateFail), cmp.Or(o.Type, "user")
+	if !slices.Contains([]string{DuplicateFail, DuplicateSkip, DuplicateUpdate}, o.OnDuplicate) {
 		return nil, fmt.Errorf("%w: on a duplicate %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
-	o.Type = cmp.Or(o.Type, "user")
 	im := &importer{
 		View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
-		first: firstBatch, most: importBatch, atOnce: mostAtOnce,
+		first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
 	}
 	if !im.resumed {
 		im.state = ImportState{ID: rand.Text()}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // maxImportLine is how long one entry may be, in bytes.
@@ -54,20 +55,20 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	j := scanner{text: l.raw}
 	var wire []facet
 	j.object(func(name string) {
-		switch to := r.own(name); {
-		case to != nil:
-			*to = j.string(name)
-		case name == "type":
-			r.kind = j.string(name)
-		case name == "facets":
-			j.object(func(field string) { r.facets = append(r.facets, facet{field, j.value(), inJSON}) })
-		case name == "wire":
+		switch name {
+		case columnHash, columnClear, columnChanged, columnDisabled:
+			r.own[name] = j.string(name)
+		case "type":
+			r.own[columnType] = j.string(name)
+		case "facets":
+			j.object(func(field string) { r.facets = append(r.facets, facet{field, j.value(), parseJSON}) })
+		case "wire":
 			j.object(func(field string) {
-				wire = append(wire, facet{field, string(typed[[]byte](&j, field, j.value())), inWire})
+				wire = append(wire, facet{field, string(typed[[]byte](&j, field, j.value())), schema.Decode})
 			})
-		case name == "tertiary":
+		case "tertiary":
 			j.object(func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
-		case name == "~rejected": // of an import that refused it
+		case "~rejected": // of an import that refused it
 			j.value()
 		default:
 			j.fail(unknownMember(name))
@@ -80,6 +81,14 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	return nil
 }
 
+// parseJSON reads a facet, at once where it is a text that is kept as it is.
+func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
+	if (c == schema.CodecText || c == schema.CodecDate) && unescaped(raw) {
+		return schema.ParseText(c, raw[1:len(raw)-1])
+	}
+	return schema.ParseJSON(c, json.RawMessage(raw))
+}
+
 var errNoObject = errors.New("no JSON object as an export has it")
 
 // malformed says why a line is no JSON object, without quoting it: it may hold secrets.
@@ -90,14 +99,13 @@ func malformed(text string) error {
 	dec := json.NewDecoder(strings.NewReader(text))
 	var raw json.RawMessage
 	if err := dec.Decode(&raw); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, is := errors.AsType[*json.SyntaxError](err); is {
 			return fmt.Errorf("no JSON: something is wrong at byte %d", syntax.Offset)
 		}
 		return errNoObject
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("there is more behind the JSON object")
+		return errors.New("there is more after the JSON object")
 	}
 	if raw[0] != '{' {
 		return errNoObject

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,65 +118,26 @@ func (im *importer) uid(l *line, attempt int) string {
 
 // A reading is what a line says, before a schema says what it means.
 type reading struct {
-	kind     string // the type; "": none is named
+	own      map[string]string // what is no facet, by the columns of CSV
 	facets   []facet
 	tertiary []tertiaryRecord
-	hash     string // of the password
-	clear    string // password
-	changed  string // a date: when the password was set
-	disabled string // a date
-	flag     string // of CSV: whether it is disabled, where no date is known
 }
 
-// own is where the text goes of a member, or of a column, that is no facet; nil for another name.
-func (r *reading) own(name string) *string {
-	switch name {
-	case columnHash:
-		return &r.hash
-	case columnClear:
-		return &r.clear
-	case columnChanged:
-		return &r.changed
-	case columnDisabled:
-		return &r.disabled
-	}
-	return nil
-}
-
-// A facet is the text of one in a line, and the form that it has there.
+// A facet is the text of one in a line, and what reads it.
 type facet struct {
 	field, text string
-	form        form
-}
-
-type form uint8
-
-const (
-	inJSON form = iota
-	inWire      // as in the store
-	inCell      // of CSV
-)
-
-func (f facet) value(c schema.Codec) (schema.Value, error) {
-	switch {
-	case f.form == inWire:
-		return schema.Decode(c, f.text)
-	case f.form == inCell:
-		return schema.ParseText(c, f.text)
-	case (c == schema.CodecText || c == schema.CodecDate) && unescaped(f.text):
-		return schema.ParseText(c, f.text[1:len(f.text)-1])
-	}
-	return schema.ParseJSON(c, json.RawMessage(f.text))
+	parse       func(schema.Codec, string) (schema.Value, error)
 }
 
 // draft makes of a line the draft of an entry.
 func (im *importer) draft(l *line) error {
 	r := &im.reading
-	*r = reading{facets: r.facets[:0]}
+	clear(r.own)
+	r.facets, r.tertiary = r.facets[:0], nil
 	if err := im.src.parse(l, r); err != nil {
 		return err
 	}
-	t, err := im.Type(cmp.Or(r.kind, im.o.Type))
+	t, err := im.Type(cmp.Or(r.own[columnType], im.o.Type))
 	if err != nil {
 		return err
 	}
@@ -201,16 +161,15 @@ func (im *importer) draft(l *line) error {
 
 // put puts a facet into the draft or, from a cell, a tertiary record.
 func (l *line) put(f facet) error {
-	if kind := l.t.Schema.Tertiary[f.field].Kind; f.form == inCell && kind != "" {
+	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
 		content, err := cellContent(f.field, kind, f.text)
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
 		return err
 	}
-	v, err := f.value(l.t.Schema.Codec(f.field))
+	v, err := f.parse(l.t.Schema.Codec(f.field), f.text)
 	if err != nil {
 		reason := err.Error()
-		var value *schema.ValueError
-		if errors.As(err, &value) {
+		if value, is := errors.AsType[*schema.ValueError](err); is {
 			reason = "no " + string(value.Codec) + ": " + value.Reason
 		}
 		return change.Invalid(f.field, "codec", reason)
@@ -226,31 +185,29 @@ func (l *line) put(f facet) error {
 
 // take adds to the draft what is no facet.
 func (im *importer) take(l *line, r *reading) error {
-	now := im.Now()
-	switch {
-	case r.flag != "" && r.flag != "true" && r.flag != "false":
+	now, hash, changed, disabled := im.Now(), r.own[columnHash], r.own[columnChanged], r.own[columnDisabled]
+	l.clear = r.own[columnClear]
+	switch flag := r.own[columnFlag]; {
+	case flag != "" && flag != "true" && flag != "false":
 		return fmt.Errorf("%s is neither true nor false", columnFlag)
-	case r.flag == "false" && r.disabled != "":
+	case flag == "false" && disabled != "":
 		return errors.New("both disabled and not")
-	case r.flag == "true" && r.disabled == "":
-		r.disabled = schema.Date(now).Wire()
+	case flag == "true":
+		disabled = cmp.Or(disabled, schema.Date(now).Wire())
 	}
-	if r.clear != "" && r.hash == "" && r.changed == "" {
-		r.changed = schema.Date(now).Wire()
+	if l.clear != "" && hash == "" {
+		changed = cmp.Or(changed, schema.Date(now).Wire())
 	}
-	if err := cmp.Or(l.own(store.FieldChanged, r.changed, now), l.own(store.FieldDisabled, r.disabled, now)); err != nil {
+	if err := cmp.Or(l.own(store.FieldChanged, changed, now), l.own(store.FieldDisabled, disabled, now)); err != nil || hash == "" {
 		return err
 	}
-	if l.clear = r.clear; r.hash == "" {
-		return nil
-	}
-	if r.clear != "" {
+	if l.clear != "" {
 		return errors.New("both a password's hash and a clear password")
 	}
-	if err := im.Config.Hashing.Of(l.t).Usable(r.hash); err != nil {
+	if err := im.Config.Hashing.Of(l.t).Usable(hash); err != nil {
 		return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
 	}
-	l.draft.Facets[store.FieldPassword] = r.hash
+	l.draft.Facets[store.FieldPassword] = hash
 	return nil
 }
 
