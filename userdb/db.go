@@ -86,7 +86,7 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // the hashers have them
 	db := &DB{hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o}
-	c.Hashing = hashing{db.hashers, db}
+	db.hashers.db, c.Hashing = db, db.hashers
 	var err error
 	if db.view, err = view.New(c); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 
 func init() {
 	view.Of = func(db view.DB) *view.View { return db.(*DB).view }
-	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return db.(*DB).like(c) }
+	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return newDB(c, db.(*DB).hashers, db.(*DB).options) }
 }
 
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
@@ -112,18 +112,15 @@ func (db *DB) Ping(ctx context.Context) error { return db.view.Engine.Ping(ctx) 
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 	c := db.view.Config
 	c.NS = ns
-	return db.like(c)
+	return newDB(c, db.hashers, db.options)
 }
 
 // With is a view by another schema over the same connections. Closing one closes all.
 func (db *DB) With(s schema.Schema) (*DB, error) {
 	c := db.view.Config
 	c.Schema = s
-	return db.like(c)
+	return newDB(c, db.hashers, db.options)
 }
-
-// like is a DB over the same connections.
-func (db *DB) like(c view.Config) (*DB, error) { return newDB(c, db.hashers, db.options) }
 
 // Schema is the one that this view reads and writes by.
 func (db *DB) Schema() schema.Schema { return db.view.Schema }

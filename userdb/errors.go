@@ -99,7 +99,7 @@ type FieldError struct {
 	Reason string // the same for people; "" for ErrDuplicate
 }
 
-func (e *FieldError) Error() string { return (*change.FieldError)(e).Error() }
+func (e *FieldError) Error() string { return (*store.FieldError)(e).Error() }
 
 // Unwrap gives ErrDuplicate or ErrInvalid.
 func (e *FieldError) Unwrap() error { return e.Err }
@@ -110,10 +110,7 @@ func invalid(field, rule, reason string) error {
 
 // public turns what internal packages say about a field into a FieldError.
 func public(err error) error {
-	if taken, is := errors.AsType[*store.DuplicateError](err); is {
-		return &FieldError{Err: ErrDuplicate, Field: taken.Field}
-	}
-	if refused, is := errors.AsType[*change.FieldError](err); is {
+	if refused, is := errors.AsType[*store.FieldError](err); is {
 		return (*FieldError)(refused)
 	}
 	return err

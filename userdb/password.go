@@ -126,8 +126,9 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error
 }
 
 // hashers make and check passwords: one for each cost that the schema names, on one pool. Only the
-// function knows the peppers, so that nothing that prints a DB prints them.
+// function knows the peppers, so that nothing that prints a DB prints them. They are a view.Hashing.
 type hashers struct {
+	db     *DB
 	pool   *hashpool.Pool
 	hasher func(cost int) (*password.Hasher, error)
 	byCost map[int]*password.Hasher
@@ -168,8 +169,8 @@ func (hs *hashers) onPool(ctx context.Context, job func() error) error {
 	return cmp.Or(err, failed)
 }
 
-// hash makes a hash of a password that bcrypt can take.
-func (hs *hashers) hash(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
+// hashUnjudged makes a hash of a password that bcrypt can take.
+func (hs *hashers) hashUnjudged(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
 	err = hs.onPool(ctx, func() (err error) {
 		hash, err = hs.Of(t).Hash(pw)
 		return err
@@ -181,7 +182,7 @@ func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []st
 	if err := hs.Judge(ctx, t, pw, own); err != nil {
 		return "", err
 	}
-	return hs.hash(ctx, t, pw)
+	return hs.hashUnjudged(ctx, t, pw)
 }
 
 func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
@@ -202,16 +203,10 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 	return hs.Of(t).Hashable(pw)
 }
 
-// hashing is a view.Hashing.
-type hashing struct {
-	*hashers
-	db *DB
+func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
+	(&Type{db: hs.db, t: t}).passwordSet(ctx, r, "")
 }
 
-func (h hashing) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
-	(&Type{db: h.db, t: t}).passwordSet(ctx, r, "")
-}
-
-func (h hashing) Disabled(ctx context.Context, r store.Record) {
-	h.db.emit(ctx, Event{Kind: "disable", PRK: r.Key})
+func (hs *hashers) Disabled(ctx context.Context, r store.Record) {
+	hs.db.emit(ctx, Event{Kind: "disable", PRK: r.Key})
 }

@@ -72,7 +72,8 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 				r = change.Into(d.Facets, c, rev)
 			}
 		}
-		if taken, is := errors.AsType[*store.DuplicateError](err); is && taken.Primary && n.UID == "" {
+		taken, is := errors.AsType[*store.FieldError](err)
+		if is && taken.Err == ErrDuplicate && taken.Field == t.t.Schema.Primary && n.UID == "" {
 			continue
 		}
 		return t.entry(r, public(err))

@@ -112,11 +112,13 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	}
 	err := t.secondaries(&c, old, facets)
 	if err == nil {
-		c.Unindex, c.Index, err = moves(t.Indexed, old.Fields, facets, t.Index, "not a value that an index can hold: it is empty or over 1 KiB")
+		const refusal = "not a value that an index can hold: it is empty or over 1 KiB"
+		c.Unindex, c.Index, err = moves(t.Indexed, old.Fields, facets, t.Index, refusal)
 	}
 	if err == nil {
 		place := func(field, wire string) (store.Ranked, bool) { return t.Place(old.Key, field, wire) }
-		c.Unrank, c.Rank, err = moves(t.Ordered, old.Fields, facets, place, "not a value that an ordered index can hold: it is over 1 KiB")
+		const refusal = "not a value that an ordered index can hold: it is over 1 KiB"
+		c.Unrank, c.Rank, err = moves(t.Ordered, old.Fields, facets, place, refusal)
 	}
 	return c, err
 }

@@ -108,27 +108,9 @@ func ChangedAt(r store.Record) time.Time {
 // ErrInvalid is a value that a rule refuses.
 var ErrInvalid = errors.New("invalid value")
 
-// A FieldError names the field that ErrDuplicate or ErrInvalid is about, and for the latter the rule.
-type FieldError struct {
-	Err         error
-	Field, Rule string
-	Reason      string
-}
-
-func (e *FieldError) Error() string {
-	s := e.Err.Error() + ": " + e.Field
-	if e.Reason != "" {
-		s += ": " + e.Reason
-	}
-	return s
-}
-
-// Unwrap gives ErrDuplicate or ErrInvalid.
-func (e *FieldError) Unwrap() error { return e.Err }
-
 // Invalid makes an ErrInvalid.
 func Invalid(field, rule, reason string) error {
-	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
+	return &store.FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
 // refused turns the answer of a rule into an ErrInvalid.

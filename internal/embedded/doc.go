@@ -42,23 +42,15 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
+// What Open answers, and what a change that would be ErrFull; package userdb exports them, and says more.
 var (
-	// ErrLocked occurs in Open when another store, mostly another process, has the file and did not let go of it before
-	// the context ended.
-	ErrLocked = errors.New("embedded: file is locked")
-
-	// ErrFull occurs when a change would take the file over its limit. Nothing is changed; a Redis server has no such
-	// limit.
-	ErrFull = errors.New("embedded: store is full")
-
-	// ErrDamaged occurs in Open when the file is not as it was written. The file is left as it is. DamageError says
-	// more.
+	ErrLocked  = errors.New("embedded: file is locked")
+	ErrFull    = errors.New("embedded: store is full")
 	ErrDamaged = errors.New("embedded: file is damaged")
+	ErrExposed = errors.New("embedded: file is exposed") // its lock file too: others than this user and root may write one
+)
 
-	// ErrExposed occurs in Open when others than this user and root may write the file or its lock file: another user
-	// may have written what is in it, an account of an administrator for example. Nothing is changed.
-	ErrExposed = errors.New("embedded: file is exposed")
-
+var (
 	// ErrUnsaved occurs when the file could not be written; the cause is wrapped. The change is undone. In one case it
 	// may yet be there: the new file had its name already, and only syncing the directory failed.
 	ErrUnsaved = errors.New("embedded: change not saved")

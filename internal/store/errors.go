@@ -29,26 +29,37 @@ var (
 // out is not known.
 var ErrReply = errors.New("a reply of another kind than the command has")
 
-// A DuplicateError says which SRK of a change is taken, never which entry has it. Primary is set when it is the PRK.
-type DuplicateError struct {
-	Field   string
-	Primary bool
+// A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the latter the rule. It
+// never says which entry has a value.
+type FieldError struct {
+	Err         error
+	Field, Rule string
+	Reason      string
 }
 
-func (e *DuplicateError) Error() string { return ErrDuplicate.Error() + ": " + e.Field }
+func (e *FieldError) Error() string {
+	s := e.Err.Error() + ": " + e.Field
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
 
-// Is makes the error an ErrDuplicate.
-func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+// Unwrap gives what the error is.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Taken is the error that another entry has the UID, or the value of a secondary field.
+func Taken(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
 // Duplicate is the error that another entry holds srk, one that c claims or looks at elsewhere. It names the field
 // that c claims the value for: the other's field is not told.
-func Duplicate(c Change, srk recordkey.Key) *DuplicateError {
+func Duplicate(c Change, srk recordkey.Key) error {
 	for _, claim := range c.Claim {
 		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {
-			return &DuplicateError{Field: claim.Field()}
+			return Taken(claim.Field())
 		}
 	}
-	return &DuplicateError{Field: srk.Field()}
+	return Taken(srk.Field())
 }
 
 // A MismatchError carries the schema in the database; Stored is "" where entries exist and none is stored.

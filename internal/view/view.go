@@ -151,7 +151,8 @@ func explain(t *change.Type, err error) error {
 	}
 	difference := t.Schema.Difference(stored)
 	if difference == "" {
-		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it", store.ErrSchemaMismatch, t.Name)
+		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it",
+			store.ErrSchemaMismatch, t.Name)
 	}
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if t.Schema.OtherForm(stored) {

@@ -113,7 +113,7 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	b.changes = b.changes[:0]
 	for _, l := range lines {
 		if im.o.OnDuplicate == DuplicateUpdate && l.waits {
-			l.err = &change.FieldError{Err: store.ErrDuplicate, Field: l.t.Schema.Primary}
+			l.err = store.Taken(l.t.Schema.Primary)
 			continue
 		}
 		of, b.changes = append(of, l), append(b.changes, l.create)
@@ -125,7 +125,6 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 // apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile. Its error ends
 // the import.
 func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
-	var taken *store.DuplicateError
 	for i, err := range im.ApplyAll(ctx, changes) {
 		l, c := lines[i], &changes[i]
 		if !c.Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
@@ -136,12 +135,10 @@ func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Ch
 			l.finish(createdLine)
 		case err == nil:
 			l.finish(updatedLine)
-		case errors.As(err, &taken):
-			l.refuse(&change.FieldError{Err: store.ErrDuplicate, Field: taken.Field})
 		case errors.Is(err, store.ErrConflict):
 			again = append(again, l)
 			l.refuse(err)
-		case aboutLine(err):
+		case errors.Is(err, store.ErrDuplicate), aboutLine(err):
 			l.refuse(err)
 		default:
 			return nil, err
@@ -205,7 +202,7 @@ func (im *importer) foresee(ctx context.Context, l *line, found []store.Found) {
 			}
 		}
 	default:
-		l.refuse(&change.FieldError{Err: store.ErrDuplicate, Field: there})
+		l.refuse(store.Taken(there))
 	}
 }
 

@@ -17,14 +17,19 @@ import (
 
 // The protocol, by the numbers that comments here cite. Uniqueness (I2) is steps 1 to 3.
 //
-//  1. claim: an SRK is set to "PRK token" if it is absent.
-//  2. take: an SRK that another entry has is a duplicate if that entry is live and holds the value. Else the entry is
-//     fenced, so that nothing prepared on it can commit any more, and the SRK is swapped for the own claim.
+//  1. claim: each attempt to commit has a token of its own. A claim on an SRK is its PRK, a space and the token, set if
+//     the SRK is absent. A PRK without a token, as one server writes it, may be found and replaced, but is never written.
+//  2. take: an SRK that another entry has is a duplicate if that entry is live and holds the value. Else begin again, and
+//     queue for the values one after the other (contention.go). An attempt that queues waits some round trips, and if the
+//     same is there still, fences the other entry, so that nothing prepared on it can commit any more (counts its ~fence
+//     up, of an absent one in a tombstone), and compares-and-sets the SRK from exactly what was seen.
 //  3. lookElsewhere: the same value under the other secondary fields is judged as in 2. All claims come before all looks.
-//  4. commit: one script writes the entry, if it and its fences are as they were read.
-//  5. readGoing, finish: SRKs that go are read before the commit and removed after it, if they are as they were read.
-//  6. A delete leaves a tombstone, until its tertiary records and index members are gone.
-//  7. giveBack: what was claimed for nothing is given back. Where the commit's outcome is unknown, nothing is touched.
+//  4. commit: one script writes the entry, if its ~rev and ~fence are as they were read.
+//  5. readGoing, finish: SRKs that go are read before the commit, and removed after it if they are exactly what was read.
+//  6. A delete leaves a tombstone, ~dying until what belonged to the entry is gone. If the deleter dies, a create
+//     finishes that for it (dead.go).
+//  7. giveBack: what was claimed for nothing is given back, each only after the own entry was fenced. Where the commit's
+//     outcome is unknown, nothing is touched.
 
 // An attempt is one try to make a change, with a token of its own.
 type attempt struct {
@@ -224,7 +229,7 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 // holds the value, and then the answer is true; false says that it changed meanwhile.
 func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
-		if err := a.refuseHeld(ctx, owner, srk, "look"); err != nil {
+		if err := a.refuseHeld(ctx, owner, srk, onlyLook); err != nil {
 			return false, err
 		}
 		if !a.queues {
@@ -233,7 +238,7 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
 			return false, err
 		}
-		if err := a.refuseHeld(ctx, owner, srk, "fence"); err != nil {
+		if err := a.refuseHeld(ctx, owner, srk, orFence); err != nil {
 			return false, err
 		}
 	}
@@ -242,15 +247,15 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 
 // refuseHeld looks at an owner, or fences it, and is the error for a value that it holds: this entry (it was changed meanwhile)
 // or another.
-func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, mode string) error {
-	held, err := a.e.fence(ctx, owner, srk, mode)
+func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how string) error {
+	held, err := a.e.holds(ctx, owner, srk, how)
 	switch {
 	case err != nil || !held:
 		return err
 	case owner != a.c.Key:
 		return store.Duplicate(a.c, srk)
 	case a.c.Create:
-		return uidTaken(a.c)
+		return store.Taken(a.c.Key.Field())
 	}
 	return store.ErrConflict
 }
@@ -287,7 +292,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "late":
 		return errLate
 	case what == "exists":
-		return uidTaken(a.c)
+		return store.Taken(a.c.Key.Field())
 	case what == "absent", what == "token":
 		return store.ErrNotFound
 	case what == "damaged":
@@ -345,7 +350,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
 			if !a.began.IsZero() {
-				if held, err := a.e.fence(ctx, a.c.Key, srk, "fence"); held || err != nil {
+				if held, err := a.e.holds(ctx, a.c.Key, srk, orFence); held || err != nil {
 					return err
 				}
 			}

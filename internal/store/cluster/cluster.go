@@ -1,18 +1,6 @@
 // Package cluster keeps records on a Redis Cluster, where those of one entry lie in many slots and no transaction spans
-// them. It follows the protocol of cross-slot uniqueness step by step: claims, looks, one commit, releases.
-//
-//  1. Each attempt to commit has a token of its own. A claim on an SRK is its PRK, a space and the token,
-//     set if the SRK is absent. A PRK without a token, as one server writes it, may be found and replaced, but
-//     is never written.
-//  2. Occupied by Q: if Q holds the value, it is taken. Else begin again, and queue for the values one after the other
-//     (contention.go). An attempt that queues waits some round trips, and if the same is there still, fences Q (counts its
-//     ~fence up, of an absent Q in a tombstone), and compares-and-sets the SRK from exactly what was seen.
-//  3. After all claims, look at the values under all other secondary fields, likewise.
-//  4. Commit: the entry's hash is written if its ~rev and ~fence are still as they were read.
-//  5. SRKs that go are read before the commit, and go after it if they are exactly what was read.
-//  6. A delete leaves a tombstone, ~dying until what belonged to the entry is gone. If the deleter dies, a create
-//     finishes that for it (dead.go).
-//  7. After a conflict the own claims go, each only after the own entry was fenced.
+// them. It follows the protocol of cross-slot uniqueness step by step: claims, looks, one commit, releases. The steps
+// stand at the head of apply.go.
 //
 // No value of an SRK ever recurs: each is a PRK and the token of one attempt. So comparing with exactly what was seen is
 // safe, and so is a command that arrives once more at any later time. No rev of an entry recurs either: a tombstone lives
@@ -55,7 +43,6 @@ type Engine struct {
 	*onekey.Keys
 	client     *redisx.Client
 	cc         *redis.ClusterClient // the same; nil over one server
-	close      func() error
 	node       func(*redis.Client)
 	latency    latency
 	checked    sync.Map // a checkedSchema by the key of the schema
@@ -84,27 +71,16 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	if o.Sleep == nil {
 		o.Sleep = redisx.Sleep
 	}
-	if o.Close == nil {
-		o.Close = func() error { return nil }
-	}
 	e := &Engine{
-		cc: cc, close: sync.OnceValue(o.Close), node: o.Node, now: o.Now, sleep: o.Sleep, token: store.NewRev, background: background,
+		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, token: store.NewRev, background: background,
 		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
 		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
-	e.Keys = onekey.New(e.client, onekey.Options{})
+	e.Keys = onekey.New(e.client, onekey.Options{Close: o.Close})
 	return e
-}
-
-// Close implements [store.Engine]; further calls return the same.
-func (e *Engine) Close() error { return e.close() }
-
-// Bulk implements [store.Engine]: every change is kept at once.
-func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
-	return ctx, func(context.Context) error { return nil }
 }
 
 // Verbs end within the hour that a tombstone's day is long enough for.

@@ -12,10 +12,13 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// fence reports whether an entry holds a value. If it does not, changes that were prepared on it can no longer be
-// committed; mode "look" only asks, and "fence" is the other.
-func (e *Engine) fence(ctx context.Context, entry, srk recordkey.Key, mode string) (bool, error) {
-	return e.yes(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
+// How an entry is asked: an entry that does not hold the value is fenced, so that changes which were prepared on it can
+// no longer be committed, or is only looked at.
+const orFence, onlyLook = "fence", "look"
+
+// holds reports whether an entry holds a value.
+func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, how string) (bool, error) {
+	return e.yes(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), how, tombstoneLife)
 }
 
 // A head is what an entry is before a change is prepared on it.
@@ -41,7 +44,7 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 func (h head) against(c store.Change) error {
 	switch {
 	case c.Create && h.live:
-		return uidTaken(c)
+		return store.Taken(c.Key.Field())
 	case c.Create:
 		return nil
 	case !h.live && !c.Mend:
@@ -50,10 +53,6 @@ func (h head) against(c store.Change) error {
 		return store.ErrConflict
 	}
 	return nil
-}
-
-func uidTaken(c store.Change) error {
-	return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
 }
 
 // prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left to remove of a dead
@@ -141,6 +140,6 @@ func (a *attempt) lost(ctx context.Context) error {
 		if err != nil || !can || owner == a.c.Key {
 			return err
 		}
-		return a.refuseHeld(ctx, owner, all[i], "look")
+		return a.refuseHeld(ctx, owner, all[i], onlyLook)
 	})
 }

@@ -70,7 +70,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 		return gone, err
 	}
 	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil { // else no entry can hold it
-		if held, err := e.fence(ctx, owner, srk, "fence"); err != nil || held {
+		if held, err := e.holds(ctx, owner, srk, orFence); err != nil || held {
 			return false, err
 		}
 	}

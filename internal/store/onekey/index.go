@@ -99,8 +99,8 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 		command, from, to = "zrevrangebylex", to, from
 	}
 	members, err := ks.client.Do(ctx, command, o.Key.String(), from, to, "limit", 0, o.Count).StringSlice()
-	return members, readError(o.Key, err, NotOrdered)
+	return members, readError(o.Key, err, NotSortedSet)
 }
 
-// NotOrdered is what is wrong with an ordered index of another Redis type.
-const NotOrdered = "an ordered index that is not a sorted set (WRONGTYPE)"
+// NotSortedSet is what is wrong with an ordered index of another Redis type.
+const NotSortedSet = "an ordered index that is not a sorted set (WRONGTYPE)"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,10 +38,18 @@ type Options struct {
 	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
 	// would make another be missed.
 	WholeSets bool
+	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
+	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
+	// Close releases what was opened for the engine; nil leaves the client open.
+	Close func() error
 }
 
 // New returns them for what a client speaks to.
 func New(client *redisx.Client, o Options) *Keys {
+	if o.Close == nil {
+		o.Close = func() error { return nil }
+	}
+	o.Close = sync.OnceValue(o.Close)
 	ks := &Keys{client: client, options: o}
 	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)
 	return ks
@@ -51,6 +60,18 @@ func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClien
 
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
+
+// Close implements [store.Engine]; further calls return the same.
+func (ks *Keys) Close() error { return ks.options.Close() }
+
+// Bulk implements [store.Engine].
+func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
+	if ks.options.Bulk == nil {
+		return ctx, func(context.Context) error { return nil }
+	}
+	bulk, end := ks.options.Bulk(ctx)
+	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
+}
 
 // Mend makes the steps that need one slot: store.Restate and store.Remove, in a cluster without an owner.
 func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
@@ -86,7 +107,9 @@ func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 
 // Complete puts in place what a ~fill field says. Any process may do it, any number of times. align brings the index sets
 // of members in line with the record that they are, or were, in.
-func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align func(set recordkey.Key, members []string) error) error {
+func (ks *Keys) Complete(
+	ctx context.Context, entry recordkey.Key, fill string, align func(set recordkey.Key, members []string) error,
+) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
 		members, err := ks.promote(ctx, p, f.Rev)

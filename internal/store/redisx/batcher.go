@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,15 +20,6 @@ const (
 	// BatchMost is how many calls are in a batch, where nothing else bounds it.
 	BatchMost = 256
 )
-
-// A Counter counts the callers that are under way.
-type Counter struct{ n atomic.Int32 }
-
-// Enter counts a caller in, and reports whether there are many. Leave follows it.
-func (c *Counter) Enter() (busy bool) { return c.n.Add(1) > Busy }
-
-// Leave counts a caller out.
-func (c *Counter) Leave() { c.n.Add(-1) }
 
 // A Batcher sends what many callers ask for at the same time, many calls in one round trip. No call waits for
 // others to come: those that come while no flush is free go with the next one.

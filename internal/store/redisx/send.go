@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +20,7 @@ type Client struct {
 	redis.UniversalClient
 	Retry   Retry
 	alone   bool
-	callers Counter
+	callers atomic.Int32 // that are under way
 	// The client repeats a pipeline only if it may repeat all of it.
 	repeated, once *Batcher[redis.Cmder]
 }
@@ -34,8 +35,8 @@ func NewClient(c redis.UniversalClient, r Retry, alone bool) *Client {
 
 // Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
-	defer c.callers.Leave()
-	if busy := c.callers.Enter(); !busy || c.alone {
+	defer c.callers.Add(-1)
+	if callers := c.callers.Add(1); callers <= Busy || c.alone {
 		return c.UniversalClient.Process(ctx, cmd)
 	}
 	batcher := c.repeated

@@ -83,8 +83,8 @@ func unfaithful(command any, err error) error {
 func Evicts(ctx context.Context, c redis.Cmdable, name string) []string {
 	var warnings []string
 	if policy := field(c.Info(ctx, "memory"), "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, so that one identifier could mean two people; "+
-			"set maxmemory-policy noeviction", name, policy))
+		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, "+
+			"so that one identifier could mean two people; set maxmemory-policy noeviction", name, policy))
 	}
 	if field(c.Info(ctx, "replication"), "role") == "slave" {
 		warnings = append(warnings, name+" is a replica: it may be behind and takes no writes; open its master")

@@ -49,9 +49,8 @@ func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err
 // applyQuick makes a change in one of the quick ways, or not at all.
 func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (got outcome, err error) {
 	if onlyCreates(c) {
-		busy := e.creating.Enter()
-		defer e.creating.Leave()
-		if busy {
+		defer e.creating.Add(-1)
+		if e.creating.Add(1) > redisx.Busy {
 			got, err = e.createWithOthers(ctx, c, rev)
 		}
 	}
@@ -215,7 +214,7 @@ func (a *attempt) refusal(reply []any) error {
 	}
 	switch what {
 	case "exists":
-		return &store.DuplicateError{Field: c.Key.Field(), Primary: true}
+		return store.Taken(c.Key.Field())
 	case "absent", "token":
 		return store.ErrNotFound
 	case "conflict":

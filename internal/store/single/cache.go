@@ -62,7 +62,8 @@ func (c *Cached) Survey(ctx context.Context) (store.Survey, error) {
 		return s, redisx.Fail(err)
 	}
 	if c.copies.prefix.Load() == nil || !c.copies.told.Load() {
-		err = fmt.Errorf("%w: the server does not tell what changes: it needs RESP3 and CLIENT TRACKING (Redis 6 or later), and leave to use them", store.ErrCache)
+		err = fmt.Errorf("%w: the server does not tell what changes: it needs RESP3 and CLIENT TRACKING (Redis 6 or later), "+
+			"and leave to use them", store.ErrCache)
 	}
 	return s, err
 }

@@ -67,9 +67,8 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 // findOne answers one lookup: one by SRKs in one batch with those of other callers, where many come at the same time.
 func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, error) {
 	if !l.PRK.IsValid() {
-		busy := e.finding.Enter()
-		defer e.finding.Leave()
-		if busy && !l.All && e.options.Bulk == nil {
+		defer e.finding.Add(-1)
+		if callers := e.finding.Add(1); callers > redisx.Busy && !l.All && e.options.Bulk == nil {
 			if found, sure, err := e.FindBatched(ctx, l); err != nil || sure {
 				return found, redisx.Fail(err)
 			}

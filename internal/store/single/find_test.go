@@ -83,7 +83,7 @@ func TestFindBatch(t *testing.T) {
 			client.AddHook(m)
 			e := New(client, Options{})
 			for range redisx.Busy {
-				e.finding.Enter()
+				e.finding.Add(1)
 			}
 			found, err := e.Find(t.Context(), []store.Lookup{tt.lookup})
 			if err != nil {

@@ -54,7 +54,7 @@ func (e *Engine) rank(ctx context.Context, r store.Rank) error {
 	}
 	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
 	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotOrdered}
+		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotSortedSet}
 	}
 	if err != nil {
 		return fmt.Errorf("mending %s: %w", r.At.Key, err)

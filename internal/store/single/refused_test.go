@@ -219,8 +219,8 @@ func refusedAt(t *testing.T, srv *redistest.Server, at int, name string) bool {
 		t.Errorf("%s: %v", what, err)
 	}
 	again := verb(p, p.plain)
-	var done *store.DuplicateError
-	if again != nil && !(errors.As(again, &done) && done.Primary) && !errors.Is(again, store.ErrNotFound) {
+	var done *store.FieldError
+	if again != nil && !(errors.As(again, &done) && done.Field == "uid") && !errors.Is(again, store.ErrNotFound) {
 		t.Errorf("%s, once more: %v", what, again)
 	}
 	p.sound(what+", once more", false)

@@ -39,32 +39,25 @@ type Engine struct {
 	*onekey.Keys
 	client  *redisx.Client
 	options Options
-	close   func() error
 
-	creating redisx.Counter
+	creating atomic.Int32 // callers that are under way
 	creates  *redisx.Batcher[*creation]
-	finding  redisx.Counter
-	stored   sync.Map    // store.Stored by the key of ~/schema/TYPE, as the last delete was told
-	strict   atomic.Bool // the server forbids scripts the keys that they do not declare
+	finding  atomic.Int32 // likewise
+	stored   sync.Map     // store.Stored by the key of ~/schema/TYPE, as the last delete was told
+	strict   atomic.Bool  // the server forbids scripts the keys that they do not declare
 }
 
 var _ store.Engine = (*Engine)(nil)
 
 // New returns an engine over a client that speaks to one server.
 func New(client redis.UniversalClient, o Options) *Engine {
-	if o.Close == nil {
-		o.Close = func() error { return nil }
-	}
-	e := &Engine{options: o, close: sync.OnceValue(o.Close)}
+	e := &Engine{options: o}
 	// A batch has no caller's context, and so belongs to no bulk.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match})
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Close: o.Close})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.create(ctx, firsts(all)) })
 	return e
 }
-
-// Close implements [store.Engine]; further calls return the same.
-func (e *Engine) Close() error { return e.close() }
 
 // Survey implements [store.Engine]. The embedded store is known.
 func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
@@ -79,15 +72,6 @@ func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
 		s.Warnings = redisx.Evicts(ctx, e.client, "the server")
 	}
 	return s, nil
-}
-
-// Bulk implements [store.Engine].
-func (e *Engine) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
-	if e.options.Bulk == nil {
-		return ctx, func(context.Context) error { return nil }
-	}
-	bulk, end := e.options.Bulk(ctx)
-	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
 // Linger implements [store.Engine]: every change is one script.
