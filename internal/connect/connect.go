@@ -3,7 +3,6 @@ package connect
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -26,17 +25,13 @@ var ErrURL = errors.New("bad store URL")
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
-		return nil, fmt.Errorf("%w: it has no scheme, as redis: and file: are", ErrURL)
+		return nil, badURL("it has no scheme, as redis: and file: are")
 	}
 	switch scheme {
 	case "memory":
 		return openEmbedded(ctx, "")
 	case "file":
-		path, err := filePath(rest)
-		if err != nil {
-			return nil, err
-		}
-		return openEmbedded(ctx, path)
+		return openFile(ctx, rest)
 	case "redis", "rediss", "unix":
 		return openServer(text, cache)
 	case "redis+sentinel", "rediss+sentinel":
@@ -55,7 +50,8 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	switch c := c.(type) {
 	case *redis.Client:
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
-			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache", store.ErrUnsuitable)
+			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache",
+				store.ErrUnsuitable)
 		}
 		boundClient(c)
 		return single.New(c, single.Options{}), nil
@@ -70,19 +66,19 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", store.ErrUnsuitable, c)
 }
 
-// filePath takes file:PATH, and file:///PATH as browsers write it.
-func filePath(rest string) (string, error) {
-	if strings.HasPrefix(rest, "///") {
-		u, err := url.Parse("file:" + rest)
-		if err != nil || u.Path == "" {
-			return "", fmt.Errorf("%w: not a file URL", ErrURL)
+// openFile takes what follows file: a path, or ///PATH as browsers write it.
+func openFile(ctx context.Context, path string) (store.Engine, error) {
+	if strings.HasPrefix(path, "///") {
+		u, err := url.Parse("file:" + path)
+		if err != nil {
+			return nil, badURL("not a file URL")
 		}
-		rest = u.Path
+		path = u.Path
 	}
-	if rest == "" {
-		return "", fmt.Errorf("%w: file: names no file", ErrURL)
+	if path == "" {
+		return nil, badURL("file: names no file")
 	}
-	return rest, nil
+	return openEmbedded(ctx, path)
 }
 
 func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
@@ -99,26 +95,14 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 	}), nil
 }
 
-func serverOptions(text string) (*redis.Options, error) {
-	return optionsOf(text, redis.ParseURL, func(o *redis.Options) *tls.Config { return o.TLSConfig })
-}
-
-func sentinelOptions(text string) (*redis.FailoverOptions, error) {
-	return optionsOf(text, redis.ParseFailoverURL, func(o *redis.FailoverOptions) *tls.Config { return o.TLSConfig })
-}
-
-func clusterOptions(text string) (*redis.ClusterOptions, error) {
-	return optionsOf(text, redis.ParseClusterURL, func(o *redis.ClusterOptions) *tls.Config { return o.TLSConfig })
-}
-
 func openServer(text string, cache store.Cache) (store.Engine, error) {
-	o, err := serverOptions(text)
+	o, secured, err := optionsOf(text, redis.ParseURL)
 	if err != nil {
 		return nil, err
 	}
-	o.ContextTimeoutEnabled = true
+	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
 	o.DialerRetries = 1 // the engine tries again itself
-	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
+	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewClient(o)
 	e := single.New(c, single.Options{Close: c.Close})
 	if cache.Entries <= 0 {
@@ -131,30 +115,21 @@ func openServer(text string, cache store.Cache) (store.Engine, error) {
 	return cached, nil
 }
 
-// noCache refuses a cache where go-redis has none.
-func noCache(cache store.Cache, where string) error {
-	if cache.Entries <= 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: go-redis caches one server that a URL names, not %s", store.ErrCache, where)
-}
-
 func openSentinel(text string, cache store.Cache) (store.Engine, error) {
-	if err := noCache(cache, "one that Sentinels name"); err != nil {
+	if cache.Entries > 0 {
+		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not one that Sentinels name", store.ErrCache)
+	}
+	o, secured, err := optionsOf(text, redis.ParseFailoverURL)
+	switch {
+	case err != nil:
 		return nil, err
+	case o.MasterName == "":
+		return nil, badURL("a Sentinel URL needs ?master_name=NAME")
+	case o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly:
+		return nil, badURL("it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out")
 	}
-	o, err := sentinelOptions(text)
-	if err != nil {
-		return nil, err
-	}
-	if o.MasterName == "" {
-		return nil, fmt.Errorf("%w: a Sentinel URL needs ?master_name=NAME", ErrURL)
-	}
-	if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
-		return nil, fmt.Errorf("%w: it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out", ErrURL)
-	}
-	o.ContextTimeoutEnabled = true
-	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
+	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
+	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewFailoverClient(o)
 	return single.New(c, single.Options{Close: c.Close}), nil
 }
@@ -164,19 +139,19 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 const reload = 2 * time.Second
 
 func openCluster(text string, cache store.Cache) (store.Engine, error) {
-	if err := noCache(cache, "a cluster"); err != nil {
-		return nil, err
+	if cache.Entries > 0 {
+		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not a cluster", store.ErrCache)
 	}
-	o, err := clusterOptions(text)
+	o, secured, err := optionsOf(text, redis.ParseClusterURL)
 	if err != nil {
 		return nil, err
 	}
 	if err := writesWhereItReads(o); err != nil {
 		return nil, err
 	}
-	o.ContextTimeoutEnabled = true
+	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
 	o.ClusterStateReloadInterval = reload
-	o.Dialer = newDialer(o.DialTimeout, o.TLSConfig)
+	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewClusterClient(o)
 	return cluster.New(c, cluster.Options{Close: c.Close}), nil
 }

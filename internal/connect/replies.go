@@ -64,19 +64,28 @@ func (f *framing) take(b []byte) error {
 
 // header takes a line that begins a reply, or is one.
 func (f *framing) header(line []byte) error {
-	n, err := announced(line)
-	if err != nil {
-		return err
+	if len(line) == 0 {
+		return fmt.Errorf("%w: an empty line", errReply)
 	}
+	n, most := 0, 0
 	switch line[0] {
 	case '$', '=', '!':
-		if n >= 0 {
-			f.skip = n + 2
+		most = mostBytes
+	case '*', '~', '>', '%', '|':
+		most = mostItems
+	}
+	if most > 0 {
+		var err error
+		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1 is nil
+			return fmt.Errorf("%w: %.40q", errReply, line)
 		}
-		n = 0
-	case '%':
+	}
+	switch {
+	case most == mostBytes && n >= 0:
+		f.skip, n = n+2, 0
+	case line[0] == '%':
 		n *= 2
-	case '|':
+	case line[0] == '|':
 		n = 2*max(n, 0) + 1 // an attribute, and the reply that it belongs to
 	}
 	if n > 0 {
@@ -94,26 +103,6 @@ func (f *framing) header(line []byte) error {
 		f.lists = f.lists[:last]
 	}
 	return nil
-}
-
-// announced is how many bytes or items a line announces; -1 is nil.
-func announced(line []byte) (int, error) {
-	if len(line) == 0 {
-		return 0, fmt.Errorf("%w: an empty line", errReply)
-	}
-	most := mostItems
-	switch line[0] {
-	case '$', '=', '!':
-		most = mostBytes
-	case '*', '~', '>', '%', '|':
-	default:
-		return 0, nil
-	}
-	n, err := strconv.Atoi(string(line[1:]))
-	if err != nil || n < -1 || n > most {
-		return 0, fmt.Errorf("%w: %.40q", errReply, line)
-	}
-	return n, nil
 }
 
 // A bounded connection reads no reply that announces what no server has: go-redis makes room for it at once, and

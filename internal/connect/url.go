@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -20,47 +22,36 @@ func badURL(format string, args ...any) error {
 
 // optionsOf reads a URL by one of go-redis' functions, and what secures the connections, which go-redis does not read.
 // Where go-redis would understand another server or another password than was meant, it is refused.
-func optionsOf[T any](text string, parse func(string) (*T, error), config func(*T) *tls.Config) (*T, error) {
+func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return nil, badURL("it cannot be taken apart; in user and password, other characters than letters and digits are written as %%40 (this one is @)")
-	case u.Opaque != "" || u.Scheme != "unix" && !strings.Contains(text, "://"):
-		return nil, badURL("after the scheme come // and the host")
-	case strings.Contains(text, "#"):
-		return nil, badURL("a # in it is written as %%23")
+	if err != nil {
+		return nil, nil, badURL("it cannot be taken apart; " +
+			"in user and password, other characters than letters and digits are written as %%40 (this one is @)")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
+	switch {
+	case u.Opaque != "" || u.Scheme != "unix" && !strings.Contains(text, "://"):
+		return nil, nil, badURL("after the scheme come // and the host")
+	case strings.Contains(text, "#"):
+		return nil, nil, badURL("a # in it is written as %%23")
+	case err != nil:
+		return nil, nil, badURL("what follows the ? is no list of parameters")
+	case !slices.Contains([]string{"", "0", "false", "1", "true"}, q.Get("skip_verify")):
+		return nil, nil, badURL("skip_verify is true or false")
+	case u.Scheme != "rediss" && (q.Get("tls_ca")+q.Get("tls_cert")+q.Get("tls_key") != "" || unverified(q)):
+		return nil, nil, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
+	}
+	theirs := u.Query()
+	for _, ours := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
+		theirs.Del(ours) // go-redis refuses parameters that it does not know
+	}
+	u.RawQuery = theirs.Encode()
+	o, err := parse(u.String())
 	if err != nil {
-		return nil, badURL("what follows the ? is no list of parameters")
+		return nil, nil, hidden(err)
 	}
-	ours := url.Values{}
-	for _, name := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
-		if value, is := q[name]; is {
-			ours[name] = value
-			q.Del(name)
-		}
-	}
-	if len(ours) > 0 { // go-redis refuses parameters that it does not know
-		u.RawQuery = q.Encode()
-		text = u.String()
-	}
-	switch ours.Get("skip_verify") {
-	case "", "0", "false", "1", "true":
-	default:
-		return nil, badURL("skip_verify is true or false")
-	}
-	if (ours.Get("tls_ca")+ours.Get("tls_cert")+ours.Get("tls_key") != "" || unverified(ours)) && u.Scheme != "rediss" {
-		return nil, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
-	}
-	o, err := parse(text)
-	if err != nil {
-		return nil, hidden(err)
-	}
-	if u.Scheme != "rediss" {
-		return o, nil
-	}
-	return o, secure(config(o), ours)
+	secured, err := secure(u, q)
+	return o, secured, err
 }
 
 // unverified reports whether the parameters of a URL leave the server's certificate unchecked.
@@ -68,38 +59,39 @@ func unverified(q url.Values) bool {
 	return q.Get("skip_verify") == "1" || q.Get("skip_verify") == "true"
 }
 
-// secure makes go-redis' configuration of TLS what the parameters say.
-func secure(c *tls.Config, q url.Values) error {
-	c.MinVersion = tls.VersionTLS12
-	c.InsecureSkipVerify = unverified(q)
+// secure is the configuration of TLS that a URL asks for; nil: none.
+func secure(u *url.URL, q url.Values) (*tls.Config, error) {
+	if u.Scheme != "rediss" {
+		return nil, nil
+	}
+	c := &tls.Config{ServerName: cmp.Or(u.Hostname(), "localhost"), MinVersion: tls.VersionTLS12, InsecureSkipVerify: unverified(q)}
 	if ca := q.Get("tls_ca"); ca != "" {
 		text, err := os.ReadFile(ca)
 		if err != nil {
-			return badFile("tls_ca", err)
+			return nil, badFile("tls_ca", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			return badURL("tls_ca: there is no certificate in PEM in it")
+			return nil, badURL("tls_ca: there is no certificate in PEM in it")
 		}
 	}
 	cert, key := q.Get("tls_cert"), q.Get("tls_key")
 	if cert == "" && key == "" {
-		return nil
+		return c, nil
 	}
 	if cert == "" || key == "" {
-		return badURL("tls_cert and tls_key are both needed: one of them is missing")
+		return nil, badURL("tls_cert and tls_key are both needed: one of them is missing")
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return badFile("tls_cert and tls_key", err)
+		return nil, badFile("tls_cert and tls_key", err)
 	}
 	c.Certificates = []tls.Certificate{pair}
-	return nil
+	return c, nil
 }
 
 // badFile is the error for a file, without its name, which the URL holds.
 func badFile(parameter string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, is := errors.AsType[*fs.PathError](err); is {
 		return badURL("%s: a file cannot be read: %v", parameter, path.Err)
 	}
 	return badURL("%s: %v", parameter, err)
@@ -111,7 +103,8 @@ func Warnings(text string) []string {
 	if err != nil || !strings.HasPrefix(u.Scheme, "rediss") || !unverified(u.Query()) {
 		return nil
 	}
-	return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; name its CA with tls_ca"}
+	return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; " +
+		"name its CA with tls_ca"}
 }
 
 // refused are the words of go-redis about a URL that hold nothing of it.
@@ -122,5 +115,6 @@ func hidden(err error) error {
 	if words := refused.FindStringSubmatch(err.Error()); words != nil {
 		return badURL("%s", words[1])
 	}
-	return badURL("it is no URL of a Redis server, or has a parameter that go-redis does not have; want a host, a port and the number of a database")
+	return badURL("it is no URL of a Redis server, or has a parameter that go-redis does not have; " +
+		"want a host, a port and the number of a database")
 }

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 )
@@ -151,35 +153,35 @@ func TestTLS(t *testing.T) {
 func TestTLSOptions(t *testing.T) {
 	p := newPKI(t)
 	query := "skip_verify=1&tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey
-	server, err := serverOptions("rediss://h/3?" + query)
+	server, serverTLS, err := optionsOf("rediss://h/3?"+query, redis.ParseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sentinel, err := sentinelOptions("rediss://h?master_name=m&addr=h2:1&" + query)
+	sentinel, sentinelTLS, err := optionsOf("rediss://h?master_name=m&addr=h2:1&"+query, redis.ParseFailoverURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := clusterOptions("rediss://h?addr=h2:1&" + query)
+	cluster, clusterTLS, err := optionsOf("rediss://h?addr=h2:1&"+query, redis.ParseClusterURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if server.DB != 3 || sentinel.MasterName != "m" || len(cluster.Addrs) != 2 {
 		t.Errorf("other parameters are lost: %d %q %q", server.DB, sentinel.MasterName, cluster.Addrs)
 	}
-	for i, c := range []*tls.Config{server.TLSConfig, sentinel.TLSConfig, cluster.TLSConfig} {
-		if c == nil || !c.InsecureSkipVerify || c.RootCAs == nil || len(c.Certificates) != 1 || c.MinVersion < tls.VersionTLS12 {
+	for i, c := range []*tls.Config{serverTLS, sentinelTLS, clusterTLS} {
+		if c == nil || !c.InsecureSkipVerify || c.RootCAs == nil || len(c.Certificates) != 1 || c.MinVersion < tls.VersionTLS12 || c.ServerName != "h" {
 			t.Errorf("%d: %+v", i, c)
 		}
 	}
-	bare, err := serverOptions("rediss://h")
-	if err != nil || bare.TLSConfig.InsecureSkipVerify || bare.TLSConfig.RootCAs != nil {
+	_, bare, err := optionsOf("rediss://h", redis.ParseURL)
+	if err != nil || bare.InsecureSkipVerify || bare.RootCAs != nil {
 		t.Errorf("by default: %+v, %v", bare, err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serverOptions("rediss://h?tls_ca=" + empty); err == nil {
+	if _, _, err := optionsOf("rediss://h?tls_ca="+empty, redis.ParseURL); err == nil {
 		t.Error("a CA file without a certificate is taken")
 	}
 }
