@@ -171,22 +171,22 @@ func (s *session) takeWords(verb *cobra.Command) {
 
 // refusesHelp is the --help of a verb by whose exit code scripts let visitors in. Scripts give it words that visitors
 // wrote: no flag among them makes it exit 0.
-type refusesHelp struct{}
+type refusesHelp struct{ pflag.Value }
 
 func (refusesHelp) Set(string) error {
 	return errors.New("scripts grant by the exit code of this command")
 }
-func (refusesHelp) String() string { return "false" }
-func (refusesHelp) Type() string   { return "bool" }
 
 func grants(c *cobra.Command) {
-	flag := c.Flags().VarPF(refusesHelp{}, "help", "h", "")
-	flag.NoOptDefVal, flag.Hidden = "true", true
+	c.Flags().BoolP("help", "h", false, "")
+	flag := c.Flags().Lookup("help")
+	flag.Value, flag.Hidden = refusesHelp{flag.Value}, true
 }
 
+// refuses reports whether c grants.
 func refuses(c *cobra.Command) bool {
 	flag := c.Flags().Lookup("help")
-	return flag != nil && flag.Value == refusesHelp{}
+	return flag != nil && flag.Hidden
 }
 
 // helpOf is the command line that shows the help of c.

@@ -66,7 +66,8 @@ func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntr
 	}
 	uid, given := n.Facets[sc.Primary]
 	if n.UID = uid.Wire(); given && n.UID == "" {
-		return nil, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: "it is empty; leave it out to have one made up"}
+		const reason = "it is empty; leave it out to have one made up"
+		return nil, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: reason}
 	}
 	delete(n.Facets, sc.Primary)
 	return t, nil
@@ -270,7 +271,7 @@ func tagsVerb(s *session) *cobra.Command {
 			case s.JSON:
 				return s.out.line(append([]string{}, tags...))
 			}
-			return s.sayEach(tags)
+			return sayEach(s.out, tags)
 		}),
 	}, &cobra.Command{
 		Use:   "find TAG…",

@@ -166,15 +166,11 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) err
 		}
 		left -= len(es)
 	}
-	return cmp.Or(s.more(q.After), unreadable.err())
-}
-
-// more says how to go on, after the entries.
-func (s *session) more(cursor string) error {
-	if err := s.out.flush(); err != nil {
+	if err := s.out.flush(); err != nil { // what follows stands after the entries
 		return err
 	}
-	return errorOutput(s.std.err, s.JSON).say(map[string]string{"after": cursor}, "more: --after "+oneLine(cursor))
+	err := errorOutput(s.std.err, s.JSON).say(map[string]string{"after": q.After}, "more: --after "+oneLine(q.After))
+	return cmp.Or(err, unreadable.err())
 }
 
 func countVerb(s *session) *cobra.Command {
@@ -189,12 +185,11 @@ func countVerb(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var n int64
 			if q.Disabled == nil {
-				n, err = t.Count(ctx)
-			} else {
-				err = eachReadable(t.All(ctx, q), nil, func(userdb.Entry) error { n++; return nil })
+				return s.number(t.Count(ctx))
 			}
+			n := 0
+			err = eachReadable(t.All(ctx, q), nil, func(userdb.Entry) error { n++; return nil })
 			return s.number(n, err)
 		}),
 	}
@@ -219,7 +214,7 @@ form: under the fold casefold in small letters, and domains as A-labels (xn--str
 				keys = append(keys, key)
 			}
 			slices.Sort(keys)
-			return s.sayEach(slices.Compact(keys))
+			return sayEach(s.out, slices.Compact(keys))
 		}, opened),
 	}
 }
@@ -236,10 +231,16 @@ func walkVerb(s *session) *cobra.Command {
 	}
 }
 
-// sayEach prints texts, one a line.
-func (s *session) sayEach(texts []string) error {
-	for _, text := range texts {
-		if err := s.out.say(text, shown(text)); err != nil {
+// sayEach prints values, one a line: a text as it is, and anything else as JSON, for people, too.
+func sayEach[T any](o *output, values []T) error {
+	for _, v := range values {
+		var err error
+		if text, ok := any(v).(string); ok {
+			err = o.say(text, shown(text))
+		} else {
+			err = o.line(v)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -273,7 +274,8 @@ that stays, stays, too. Without --yes it says how many records match. Prints how
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
-			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs", shown(words[0]), count(n, "record")))
+			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs",
+				shown(words[0]), count(n, "record")))
 		}, opened),
 	})
 }

@@ -29,9 +29,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func main() {
-	os.Exit(run(os.Args[1:], standard()))
-}
+func main() { os.Exit(run(os.Args[1:], standard())) }
 
 // stdio is what a run reads and writes.
 type stdio struct {
@@ -193,17 +191,13 @@ func (s *session) open(ctx context.Context) error {
 		return usagef("--namespace: %v", err)
 	}
 	sc, err := s.namedSchema(schema.Schema{})
-	if err != nil {
+	if err == nil {
+		s.db, err = userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
+	}
+	if err != nil || s.Schema != "" {
 		return err
 	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
-	if err != nil {
-		return err
-	}
-	if s.db = db; s.Schema == "" {
-		err = s.useStored(ctx)
-	}
-	return err
+	return s.useStored(ctx)
 }
 
 // useStored reads and writes by the schema in the database, if there is one.
@@ -294,10 +288,10 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 }
 
 // runOn makes f what a verb does with the subject that its first word names, and the other words.
-func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		return s.onSubject(words[0], func(ctx context.Context, p subject) error { return f(ctx, p, words[1:]) })(ctx)
-	}, traits...)
+	})
 }
 
 // resolve reads a hint as one of the type that it names, else as one of the type that is meant.

@@ -236,5 +236,6 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
 			}, secret{"password", "Password: ", &pw})
 		}, asking, public),
 	}
-	return group(&cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}, s.withStdin(strength))
+	all := &cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}
+	return group(all, s.withStdin(strength))
 }

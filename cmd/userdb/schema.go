@@ -265,11 +265,8 @@ there are.`,
   userdb namespace copy acme acme-test`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			from, err := s.space(words[0])
-			if err != nil {
-				return err
-			}
-			to, err := s.space(words[1])
-			if err != nil {
+			to, toErr := s.space(words[1])
+			if err := cmp.Or(err, toErr); err != nil {
 				return err
 			}
 			n, err := migrate.CopyNamespace(ctx, s.db, from, to)

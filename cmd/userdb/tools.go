@@ -46,16 +46,26 @@ the built-in one.`,
 			if err != nil {
 				return err
 			}
-			ofJSON := func(raw json.RawMessage) (any, error) { return resolveAs(as, sc, s.Type, raw) }
-			return s.answer(ctx, texts, ofJSON, func(text string) (any, error) {
-				if as != "" {
-					return ofJSON(hintJSON(text))
-				}
-				h, err := hints.Parse(text)
+			meaning := func(h hints.Hint, err error) (any, error) {
 				if err != nil {
 					return nil, err
 				}
 				return resolve(h, sc, s.Type)
+			}
+			ofJSON := func(raw json.RawMessage) (any, error) {
+				switch as { // with the refusals of the original
+				case "entry":
+					return hints.AsEntry(sc, raw)
+				case "user":
+					return hints.AsUser(sc, s.Type, raw)
+				}
+				return meaning(hints.ParseJSON(raw))
+			}
+			return s.answer(ctx, texts, ofJSON, func(text string) (any, error) {
+				if as != "" {
+					return ofJSON(hintJSON(text))
+				}
+				return meaning(hints.Parse(text))
 			})
 		}, unlimited),
 	}
@@ -70,21 +80,6 @@ func hintJSON(text string) json.RawMessage {
 	}
 	raw, _ := json.Marshal(text) // a text has no value that JSON lacks
 	return raw
-}
-
-// resolveAs reads a hint in JSON, with the refusals of the original where as names one of its functions.
-func resolveAs(as string, sc schema.Schema, meant string, raw json.RawMessage) (any, error) {
-	switch as {
-	case "entry":
-		return hints.AsEntry(sc, raw)
-	case "user":
-		return hints.AsUser(sc, meant, raw)
-	}
-	h, err := hints.ParseJSON(raw)
-	if err != nil {
-		return nil, err
-	}
-	return resolve(h, sc, meant)
 }
 
 func keyVerb(s *session) *cobra.Command {
@@ -149,9 +144,10 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line of standard
-// input. A list is JSON, for people, too, and a text as it is.
-func (s *session) answer(ctx context.Context, texts []string, ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error)) error {
+// answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line that is read.
+func (s *session) answer(ctx context.Context, texts []string,
+	ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error),
+) error {
 	switch {
 	case s.batch && len(texts) > 0:
 		return usagef("--batch reads from standard input: leave the other words out")
@@ -167,18 +163,7 @@ func (s *session) answer(ctx context.Context, texts []string, ofJSON func(json.R
 			return err
 		}
 	}
-	for _, r := range results {
-		var err error
-		if text, ok := r.(string); ok {
-			err = s.out.say(text, shown(text))
-		} else {
-			err = s.out.line(r)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return sayEach(s.out, results)
 }
 
 // maxLine is how long a line of a batch may be, in bytes.

@@ -161,21 +161,18 @@ func (r *importRun) takeState() error {
 		return nil
 	}
 	r.state = r.file + ".import"
-	_, err := os.Lstat(r.state)
+	state, err := readState(r.state)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.resume:
 		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.file))
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	case err != nil:
-		return usagef("%v", err)
 	case !r.resume:
 		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.file), shown(r.state))
-	}
-	if r.o.Resume, err = readState(r.state); err != nil {
+	case err != nil:
 		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
 	}
-	r.last = r.o.Resume
+	r.o.Resume, r.last = state, state
 	return nil
 }
 
