@@ -7,30 +7,33 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a Rank, a Complete, a Copy,
-// a Restate or an AwaitSchema. Every step looks again at what it depends on, in the same script where that lies on one server, and may be
-// repeated.
+// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a Complete, a Copy, a
+// Restate or an AwaitSchema. Every step looks again at what it depends on, in the same script where that lies on one server,
+// and may be repeated.
 type Step interface{ step() }
 
 func (Align) step()       {}
 func (Remove) step()      {}
 func (Restate) step()     {}
-func (Rank) step()        {}
 func (Complete) step()    {}
 func (Copy) step()        {}
 func (AwaitSchema) step() {}
 
-// Align puts an entry into an index, or takes it out, whichever is due to what the entry holds now, and reports whether
-// it is in it (I5). It is due while the entry is live and holds the Facet or, where Set is a key, the tertiary set has the
-// Value. A record of another Redis type in the place of an index that is due is replaced.
+// Align puts an entry into an index, or takes it out, whichever is due to what the entry holds now, and reports of an index
+// set whether it is in it (I5). It is due while the entry is live and holds the facet of its place or, where Set is a key, the
+// tertiary set has the facet's value. A record of another Redis type in the place of an index set that is due is replaced.
+//
+// With Free it frees a place in an ordered index, unless the entry is live and has by now another value than the facet
+// given, which does not lead there; the zero Entry is one that is not there.
 type Align struct {
-	Index  recordkey.Key
-	Member string // what stands for the entry there
-	Entry  recordkey.Key
-	Facet  Facet
-	Set    recordkey.Key
-	Value  string
+	Entry recordkey.Key
+	At    Ranked // in an index set: the member that stands for the entry
+	Set   recordkey.Key
+	Free  bool
 }
+
+// Ordered reports whether it is about an ordered index.
+func (a Align) Ordered() bool { return a.At.Key.Kind() == recordkey.KindOwn }
 
 // Remove removes a raw record, or one member of a set, while all that it says still holds and no live entry holds the
 // record, and reports whether it did (I1, I4).
@@ -50,15 +53,6 @@ type Restate struct {
 	Guard Guard
 	Seen  string
 	State []Facet
-}
-
-// Rank takes the place of an entry in an ordered index if the entry is live and holds the place's facet, and frees it
-// otherwise. With Free it frees the place, unless the entry is live and has by now another value than the facet given,
-// which does not lead there; the zero Entry is one that is not there.
-type Rank struct {
-	Entry recordkey.Key
-	At    Ranked
-	Free  bool
 }
 
 // Complete puts in place what an entry's ~fill field says.

@@ -42,12 +42,12 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
 	for i, has := range read(ctx, r, asked, c.holds) {
-		switch e := of[i]; {
+		e, step := of[i], store.Align{Entry: of[i].key, At: at[i]}
+		switch {
 		case has:
-		case asked[i].Ordered:
-			e.add(r, orderMissing, at[i].Key, records.Printable(e.prk)).step = store.Rank{Entry: e.key, At: at[i]}
+		case step.Ordered():
+			e.add(r, orderMissing, at[i].Key, records.Printable(e.prk)).step = step
 		default:
-			step := store.Align{Index: at[i].Key, Member: e.prk, Entry: e.key, Facet: at[i].Facet}
 			e.add(r, indexMissing, at[i].Key, records.Printable(e.prk), "").step = step
 		}
 	}
@@ -83,15 +83,14 @@ func (c *checker) indexes(set recordkey.Key) bool {
 
 // membership is an entry's place in an index set that the schema declares.
 func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, declared bool) {
-	t, field, value := c.types[index.key.Type()], index.key.Field(), index.key.Value()
-	m = store.Align{Index: index.key, Member: index.member, Entry: entry}
+	t, field := c.types[index.key.Type()], index.key.Field()
+	at := store.Ranked{Key: index.key, Member: index.member, Facet: store.Facet{Wire: index.key.Value()}}
 	if slices.Contains(t.Indexed, field) {
-		m.Facet = store.Facet{Field: field, Wire: value}
-		return m, true
+		at.Facet.Field = field
+		return store.Align{Entry: entry, At: at}, true
 	}
 	set, err := entry.Tertiary(field)
-	m.Set, m.Value = set, value
-	return m, err == nil && t.Schema.Tertiary[field].Indexed
+	return store.Align{Entry: entry, At: at, Set: set}, err == nil && t.Schema.Tertiary[field].Indexed
 }
 
 // lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
@@ -105,42 +104,36 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 		return owner{t: t, key: key, field: store.FieldType, fits: notEmpty}
 	})
 	c.readOwners(ctx, r, owners)
-	var sets []store.Member
+	stale := func(at int, m store.Align) {
+		it := items[at]
+		r.add(at, indexStale, it.key, owners[at].seen(), records.Printable(it.member), records.Quoted(it.key.Field())).step = m
+	}
+	var ofSets []store.Align
 	var of []int
 	for i, o := range owners {
 		it := items[i]
 		m, declared := c.membership(it, o.key)
 		switch {
 		case !o.key.IsValid():
-			f := r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name))
-			f.step = store.Align{Index: it.key, Member: it.member, Facet: store.Facet{Field: it.key.Field(), Wire: it.key.Value()}}
+			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name)).step = m
 		case !o.live():
-			r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry").step = c.takeOut(it, o)
-		case !declared:
-		case m.Set.IsValid():
-			sets, of = append(sets, store.Member{Set: m.Set, Value: m.Value}), append(of, i)
-		case !o.sound():
-			c.addStale(r, i, it, o)
+			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry")
+			if f.step = m; !declared {
+				f.step = store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
+			}
+		case declared && m.Set.IsValid():
+			ofSets, of = append(ofSets, m), append(of, i)
+		case declared && !o.sound():
+			stale(i, m)
 		}
 	}
+	sets := records.Map(ofSets, func(m store.Align) store.Member { return store.Member{Set: m.Set, Value: m.At.Facet.Wire} })
 	for j, has := range read(ctx, r, sets, c.holds) {
-		if i := of[j]; !has {
-			c.addStale(r, i, items[i], owners[i])
+		if !has {
+			stale(of[j], ofSets[j])
 		}
 	}
 	c.keepStill(ctx, r, items)
-}
-
-func (c *checker) addStale(r *report, at int, it item, o owner) {
-	r.add(at, indexStale, it.key, o.seen(), records.Printable(it.member), records.Quoted(it.key.Field())).step = c.takeOut(it, o)
-}
-
-// takeOut is a step that takes out of an index set what does not belong there.
-func (c *checker) takeOut(it item, o owner) store.Step {
-	if m, declared := c.membership(it, o.key); declared {
-		return m
-	}
-	return store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
 }
 
 // keepStill keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
@@ -154,8 +147,8 @@ func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
 		in := store.Member{Set: set, Value: items[f.at].member, Ordered: set.Kind() == recordkey.KindOwn}
 		too := in
 		if a, _ := f.step.(store.Align); a.Set.IsValid() && f.code != indexOrphan {
-			if too = (store.Member{Set: a.Set, Value: a.Value}); too == in {
-				too = store.Member{Set: a.Index, Value: a.Member}
+			if too = (store.Member{Set: a.Set, Value: a.At.Facet.Wire}); too == in {
+				too = store.Member{Set: a.At.Key, Value: a.At.Member}
 			}
 		}
 		pairs = append(pairs, in, too)
@@ -215,7 +208,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []ite
 			continue
 		}
 		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
-		f.step = store.Rank{Entry: o.key, At: place, Free: true}
+		f.step = store.Align{Entry: o.key, At: place, Free: true}
 	}
 	c.keepStill(ctx, r, items)
 }
@@ -260,7 +253,8 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())
 			f := r.add(i, indexMissing, in.Set, in.Value, records.Printable(in.Value), why)
-			f.step = store.Align{Index: in.Set, Member: in.Value, Entry: m.key.PRK(), Set: m.key, Value: m.member}
+			at := store.Ranked{Key: in.Set, Member: in.Value, Facet: store.Facet{Wire: m.member}}
+			f.step = store.Align{Entry: m.key.PRK(), At: at, Set: m.key}
 		}
 	}
 	owners := records.Map(r.found, func(f finding) owner {

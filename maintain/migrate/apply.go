@@ -165,7 +165,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 		case s.t.Schema.Tertiary[name].Indexed:
 			err = s.indexMembers(ctx, prk, name)
 		case has:
-			err = s.join(ctx, name, wire, store.Align{Entry: prk, Facet: store.Facet{Field: name, Wire: wire}})
+			err = s.join(ctx, prk, name, store.Align{At: store.Ranked{Facet: store.Facet{Field: name, Wire: wire}}})
 		}
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 	places, _ := s.t.Places(r) // check tells of entries that have none
 	for _, place := range places {
 		if slices.Contains(s.newOrders, place.Facet.Field) {
-			if err := s.mend(ctx, store.Rank{Entry: prk, At: place}); err != nil {
+			if err := s.mend(ctx, store.Align{Entry: prk, At: place}); err != nil {
 				return err
 			}
 		}
@@ -195,12 +195,12 @@ func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error
 	return held, err
 }
 
-func (s *step) join(ctx context.Context, name, value string, m store.Align) error {
-	index, ok := s.t.Index(name, value)
+func (s *step) join(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
+	index, ok := s.t.Index(name, m.At.Facet.Wire)
 	if !ok {
 		return nil // check says so
 	}
-	m.Index, m.Member = index, records.Relative(m.Entry)
+	m.Entry, m.At.Key, m.At.Member = prk, index, records.Relative(prk)
 	return s.mend(ctx, m)
 }
 
@@ -218,7 +218,7 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 			return err
 		}
 		for _, m := range members {
-			if err := s.join(ctx, name, m, store.Align{Entry: prk, Set: set, Value: m}); err != nil {
+			if err := s.join(ctx, prk, name, store.Align{Set: set, At: store.Ranked{Facet: store.Facet{Wire: m}}}); err != nil {
 				return err
 			}
 		}

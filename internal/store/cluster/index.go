@@ -153,51 +153,38 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 	return has, nil
 }
 
-// alignOne brings about what is due of one membership, and looks at that again. It reports what is due.
-func (e *Engine) alignOne(ctx context.Context, m membership, isDue func() (bool, error)) (_ bool, err error) {
-	if m.in, err = isDue(); err != nil {
-		return false, err
-	}
-	err = e.align(ctx, []membership{m}, func() (func(membership) bool, error) {
-		due, err := isDue()
-		m.in = due
-		return func(membership) bool { return due }, err
-	})
-	return m.in, err
-}
-
-// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what is due.
-func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
-	if _, err := e.remove(ctx, store.Remove{Key: a.Index.String(), Kind: "set"}); err != nil {
-		return false, err
-	}
-	return e.alignOne(ctx, membership{key: a.Index.String(), member: a.Member}, func() (bool, error) {
-		if !a.Set.IsValid() {
-			live, now, err := e.field(ctx, a.Entry, a.Facet.Field)
-			return live && now.Is && now.Wire == a.Facet.Wire, err
-		}
-		has, err := e.has(ctx, a.Set.String(), []string{a.Value})
-		if err != nil || !has[a.Value] {
+// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what is due. With Free
+// a place stays where the entry has another value by now.
+func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err error) {
+	ordered := a.Ordered()
+	if !ordered {
+		if _, err := e.remove(ctx, store.Remove{Key: a.At.Key.String(), Kind: "set"}); err != nil {
 			return false, err
 		}
-		return e.live(ctx, a.Set.PRK())
-	})
+	}
+	look := func() (func(membership) bool, error) {
+		in, err = e.isDue(ctx, a)
+		return func(membership) bool { return in }, err
+	}
+	if _, err := look(); err != nil || in && a.Free {
+		return in, err
+	}
+	err = e.align(ctx, []membership{{key: a.At.Key.String(), member: a.At.Member, ranked: ordered, in: in}}, look)
+	if ordered && redisx.WrongType(err) {
+		return false, &store.CorruptError{Key: a.At.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
+	}
+	return in, err
 }
 
-// rank takes or frees a place in an ordered index. With Free it stays where the entry has another value by now.
-func (e *Engine) rank(ctx context.Context, r store.Rank) error {
-	isDue := func() (bool, error) {
-		live, now, err := e.field(ctx, r.Entry, r.At.Facet.Field)
-		return live && now.Is && (now.Wire == r.At.Facet.Wire) != r.Free, err
+// isDue reports whether an entry is to be where a step may put it.
+func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
+	if !a.Set.IsValid() {
+		live, now, err := e.field(ctx, a.Entry, a.At.Facet.Field)
+		return live && now.Is && (now.Wire == a.At.Facet.Wire) != a.Free, err
 	}
-	if r.Free {
-		if due, err := isDue(); err != nil || due {
-			return err
-		}
+	has, err := e.has(ctx, a.Set.String(), []string{a.At.Facet.Wire})
+	if err != nil || !has[a.At.Facet.Wire] {
+		return false, err
 	}
-	_, err := e.alignOne(ctx, membership{key: r.At.Key.String(), member: r.At.Member, ranked: true}, isDue)
-	if redisx.WrongType(err) {
-		return &store.CorruptError{Key: r.At.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
-	}
-	return err
+	return e.live(ctx, a.Set.PRK())
 }

@@ -56,12 +56,12 @@ func TestRank(t *testing.T) {
 			if before {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
-			if err := e.rank(t.Context(), store.Rank{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
+			if _, err := e.Mend(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
 				t.Errorf("%s: occupied, before %v: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
-		if err := e.rank(t.Context(), store.Rank{Entry: parsed(t, "user/uid:A"), At: ranked, Free: true}); err != nil || taken() != tt.afterVacated {
+		if _, err := e.Mend(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Free: true}); err != nil || taken() != tt.afterVacated {
 			t.Errorf("%s: vacated: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}

@@ -20,8 +20,6 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return e.alignIndex(ctx, s)
 	case store.Remove:
 		return e.remove(ctx, s)
-	case store.Rank:
-		return true, e.rank(ctx, s)
 	case store.Complete:
 		return true, e.complete(ctx, s.Entry, s.Fill)
 	case store.Copy:

@@ -19,9 +19,10 @@ var (
 func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Align:
+		if s.Ordered() {
+			return true, e.rank(ctx, s)
+		}
 		return e.alignIndex(ctx, s)
-	case store.Rank:
-		return true, e.rank(ctx, s)
 	case store.Complete:
 		return true, e.completeEntry(ctx, s.Entry, s.Fill)
 	case store.Copy:
@@ -33,18 +34,17 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 }
 
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
-	keys := []string{a.Index.String(), a.Entry.String()}
+	keys := []string{a.At.Key.String(), a.Entry.String()}
 	if !a.Entry.IsValid() {
 		keys[1] = keys[0] // which is no entry
 	}
-	value := a.Facet.Wire
 	if a.Set.IsValid() {
-		keys, value = append(keys, a.Set.String()), a.Value
+		keys = append(keys, a.Set.String())
 	}
-	return e.Yes(ctx, alignScript, keys, a.Member, a.Facet.Field, value)
+	return e.Yes(ctx, alignScript, keys, a.At.Member, a.At.Facet.Field, a.At.Facet.Wire)
 }
 
-func (e *Engine) rank(ctx context.Context, r store.Rank) error {
+func (e *Engine) rank(ctx context.Context, r store.Align) error {
 	keys, how := []string{r.At.Key.String()}, "take"
 	if r.Entry.IsValid() {
 		keys = append(keys, r.Entry.String())
@@ -80,7 +80,8 @@ func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill st
 			if index == set {
 				continue
 			}
-			if _, err := e.alignIndex(ctx, store.Align{Index: index, Member: prk, Entry: entry, Set: set, Value: members[i]}); err != nil {
+			at := store.Ranked{Key: index, Member: prk, Facet: store.Facet{Wire: members[i]}}
+			if _, err := e.alignIndex(ctx, store.Align{Entry: entry, At: at, Set: set}); err != nil {
 				return err
 			}
 		}
