@@ -130,6 +130,11 @@ func (c *checker) send(ctx context.Context, n news) error {
 	}
 }
 
+// tell hands over how far it is. An end of ctx ends the walk, too.
+func (c *checker) tell(ctx context.Context, done, about int64) {
+	_ = c.send(ctx, news{done: done, about: about})
+}
+
 func (c *checker) run(ctx context.Context) error {
 	if readable, err := c.own(ctx); err != nil || !readable {
 		return err

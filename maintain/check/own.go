@@ -203,7 +203,7 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 
 // recordsFit reports whether a check by the schema in hand finds no error.
 func (c *checker) recordsFit(ctx context.Context) (bool, error) {
-	progress := func(done, about int64) { _ = c.send(ctx, news{done: done, about: about}) } // an end of ctx ends the check, too
+	progress := func(done, about int64) { c.tell(ctx, done, about) }
 	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).round) {
 		if err != nil || p.Severity == SeverityError && p.Code != ownThrottle.name {
 			return false, err

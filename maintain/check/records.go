@@ -28,15 +28,9 @@ func (c *checker) all(ctx context.Context) error {
 
 // each hands the keys that match a pattern to several goroutines, and tells how far it is.
 func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
-	all := int64(0)
-	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: judges, Progress: func(done, about int64) {
-		all = about
-		_ = c.send(ctx, news{done: done, about: about}) // an end of ctx ends the walk, too
-	}}
-	if err := w.Each(ctx, c.View, do); err != nil {
-		return err
-	}
-	return c.send(ctx, news{done: all, about: all})
+	progress := func(done, about int64) { c.tell(ctx, done, about) }
+	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: judges, Progress: progress}
+	return w.Each(ctx, c.View, do)
 }
 
 // sorted are items by what they are.

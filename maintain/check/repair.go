@@ -72,18 +72,15 @@ func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
 		return a.at == b.at && a.code.remedy == ofEntry && b.code.remedy == ofEntry
 	})
 	for _, f := range due {
-		if err := c.repairOne(ctx, d.items[f.at], f); err != nil && !overtaken(err) {
+		err := c.take(ctx, f.step)
+		if f.code.remedy == ofEntry { // which has no step
+			err = c.repairEntry(ctx, d.items[f.at].key)
+		}
+		if err != nil && !overtaken(err) {
 			return nil, err
 		}
 	}
 	return suspects(d.items, due), nil
-}
-
-func (c *checker) repairOne(ctx context.Context, it item, f finding) error {
-	if f.code.remedy == ofEntry {
-		return c.repairEntry(ctx, it.key)
-	}
-	return c.take(ctx, f.step)
 }
 
 // take takes a step that changes or removes one record, if what was found is still so.
@@ -177,19 +174,22 @@ func (c *checker) decide(ctx context.Context) error {
 		}
 	}
 	c.fix.suspects = nil
-	asItIs := func(_ *change.Type, r store.Record) map[string]string { return r.Fields }
-	progress := func(done, about int64) { _ = c.send(ctx, news{done: done, about: about}) } // an end of ctx ends the pass, too
-	found, err := records.Contests(ctx, c.View, c.Schema.Names(), wanted, asItIs, progress)
-	if err != nil {
-		return err
-	}
+	asItIs := func(r store.Record) map[string]string { return r.Fields }
 	c.fix.contested = map[uint64]bool{}
-	for _, k := range found {
-		decided, err := c.give(ctx, k)
+	names := c.Schema.Names()
+	for i, name := range names {
+		progress := func(done, about int64) { c.tell(ctx, (int64(i)*about+done)/int64(len(names)), about) }
+		found, err := records.Contests(ctx, c.View, c.types[name], wanted, asItIs, progress)
 		if err != nil {
 			return err
 		}
-		c.fix.contested[records.Digest(k.Type.Name, k.Value)] = !decided
+		for _, k := range found {
+			decided, err := c.give(ctx, k)
+			if err != nil {
+				return err
+			}
+			c.fix.contested[records.Digest(name, k.Value)] = !decided
+		}
 	}
 	return nil
 }

@@ -96,20 +96,19 @@ func (s *step) what() string {
 // survey counts what is to do, and finds collisions.
 func (s *step) survey(ctx context.Context) (TypeChange, error) {
 	tc := TypeChange{Type: s.t.Name, What: s.what(), UnderWay: s.begun}
-	of := []string{s.t.Name}
-	live := func(_ *change.Type, r store.Record) map[string]string {
+	live := func(r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
 		}
 		return s.facets(r)
 	}
 	var digests []uint64
-	err := records.EachEntry(ctx, s.View, of, s.progress, func(t *change.Type, r store.Record) {
+	err := records.EachEntry(ctx, s.View, s.t, s.progress, func(r store.Record) {
 		if r.Live() {
 			s.count(&tc, r)
 		}
-		for _, value := range t.Values(live(t, r)) {
-			digests = append(digests, records.Digest(t.Name, value))
+		for _, value := range s.t.Values(live(r)) {
+			digests = append(digests, records.Digest(s.t.Name, value))
 		}
 	})
 	if err != nil {
@@ -122,7 +121,7 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 			wanted[digests[i]] = true
 		}
 	}
-	found, err := records.Contests(ctx, s.View, of, wanted, live, s.progress)
+	found, err := records.Contests(ctx, s.View, s.t, wanted, live, s.progress)
 	for _, k := range found {
 		tc.collide(k)
 	}

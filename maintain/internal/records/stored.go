@@ -71,38 +71,34 @@ func Rewrite(
 	return nil, store.ErrConflict
 }
 
-// Contests goes over all entries and finds those that share a value with a digest wanted, sorted by type and value. as says
+// Contests goes over all entries of a type and finds those that share a value with a digest wanted, sorted by value. as says
 // by which facets an entry is judged.
 func Contests(
-	ctx context.Context, c *view.View, names []string, wanted map[uint64]bool,
-	as func(*change.Type, store.Record) map[string]string, progress func(done, about int64),
-) ([]*Contest, error) {
+	ctx context.Context, v *view.View, t *change.Type, wanted map[uint64]bool,
+	as func(store.Record) map[string]string, progress func(done, about int64),
+) (shared []*Contest, err error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	found := map[uint64]*Contest{}
-	err := EachEntry(ctx, c, names, progress, func(t *change.Type, r store.Record) {
+	found := map[string]*Contest{}
+	err = EachEntry(ctx, v, t, progress, func(r store.Record) {
 		prk := r.Key.In(recordkey.Namespace{})
-		for _, srk := range t.Secondaries(as(t, r)) {
-			d := Digest(t.Name, srk.Value())
-			if !wanted[d] {
-				continue
+		for _, srk := range t.Secondaries(as(r)) {
+			value := srk.Value()
+			if found[value] == nil && wanted[Digest(t.Name, value)] {
+				found[value] = &Contest{Type: t, Value: value, Field: srk.Field()}
 			}
-			if found[d] == nil {
-				found[d] = &Contest{Type: t, Value: srk.Value(), Field: srk.Field()}
-			}
-			if k := found[d]; k.Value == srk.Value() && !slices.Contains(k.Holders, prk) {
+			if k := found[value]; k != nil && !slices.Contains(k.Holders, prk) {
 				k.Holders = append(k.Holders, prk)
 			}
 		}
 	})
-	var shared []*Contest
 	for _, k := range found {
 		if slices.SortFunc(k.Holders, recordkey.Key.Compare); len(k.Holders) > 1 {
 			shared = append(shared, k)
 		}
 	}
-	slices.SortFunc(shared, func(a, b *Contest) int { return strings.Compare(a.Type.Name+"/"+a.Value, b.Type.Name+"/"+b.Value) })
+	slices.SortFunc(shared, func(a, b *Contest) int { return strings.Compare(a.Value, b.Value) })
 	return shared, err
 }
 
@@ -150,39 +146,25 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 			w.Progress(done, about)
 		}
 	}
-	return cmp.Or(group.Wait(), err)
+	if err = cmp.Or(group.Wait(), err); err == nil && w.Progress != nil {
+		w.Progress(about, about)
+	}
+	return err
 }
 
-// EachEntry calls f for all entries of some types, whole or damaged, one after the other. SCAN may give
-// an entry twice.
-func EachEntry(
-	ctx context.Context, c *view.View, names []string, progress func(done, about int64), f func(*change.Type, store.Record),
-) error {
-	for i, name := range names {
-		t, err := c.Type(name)
-		if err != nil {
-			return err
-		}
-		w := Walk{Pattern: t.Guard.Entries, Size: LookBatch, AtOnce: 1, Progress: func(done, about int64) {
-			if progress != nil {
-				progress((int64(i)*about+done)/int64(len(names)), about)
+// EachEntry calls f for all entries of a type, whole or damaged, one after the other. SCAN may give an entry twice.
+func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(done, about int64), f func(store.Record)) error {
+	w := Walk{Pattern: t.Guard.Entries, Size: LookBatch, AtOnce: 1, Progress: progress}
+	return w.Each(ctx, v, func(ctx context.Context, keys []string) error {
+		prks := v.PRKs(t, keys)
+		hashes, err := store.Hashes(ctx, v.Engine, Map(prks, recordkey.Key.String))
+		for i, h := range hashes {
+			if !h.Other && !Gone(h.Fields) {
+				f(store.Record{Key: prks[i], Fields: h.Fields})
 			}
-		}}
-		err = w.Each(ctx, c, func(ctx context.Context, keys []string) error {
-			prks := c.PRKs(t, keys)
-			hashes, err := store.Hashes(ctx, c.Engine, Map(prks, recordkey.Key.String))
-			for i, h := range hashes {
-				if !h.Other && !Gone(h.Fields) {
-					f(t, store.Record{Key: prks[i], Fields: h.Fields})
-				}
-			}
-			return err
-		})
-		if err != nil {
-			return err
 		}
-	}
-	return nil
+		return err
+	})
 }
 
 // FieldNext is the field of ~/schema/TYPE with the schema that records are being brought to. Beside it are the schema that they
@@ -206,10 +188,10 @@ func Corrupt(key recordkey.Key, reason string) error {
 
 // ParseType reads the JSON of a type's schema.
 func ParseType(name, stored string) (schema.Type, error) {
-	if !json.Valid([]byte(stored)) {
+	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})
+	if err != nil {
 		return schema.Type{}, fmt.Errorf("the stored schema of type %s is no JSON", Quoted(name))
 	}
-	file, _ := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}}) // it is valid JSON
 	s, err := schema.Load(bytes.NewReader(file))
 	if err != nil {
 		return schema.Type{}, fmt.Errorf("the stored schema cannot be read: %w", err)
