@@ -17,7 +17,7 @@ import (
 type Types struct {
 	Schema schema.Schema
 	NS     recordkey.Namespace
-	byName map[string]*Type
+	ByName map[string]*Type
 }
 
 // Compile checks a schema.
@@ -25,20 +25,20 @@ func Compile(s schema.Schema, ns recordkey.Namespace) (*Types, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	ts := &Types{Schema: s, NS: ns, byName: make(map[string]*Type, len(s.Types))}
+	ts := &Types{Schema: s, NS: ns, ByName: make(map[string]*Type, len(s.Types))}
 	for name, st := range s.Types {
 		t, err := newType(name, st, ns)
 		if err != nil {
 			return nil, err
 		}
-		ts.byName[name] = t
+		ts.ByName[name] = t
 	}
 	return ts, nil
 }
 
 // Type returns a declared type, or a *schema.Error.
 func (ts *Types) Type(name string) (*Type, error) {
-	if t, ok := ts.byName[name]; ok {
+	if t, ok := ts.ByName[name]; ok {
 		return t, nil
 	}
 	return nil, &schema.Error{Path: "types." + name, Reason: "no such type in the schema"}

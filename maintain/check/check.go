@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -70,11 +70,14 @@ func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 type checker struct {
 	*view.View
 	o      Options
-	types  map[string]*change.Type
 	entire bool // all records are looked at: what two entries show is reported at one of them
 	out    chan<- news
 	fix    *repair // nil: report only
-	doubts *doubts // nil: every change is one step, so no writer is in the middle of one
+	steps  bool    // a change is made in several steps, so a writer may be in the middle of one
+
+	mu     sync.Mutex
+	doubts []doubt // of one round, resolved together: the round waits once for all of them
+	found  int     // how many findings they have
 }
 
 // News is what the goroutines of a check tell the one that yields.
@@ -89,10 +92,7 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		out := make(chan news)
-		c := &checker{View: v, o: o, types: map[string]*change.Type{}, entire: o.Only.IsZero(), out: out}
-		for _, name := range c.Schema.Names() {
-			c.types[name], _ = c.Type(name) // a declared one is there
-		}
+		c := &checker{View: v, o: o, entire: o.Only.IsZero(), out: out}
 		var failed error
 		go func() {
 			defer close(out)
@@ -154,14 +154,12 @@ func (c *checker) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if survey.Steps {
-		c.doubts = &doubts{}
-	}
+	c.steps = survey.Steps
 	look := c.all
 	if !c.entire {
 		look = c.one
 	}
-	if err := look(ctx); err != nil || c.doubts == nil {
+	if err := look(ctx); err != nil {
 		return err
 	}
 	return c.resolveDoubts(ctx)
@@ -224,17 +222,10 @@ func (d *doubt) again(ctx context.Context) (now findings, err error) {
 }
 
 // suspects are the items that something was found about.
-func suspects(items []item, found findings) (some []item) {
-	at := map[int]bool{}
-	for _, f := range found {
-		at[f.at] = true
-	}
-	for i, it := range items {
-		if at[i] {
-			some = append(some, it)
-		}
-	}
-	return some
+func suspects(items []item, found findings) []item {
+	at := records.Map(found, func(f finding) int { return f.at })
+	slices.Sort(at)
+	return records.Map(slices.Compact(at), func(i int) item { return items[i] })
 }
 
 // common are the findings of now that were there before.
@@ -245,14 +236,6 @@ func common(before, now findings) findings {
 		known[identity{f.Code, f.Key, f.seen}] = true
 	}
 	return filter(now, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
-}
-
-// doubts are those of one round in which a writer may be in the middle of a change. They are resolved together, so that
-// the round waits once for all of them.
-type doubts struct {
-	mu  sync.Mutex
-	all []doubt
-	n   int // of findings
 }
 
 const (
@@ -277,14 +260,14 @@ func (c *checker) confirm(ctx context.Context, look look, items []item) error {
 // resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the
 // middle of it.
 func (c *checker) resolveLater(ctx context.Context, d doubt) error {
-	if c.doubts == nil || c.fix.believes(d.found) {
+	if !c.steps || c.fix.believes(d.found) {
 		return c.resolve(ctx, d)
 	}
-	c.doubts.mu.Lock()
-	c.doubts.all = append(c.doubts.all, d)
-	c.doubts.n += len(d.found)
-	full := c.doubts.n >= mostDoubts
-	c.doubts.mu.Unlock()
+	c.mu.Lock()
+	c.doubts = append(c.doubts, d)
+	c.found += len(d.found)
+	full := c.found >= mostDoubts
+	c.mu.Unlock()
 	if full {
 		return c.resolveDoubts(ctx)
 	}
@@ -293,10 +276,10 @@ func (c *checker) resolveLater(ctx context.Context, d doubt) error {
 
 // resolveDoubts looks at all of them until no writer can be in the middle of what is left.
 func (c *checker) resolveDoubts(ctx context.Context) error {
-	c.doubts.mu.Lock()
-	all := c.doubts.all
-	c.doubts.all, c.doubts.n = nil, 0
-	c.doubts.mu.Unlock()
+	c.mu.Lock()
+	all := c.doubts
+	c.doubts, c.found = nil, 0
+	c.mu.Unlock()
 	for n := 0; len(all) > 0; n++ {
 		more, err := c.Engine.Linger(ctx, n)
 		if err != nil {
@@ -326,15 +309,9 @@ func (c *checker) resolve(ctx context.Context, d doubt) error {
 		return c.send(ctx, news{found: d.found})
 	}
 	c.fix.note(d.found)
-	tried, err := c.repair(ctx, d)
+	left, err := c.repair(ctx, d)
 	if err != nil {
 		return err
-	}
-	var left findings
-	if len(tried) > 0 {
-		if left, err = d.look.at(ctx, tried); err != nil {
-			return err
-		}
 	}
 	return c.send(ctx, news{found: c.fix.results(d.found, left)})
 }

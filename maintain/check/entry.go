@@ -29,13 +29,13 @@ func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
 // indexes of their facets (I5).
 func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) {
-	c.judgeEntries(ctx, r, items, read(ctx, r, raws(items), c.hashes))
+	c.judgeEntries(ctx, r, items, read(ctx, r, c.Engine, raws(items), store.Hashes))
 }
 
 func (c *checker) judgeEntries(ctx context.Context, r *report, items []item, hashes []store.Raw) {
 	var es []*entry
 	for i, h := range hashes {
-		if e := entryAt(r, c.types[items[i].key.Type()], i, items[i].key, h); e != nil {
+		if e := entryAt(r, c.ByName[items[i].key.Type()], i, items[i].key, h); e != nil {
 			e.judge(r)
 			es = append(es, e)
 		}
@@ -156,7 +156,7 @@ func srksOf(all []sight) []string {
 // judged by what that entry has.
 func (c *checker) lookAtClaims(ctx context.Context, r *report, es []*entry) {
 	all := sights(es)
-	srvs := read(ctx, r, srksOf(all), c.texts)
+	srvs := read(ctx, r, c.Engine, srksOf(all), store.Texts)
 	var absent, rivals []sight
 	names := false
 	for i, s := range all {
@@ -172,7 +172,7 @@ func (c *checker) lookAtClaims(ctx context.Context, r *report, es []*entry) {
 			rivals = append(rivals, s)
 		}
 	}
-	for i, kind := range read(ctx, r, srksOf(absent), c.kinds) {
+	for i, kind := range read(ctx, r, c.Engine, srksOf(absent), store.Kinds) {
 		if s := absent[i]; kind == store.KindNone || kind == "string" {
 			s.addValue(r, srkMissing, records.Printable(s.prk))
 		} else {
@@ -252,7 +252,7 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 
 // amend makes one change of an entry, from what it is now.
 func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
-	t := c.types[prk.Type()]
+	t := c.ByName[prk.Type()]
 	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
 		m, may, err := how(r)
 		if err != nil || !may {
@@ -267,9 +267,9 @@ func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.R
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
 // that another entry has, too. An entry that has such a one and is not live must not come to life: false.
 func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
-	t := c.types[r.Key.Type()]
+	t := c.ByName[r.Key.Type()]
 	all := t.Secondaries(r.Fields)
-	srvs, err := c.texts(ctx, records.Map(all, recordkey.Key.String))
+	srvs, err := store.Texts(ctx, c.Engine, records.Map(all, recordkey.Key.String))
 	if err != nil {
 		return nil, false, err
 	}

@@ -41,7 +41,7 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 	asked := records.Map(at, func(p store.Ranked) store.Member {
 		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
-	for i, has := range read(ctx, r, asked, c.holds) {
+	for i, has := range read(ctx, r, c.Engine, asked, holds) {
 		e, step := of[i], store.Align{Entry: of[i].key, At: at[i]}
 		switch {
 		case has:
@@ -56,7 +56,7 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 // lookAtIndexes judges index sets and ordered indexes by themselves; their members are judged by lookAtIndexMembers and
 // lookAtOrderMembers.
 func (c *checker) lookAtIndexes(ctx context.Context, r *report, items []item) {
-	for i, kind := range read(ctx, r, raws(items), c.kinds) {
+	for i, kind := range read(ctx, r, c.Engine, raws(items), store.Kinds) {
 		key := items[i].key
 		want, wrong := "set", indexKind
 		typ, field, ordered := orderOf(key)
@@ -77,13 +77,13 @@ func (c *checker) lookAtIndexes(ctx context.Context, r *report, items []item) {
 
 // indexes reports whether the schema declares an index set.
 func (c *checker) indexes(set recordkey.Key) bool {
-	t, field := c.types[set.Type()], set.Field()
+	t, field := c.ByName[set.Type()], set.Field()
 	return slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed
 }
 
 // membership is an entry's place in an index set that the schema declares.
 func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, declared bool) {
-	t, field := c.types[index.key.Type()], index.key.Field()
+	t, field := c.ByName[index.key.Type()], index.key.Field()
 	at := store.Ranked{Key: index.key, Member: index.member, Facet: store.Facet{Wire: index.key.Value()}}
 	if slices.Contains(t.Indexed, field) {
 		at.Facet.Field = field
@@ -96,7 +96,7 @@ func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, de
 // lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
 func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
-		t := c.types[it.key.Type()]
+		t := c.ByName[it.key.Type()]
 		key, _ := ownerOf(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
 			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return facet == it.key.Value() }}
@@ -116,7 +116,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 		switch {
 		case !o.key.IsValid():
 			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name)).step = m
-		case !o.live():
+		case !o.live:
 			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry")
 			if f.step = m; !declared {
 				f.step = store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
@@ -128,7 +128,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 		}
 	}
 	sets := records.Map(ofSets, func(m store.Align) store.Member { return store.Member{Set: m.Set, Value: m.At.Facet.Wire} })
-	for j, has := range read(ctx, r, sets, c.holds) {
+	for j, has := range read(ctx, r, c.Engine, sets, holds) {
 		if !has {
 			stale(of[j], ofSets[j])
 		}
@@ -153,8 +153,8 @@ func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
 		}
 		pairs = append(pairs, in, too)
 	}
-	has := read(ctx, r, pairs, func(ctx context.Context, pairs []store.Member) ([]bool, error) {
-		return c.Engine.Holds(ctx, pairs, true)
+	has := read(ctx, r, c.Engine, pairs, func(ctx context.Context, e store.Engine, pairs []store.Member) ([]bool, error) {
+		return e.Holds(ctx, pairs, true)
 	})
 	var still findings
 	for i, f := range r.found {
@@ -177,7 +177,7 @@ func orderOf(key recordkey.Key) (typ, field string, is bool) {
 // ordered is the type of an ordered index that the schema declares; nil: it declares none.
 func (c *checker) ordered(key recordkey.Key) *change.Type {
 	typ, field, _ := orderOf(key)
-	if t := c.types[typ]; t != nil && slices.Contains(t.Ordered, field) {
+	if t := c.ByName[typ]; t != nil && slices.Contains(t.Ordered, field) {
 		return t
 	}
 	return nil
@@ -200,7 +200,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []ite
 		switch m := items[i]; {
 		case !o.key.IsValid():
 			f = r.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
-		case !o.live():
+		case !o.live:
 			f = r.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
 		case !o.sound():
 			f = r.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
@@ -216,16 +216,16 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []ite
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
 func (c *checker) lookAtTertiary(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
-		return owner{t: c.types[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
+		return owner{t: c.ByName[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
 	})
-	kinds := read(ctx, r, raws(items), c.kinds)
+	kinds := read(ctx, r, c.Engine, raws(items), store.Kinds)
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		key := items[i].key
 		declared, is := o.t.Schema.Tertiary[key.Name()]
 		switch {
 		case kinds[i] == store.KindNone:
-		case !o.live():
+		case !o.live:
 			f := r.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
 			f.step = store.Remove{Key: items[i].raw, Owner: o.key.String()}
 		case !is:
@@ -248,7 +248,7 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 		}
 		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
 	}
-	for j, has := range read(ctx, r, asked, c.holds) {
+	for j, has := range read(ctx, r, c.Engine, asked, holds) {
 		if i, in := of[j], asked[j]; !has {
 			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())
@@ -259,12 +259,12 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 	}
 	owners := records.Map(r.found, func(f finding) owner {
 		key := items[f.at].key
-		return owner{t: c.types[key.Type()], key: key.PRK()}
+		return owner{t: c.ByName[key.Type()], key: key.PRK()}
 	})
 	c.readOwners(ctx, r, owners)
 	var live findings
 	for i, o := range owners {
-		if o.live() {
+		if o.live {
 			r.found[i].seen += " " + o.seen()
 			live = append(live, r.found[i])
 		}
@@ -286,10 +286,10 @@ func (c *checker) lookAtStaged(ctx context.Context, r *report, items []item) {
 			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
 		}
 	}
-	staged := read(ctx, r, raws(items), func(ctx context.Context, keys []string) ([]store.Raw, error) {
-		return store.Inspect(ctx, c.Engine, keys, 1)
+	staged := read(ctx, r, c.Engine, raws(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+		return store.Inspect(ctx, e, keys, 1)
 	})
-	facets := read(ctx, r, reads, c.Engine.Look)
+	facets := read(ctx, r, c.Engine, reads, fields)
 	for i, it := range items {
 		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
 		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond

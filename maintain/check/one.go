@@ -28,7 +28,7 @@ func (c *checker) one(ctx context.Context) error {
 	}
 	var hashes []store.Raw // of the first look
 	look := func(ctx context.Context, r *report, items []item) {
-		now := read(ctx, r, raws(items), c.hashes)
+		now := read(ctx, r, c.Engine, raws(items), store.Hashes)
 		if hashes == nil {
 			hashes = now
 		}
@@ -56,7 +56,7 @@ func (c *checker) meant(ctx context.Context, r *report, t *change.Type, keys []r
 	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
 		return keys
 	}
-	for i, srv := range read(ctx, r, records.Map(keys, recordkey.Key.String), c.texts) {
+	for i, srv := range read(ctx, r, c.Engine, records.Map(keys, recordkey.Key.String), store.Texts) {
 		key, wrong := ownerOf(t, keys[i].Namespace(), srv.Wire)
 		if wrong == nil && !slices.Contains(prks, key) {
 			prks = append(prks, key)
@@ -68,7 +68,7 @@ func (c *checker) meant(ctx context.Context, r *report, t *change.Type, keys []r
 // lookAtMissing reports that there is no entry where keys lead.
 func (c *checker) lookAtMissing(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) {
 	prks := c.meant(ctx, r, t, keys)
-	for i, h := range read(ctx, r, records.Map(prks, recordkey.Key.String), c.hashes) {
+	for i, h := range read(ctx, r, c.Engine, records.Map(prks, recordkey.Key.String), store.Hashes) {
 		if entryAt(new(report), t, 0, prks[i], h) != nil {
 			return
 		}
@@ -113,7 +113,7 @@ func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (min
 func (c *checker) belongings(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
 	s := c.sort(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)
-	srvs, err := c.texts(ctx, raws(named))
+	srvs, err := store.Texts(ctx, c.Engine, raws(named))
 	if err != nil {
 		return err
 	}
@@ -137,25 +137,25 @@ func (c *checker) belongings(ctx context.Context, keys []string, prks []recordke
 
 // memberships judges index sets that entries are in.
 func (c *checker) memberships(ctx context.Context, indexes []item, prks []recordkey.Key) error {
-	var asked []store.Member
-	var of []item
+	var all []item
 	for _, index := range indexes {
 		for _, prk := range prks {
-			member := records.Relative(prk)
-			asked, of = append(asked, store.Member{Set: index.key, Value: member}), append(of, item{index.raw, index.key, member})
+			all = append(all, item{index.raw, index.key, records.Relative(prk)})
 		}
 	}
-	in, err := c.holds(ctx, asked)
+	asked := records.Map(all, func(m item) store.Member { return store.Member{Set: m.key, Value: m.member} })
+	in, err := holds(ctx, c.Engine, asked)
 	if err != nil {
 		return err
 	}
-	var sets, ms []item
-	for i, m := range of {
+	var ms []item
+	for i, m := range all {
 		if in[i] {
-			sets, ms = append(sets, item{raw: m.raw, key: m.key}), append(ms, m)
+			ms = append(ms, m)
 		}
 	}
-	if err := c.confirm(ctx, c.lookAtIndexes, slices.Compact(sets)); err != nil {
+	sets := slices.CompactFunc(slices.Clone(ms), func(a, b item) bool { return a.raw == b.raw })
+	if err := c.confirm(ctx, c.lookAtIndexes, sets); err != nil {
 		return err
 	}
 	return c.confirm(ctx, c.lookAtIndexMembers, ms)

@@ -63,10 +63,6 @@ func (c *checker) ownKey(parts ...string) recordkey.Key {
 	return key.In(c.NS)
 }
 
-func (c *checker) inspect(ctx context.Context, keys []string) ([]store.Raw, error) {
-	return store.Inspect(ctx, c.Engine, keys, 0)
-}
-
 func (c *checker) schemaKeys(types []string) []string {
 	return records.Map(types, func(name string) string { return c.ownKey("schema", name).String() })
 }
@@ -74,7 +70,7 @@ func (c *checker) schemaKeys(types []string) []string {
 // lookAtTypes judges ~/types, and returns the types that it names.
 func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
 	key := c.ownKey("types")
-	types := read(ctx, r, []string{key.String()}, c.inspect)[0]
+	types := read(ctx, r, c.Engine, []string{key.String()}, wholes)[0]
 	wrong := func(step store.Step, text string) { r.add(0, ownTypes, key, "", text).step = step }
 	if types.Type != "set" && types.Type != store.KindNone {
 		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(types.Type))
@@ -88,7 +84,7 @@ func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
 		}
 	}
 	declared := c.Schema.Names()
-	for i, kind := range read(ctx, r, c.schemaKeys(declared), c.kinds) {
+	for i, kind := range read(ctx, r, c.Engine, c.schemaKeys(declared), store.Kinds) {
 		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
 			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema, and is not in it")
 		}
@@ -103,7 +99,7 @@ func (c *checker) nameTypes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		hashes, err := c.hashes(ctx, keys)
+		hashes, err := store.Hashes(ctx, c.Engine, keys)
 		if err != nil {
 			return err
 		}
@@ -131,8 +127,8 @@ func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) 
 	names := append(c.Schema.Names(), named...)
 	slices.Sort(names)
 	names = slices.Compact(names)
-	for i, h := range read(ctx, r, c.schemaKeys(names), c.hashes) {
-		t, declared := c.types[names[i]] // what the entries of others look like is not known
+	for i, h := range read(ctx, r, c.Engine, c.schemaKeys(names), store.Hashes) {
+		t, declared := c.ByName[names[i]] // what the entries of others look like is not known
 		reason := unreadable(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
 			if r.err = store.NoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
@@ -218,7 +214,7 @@ var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // and of identifiers that no entry has) begin anew then.
 func (c *checker) lookAtSecret(ctx context.Context, r *report) {
 	key := c.ownKey("secret")
-	switch raw := read(ctx, r, []string{key.String()}, c.inspect)[0]; {
+	switch raw := read(ctx, r, c.Engine, []string{key.String()}, wholes)[0]; {
 	case raw.Type == store.KindNone:
 	case raw.Type != "string":
 		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Kind: "string"}
@@ -229,7 +225,7 @@ func (c *checker) lookAtSecret(ctx context.Context, r *report) {
 
 // lookAtThrottles judges counters of logins: with one that cannot be read its account, or its origin, is shut out.
 func (c *checker) lookAtThrottles(ctx context.Context, r *report, items []item) {
-	for i, h := range read(ctx, r, raws(items), c.hashes) {
+	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.Other {
 			bad := uncountable(h.Fields)

@@ -153,28 +153,26 @@ func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding
 }
 
 // read asks for what a look goes by. After an error it asks nothing more: every answer is the zero value.
-func read[A, T any](ctx context.Context, r *report, asked []A, how func(context.Context, []A) ([]T, error)) []T {
+func read[A, T any](
+	ctx context.Context, r *report, e store.Engine, asked []A, how func(context.Context, store.Engine, []A) ([]T, error),
+) []T {
 	if r.err == nil {
 		var answers []T
-		if answers, r.err = how(ctx, asked); r.err == nil {
+		if answers, r.err = how(ctx, e, asked); r.err == nil {
 			return answers
 		}
 	}
 	return make([]T, len(asked))
 }
 
-func (c *checker) texts(ctx context.Context, keys []string) ([]store.Raw, error) {
-	return store.Texts(ctx, c.Engine, keys)
+func fields(ctx context.Context, e store.Engine, asked []store.LookAt) ([]store.Raw, error) {
+	return e.Look(ctx, asked)
 }
 
-func (c *checker) hashes(ctx context.Context, keys []string) ([]store.Raw, error) {
-	return store.Hashes(ctx, c.Engine, keys)
+func holds(ctx context.Context, e store.Engine, asked []store.Member) ([]bool, error) {
+	return e.Holds(ctx, asked, false)
 }
 
-func (c *checker) kinds(ctx context.Context, keys []string) ([]string, error) {
-	return store.Kinds(ctx, c.Engine, keys)
-}
-
-func (c *checker) holds(ctx context.Context, asked []store.Member) ([]bool, error) {
-	return c.Engine.Holds(ctx, asked, false)
+func wholes(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+	return store.Inspect(ctx, e, keys, 0)
 }

@@ -52,7 +52,7 @@ func (c *checker) sort(keys []string) (s sorted) {
 		}
 		key, err := recordkey.Parse(raw)
 		it := item{raw: raw, key: key}
-		_, declared := c.types[key.Type()]
+		_, declared := c.ByName[key.Type()]
 		switch {
 		case err != nil && likeOurs(raw[len(prefix):], c.Schema):
 			s.unparsable = append(s.unparsable, it)
@@ -109,7 +109,7 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 			return err
 		}
 	}
-	indexed := func(it item) bool { return c.types[it.key.Type()].Schema.Tertiary[it.key.Name()].Indexed }
+	indexed := func(it item) bool { return c.ByName[it.key.Type()].Schema.Tertiary[it.key.Name()].Indexed }
 	if err := c.members(ctx, c.lookAtMembers, filter(s.tertiary, indexed)); err != nil {
 		return err
 	}
@@ -157,13 +157,13 @@ func (c *checker) rest(ctx context.Context, look look, set item, cursor string) 
 		return nil
 	}
 	for members, err := range records.Scan(ctx, c.View, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
-		switch {
-		case store.IsEntryError(err):
-			return nil // meanwhile another record
-		case err != nil:
-			return err
+		if store.IsEntryError(err) {
+			break // meanwhile another record
 		}
-		if err := c.confirm(ctx, look, membersOf(set, members)); err != nil {
+		if err == nil {
+			err = c.confirm(ctx, look, membersOf(set, members))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (c *checker) lookAtStrangers(ctx context.Context, r *report, items []item) 
 	reads := records.Map(items, func(it item) store.LookAt {
 		return store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}
 	})
-	for i, isa := range read(ctx, r, reads, c.Engine.Look) {
+	for i, isa := range read(ctx, r, c.Engine, reads, fields) {
 		if isa.Wire != "" {
 			r.add(i, schemaMissing, items[i].key, "", records.Quoted(items[i].key.Type()))
 		}

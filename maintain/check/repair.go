@@ -22,7 +22,6 @@ import (
 // claims no value that two have for either. The third repairs what depended on that.
 type repair struct {
 	round int
-	keep  map[recordkey.Key]bool
 
 	mu        sync.Mutex
 	again     bool            // something is left for the next round
@@ -39,13 +38,12 @@ const (
 
 // repairAll looks, repairs and looks again.
 func (c *checker) repairAll(ctx context.Context) error {
-	c.fix = &repair{keep: map[recordkey.Key]bool{}, believed: map[uint64]bool{}}
+	c.fix = &repair{believed: map[uint64]bool{}}
 	for _, k := range c.o.Keep {
-		t, is := c.types[k.Type()]
+		t, is := c.ByName[k.Type()]
 		if !is || k.Kind() != recordkey.KindPRK || k.Field() != t.Schema.Primary || k.Namespace() != (recordkey.Namespace{}) {
 			return fmt.Errorf("%w: %s", ErrKeep, records.Quoted(k.String()))
 		}
-		c.fix.keep[k] = true
 	}
 	for round := roundRecords; round <= roundRest; round++ {
 		c.fix.round, c.fix.again = round, false
@@ -62,8 +60,8 @@ func (c *checker) repairAll(ctx context.Context) error {
 }
 
 // repair ends what was found about items, as far as this round does: first the records, then each entry at once. It
-// returns the items that it tried to repair.
-func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
+// returns what is left of that.
+func (c *checker) repair(ctx context.Context, d doubt) (left findings, err error) {
 	due := filter(d.found, func(f finding) bool { return c.fix.due(f.code) })
 	slices.SortStableFunc(due, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.code.remedy, b.code.remedy), cmp.Compare(a.at, b.at))
@@ -80,7 +78,10 @@ func (c *checker) repair(ctx context.Context, d doubt) ([]item, error) {
 			return nil, err
 		}
 	}
-	return suspects(d.items, due), nil
+	if len(due) == 0 {
+		return nil, nil
+	}
+	return d.look.at(ctx, suspects(d.items, due))
 }
 
 // take takes a step that changes or removes one record, if what was found is still so.
@@ -179,7 +180,7 @@ func (c *checker) decide(ctx context.Context) error {
 	names := c.Schema.Names()
 	for i, name := range names {
 		progress := func(done, about int64) { c.tell(ctx, (int64(i)*about+done)/int64(len(names)), about) }
-		found, err := records.Contests(ctx, c.View, c.types[name], wanted, asItIs, progress)
+		found, err := records.Contests(ctx, c.View, c.ByName[name], wanted, asItIs, progress)
 		if err != nil {
 			return err
 		}
@@ -199,7 +200,7 @@ func (c *checker) decide(ctx context.Context) error {
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report
-	before, now := read(ctx, &r, keys, c.hashes), read(ctx, &r, keys, c.hashes)
+	before, now := read(ctx, &r, c.Engine, keys, store.Hashes), read(ctx, &r, c.Engine, keys, store.Hashes)
 	all := k.Holders
 	k.Holders = nil
 	for i, prk := range all {
@@ -215,7 +216,7 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 	if err := c.stillHeld(ctx, k); err != nil || len(k.Holders) < 2 {
 		return true, err
 	}
-	keeper := c.fix.keeper(k)
+	keeper := c.keeper(k)
 	for _, prk := range k.Holders {
 		if prk == keeper || !keeper.IsValid() {
 			continue
@@ -237,8 +238,8 @@ func (c *checker) give(ctx context.Context, k *records.Contest) (decided bool, e
 }
 
 // keeper is the one holder that is to keep the value; the zero Key: none was named, or two.
-func (r *repair) keeper(k *records.Contest) recordkey.Key {
-	kept := filter(k.Holders, func(prk recordkey.Key) bool { return r.keep[prk] })
+func (c *checker) keeper(k *records.Contest) recordkey.Key {
+	kept := filter(k.Holders, func(prk recordkey.Key) bool { return slices.Contains(c.o.Keep, prk) })
 	if len(kept) != 1 {
 		return recordkey.Key{}
 	}

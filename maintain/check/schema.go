@@ -23,12 +23,12 @@ type otherForm struct {
 func (c *checker) inForce(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()
-	hashes, err := c.hashes(ctx, c.schemaKeys(names))
+	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
 	if err != nil {
 		return err
 	}
 	for i, name := range names {
-		t := c.types[name]
+		t := c.ByName[name]
 		fingerprint, is := hashes[i].Fields[store.FieldFingerprint]
 		if !is || fingerprint == t.Guard.Fingerprint {
 			continue
@@ -79,7 +79,7 @@ func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
 
 // lookAtForms compares the canonical values that are kept with those that this program makes (I1).
 func (c *checker) lookAtForms(ctx context.Context, r *report, f otherForm, items []item) {
-	for i, h := range read(ctx, r, raws(items), c.hashes) {
+	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
 		e := store.Record{Key: items[i].key, Fields: h.Fields}
 		if h.Other || !e.Live() {
 			continue

@@ -21,23 +21,20 @@ type owner struct {
 	fits  func(facet string) bool // whether it is what it should be; nil: the entry is read at once
 
 	fine   bool // it fits, and nothing else was read
-	there  bool // live, or damaged; false for one that is absent, a tombstone, or no hash
+	live   bool // or damaged; false for one that is absent, a tombstone, or no hash
 	fields map[string]string
 }
-
-// live reports whether there is an entry.
-func (o owner) live() bool { return o.fine || o.there }
 
 // sound reports whether the entry is live and fits.
 func (o owner) sound() bool {
 	facet, has := o.fields[o.field]
-	return o.fine || o.there && has && o.fits(facet)
+	return o.fine || o.live && has && o.fits(facet)
 }
 
 // has returns the secondary field in which an owner that was read whole has a canonical value.
 func (o owner) has(value string) (field string, has bool) {
 	for _, field := range o.t.Secondary {
-		if facet, is := o.fields[field]; o.there && is && o.t.Schema.Canonical(facet) == value {
+		if facet, is := o.fields[field]; o.live && is && o.t.Schema.Canonical(facet) == value {
 			return field, true
 		}
 	}
@@ -62,15 +59,16 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 			reads, asked = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(asked, o)
 		}
 	}
-	for i, facet := range read(ctx, r, reads, c.Engine.Look) {
+	for i, facet := range read(ctx, r, c.Engine, reads, fields) {
 		o := asked[i]
-		if o.fine = facet.Is && o.fits(facet.Wire); !o.fine {
+		fits := facet.Is && o.fits(facet.Wire)
+		if o.fine, o.live = fits, fits; !fits {
 			whole = append(whole, o)
 		}
 	}
-	hashes := read(ctx, r, records.Map(whole, func(o *owner) string { return o.key.String() }), c.hashes)
+	hashes := read(ctx, r, c.Engine, records.Map(whole, func(o *owner) string { return o.key.String() }), store.Hashes)
 	for i, h := range hashes {
-		whole[i].fields, whole[i].there = h.Fields, !h.Other && !records.Gone(h.Fields)
+		whole[i].fields, whole[i].live = h.Fields, !h.Other && !records.Gone(h.Fields)
 	}
 }
 
@@ -88,7 +86,7 @@ func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.
 
 // lookAtSRKs judges SRKs by the entries that they name (I4).
 func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
-	srvs := read(ctx, r, raws(items), c.texts)
+	srvs := read(ctx, r, c.Engine, raws(items), store.Texts)
 	owners := make([]owner, len(items))
 	var others []int
 	for i, it := range items {
@@ -104,7 +102,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 			judgeSRK(r, i, items[i], o, srvs[i].Text)
 		}
 	}
-	kinds := read(ctx, r, records.Map(others, func(i int) string { return items[i].raw }), c.kinds)
+	kinds := read(ctx, r, c.Engine, records.Map(others, func(i int) string { return items[i].raw }), store.Kinds)
 	for j, kind := range kinds {
 		if it := items[others[j]]; kind != store.KindNone && kind != "string" {
 			r.add(others[j], srkKind, it.key, "", records.Quoted(kind)).step = store.Remove{Key: it.raw, Kind: "string"}
@@ -114,7 +112,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 
 // namedBy is the entry that an SRK names, or reports that it names none.
 func (c *checker) namedBy(r *report, at int, it item, srv store.Text) owner {
-	t := c.types[it.key.Type()]
+	t := c.ByName[it.key.Type()]
 	key, wrong := ownerOf(t, it.key.Namespace(), srv.Wire)
 	if wrong != nil {
 		words := []any{records.Quoted(store.Owner(srv.Wire)), records.Quoted(t.Name)}
@@ -137,7 +135,7 @@ func judgeSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
-	case !o.live():
+	case !o.live:
 		r.add(at, srkOrphan, it.key, seen, prk).step = remove
 	case !o.sound():
 		r.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
@@ -169,13 +167,13 @@ func likeOurs(key string, s schema.Schema) bool {
 
 // lookAtUnparsable reports keys that begin as ours do, and do not parse.
 func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item) {
-	for i, kind := range read(ctx, r, raws(items), c.kinds) {
+	for i, kind := range read(ctx, r, c.Engine, raws(items), store.Kinds) {
 		if kind == store.KindNone {
 			continue
 		}
 		raw, reason := items[i].raw, ""
-		var syntax *recordkey.SyntaxError
-		if _, err := recordkey.Parse(raw); errors.As(err, &syntax) {
+		_, err := recordkey.Parse(raw)
+		if syntax, is := errors.AsType[*recordkey.SyntaxError](err); is {
 			reason = syntax.Reason
 		}
 		if kind == "hash" {
@@ -184,34 +182,32 @@ func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item)
 		}
 		f := r.addRaw(i, keyUnparsable, strings.TrimPrefix(raw, c.NS.String()), "", reason)
 		if c.fix != nil && kind == "string" {
-			f.step = c.unparsable(ctx, r, raw)
+			f.step = c.removeOriginal(ctx, r, raw)
 		}
 	}
 }
 
-// unparsable is the step that removes an SRK whose key was written in the original's way, where ours is in force: the
+// removeOriginal is the step that removes an SRK whose key was written in the original's way, where ours is in force: the
 // same value has its SRK under our key, or no entry has it.
-func (c *checker) unparsable(ctx context.Context, r *report, raw string) store.Step {
+func (c *checker) removeOriginal(ctx context.Context, r *report, raw string) store.Step {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
 		return nil
 	}
-	srv := read(ctx, r, []string{raw}, c.texts)[0]
-	key, wrong := ownerOf(t, c.NS, srv.Wire)
-	if !srv.Is || wrong == nil && c.needed(ctx, r, t, key, field, t.Schema.Canonical(value)) {
+	value = t.Schema.Canonical(value)
+	srv := read(ctx, r, c.Engine, []string{raw}, store.Texts)[0]
+	prk, _ := ownerOf(t, c.NS, srv.Wire) // the zero Key is of no entry
+	named := []owner{holder(t, prk, field, value)}
+	if c.readOwners(ctx, r, named); named[0].sound() {
+		srk, ok := t.SRK(field, value)
+		if !ok || store.Owner(read(ctx, r, c.Engine, []string{srk.String()}, store.Texts)[0].Wire) != records.Relative(prk) {
+			return nil
+		}
+	}
+	if !srv.Is {
 		return nil
 	}
 	return store.Remove{Key: raw, Seen: srv.Text}
-}
-
-// needed reports whether an entry has a value, and no SRK of ours for it.
-func (c *checker) needed(ctx context.Context, r *report, t *change.Type, prk recordkey.Key, field, value string) bool {
-	named := []owner{holder(t, prk, field, value)}
-	if c.readOwners(ctx, r, named); !named[0].sound() {
-		return false
-	}
-	srk, ok := t.SRK(field, value)
-	return !ok || store.Owner(read(ctx, r, []string{srk.String()}, c.texts)[0].Wire) != records.Relative(prk)
 }
 
 // originalSRK takes apart an SRK as the original writes it.
@@ -222,7 +218,7 @@ func (c *checker) originalSRK(key string) (t *change.Type, field, value string, 
 	}
 	typ, rest, _ := strings.Cut(rest, "/")
 	field, value, ok = strings.Cut(rest, ":")
-	t, declared := c.types[originalUnescape.Replace(typ)]
+	t, declared := c.ByName[originalUnescape.Replace(typ)]
 	if field = originalUnescape.Replace(field); !declared || !ok || !slices.Contains(t.Secondary, field) {
 		return nil, "", "", false
 	}

@@ -95,10 +95,7 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 		return d.w.Flush()
 	}
 	for some := range slices.Chunk(keys, dumpBatch) {
-		raw := make([]string, len(some))
-		for i, k := range some {
-			raw[i] = d.NS.String() + k
-		}
+		raw := records.Map(some, func(k string) string { return d.NS.String() + k })
 		found, err := store.Inspect(ctx, d.Engine, raw, dumpElements)
 		if err != nil {
 			return err
