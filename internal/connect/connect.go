@@ -47,11 +47,11 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: the client is the caller's, and a cache has one of its own; open the store by its URL", store.ErrCache)
 	}
+	const stale = "it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache"
 	switch c := c.(type) {
 	case *redis.Client:
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
-			return nil, fmt.Errorf("%w: it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache",
-				store.ErrUnsuitable)
+			return nil, fmt.Errorf("%w: %s", store.ErrUnsuitable, stale)
 		}
 		boundClient(c)
 		return single.New(c, single.Options{}), nil

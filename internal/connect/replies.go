@@ -126,22 +126,20 @@ func (b *bounded) Read(p []byte) (int, error) {
 // NetConn is the connection inside, as go-redis asks for it.
 func (b *bounded) NetConn() net.Conn { return b.Conn }
 
-// boundedSocket is one whose socket go-redis looks at, to know whether it is still open.
-type boundedSocket struct {
-	bounded
-	syscall.Conn
-}
-
 func boundDialer(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		if socket, is := conn.(syscall.Conn); is {
-			return &boundedSocket{bounded{Conn: conn}, socket}, nil
+		b := &bounded{Conn: conn}
+		if socket, is := conn.(syscall.Conn); is { // go-redis looks at it, to know whether it is still open
+			return struct {
+				*bounded
+				syscall.Conn
+			}{b, socket}, nil
 		}
-		return &bounded{Conn: conn}, nil
+		return b, nil
 	}
 }
 

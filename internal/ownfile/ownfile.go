@@ -33,29 +33,13 @@ func Create(path string) (*os.File, error) {
 // Reopen opens a file that Create made before, and makes sure that it is still for this user alone. It follows no
 // link. ErrOthers: the file is another user's, or has a second name.
 func Reopen(path string, flag int) (*os.File, error) {
-	f, err := open(path, flag, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := checked(f, mine); err != nil {
-		f.Close() // nothing was written
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return f, nil
+	return checked(path, flag, 0, "open "+path, mine)
 }
 
 // Open opens a file, or makes it for this user alone where flag has os.O_CREATE. It follows no link. ErrOthers: it
 // belongs to another user than this one and root, or others may write it. That others may read it is no error.
 func Open(path string, flag int) (*os.File, error) {
-	f, err := open(path, flag, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := checked(f, closed); err != nil {
-		f.Close() // nothing was written
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
+	return checked(path, flag, 0o600, path, closed)
 }
 
 // Readlink is os.Readlink for a link that is followed by name, which no system guards as it does those in folders for
@@ -71,14 +55,23 @@ func Readlink(path string) (string, error) {
 	return os.Readlink(path)
 }
 
-// checked refuses what is no regular file, and what check refuses.
-func checked(f *os.File, check func(*os.File, fs.FileInfo) error) error {
+// checked opens a file, and refuses what is no regular one and what check refuses. The error for that begins with lead.
+func checked(path string, flag int, mode fs.FileMode, lead string, check func(*os.File, fs.FileInfo) error) (*os.File, error) {
+	f, err := open(path, flag, mode)
+	if err != nil {
+		return nil, err
+	}
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return err
 	case !info.Mode().IsRegular():
-		return errKind
+		err = errKind
+	default:
+		err = check(f, info)
 	}
-	return check(f, info)
+	if err != nil {
+		f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: %w", lead, err)
+	}
+	return f, nil
 }

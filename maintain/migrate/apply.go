@@ -71,9 +71,9 @@ func (s *step) apply(ctx context.Context) error {
 
 // restate replaces what is stored of the schema, if its fingerprint is still the one seen.
 func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next string) error {
-	state := slices.DeleteFunc([]store.Facet{
-		{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}, {Field: records.FieldNext, Wire: next},
-	}, func(f store.Facet) bool { return f.Wire == "" })
+	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
+	state = append(state, store.Facet{Field: records.FieldNext, Wire: next})
+	state = slices.DeleteFunc(state, func(f store.Facet) bool { return f.Wire == "" })
 	is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: seen, State: state})
 	if err == nil && !is {
 		err = store.ErrConflict

@@ -129,11 +129,8 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 }
 
 func (tc *TypeChange) collide(k *records.Contest) {
-	names := make([]string, 0, 3)
-	for _, prk := range k.Holders[:min(2, len(k.Holders))] {
-		names = append(names, records.Printable(prk.String()))
-	}
-	if more := len(k.Holders) - len(names); more > 0 {
+	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
+	if more := len(k.Holders) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	tc.add(Collision{

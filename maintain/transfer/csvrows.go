@@ -71,7 +71,7 @@ func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
 		if name == "" || slices.Contains(header[:i], name) {
 			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, records.Quoted(name))
 		}
-		if strings.HasPrefix(name, "~") && name != columnType && name != columnFlag && name != columnText && !slices.Contains(passedOver, name) {
+		if strings.HasPrefix(name, "~") && name != columnText && !slices.Contains(slices.Concat(noFacets, passedOver), name) {
 			return nil, fmt.Errorf("%w: the header names %s, which is no facet", ErrInput, records.Quoted(name))
 		}
 	}

@@ -67,10 +67,10 @@ func (x *exporter) export(ctx context.Context) error {
 	}
 	for _, name := range x.Schema.Names() {
 		t, err := x.Type(name)
-		if err != nil {
-			return err
+		if err == nil {
+			err = x.writeType(ctx, t)
 		}
-		if err := x.writeType(ctx, t); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -105,10 +105,20 @@ func (x *exporter) writeOne(ctx context.Context) error {
 // writeType writes all entries of a type.
 func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	w := records.Walk{Pattern: t.Guard.Entries, Size: exportBatch, AtOnce: 1}
+	names := t.Schema.TertiaryNames()
+	kinds := records.Map(names, func(name string) string { return t.Schema.Tertiary[name].Kind })
 	return w.Each(ctx, x.View, func(ctx context.Context, keys []string) error {
-		reads, err := entryReads(t, x.PRKs(t, keys))
-		if err != nil {
-			return err
+		var reads []store.EntryRead
+		for _, prk := range x.PRKs(t, keys) {
+			read := store.EntryRead{PRK: prk, Kind: kinds}
+			for _, name := range names {
+				key, err := prk.Tertiary(name)
+				if err != nil {
+					return err
+				}
+				read.Keys = append(read.Keys, key)
+			}
+			reads = append(reads, read)
 		}
 		if err := x.write(ctx, t, reads); err != nil || x.o.Progress == nil {
 			return err
@@ -116,22 +126,6 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 		x.o.Progress(x.report.Read)
 		return nil
 	})
-}
-
-func entryReads(t *change.Type, prks []recordkey.Key) ([]store.EntryRead, error) {
-	names, reads := t.Schema.TertiaryNames(), make([]store.EntryRead, len(prks))
-	for i, prk := range prks {
-		reads[i].PRK = prk
-		for _, name := range names {
-			key, err := prk.Tertiary(name)
-			if err != nil {
-				return nil, err
-			}
-			reads[i].Keys = append(reads[i].Keys, key)
-			reads[i].Kind = append(reads[i].Kind, t.Schema.Tertiary[name].Kind)
-		}
-	}
-	return reads, nil
 }
 
 // write writes some entries, each as it is at one moment.
@@ -155,7 +149,7 @@ func (x *exporter) line(t *change.Type, read store.EntryRead, entry store.Entry)
 	err := entry.Err
 	for i, part := range entry.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
-			err = &store.CorruptError{Key: read.Keys[i].String(), Reason: "of another Redis type than the schema says: " + records.Quoted(part.Kind)}
+			err = records.Corrupt(read.Keys[i], "of another Redis type than the schema says: "+records.Quoted(part.Kind))
 		}
 	}
 	var line exportLine
