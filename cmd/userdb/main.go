@@ -191,13 +191,17 @@ func (s *session) open(ctx context.Context) error {
 		return usagef("--namespace: %v", err)
 	}
 	sc, err := s.namedSchema(schema.Schema{})
-	if err == nil {
-		s.db, err = userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
-	}
-	if err != nil || s.Schema != "" {
+	if err != nil {
 		return err
 	}
-	return s.useStored(ctx)
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
+	if err != nil {
+		return err
+	}
+	if s.db = db; s.Schema == "" {
+		err = s.useStored(ctx)
+	}
+	return err
 }
 
 // useStored reads and writes by the schema in the database, if there is one.
