@@ -22,6 +22,9 @@ type node struct {
 // parseFile reads one JSON value, and refuses what encoding/json lets pass: two members of one name, and bytes that are
 // not UTF-8.
 func parseFile(file []byte) (root node, p *problem) {
+	if len(file) > MaxFile {
+		return root, problemf("the file is larger than %d bytes", MaxFile)
+	}
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	if !utf8.Valid(file) {
 		return root, problemf("the file is not UTF-8")

@@ -24,14 +24,7 @@ func Load(r io.Reader) (Schema, error) {
 	if err != nil {
 		return Schema{}, fmt.Errorf("reading schema: %w", err)
 	}
-	if len(file) > MaxFile {
-		return Schema{}, problemf("the file is larger than %d bytes", MaxFile).err()
-	}
-	root, p := parseFile(file)
-	if p != nil {
-		return Schema{}, p.err()
-	}
-	s, p := read(root)
+	s, p := read(file)
 	if p != nil {
 		return Schema{}, p.err()
 	}
@@ -39,8 +32,12 @@ func Load(r io.Reader) (Schema, error) {
 }
 
 // read makes a valid schema of a file, in whichever form.
-func read(root node) (Schema, *problem) {
-	if isOriginal(root) {
+func read(file []byte) (Schema, *problem) {
+	root, p := parseFile(file)
+	switch {
+	case p != nil:
+		return Schema{}, p
+	case isOriginal(root):
 		return readOriginal(root)
 	}
 	var r reader

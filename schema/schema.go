@@ -123,7 +123,6 @@ func (t Type) Policy() Password {
 // User returns the built-in schema: the type user, whose entries are found by uid, email and name. Each call returns a
 // new value.
 func User() Schema {
-	password := DefaultPassword()
 	return Schema{Types: map[string]Type{"user": {
 		Primary: "uid",
 		Fold:    FoldCasefold,
@@ -134,7 +133,7 @@ func User() Schema {
 			"job":   {},
 		},
 		Tertiary: map[string]Tertiary{"tags": {Kind: "set", Indexed: true}},
-		Password: &password,
+		Password: new(DefaultPassword()),
 	}}}
 }
 

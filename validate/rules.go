@@ -193,7 +193,7 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 	if !known {
 		return nil, refuseSchema(field, "kind", "no such kind")
 	}
-	r := &rule{field: field, role: f.Role, name: f.Kind, kind: k}
+	r := &rule{field: field, role: f.Role, name: f.Kind, kind: k, reserved: make(map[string]bool)}
 	for _, ph := range k.phrases {
 		r.parts = append(r.parts, part{f.Kind, ph, regexp.MustCompile(ph.expr)})
 	}
@@ -204,22 +204,16 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 		}
 		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + shown(f.Pattern)}, re})
 	}
-	r.reserve(t, f.Reserved)
+	for _, value := range f.Reserved {
+		if form := t.Canonical(value); checkCrumb(field, form) == nil { // else it is no value anyway
+			r.reserved[form] = true
+		}
+	}
 	return r, nil
 }
 
 func refuseSchema(field, member, reason string) error {
 	return &schema.Error{Path: "fields." + field + "." + member, Reason: reason}
-}
-
-// reserve refuses these values. What can be no value anyway is left out.
-func (r *rule) reserve(t schema.Type, values []string) {
-	r.reserved = make(map[string]bool)
-	for _, value := range values {
-		if form := t.Canonical(value); checkCrumb(r.field, form) == nil {
-			r.reserved[form] = true
-		}
-	}
 }
 
 // check applies kind, pattern and reserved values.

@@ -145,14 +145,11 @@ func pair(name, value string) string {
 // drive a terminal (control characters, marks that turn the direction of writing) stands in quotes,
 // escaped; and so does what looks like that.
 func shown(text string) string {
-	if text == "" || text[0] == '"' || strings.TrimSpace(text) != text || !printable(text) {
+	printable := utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
+	if !printable || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
 		return strconv.Quote(text)
 	}
 	return text
-}
-
-func printable(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
 }
 
 // oneLine makes a message fit for one line of a terminal.
