@@ -24,11 +24,15 @@ func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 }
 
 func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
-	if err := h.check(s); err != nil {
-		return Target{}, err
+	var err error
+	switch h.form { // what is wrong whatever the type
+	case formKey:
+		err = checkKey(h.key)
+	case formText:
+		err = checkText(s, h.value)
 	}
-	typ, err := h.typeIn(view)
-	if err != nil {
+	typ, typeErr := h.typeIn(view)
+	if err := cmp.Or(err, typeErr); err != nil {
 		return Target{}, err
 	}
 	decl, ok := s.Types[typ]
@@ -83,17 +87,6 @@ func (h Hint) unpair(s schema.Schema, view string) Hint {
 		return UID(h.value).Of(h.field) // and refused, for there is no such type
 	}
 	return Field(h.field, h.value).Of(h.typ)
-}
-
-// check refuses what is wrong whatever the type.
-func (h Hint) check(s schema.Schema) error {
-	switch h.form {
-	case formKey:
-		return checkKey(h.key)
-	case formText:
-		return checkText(s, h.value)
-	}
-	return nil
 }
 
 func checkKey(k recordkey.Key) error {
@@ -221,16 +214,14 @@ func (r resolver) entryKey(prk, uid string) (Target, error) {
 		return Target{}, errors.New("~prk is too long")
 	}
 	k, err := recordkey.Parse(prk)
-	if err != nil || k.Kind() != recordkey.KindPRK {
+	switch elsewhere := checkKey(k); {
+	case err != nil || k.Kind() != recordkey.KindPRK:
 		return Target{}, errors.New("~prk is no PRK")
-	}
-	if err := checkKey(k); err != nil {
-		return Target{}, fmt.Errorf("~prk %w", err)
-	}
-	if k.Type() != r.typ {
+	case elsewhere != nil:
+		return Target{}, fmt.Errorf("~prk %w", elsewhere)
+	case k.Type() != r.typ:
 		return Target{}, errors.New("~prk is of type " + shown(k.Type()) + ", wanted is " + shown(r.typ))
-	}
-	if uid != "" && k.Value() != uid {
+	case uid != "" && k.Value() != uid:
 		return Target{}, errors.New("~prk and facet " + shown(r.decl.Primary) + " differ")
 	}
 	return r.key(k)

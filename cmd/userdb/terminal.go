@@ -225,8 +225,7 @@ func (p *progress) clear() {
 
 // rate is how many a second were done since the beginning.
 func (p *progress) rate(done int64) string {
-	seconds := max(time.Since(p.begin), time.Microsecond).Seconds()
-	return fmt.Sprintf("%.0f/s", float64(done)/seconds)
+	return fmt.Sprintf("%.0f/s", float64(done)/max(time.Since(p.begin), time.Microsecond).Seconds())
 }
 
 // left is how long the rest takes, if it goes on as it did.
