@@ -126,7 +126,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 // NetConn is the connection inside, as go-redis asks for it.
 func (b *bounded) NetConn() net.Conn { return b.Conn }
 
-func boundDialer(dial redis.DialHook) redis.DialHook {
+// A boundHook makes a client's connections bounded ones.
+type boundHook struct{}
+
+func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -143,20 +146,16 @@ func boundDialer(dial redis.DialHook) redis.DialHook {
 	}
 }
 
-// newDialer is for the clients that Open makes. Where a URL names no timeout, it is go-redis' own.
-func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
-	return boundDialer(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
-}
-
-// A boundHook is for the clients that Use is given.
-type boundHook struct{}
-
-func (boundHook) DialHook(next redis.DialHook) redis.DialHook { return boundDialer(next) }
-
 func (boundHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// newDialer is for the clients that Open makes: a hook sees no connection to a Sentinel. Where a URL names no timeout,
+// it is go-redis' own.
+func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
+	return boundHook{}.DialHook(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
 }
 
 // hooked are the clients that have the hook: Use may be given one more than once.

@@ -21,12 +21,7 @@ const uidAttempts = 16
 func (im *importer) resolve(ctx context.Context, b *batch) error {
 	lines := b.due
 	for attempt := 1; ; attempt++ {
-		var taken []*line
-		for _, l := range lines {
-			if errors.Is(l.err, store.ErrDuplicate) {
-				taken = append(taken, l)
-			}
-		}
+		taken := slices.DeleteFunc(slices.Clone(lines), func(l *line) bool { return !errors.Is(l.err, store.ErrDuplicate) })
 		taken, again, err := im.recognise(ctx, taken)
 		if err != nil {
 			return err

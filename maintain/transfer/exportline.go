@@ -39,14 +39,12 @@ type tertiaryRecord struct {
 
 // exportLineOf makes a line of an entry.
 func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
-	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}}
+	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
 	for field, wire := range w.Record.Fields {
 		switch {
-		case field == store.FieldPassword:
-			if secret {
-				x.Password = wire
-			}
-		case store.OwnField(field):
+		case field == store.FieldPassword && secret:
+			x.Password = wire
+		case field == store.FieldPassword || store.OwnField(field):
 		case !utf8.ValidString(field):
 			return x, fmt.Errorf("a facet's name is not UTF-8: %s", records.Quoted(field))
 		default:
@@ -55,13 +53,9 @@ func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bo
 	}
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	for i, part := range w.Parts {
-		if part.Kind == store.KindNone {
-			continue
+		if part.Kind != store.KindNone {
+			x.Tertiary[read.Keys[i].Name()] = recordOf(part)
 		}
-		if x.Tertiary == nil {
-			x.Tertiary = map[string]tertiaryRecord{}
-		}
-		x.Tertiary[read.Keys[i].Name()] = recordOf(part)
 	}
 	return x, nil
 }
@@ -79,9 +73,6 @@ func (x *exportLine) facet(c schema.Codec, field, wire string) {
 			return
 		}
 	}
-	if x.Wire == nil {
-		x.Wire = map[string][]byte{}
-	}
 	x.Wire[field] = []byte(wire)
 }
 
@@ -90,28 +81,24 @@ func recordOf(part store.Part) tertiaryRecord {
 	if part.Kind == "set" {
 		values = slices.Sorted(slices.Values(values))
 	}
-	x := tertiaryRecord{Kind: part.Kind}
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
-		x.Value64 = records.Map(values, func(v string) []byte { return []byte(v) })
-		return x
+		return tertiaryRecord{Kind: part.Kind, Value64: records.Map(values, func(v string) []byte { return []byte(v) })}
 	}
-	var text []byte // of texts and numbers: it cannot fail
+	var value any = append([]string{}, values...)
 	switch part.Kind {
 	case "zset":
-		text, _ = jsonline.Marshal(pairsOf(values))
+		value = pairsOf(values)
 	case "hash":
 		members := map[string]string{}
 		for pair := range slices.Chunk(values, 2) {
 			members[pair[0]] = pair[1]
 		}
-		text, _ = jsonline.Marshal(members)
+		value = members
 	case "string":
-		text, _ = jsonline.Marshal(values[0])
-	default:
-		text, _ = jsonline.Marshal(append([]string{}, values...))
+		value = values[0]
 	}
-	x.Value = bytes.TrimSpace(text)
-	return x
+	text, _ := jsonline.Marshal(value) // of texts and numbers: it cannot fail
+	return tertiaryRecord{Kind: part.Kind, Value: bytes.TrimSpace(text)}
 }
 
 // pairsOf makes pairs of member and score; a score is a number, or the text inf or -inf.

@@ -48,13 +48,11 @@ func (b *batch) meets(others []*batch) bool {
 func (im *importer) begin(ctx context.Context, b *batch) {
 	b.bulk, b.end = im.Engine.Bulk(ctx)
 	b.created = make(chan error, 1)
-	go func() {
-		if im.o.DryRun {
-			b.created <- nil
-			return
-		}
-		b.created <- im.create(b.bulk, b, b.due)
-	}()
+	if im.o.DryRun {
+		b.created <- nil
+		return
+	}
+	go func() { b.created <- im.create(b.bulk, b, b.due) }()
 }
 
 // conclude brings a batch to its end, when those before it have come to theirs. After one that failed, nothing more of it
