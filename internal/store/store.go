@@ -133,15 +133,6 @@ type Member struct {
 	Ordered bool
 }
 
-// Records returns about how many records the server holds.
-func Records(ctx context.Context, e Engine) (int64, error) {
-	sizes, err := e.Sizes(ctx, []recordkey.Key{{}})
-	if err != nil {
-		return 0, err
-	}
-	return sizes[0], nil
-}
-
 // An Op is one command on a tertiary record: its name and what follows the key.
 type Op struct {
 	PRK     recordkey.Key

@@ -27,14 +27,9 @@ func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding
 }
 
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
-// indexes of their facets (I5).
-func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) {
-	c.judgeEntries(ctx, r, items, read(ctx, r, c.Engine, raws(items), store.Hashes))
-}
-
-func (c *checker) judgeEntries(ctx context.Context, r *report, items []item, hashes []store.Raw) {
-	var es []*entry
-	for i, h := range hashes {
+// indexes of their facets (I5). It returns those that it judged.
+func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) (es []*entry) {
+	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
 		if e := entryAt(r, c.ByName[items[i].key.Type()], i, items[i].key, h); e != nil {
 			e.judge(r)
 			es = append(es, e)
@@ -42,6 +37,7 @@ func (c *checker) judgeEntries(ctx context.Context, r *report, items []item, has
 	}
 	c.lookAtClaims(ctx, r, es)
 	c.lookAtMemberships(ctx, r, es)
+	return es
 }
 
 // entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.

@@ -26,24 +26,22 @@ func (c *checker) one(ctx context.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	var hashes []store.Raw // of the first look
+	var es []*entry // as they were first seen
 	look := func(ctx context.Context, r *report, items []item) {
-		now := read(ctx, r, c.Engine, raws(items), store.Hashes)
-		if hashes == nil {
-			hashes = now
+		if seen := c.lookAtEntries(ctx, r, items); es == nil {
+			es = seen
 		}
-		c.judgeEntries(ctx, r, items, now)
 	}
 	if err := c.confirm(ctx, look, records.Map(prks, itemOf)); err != nil {
 		return err
 	}
-	mine, there := around(t, prks, keys, hashes)
-	if !there {
+	if len(es) == 0 {
 		look := func(ctx context.Context, r *report, _ []item) { c.lookAtMissing(ctx, r, t, keys) }
 		if err := c.confirm(ctx, look, make([]item, 1)); err != nil {
 			return err
 		}
 	}
+	mine := around(t, prks, keys, es)
 	if err := c.judge(ctx, mine); err != nil || len(prks) == 0 {
 		return err
 	}
@@ -81,23 +79,21 @@ func (c *checker) lookAtMissing(ctx context.Context, r *report, t *change.Type, 
 }
 
 // around is what entries lead to: the SRKs by which they were found and those of their values under all secondary fields,
-// what was laid ready for them, and the ordered indexes of their type. It reports whether one of them is there.
-func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (mine sorted, there bool) {
-	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })
+// what was laid ready for them, and the ordered indexes of their type.
+func around(t *change.Type, prks, keys []recordkey.Key, es []*entry) (mine sorted) {
 	mine.placesOf = map[string]bool{}
-	for i, prk := range prks {
+	for _, prk := range prks {
 		mine.placesOf[records.Relative(prk)] = true
-		if e := entryAt(new(report), t, 0, prk, hashes[i]); e != nil {
-			there = true
-			e.judge(new(report))
-			for _, s := range sights([]*entry{e}) {
-				srks = append(srks, s.record)
-			}
-		}
-		fill := store.ParseFill(prk, hashes[i].Fields[store.FieldFill])
+	}
+	for _, e := range es {
+		fill := store.ParseFill(e.key, e.fields[store.FieldFill])
 		for _, p := range fill.Parts {
 			mine.staged = append(mine.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
 		}
+	}
+	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })
+	for _, s := range sights(es) {
+		srks = append(srks, s.record)
 	}
 	slices.SortFunc(srks, recordkey.Key.Compare)
 	mine.srks = records.Map(slices.Compact(srks), itemOf)
@@ -106,7 +102,7 @@ func around(t *change.Type, prks, keys []recordkey.Key, hashes []store.Raw) (min
 			mine.orders = append(mine.orders, itemOf(key))
 		}
 	}
-	return mine, there
+	return mine
 }
 
 // belongings judges those of some keys that belong to entries, but for the SRKs that are known.

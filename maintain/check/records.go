@@ -100,7 +100,7 @@ func (c *checker) judge(ctx context.Context, s sorted) error {
 		{c.lookAtStrangers, s.strangers},
 		{c.lookAtThrottles, s.throttles},
 		{c.lookAtStaged, s.staged},
-		{c.lookAtEntries, s.entries},
+		{func(ctx context.Context, r *report, items []item) { c.lookAtEntries(ctx, r, items) }, s.entries},
 		{c.lookAtSRKs, s.srks},
 		{c.lookAtTertiary, s.tertiary},
 		{c.lookAtIndexes, slices.Concat(s.indexes, s.orders)},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -53,7 +54,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 		o.Pattern = "*"
 	}
 	d := dumper{View: view.Of(db), Options: o, w: bufio.NewWriter(w)}
-	return d.all(ctx)
+	return d.all(ctx, Keys(ctx, db, o.Pattern))
 }
 
 // ErrFormat is a format of records that Dump does not know.
@@ -66,20 +67,20 @@ type dumper struct {
 }
 
 // all holds back the first records, and sorts them if there are no more.
-func (d *dumper) all(ctx context.Context) error {
+func (d *dumper) all(ctx context.Context, keys iter.Seq2[string, error]) error {
 	var held []string
 	most := dumpSorted
-	for keys, err := range keys(ctx, d.View, d.Pattern) {
+	for key, err := range keys {
 		if err != nil {
 			return err
 		}
-		if held = append(held, keys...); len(held) <= most {
+		if held = append(held, key); len(held) <= most {
 			continue
 		}
 		if err := d.records(ctx, held); err != nil {
 			return err
 		}
-		held, most = nil, 0
+		held, most = nil, records.ScanBatch
 	}
 	return d.records(ctx, held)
 }

@@ -21,12 +21,20 @@ import (
 // an operator's: never pass on what a visitor typed.
 func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for batch, err := range keys(ctx, view.Of(db), pattern) {
+		v := view.Of(db)
+		if pattern == "" { // it matches none: go-redis would leave it out, and SCAN would find every record
+			return
+		}
+		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
+		for found, err := range records.Scan(ctx, v, at) {
+			if err == nil {
+				found, err = visible(ctx, v, found)
+			}
 			if err != nil {
 				yield("", err)
 				return
 			}
-			for _, key := range batch {
+			for _, key := range found {
 				if !yield(key, nil) {
 					return
 				}
@@ -66,25 +74,6 @@ func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err e
 		n++
 	}
 	return n, nil
-}
-
-// keys are what Keys yields, in batches. The empty glob matches none: go-redis would leave it out, and SCAN would find
-// every record.
-func keys(ctx context.Context, v *view.View, pattern string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		if pattern == "" {
-			return
-		}
-		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
-		for found, err := range records.Scan(ctx, v, at) {
-			if err == nil {
-				found, err = visible(ctx, v, found)
-			}
-			if !yield(found, err) || err != nil {
-				return
-			}
-		}
-	}
 }
 
 // visible makes keys relative, and leaves out the store's own records and tombstones.

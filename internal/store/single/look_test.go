@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // lookedAt is a server with one record of each kind that a look tells apart.
@@ -80,7 +81,7 @@ func TestLook(t *testing.T) {
 			}
 		}
 	}
-	if n, err := store.Records(t.Context(), e); n != 7 || err != nil {
+	if n, err := e.Sizes(t.Context(), []recordkey.Key{{}}); err != nil || n[0] != 7 {
 		t.Errorf("%d records, %v", n, err)
 	}
 }
@@ -121,7 +122,7 @@ func TestLookUnavailable(t *testing.T) {
 	e, ctx, keys := lookedAt(t), t.Context(), []string{"x"}
 	e.client.Close()
 	for name, look := range map[string]func() error{
-		"records": func() error { _, err := store.Records(ctx, e); return err },
+		"records": func() error { _, err := e.Sizes(ctx, []recordkey.Key{{}}); return err },
 		"kinds":   func() error { _, err := store.Kinds(ctx, e, keys); return err },
 		"texts":   func() error { _, err := store.Texts(ctx, e, keys); return err },
 		"facets":  func() error { _, err := e.Look(ctx, []store.LookAt{{Key: "x", As: store.LookField}}); return err },

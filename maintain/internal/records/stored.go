@@ -124,13 +124,14 @@ type Walk struct {
 }
 
 // Each calls f for the keys, until an error: in order and each once in a batch, but SCAN may find one again later.
-func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) error {
+func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) (err error) {
 	var done, about int64
-	var err error
 	if w.Progress != nil {
-		if about, err = store.Records(ctx, v.Engine); err != nil {
+		sizes, err := v.Engine.Sizes(ctx, []recordkey.Key{{}})
+		if err != nil {
 			return err
 		}
+		about = sizes[0]
 	}
 	group, calls := errgroup.WithContext(ctx)
 	group.SetLimit(w.AtOnce)
