@@ -73,13 +73,16 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 		return nil, err
 	}
 	if err := engine.Ping(ctx); err != nil {
-		return db, err
+		return nil, err
 	}
 	s, err := engine.Survey(ctx)
 	for _, w := range s.Warnings {
 		o.Logger.WarnContext(ctx, w)
 	}
-	return db, err
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
 }
 
 // newDB makes a DB of a configuration, whose passwords are hashed by hs.
@@ -91,7 +94,10 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	if db.view, err = view.New(c); err != nil {
 		return nil, err
 	}
-	return db, db.hashers.add(c.Schema)
+	if err := db.hashers.add(c.Schema); err != nil {
+		return nil, err
+	}
+	return db, nil
 }
 
 func init() {
