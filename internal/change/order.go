@@ -69,19 +69,17 @@ func sortableNumber(f float64) string {
 
 func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
+// EscapeZero is a text, or the beginning of one, as it stands in places.
+func EscapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
 // OrderBound is where the places of a value begin in an ordered index, or where they end; false for a value that has none.
 func OrderBound(c schema.Codec, wire string, end bool) (string, bool) {
 	value, ok := sortable(c, wire)
 	if end {
-		return escapeZero(value) + placeAfter, ok
+		return EscapeZero(value) + placeAfter, ok
 	}
-	return escapeZero(value) + placeEnd, ok
+	return EscapeZero(value) + placeEnd, ok
 }
-
-// OrderPrefix is where the places of the values begin that begin with a text.
-func OrderPrefix(text string) string { return escapeZero(text) }
 
 // Place is where an entry with a facet stands in the ordered index of the field.
 func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
@@ -91,7 +89,7 @@ func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool)
 	}
 	key, err := t.OrderKey(field)
 	return store.Ranked{
-		Key: key, Member: escapeZero(value) + placeEnd + prk.In(recordkey.Namespace{}).String(),
+		Key: key, Member: EscapeZero(value) + placeEnd + prk.In(recordkey.Namespace{}).String(),
 		Facet: store.Facet{Field: field, Wire: wire},
 	}, err == nil
 }

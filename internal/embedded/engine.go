@@ -22,7 +22,9 @@ type engine struct {
 	mini    *miniredis.Miniredis
 	srv     *server.Server
 	version atomic.Uint64 // of the records: grows before every change of one
-	clock   clock
+
+	clock    sync.Mutex // held while the time of the store moves on, or must not
+	nextTick time.Time  // when it moves on
 
 	gate   sync.RWMutex // shared by commands that run, held alone to close
 	closed bool
@@ -194,12 +196,6 @@ func (e *engine) restore(records []record) (uint64, error) {
 	return e.version.Load(), nil
 }
 
-// A clock holds when the time of the store moves on. Its holder moves it.
-type clock struct {
-	sync.Mutex
-	next time.Time
-}
-
 // tick moves time on, but not at every command: miniredis sorts all keys whenever time has passed, which takes 16 ms
 // for 50,000 of them. So time stands still for twenty times as long as its last step took.
 func (e *engine) tick() {
@@ -208,12 +204,12 @@ func (e *engine) tick() {
 	}
 	defer e.clock.Unlock()
 	start := time.Now()
-	if start.Before(e.clock.next) {
+	if start.Before(e.nextTick) {
 		return
 	}
 	e.setTime()
 	end := time.Now()
-	e.clock.next = end.Add(max(time.Millisecond, 20*end.Sub(start)))
+	e.nextTick = end.Add(max(time.Millisecond, 20*end.Sub(start)))
 }
 
 // setTime tells miniredis the time, in whole milliseconds, so that a time to live is the same after a save and a load,

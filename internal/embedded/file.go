@@ -285,7 +285,13 @@ func decodeRecord(line []byte) (record, error) {
 	if err := unmarshal(line, &r); err != nil {
 		return record{}, err
 	}
-	if r.values() != 1 || r.Until < 0 {
+	values := 0
+	for _, is := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0} {
+		if is {
+			values++
+		}
+	}
+	if values != 1 || r.Until < 0 {
 		return record{}, fmt.Errorf("record %q has not one value of one type", r.Key)
 	}
 	for _, pair := range r.ZSet {

@@ -26,17 +26,6 @@ type record struct {
 	Until  int64             `json:"until,omitempty"` // Unix milliseconds; 0: for ever
 }
 
-// values counts the value fields that are set.
-func (r *record) values() int {
-	n := 0
-	for _, set := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0} {
-		if set {
-			n++
-		}
-	}
-	return n
-}
-
 // each returns r with f applied to every text.
 func (r record) each(f func(string) (string, error)) (record, error) {
 	var failed error

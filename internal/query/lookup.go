@@ -112,8 +112,7 @@ func (c *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (
 		return store.Record{}, err
 	}
 	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: target.Type, Value: target.Value}
-	for cursor := ""; ; {
-		keys, next, err := c.Engine.Scan(ctx, store.Scan{Pattern: p.String(), Cursor: cursor, Count: 1000})
+	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: p.String(), Count: 1000}) {
 		if err != nil {
 			return store.Record{}, err
 		}
@@ -127,8 +126,6 @@ func (c *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (
 				return r, err
 			}
 		}
-		if cursor = next; cursor == "" {
-			return store.Record{}, store.ErrNotFound
-		}
 	}
+	return store.Record{}, store.ErrNotFound
 }

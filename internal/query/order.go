@@ -59,7 +59,7 @@ func (s *Selection) orderBy(q Query) error {
 		s.narrow(at, b.upper)
 	}
 	if q.Prefix != "" {
-		s.prefix(change.OrderPrefix(q.Prefix))
+		s.prefix(change.EscapeZero(q.Prefix))
 	}
 	return nil
 }

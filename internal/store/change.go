@@ -142,8 +142,7 @@ type Guard struct {
 // NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
 // schema describes.
 func NoEntries(ctx context.Context, e Engine, pattern string) error {
-	for cursor := ""; ; {
-		keys, next, err := e.Scan(ctx, Scan{Pattern: pattern, Cursor: cursor, Count: 1000})
+	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {
 			return err
 		}
@@ -152,10 +151,8 @@ func NoEntries(ctx context.Context, e Engine, pattern string) error {
 				return &MismatchError{}
 			}
 		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // A delete drops the tertiary records of every name that any program ever wrote under: programs whose schemas lay

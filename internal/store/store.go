@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
@@ -32,7 +33,7 @@ type Engine interface {
 	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed.
 	Apply(ctx context.Context, c Change) (rev string, err error)
 	// ApplyAll makes changes, each as Apply does, many at a time. Of creates that exclude each other the first is made.
-	ApplyAll(ctx context.Context, cs []Change) (revs []string, errs []error)
+	ApplyAll(ctx context.Context, cs []Change) []error
 	// Bulk begins a run of changes that a store which is kept in a file saves together: those that are made with the
 	// context it returns are answered before that. end saves them; if it fails, none of them was made. Other stores
 	// keep every change at once.
@@ -98,6 +99,19 @@ type Scan struct {
 	Index   recordkey.Key
 	Cursor  string
 	Count   int
+}
+
+// ScanAll yields what one SCAN after the other finds, until one finds an error or the last has been made.
+func ScanAll(ctx context.Context, e Engine, at Scan) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for {
+			found, next, err := e.Scan(ctx, at)
+			if !yield(found, err) || err != nil || next == "" {
+				return
+			}
+			at.Cursor = next
+		}
+	}
 }
 
 // An Order asks for at most Count members of the ordered index Key between two bounds, in reverse from Max down to Min.

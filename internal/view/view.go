@@ -89,7 +89,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	for i := range cs {
 		v.complete(&cs[i])
 	}
-	_, errs := v.Engine.ApplyAll(ctx, cs)
+	errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
 		if err != nil {
 			t, _ := v.Type(cs[i].Key.Type()) // which has built the change

@@ -95,7 +95,7 @@ func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
 // nameTypes puts into ~/types what has a schema, and leaves what is stored of it unchanged.
 func (c *checker) nameTypes(ctx context.Context) error {
 	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
-	for keys, err := range records.Scan(ctx, c.View, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
+	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}

@@ -156,7 +156,7 @@ func (c *checker) rest(ctx context.Context, look look, set item, cursor string) 
 	if cursor == "" {
 		return nil
 	}
-	for members, err := range records.Scan(ctx, c.View, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
+	for members, err := range store.ScanAll(ctx, c.Engine, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			break // meanwhile another record
 		}

@@ -26,7 +26,7 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 			return
 		}
 		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
-		for found, err := range records.Scan(ctx, v, at) {
+		for found, err := range store.ScanAll(ctx, v.Engine, at) {
 			if err == nil {
 				found, err = visible(ctx, v, found)
 			}

@@ -210,7 +210,7 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 	if err != nil {
 		return err
 	}
-	for members, err := range records.Scan(ctx, s.View, store.Scan{Index: set, Count: memberBatch}) {
+	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: set, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			return nil // another Redis type: check says so
 		}

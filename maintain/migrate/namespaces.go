@@ -149,7 +149,7 @@ func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to r
 
 // anyKey reports whether a namespace, or one inside it, holds a record.
 func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
-	for keys, err := range records.Scan(ctx, v, store.Scan{Pattern: within(ns.String()).Pattern, Count: records.ScanBatch}) {
+	for keys, err := range store.ScanAll(ctx, v.Engine, store.Scan{Pattern: within(ns.String()).Pattern, Count: records.ScanBatch}) {
 		if err != nil || len(keys) > 0 {
 			return err == nil, err
 		}

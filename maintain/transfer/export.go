@@ -84,7 +84,7 @@ func (x *exporter) writeOne(ctx context.Context) error {
 		return err
 	}
 	read := store.EntryRead{PRK: r.Key}
-	for keys, err := range records.Scan(ctx, x.View, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
+	for keys, err := range store.ScanAll(ctx, x.Engine, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}

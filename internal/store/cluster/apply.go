@@ -101,10 +101,10 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 }
 
 // ApplyAll implements [store.Engine]: many changes at a time.
-func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
-	revs, errs := make([]string, len(cs)), make([]error, len(cs))
-	store.Each(cs, concurrent, func(i int) { revs[i], errs[i] = e.Apply(ctx, cs[i]) })
-	return revs, errs
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
+	errs := make([]error, len(cs))
+	store.Each(cs, concurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
+	return errs
 }
 
 func newAttempt(e *Engine, c store.Change) *attempt {
@@ -211,8 +211,8 @@ func (a *attempt) lookAll(ctx context.Context) error {
 // to it, a GET that finds nothing is an error that it looks into.
 func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
-		n, err := a.e.number(ctx, "exists", srk.String())
-		if err != nil || n == 0 {
+		n, err := a.e.command(ctx, redisx.IsNumber, "exists", srk.String())
+		if err != nil || n == int64(0) {
 			return err
 		}
 		seen, is, err := a.e.get(ctx, srk)
@@ -359,7 +359,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 		})
 		_ = a.leaveQueue(ctx)
 		for _, m := range a.c.Add {
-			_, _ = a.e.number(ctx, "unlink", store.StageKey(m.Key, a.token))
+			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(m.Key, a.token))
 		}
 	})
 }

@@ -90,7 +90,7 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 				return err
 			}
 		}
-		if _, err := e.number(ctx, "unlink", d.Key.String()); err != nil || !isSet {
+		if _, err := e.command(ctx, redisx.IsNumber, "unlink", d.Key.String()); err != nil || !isSet {
 			return err
 		}
 		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {

@@ -129,7 +129,7 @@ func TestReloadDeadline(t *testing.T) {
 	cc := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: slots, MaxRedirects: -1, DialerRetries: 1})
 	t.Cleanup(func() { cc.Close() })
 	e, ctx := New(cc, Options{}), t.Context()
-	if n, err := e.number(ctx, "exists", "x"); n != 0 || err != nil {
+	if n, err := e.command(ctx, redisx.IsNumber, "exists", "x"); n != int64(0) || err != nil {
 		t.Fatal(n, err)
 	}
 	if err := second.Client().Set(ctx, "x", "y", 0).Err(); err != nil {
@@ -137,7 +137,7 @@ func TestReloadDeadline(t *testing.T) {
 	}
 	failed.Add(1)
 	first.Kill()
-	if n, err := e.number(ctx, "exists", "x"); n != 1 || err != nil || endless.Load() > 0 {
+	if n, err := e.command(ctx, redisx.IsNumber, "exists", "x"); n != int64(1) || err != nil || endless.Load() > 0 {
 		t.Errorf("got %d, %v, %d times without a deadline; want the record at the node that took over", n, err, endless.Load())
 	}
 	if n := stuck.Load(); n < 2 {

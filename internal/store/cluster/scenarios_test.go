@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -158,13 +159,13 @@ const (
 // restate has another schema be in force, waits, and relies on that no actor writes by the old one any more.
 func restate() verb {
 	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
-		if _, err := a.engine.number(ctx, "hset", storedSchema, "fingerprint", "another"); err != nil {
+		if _, err := a.engine.command(ctx, redisx.IsNumber, "hset", storedSchema, "fingerprint", "another"); err != nil {
 			return err
 		}
 		if err := a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() }); err != nil {
 			return err
 		}
-		_, err := a.engine.number(ctx, "hset", reliedOn, "on", "another")
+		_, err := a.engine.command(ctx, redisx.IsNumber, "hset", reliedOn, "on", "another")
 		return err
 	}}
 }

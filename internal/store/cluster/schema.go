@@ -86,7 +86,7 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		if foreign != nil {
 			return 0, foreign
 		}
-		if _, err := e.number(ctx, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
+		if _, err := e.command(ctx, redisx.IsNumber, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
 			return 0, err
 		}
 		may = "1"

@@ -74,13 +74,6 @@ func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (
 	return value, redisx.Harmless(err)
 }
 
-// number sends a command that may arrive twice and is answered by a number.
-func (e *Engine) number(ctx context.Context, args ...any) (int64, error) {
-	value, err := e.command(ctx, redisx.IsNumber, args...)
-	n, _ := value.(int64)
-	return n, err
-}
-
 // get reads a string that may be empty, and reports whether it exists.
 func (e *Engine) get(ctx context.Context, key recordkey.Key) (string, bool, error) {
 	value, err := e.command(ctx, redisx.IsText|redisx.IsNil, "get", key.String())

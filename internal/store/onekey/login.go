@@ -33,7 +33,7 @@ func (ks *Keys) Forgive(ctx context.Context, a store.Attempt, as store.Admission
 	return err
 }
 
-// Withdraw takes back an admission whose attempt did not happen.
+// Withdraw takes back an admission whose attempt did not happen: on a cluster, from one counter at a time.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err

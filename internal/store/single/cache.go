@@ -90,7 +90,7 @@ func (c *Cached) Apply(ctx context.Context, change store.Change) (string, error)
 }
 
 // ApplyAll implements [store.Engine].
-func (c *Cached) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
+func (c *Cached) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	defer func() {
 		for i := range cs {
 			c.copies.forget(cs[i].Key.String())

@@ -66,13 +66,11 @@ const concurrent = 16
 
 // ApplyAll implements [store.Engine]: creates go many to a script, all scripts in one pipeline; then what is left, each
 // by itself.
-func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []error) {
-	revs, errs := make([]string, len(cs)), make([]error, len(cs))
-	all, quick := make([]creation, len(cs)), make([]*creation, 0, len(cs))
+func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
+	errs, all, quick := make([]error, len(cs)), make([]creation, len(cs)), make([]*creation, 0, len(cs))
 	needs := make(store.Needs, 4*len(cs))
 	for i := range cs {
-		revs[i] = store.NewRev()
-		all[i] = creation{c: &cs[i], rev: revs[i]}
+		all[i] = creation{c: &cs[i], rev: store.NewRev()}
 		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // else another change comes first
 			quick = append(quick, &all[i])
 		}
@@ -87,12 +85,12 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) ([]string, []e
 	}
 	store.Each(rest, concurrent, func(j int) {
 		i := of[j]
-		errs[i] = e.applyAny(ctx, cs[i], revs[i], all[i].got.maybe)
+		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].got.maybe)
 	})
 	for i := range cs {
-		errs[i] = e.confirmed(ctx, &cs[i], revs[i], errs[i])
+		errs[i] = e.confirmed(ctx, &cs[i], all[i].rev, errs[i])
 	}
-	return revs, errs
+	return errs
 }
 
 // firsts leaves out creations that need a key which one before them needs.

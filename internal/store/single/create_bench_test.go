@@ -42,7 +42,7 @@ func BenchmarkApplyAll(b *testing.B) {
 			cs[i] = creation(b, typ, n)
 			n++
 		}
-		_, errs := e.ApplyAll(b.Context(), cs)
+		errs := e.ApplyAll(b.Context(), cs)
 		for _, err := range errs {
 			if err != nil {
 				b.Fatal(err)

@@ -149,7 +149,7 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 	"create anew":      func(p pair, e *Engine) error { return p.by(e, p.draft("gone", "n", []string{"red"})) },
 	"create many": func(p pair, e *Engine) error {
 		cs := []store.Change{p.draft("u", "n", nil), p.draft("v", "m", []string{"red"}), p.draft("w", "l", []string{"blue"})}
-		_, errs := e.ApplyAll(p.t.Context(), cs)
+		errs := e.ApplyAll(p.t.Context(), cs)
 		return errors.Join(errs...)
 	},
 	"update": func(p pair, e *Engine) error {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"slices"
 	"strings"
 
@@ -102,19 +101,6 @@ func Contests(
 	return shared, err
 }
 
-// Scan yields what one SCAN after the other finds, until one finds an error or the last has been made.
-func Scan(ctx context.Context, v *view.View, at store.Scan) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for {
-			found, next, err := v.Engine.Scan(ctx, at)
-			if !yield(found, err) || err != nil || next == "" {
-				return
-			}
-			at.Cursor = next
-		}
-	}
-}
-
 // A Walk goes over the keys that match a pattern, a batch of SCAN's after the other.
 type Walk struct {
 	Pattern  string
@@ -135,7 +121,7 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 	}
 	group, calls := errgroup.WithContext(ctx)
 	group.SetLimit(w.AtOnce)
-	for keys, failed := range Scan(calls, v, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
+	for keys, failed := range store.ScanAll(calls, v.Engine, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
 		if err = failed; err != nil {
 			break
 		}
