@@ -74,7 +74,7 @@ func TestPatternMatch(t *testing.T) {
 	}
 }
 
-// matches says whether Redis finds s by pattern, as its manual describes that: stars, question
+// matches reports whether Redis finds s by pattern, as its manual describes that: stars, question
 // marks, classes of characters and backslashes.
 func matches(pattern, s string) bool {
 	if pattern == "" {

@@ -35,9 +35,9 @@ type Field struct {
 	Role Role `json:"role,omitempty"`
 	// Codec is how values are written; "" is CodecText.
 	Codec Codec `json:"codec,omitempty"`
-	// Kind names a rule for values: email, username, nickname, url, or pattern. "" is none.
+	// Kind names a rule for values: email, username, nickname, url, or pattern. "" means none.
 	Kind string `json:"kind,omitempty"`
-	// Pattern is a regular expression in RE2 syntax that values match, besides their Kind. "" is none. The kind pattern
+	// Pattern is a regular expression in RE2 syntax that values match, besides their Kind. "" means none. The kind pattern
 	// needs one.
 	Pattern string `json:"pattern,omitempty"`
 	// Was is the name that the field had in the schema before: a change of the schema renames the facets. Apart from
@@ -60,9 +60,9 @@ type Tertiary struct {
 type Password struct {
 	// Cost is the bcrypt cost of new hashes, 4 to 15 (two seconds); 0 is that of DefaultPassword.
 	Cost int `json:"cost"`
-	// Min is the least length in code points, at most 72; 0 is none.
+	// Min is the least length in code points, at most 72; 0 means none.
 	Min int `json:"min"`
-	// Strength is the least zxcvbn score, 0 to 4; 0 is none.
+	// Strength is the least zxcvbn score, 0 to 4; 0 means none.
 	Strength int `json:"strength"`
 	// Blocklist refuses common passwords.
 	Blocklist bool `json:"blocklist"`

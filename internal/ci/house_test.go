@@ -68,6 +68,12 @@ var phrases = map[string]string{
 	`crowded`:     "busy",
 	`joint`:       "batch",
 	`boards?`:     "joins a batch",
+
+	`says whether`:           "reports whether",
+	`whoever`:                "the one that",
+	`as it (is|was) then`:    "at that time",
+	`none of kind`:           "not of kind",
+	`(this|that|it) is none`: "it is not one",
 }
 
 // TestPhrases keeps words that were taken out from coming back.

@@ -266,7 +266,7 @@ func TestReadFileTooLarge(t *testing.T) {
 func TestRecordIsText(t *testing.T) {
 	whole := record{Key: "k", String: text("s"), Hash: map[string]string{"f": "v"}, List: []string{"l"}, Set: []string{"m"}, ZSet: [][2]string{{"z", "1"}}}
 	if !whole.isText() {
-		t.Error("a record of text is none")
+		t.Error("a record of text is taken for a file of records")
 	}
 	seen := 0
 	for _, at := range strings.Split("ksfvlmz", "") {

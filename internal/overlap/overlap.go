@@ -19,7 +19,7 @@ type Expr struct {
 	not  bool
 }
 
-// Compile returns the expression, and the error of regexp/syntax if it is none.
+// Compile returns the expression, and the error of regexp/syntax if it is not one.
 func Compile(expr string) (Expr, error) {
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {

@@ -132,7 +132,7 @@ var damages = []damage{
 	{"index that the schema does not declare, of nobody", cmds(cmd("SADD", "user/color:F/~prks", "user/uid:F")), []string{"index_undeclared user/color:F/~prks", "index_orphan user/color:F/~prks"}},
 
 	// none of the invariants
-	{"a date that is none", cmds(cmd("HSET", prk, "added", "yesterday")), []string{"facet_undecodable " + prk}},
+	{"a date that is not one", cmds(cmd("HSET", prk, "added", "yesterday")), []string{"facet_undecodable " + prk}},
 	{"JSON and boolean that are none", cmds(cmd("HSET", prk, "rating", "{", "active", "perhaps", "age", "many")), []string{"facet_undecodable " + prk, "facet_undecodable " + prk}},
 	{"tertiary set of another Redis type", cmds(cmd("DEL", prk+"/tags"), cmd("RPUSH", prk+"/tags", "go")), []string{"tertiary_kind " + prk + "/tags", "index_stale " + goTag, "index_stale " + uTag}},
 	{"tertiary list of another Redis type", cmds(cmd("DEL", prk+"/notes"), cmd("SET", prk+"/notes", "x")), []string{"tertiary_kind " + prk + "/notes"}},
@@ -141,7 +141,7 @@ var damages = []damage{
 	// no damage
 	{"no damage", nil, nil},
 	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
-	{"a password hash that is none", cmds(cmd("HSET", prk, "password", "secret")), nil},
+	{"a password hash that is not one", cmds(cmd("HSET", prk, "password", "secret")), nil},
 	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x")), nil},
 	{"keys of other programs", cmds(
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),

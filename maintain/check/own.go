@@ -151,7 +151,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) 
 func unreadable(name string, h store.Raw) string {
 	switch {
 	case h.Other:
-		return "the schema of a type is a hash, and this is none"
+		return "the schema of a type is a hash, and this is not"
 	case len(h.Fields) == 0:
 		return ""
 	case h.Fields[store.FieldFingerprint] == "":

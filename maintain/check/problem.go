@@ -91,7 +91,7 @@ var (
 		"not counters that this store can have written; its logins are refused until they go, and then counted from none")
 	ownTypes      = define("own_types", 0, beforehand, "%s")
 	primaryWrong  = define("primary_wrong", 3, ofEntry, "%s is %s")
-	prkKind       = define("prk_kind", 3, decision, "an entry is a hash, and this is none")
+	prkKind       = define("prk_kind", 3, decision, "an entry is a hash, and this is not")
 	prkWrong      = define("prk_wrong", 3, ofEntry, "~prk is %s")
 	schemaMissing = define("schema_missing", 0, decision,
 		"the schema declares no type %s; nothing that belongs to this entry was checked")

@@ -48,7 +48,7 @@ var stands = map[string][]string{
 	"member that no key can name":            {"index_unkeyable " + prk + "/tags"},
 	"index that the schema does not declare": {"index_undeclared user/color:F/~prks"},
 
-	"a date that is none":                               {"facet_undecodable " + prk},
+	"a date that is not one":                            {"facet_undecodable " + prk},
 	"JSON and boolean that are none":                    {"facet_undecodable " + prk, "facet_undecodable " + prk},
 	"tertiary set of another Redis type":                {"tertiary_kind " + prk + "/tags"},
 	"tertiary list of another Redis type":               {"tertiary_kind " + prk + "/notes"},

@@ -133,7 +133,7 @@ func (x tertiaryRecord) values() ([]string, error) {
 	}
 	texts, err := x.texts()
 	if err != nil || slices.Contains(texts, nil) {
-		return nil, fmt.Errorf("its value is none of kind %s", records.Quoted(x.Kind))
+		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(x.Kind))
 	}
 	return records.Map(texts, func(text *string) string { return *text }), nil
 }

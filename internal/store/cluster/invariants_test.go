@@ -213,7 +213,7 @@ func find(value string, fields ...string) verb {
 	}}
 }
 
-// look notes for actors that look for owners, which entries hold their values now: bit 0 is none.
+// look notes for actors that look for owners, which entries hold their values now: bit 0 means none.
 func (x *explorer) look(m *moment) {
 	for i, r := range m.cast {
 		if v := x.sought(i, r); v.finds != "" {
