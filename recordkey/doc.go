@@ -18,8 +18,8 @@
 // The parts are crumbs of 1 to 1024 bytes of any kind, counted before escaping. In a key they
 // stand escaped:
 //
-//   - space  /   :   {   }    each as two:    ++  +_  +,  +.  +(  +)
-//     control characters, other white space, bytes that are not UTF-8    each byte:    +x85
+//	plus  space  /   :   {   }    each as two:    ++  +_  +,  +.  +(  +)
+//	control characters, other white space, bytes that are not UTF-8    each byte:    +x85
 //
 // White space is what has the Unicode property White_Space, in a list that is frozen here. Braces
 // are escaped because Redis Cluster would choose a slot by what stands between them; only the own key of an

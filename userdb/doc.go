@@ -32,9 +32,9 @@
 // # How they are kept
 //
 // A verb reads an entry, makes one change value of what shall differ (facets, SRKs to claim and to release, index
-// members), and has it carried out by one Lua script, which compares the entry's Rev, looks at the claimed value under
-// every secondary field of the type, and writes all or nothing. A reader believes an SRK only if its entry is live and
-// holds the value.
+// members), and has it carried out. On one server one Lua script compares the entry's Rev, looks at the claimed value
+// under every secondary field of the type, and writes all or nothing; on a cluster claims and one commit do. A reader
+// believes an SRK only if its entry is live and holds the value.
 //
 // # Caveats
 //

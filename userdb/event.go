@@ -21,7 +21,8 @@ import (
 //	redeem    a token was spent
 //	refuse    a token was not accepted
 //
-// A new kind also goes into docs/security.md and into eventCases of userdb_test.
+// A new kind also goes into docs/security.md and into eventCases of userdb_test; if an import can cause it, into
+// view.Hashing, its methods in password.go, and follow in maintain/transfer.
 type Event struct {
 	Kind       string
 	PRK        recordkey.Key // the zero key: no entry has the identifier

@@ -23,9 +23,9 @@ type Type struct {
 // Name is the type as ~isa has it.
 func (t *Type) Name() string { return t.t.Name }
 
-// Find returns the entry that a hint points at: one round trip. ErrNotFound says that there is no
-// live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought by its
-// UID or key may be a copy, and cost none.
+// Find returns the entry that a hint points at: one round trip; on a cluster two, but for a key or UID. ErrNotFound says
+// that there is no live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought
+// by its UID or key may be a copy, and cost none.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
 	return t.db.find(ctx, h, t.t.Name)
 }
@@ -62,7 +62,7 @@ func (t *Type) Exists(ctx context.Context, h hints.Hint) (bool, error) {
 // findChunk is how many hints FindAll asks for in one round trip.
 const findChunk = 256
 
-// FindAll returns the entries that hints point at, in their order, one round trip for every 256. An
+// FindAll returns the entries that hints point at, in their order, one round trip (on a cluster two) for every 256. An
 // entry that is absent or cannot be read, and a hint that means nothing here, yield their error, and the
 // sequence goes on; it ends early only where the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {

@@ -21,16 +21,18 @@ type Options struct {
 	Namespace   recordkey.Namespace    // zero: the whole store
 	NewUID      func() (string, error) // nil: RandomUID(12)
 	HashWorkers int                    // how many passwords are hashed at once; 0: as many as GOMAXPROCS; see docs/security.md
-	// Logger is told events and warnings; nil: nobody is, and nothing is printed. go-redis' own logger, one for the
+	// Logger gets events and warnings; nil: nothing is logged. go-redis' own logger, one for the
 	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
-	Logger  *slog.Logger
-	OnEvent func(context.Context, Event) // nil: events go to Logger alone; called on the verb's goroutine
-	Peppers [][]byte                     // none: no pepper; the first hashes, all verify
+	Logger *slog.Logger
+	// OnEvent gets every event before the verb returns, on its goroutine; of transfer.Import on up to 16 goroutines at
+	// once. nil: events go to Logger alone.
+	OnEvent func(context.Context, Event)
+	Peppers [][]byte // none: no pepper; the first hashes, all verify
 
 	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
 	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are
-	// not waited for, nor on a cluster the fences of other writers and the releases of values that went: README says
-	// what that leaves open. 0: do not wait, and a failover may lose changes that were acknowledged.
+	// not waited for, nor on a cluster the fences of other writers and the releases of values that went: docs/guarantees.md
+	// says what that leaves open. 0: do not wait, and a failover may lose changes that were acknowledged.
 	Replicas       int
 	ReplicaTimeout time.Duration // 0: one second; more than the client's read timeout is not waited for
 

@@ -133,8 +133,8 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 	return t.entry(r, err)
 }
 
-// Save writes an entry that was read before and changed since with Put and Drop: one round trip.
-// ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
+// Save writes an entry that was read before and changed since with Put and Drop: one round trip; on a cluster three or
+// more. ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
 func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Entry{}, invalid(store.FieldType, "type", "not an entry of type "+t.Name())

@@ -6,8 +6,8 @@
 //
 // Nothing else waits for them. Go looks at the network when one of its processors (GOMAXPROCS) has nothing to do, or
 // every 10 ms: where all of them make hashes, a read from Redis takes those 10 ms several times over. So a pool that
-// has as many workers as Go has processors gives Go one more. And on Linux a hash runs on a thread of the lowest
-// priority (nice 19), from which the system takes the processor at once.
+// has as many workers as Go has processors gives Go one more. And on Linux a hash runs on a thread of lower
+// priority (nice 10), from which the system takes the processor at once.
 //
 // A panic of a job is the caller's, and so is runtime.Goexit.
 package hashpool
@@ -95,7 +95,7 @@ func leaveOne(workers int) {
 	}
 }
 
-// run runs a job on a thread of the lowest priority, which ends with it: a thread may lower its priority, but not raise
+// run runs a job on a thread of lower priority, which ends with it: a thread may lower its priority, but not raise
 // it again.
 func run(job func()) {
 	var panicked any

@@ -54,7 +54,8 @@ func (r Record) Holds(field, value string) bool {
 // OwnField reports whether a field is the store's own and not a facet.
 func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
 
-// Live reports whether the record is an entry, not a tombstone.
+// Live reports whether the record is an entry, not a tombstone. Readers go by this alone: what an entry takes is written
+// before its ~isa or in the same script, and a delete empties ~isa before it removes the rest.
 func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 
 // Seen is what a change of the record expects.
