@@ -169,7 +169,7 @@ func (c *checker) round(ctx context.Context) error {
 type item struct {
 	raw    string        // the key as Redis has it
 	key    recordkey.Key // the same, parsed; the zero Key where it cannot be. Of elements that were laid ready: where they belong
-	member string        // the member of that set; of elements that were laid ready, the token of their change
+	member string        // the member of that set; of elements that were laid ready, the rev of their change
 }
 
 func itemOf(k recordkey.Key) item { return item{raw: k.String(), key: k} }

@@ -159,9 +159,9 @@ func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, er
 
 // copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
 func copyOf(key string, from, to recordkey.Namespace) string {
-	if set, token, ok := store.ParseStage(key); ok {
+	if set, rev, ok := store.ParseStage(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
-			return store.StageKey(copied, token)
+			return store.StageKey(copied, rev)
 		}
 	}
 	return to.String() + strings.TrimPrefix(key, from.String())

@@ -54,7 +54,7 @@ type actor struct {
 	granted string         // what was let through last
 	pauses  int
 	verb    string // the running one
-	tokens  int
+	revs    int
 	sent    bool // tampering: a commit of the running attempt succeeded
 	results []error
 }
@@ -101,7 +101,7 @@ func (s *simulation) newActor(id int, verbs []verb) *actor {
 	a := &actor{id: id, name: fmt.Sprint(id), sim: s, count: map[string]int{}}
 	a.engine = s.newEngine(people.Guard)
 	a.engine.sleep = a.pause
-	a.engine.token = a.token
+	a.engine.newRev = a.newRev
 	go func() {
 		a.perform(context.WithValue(context.Background(), actorKey{}, a), verbs)
 		a.mu.Lock()
@@ -120,13 +120,13 @@ func (s *simulation) newEngine(guard store.Guard) *Engine {
 	return e
 }
 
-// token names the attempt: tokens of a run are the same whenever it is repeated.
-func (a *actor) token() string {
+// newRev names the attempt: the revs of a run are the same whenever it is repeated.
+func (a *actor) newRev() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tokens++
+	a.revs++
 	a.sent = false
-	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.tokens)
+	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.revs)
 }
 
 // pause is told apart from others by the command that was answered before, since only that one's goroutine

@@ -17,8 +17,9 @@ import (
 
 // The protocol, by the numbers that comments here cite. Uniqueness (I2) is steps 1 to 3.
 //
-//  1. claim: each attempt to commit has a token of its own. A claim on an SRK is its PRK, a space and the token, set if
-//     the SRK is absent. A PRK without a token, as one server writes it, may be found and replaced, but is never written.
+//  1. claim: each attempt to commit has a rev of its own, which the entry has if it commits. A claim on an SRK is its PRK,
+//     a space and that rev, set if the SRK is absent. A PRK without a rev, as one server writes it, may be found and
+//     replaced, but is never written.
 //  2. take: an SRK that another entry has is a duplicate if that entry is live and holds the value. Else begin again, and
 //     queue for the values one after the other (contention.go). An attempt that queues waits some round trips, and if the
 //     same is there still, fences the other entry, so that nothing prepared on it can commit any more (counts its ~fence
@@ -31,12 +32,12 @@ import (
 //  7. giveBack: what was claimed for nothing is given back, each only after the own entry was fenced. Where the commit's
 //     outcome is unknown, nothing is touched.
 
-// An attempt is one try to make a change, with a token of its own.
+// An attempt is one try to make a change, with a rev of its own.
 type attempt struct {
 	e      *Engine
 	c      store.Change
-	prk    string // relative, as SRVs have it
-	token  string
+	prk    string          // relative, as SRVs have it
+	rev    string          // what the entry has if it commits
 	own    string          // the SRV of this attempt
 	going  []string        // SRVs that are to go, beside c.Release; "" where it is another's
 	queues bool            // an attempt before this one met another
@@ -52,7 +53,7 @@ const (
 	mostLate     = 3                // commits that come too late, each after a new look at the schema: the clocks are to blame
 )
 
-// errAgain: the attempt met something that is over by now; begin again with a new token.
+// errAgain: the attempt met something that is over by now; begin again with a new rev.
 var errAgain = errors.New("begin again")
 
 // errLate: the commit came later than what is known of the schema in force.
@@ -87,7 +88,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		}
 		switch {
 		case err == nil:
-			return a.token, nil
+			return a.rev, nil
 		case !errors.Is(err, errAgain):
 			return "", err
 		}
@@ -108,9 +109,8 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 }
 
 func newAttempt(e *Engine, c store.Change) *attempt {
-	prk := c.Key.In(recordkey.Namespace{}).String()
-	token := e.token()
-	return &attempt{e: e, c: c, prk: prk, token: token, own: prk + " " + token}
+	prk, rev := c.Key.In(recordkey.Namespace{}).String(), e.newRev()
+	return &attempt{e: e, c: c, prk: prk, rev: rev, own: prk + " " + rev}
 }
 
 // run is the protocol. If it ends before the commit, it leaves only garbage.
@@ -326,11 +326,11 @@ func (a *attempt) commitArgs() []string {
 	case a.c.Delete:
 		verb = "delete"
 		if len(a.c.Drop)+len(a.c.Unindex)+len(a.c.Unrank) > 0 {
-			dying = a.token
+			dying = a.rev
 		}
 	}
 	args := slices.Concat(
-		[]string{a.token, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
+		[]string{a.rev, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
 		onekey.EndingArgs(a.c.Tokens), []string{strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
 	)
 	args = slices.Grow(args, 2*len(a.c.Set)+2)
@@ -359,7 +359,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 		})
 		_ = a.leaveQueue(ctx)
 		for _, m := range a.c.Add {
-			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(m.Key, a.token))
+			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(m.Key, a.rev))
 		}
 	})
 }
@@ -381,7 +381,7 @@ func (a *attempt) finish(ctx context.Context) {
 			return err
 		})
 		if err == nil && a.c.Delete {
-			_, _ = a.e.markDying(ctx, a.c.Key, a.token, "end", "")
+			_, _ = a.e.markDying(ctx, a.c.Key, a.rev, "end", "")
 		}
 	})
 }
@@ -394,7 +394,7 @@ func (a *attempt) align(ctx context.Context) error {
 	case !a.c.Delete:
 		return a.alignAll(ctx)
 	case took > finishTime/4:
-		_, err := a.e.ifDead(ctx, a.c.Key, a.token, a.alignAll)
+		_, err := a.e.ifDead(ctx, a.c.Key, a.rev, a.alignAll)
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, finishTime-took)

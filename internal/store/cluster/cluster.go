@@ -2,7 +2,7 @@
 // them. It follows the protocol of cross-slot uniqueness step by step: claims, looks, one commit, releases. The steps
 // stand at the head of apply.go.
 //
-// No value of an SRK ever recurs: each is a PRK and the token of one attempt. So comparing with exactly what was seen is
+// No value of an SRK ever recurs: each is a PRK and the rev of one attempt. So comparing with exactly what was seen is
 // safe, and so is a command that arrives once more at any later time. No rev of an entry recurs either: a tombstone lives
 // a day from the last time that a change was prepared on it or that it was fenced, and a change takes an hour at most.
 //
@@ -48,7 +48,7 @@ type Engine struct {
 	checked    sync.Map // a checkedSchema by the key of the schema
 	now        func() time.Time
 	sleep      func(context.Context, time.Duration) error
-	token      func() string
+	newRev     func() string
 	background func(context.Context, time.Duration, func(context.Context))
 	completers chan struct{}  // has room for as many readers as may complete an entry
 	reloaded   chan time.Time // when the cluster's state was last read, for the one caller that may read it now
@@ -72,7 +72,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		o.Sleep = redisx.Sleep
 	}
 	e := &Engine{
-		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, token: store.NewRev, background: background,
+		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
 		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
 	}
 	e.reloaded <- time.Time{}

@@ -11,28 +11,28 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A process that removes what belonged to a dead entry says so in the entry's ~dying, under a token of its own. Until it
-// takes the token out, the entry is not created anew: the new one would have tags of the old one, or lose its own to a
-// late removal. The process sends nothing more finishTime after it sent the token. So a token that is dyingTime old, by the
-// clock of the entry's node, is that of a process that has died: a create does its work, and takes out its token. Only
+// A process that removes what belonged to a dead entry says so in the entry's ~dying, under a mark of its own. Until it
+// takes the mark out, the entry is not created anew: the new one would have tags of the old one, or lose its own to a
+// late removal. The process sends nothing more finishTime after it sent the mark. So a mark that is dyingTime old, by the
+// clock of the entry's node, is that of a process that has died: a create does its work, and takes out its mark. Only
 // tertiary records hang on that clock: SRKs are compared with what was seen, and commits with revs.
 const (
 	dyingTime    = finishTime + 5*time.Second
 	longestPause = 200 * time.Millisecond
 )
 
-// markDying begins or ends a removal under a token, and ends with it those of others, which have died. It reports whether
+// markDying begins or ends a removal under a mark, and ends with it those of others, which have died. It reports whether
 // the entry is dead.
-func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, token, what, others string) (bool, error) {
-	return e.yes(ctx, dyingScript, entry.String(), token, what, tombstoneLife, others)
+func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, others string) (bool, error) {
+	return e.yes(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
 }
 
 // ifDead does something that must not meet a live entry, and reports whether the entry is dead.
 func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
-	token := e.token()
+	mark := e.newRev()
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
-	dead, err := e.markDying(ctx, entry, token, "begin", "")
+	dead, err := e.markDying(ctx, entry, mark, "begin", "")
 	if redisx.WrongType(err) {
 		return true, do(ctx) // a record of another Redis type: no entry can come to life there
 	}
@@ -42,7 +42,7 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 	if err := do(ctx); err != nil {
 		return true, err
 	}
-	_, err = e.markDying(ctx, entry, token, "end", others)
+	_, err = e.markDying(ctx, entry, mark, "end", others)
 	return true, err
 }
 

@@ -142,9 +142,9 @@ func TestReadBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
 		start := entries(some, "A name=n")()
-		token := some
-		start["user/uid:A"].hash[store.FieldFill] = token + " i:tags"
-		start[store.StageKey(parsed(t, "user/uid:A/tags"), token)] = setOf("red")
+		rev := some
+		start["user/uid:A"].hash[store.FieldFill] = rev + " i:tags"
+		start[store.StageKey(parsed(t, "user/uid:A/tags"), rev)] = setOf("red")
 		s.reset(start)
 		var members []string
 		s.play(then(reading("A", &members)))
@@ -159,7 +159,7 @@ func TestReadBetween(t *testing.T) {
 			}
 			if command == "SMEMBERS" {
 				e := s.newEngine(people.Guard)
-				if err := e.complete(t.Context(), parsed(t, "user/uid:A"), token+" i:tags"); err != nil {
+				if err := e.complete(t.Context(), parsed(t, "user/uid:A"), rev+" i:tags"); err != nil {
 					t.Fatal(err)
 				}
 			}

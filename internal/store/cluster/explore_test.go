@@ -205,7 +205,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 		h.reply, reply = 0, nil
 	}
 	next := x.behaviour.tell(x.memo, r.at, h, reply)
-	if next.tokens > r.at.tokens {
+	if next.revs > r.at.revs {
 		r.sent = false
 	}
 	r.at = next

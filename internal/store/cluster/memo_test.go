@@ -251,7 +251,7 @@ type node struct {
 	wants  []want
 	verb   string
 	done   int // verbs that have ended
-	tokens int
+	revs   int
 	errs   []error // results of the verbs that have ended
 	weary  bool    // its time is over
 	before *node   // how it came here: by this answer
@@ -382,7 +382,7 @@ func (t *behaviour) nodeOf(st *memo, a *actor, before *node, told telling) *node
 			n.wants = append(n.wants, st.want(r))
 		}
 		a.mu.Lock()
-		n.verb, n.done, n.tokens, n.errs = a.verb, len(a.results), a.tokens, slices.Clone(a.results)
+		n.verb, n.done, n.revs, n.errs = a.verb, len(a.results), a.revs, slices.Clone(a.results)
 		n.weary = a.weary()
 		a.mu.Unlock()
 		t.nodes[name] = n

@@ -263,14 +263,14 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			}
 		}
 		lay()
-		before := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val()
+		before := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val()
 		slot := c.OpenSlot(m.Key.String())
 		lay() // once more, as after a lost answer
-		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.token)).Val(); after != before {
+		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val(); after != before {
 			t.Errorf("%s: laid ready twice, it is another", kind)
 		}
 		slot.Finish()
-		fill := store.Fill{Rev: a.token, Parts: []store.FillPart{{Set: m.Key, Replaces: true}}}
+		fill := store.Fill{Rev: a.rev, Parts: []store.FillPart{{Set: m.Key, Replaces: true}}}
 		if err := e.complete(ctx, m.Key.PRK(), fill.String()); err != nil {
 			t.Errorf("%s: promoting: %v", kind, err)
 		}

@@ -205,9 +205,9 @@ type scenario struct {
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
 
-// entries are records as a cluster has them: each argument is a UID and its facets. With a token ""
-// the SRVs have no token, as one server writes them.
-func entries(token string, each ...string) func() map[string]*cell {
+// entries are records as a cluster has them: each argument is a UID and its facets. With a rev ""
+// the SRVs have no rev, as one server writes them.
+func entries(rev string, each ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := map[string]*cell{}
 		for _, one := range each {
@@ -229,8 +229,8 @@ func entries(token string, each ...string) func() map[string]*cell {
 					c.hash[store.FieldSKV(field)] = canonical
 				}
 				srv := prk
-				if token != "" {
-					srv += " " + token
+				if rev != "" {
+					srv += " " + rev
 				}
 				cells["user/"+field+":"+canonical+"/~prk"] = &cell{kind: 's', text: srv}
 			}
@@ -268,7 +268,7 @@ func ending(c *cell, ms int64) *cell {
 	return c
 }
 
-const some = "t___________" // the token of claims that were there before
+const some = "t___________" // the rev of claims that were there before
 
 func nothing() map[string]*cell { return map[string]*cell{} }
 

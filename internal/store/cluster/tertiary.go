@@ -131,7 +131,7 @@ var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 
 // fill is what ~fill says.
 func (a *attempt) fill() string {
-	f := store.Fill{Rev: a.token}
+	f := store.Fill{Rev: a.rev}
 	for _, m := range a.c.Add {
 		f.Parts = append(f.Parts, store.FillPart{Set: m.Key, Indexed: len(m.Index) > 0, Replaces: a.c.Replaces(m)})
 	}
@@ -140,7 +140,7 @@ func (a *attempt) fill() string {
 
 func (a *attempt) layReady(ctx context.Context, m store.Members) error {
 	args := append([]string{stageLife, m.Command()}, m.Values...)
-	_, err := a.e.yes(ctx, readyScript, store.StageKey(m.Key, a.token), args...)
+	_, err := a.e.yes(ctx, readyScript, store.StageKey(m.Key, a.rev), args...)
 	return err
 }
 

@@ -63,7 +63,7 @@ func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// Write runs a script until its outcome is known: one that may arrive twice, or knows itself by a token (I7). unsure
+// Write runs a script until its outcome is known: one that may arrive twice, or knows itself by a mark (I7). unsure
 // reports whether an earlier attempt may have been carried out: then the caller decides what an answer proves.
 func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (reply any, unsure bool, err error) {
 	return c.Retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, c.Process, keys, args) })
