@@ -37,7 +37,7 @@ func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error)
 		return Entry{}, err
 	}
 	l.Cached = true
-	return (&Type{db: db, t: t}).entry(db.view.Read(ctx, l))
+	return (&Type{db: db, t: t}).entry(db.view.FindOne(ctx, l))
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -93,7 +93,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 			lookups, of = append(lookups, l), append(of, &all[i])
 		}
 	}
-	found, err := t.db.view.Look(ctx, lookups)
+	found, err := t.db.view.FindMany(ctx, lookups)
 	for i, f := range found {
 		*of[i] = f
 	}

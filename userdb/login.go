@@ -88,7 +88,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 // reread reads the entry again, and reports whether its hash is one of those that the password is right for. A
 // login ends with it: nobody is let in whose right to log in ended before.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
-	now, err := p.t.db.view.Read(ctx, store.Lookup{PRK: p.r.Key})
+	now, err := p.t.db.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
 		p.t.db.emit(ctx, p.event("failure"))
@@ -146,7 +146,7 @@ func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*pro
 		return p, nil // the text cannot be anybody's
 	}
 	p.lookup = l
-	p.r, err = t.db.view.Read(ctx, l)
+	p.r, err = t.db.view.FindOne(ctx, l)
 	if store.IsEntryError(err) {
 		p.r, err = store.Record{}, nil
 	}

@@ -54,7 +54,7 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	}
 	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
 	if !op.PRK.IsValid() {
-		e, err := r.t.db.view.Read(ctx, l)
+		e, err := r.t.db.view.FindOne(ctx, l)
 		if err != nil {
 			return store.Reply{}, err
 		}

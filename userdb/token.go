@@ -226,7 +226,7 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 	}
 	var r store.Record
 	if err == nil {
-		r, err = t.db.view.Read(ctx, store.Lookup{PRK: prk})
+		r, err = t.db.view.FindOne(ctx, store.Lookup{PRK: prk})
 	}
 	if err == nil {
 		err = t.admits(r, token)

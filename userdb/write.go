@@ -148,7 +148,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 		r, err = t.apply(ctx, c, r)
 		return t.entry(r, public(err))
 	}
-	now, err := t.db.view.Read(ctx, store.Lookup{PRK: r.Key})
+	now, err := t.db.view.FindOne(ctx, store.Lookup{PRK: r.Key})
 	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
 		err = ErrConflict
 	}

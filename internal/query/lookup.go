@@ -19,19 +19,19 @@ type Reader struct {
 }
 
 // Target is what a hint means, and its type. typ "" is type-free.
-func (c *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, error) {
-	target, err := h.Resolve(c.Schema, typ)
+func (rd *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, error) {
+	target, err := h.Resolve(rd.Schema, typ)
 	if err != nil {
 		return nil, target, err
 	}
-	t, err := c.Type(target.Type)
+	t, err := rd.Type(target.Type)
 	return t, target, err
 }
 
 // Resolve turns a hint into a lookup of one key at least. A search under any field is narrowed to the one field that
 // takes the value, if there is one. ErrNotFound: the type has no secondary field at all.
-func (c *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
-	t, target, err := c.Target(h, typ)
+func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
+	t, target, err := rd.Target(h, typ)
 	if err != nil {
 		return nil, store.Lookup{}, err
 	}
@@ -43,9 +43,9 @@ func (c *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, 
 	for _, k := range target.Keys {
 		switch {
 		case k.Kind() == recordkey.KindPRK:
-			return t, store.Lookup{PRK: k.In(c.NS)}, nil
+			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
 		case where == nil || slices.Contains(where, k.Field()):
-			l.SRKs = append(l.SRKs, k.In(c.NS))
+			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
 	}
 	if len(l.SRKs) == 0 {
@@ -55,30 +55,30 @@ func (c *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, 
 }
 
 // Find reads the entry that a hint points at.
-func (c *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
-	t, l, err := c.Resolve(h, typ)
+func (rd *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
+	t, l, err := rd.Resolve(h, typ)
 	if err != nil {
 		return nil, store.Record{}, err
 	}
-	r, err := c.Read(ctx, l)
+	r, err := rd.FindOne(ctx, l)
 	return t, r, err
 }
 
-// Read answers one lookup.
-func (c *Reader) Read(ctx context.Context, l store.Lookup) (store.Record, error) {
-	found, err := c.Look(ctx, []store.Lookup{l})
+// FindOne answers one lookup.
+func (rd *Reader) FindOne(ctx context.Context, l store.Lookup) (store.Record, error) {
+	found, err := rd.FindMany(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Record{}, err
 	}
 	return found[0].Record, found[0].Err
 }
 
-// Look answers lookups. An entry that was found by a value which it has only by another version of the canonical form
+// FindMany answers lookups. An entry that was found by a value which it has only by another version of the canonical form
 // is not found: before records are brought over, bob@strasse.de must not lead to the owner of bob@straße.de.
-func (c *Reader) Look(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	found, err := c.Engine.Find(ctx, lookups)
+func (rd *Reader) FindMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+	found, err := rd.Engine.Find(ctx, lookups)
 	for i := range found {
-		if found[i].Err == nil && !c.meant(lookups[i], found[i].Record) {
+		if found[i].Err == nil && !rd.meant(lookups[i], found[i].Record) {
 			found[i] = store.Found{Err: store.ErrNotFound}
 		}
 	}
@@ -87,13 +87,13 @@ func (c *Reader) Look(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 
 // meant reports whether the facets that a record was found by have these values; of a field that another
 // schema has renamed there may be none.
-func (c *Reader) meant(l store.Lookup, r store.Record) bool {
+func (rd *Reader) meant(l store.Lookup, r store.Record) bool {
 	if l.PRK.IsValid() {
 		return true
 	}
 	for _, srk := range l.SRKs {
 		facet, has := r.Fields[srk.Field()]
-		t, err := c.Type(srk.Type())
+		t, err := rd.Type(srk.Type())
 		is := err == nil && r.Holds(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
 		if is != l.All {
 			return is
@@ -103,16 +103,16 @@ func (c *Reader) meant(l store.Lookup, r store.Record) bool {
 }
 
 // FindUndeclared searches for the value of a hint `*` under fields that the schema does not have.
-func (c *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
-	_, target, err := c.Target(h, typ)
+func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
+	_, target, err := rd.Target(h, typ)
 	if err == nil && target.Pattern == "" {
 		err = store.ErrNotFound
 	}
 	if err != nil {
 		return store.Record{}, err
 	}
-	p := recordkey.Pattern{Namespace: c.NS, Kind: recordkey.KindSRK, Type: target.Type, Value: target.Value}
-	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: p.String(), Count: 1000}) {
+	p := recordkey.Pattern{Namespace: rd.NS, Kind: recordkey.KindSRK, Type: target.Type, Value: target.Value}
+	for keys, err := range store.ScanAll(ctx, rd.Engine, store.Scan{Pattern: p.String(), Count: 1000}) {
 		if err != nil {
 			return store.Record{}, err
 		}
@@ -121,7 +121,7 @@ func (c *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (
 			if err != nil || !p.Match(srk) {
 				continue
 			}
-			r, err := c.Read(ctx, store.Lookup{SRKs: []recordkey.Key{srk}})
+			r, err := rd.FindOne(ctx, store.Lookup{SRKs: []recordkey.Key{srk}})
 			if !errors.Is(err, store.ErrNotFound) {
 				return r, err
 			}

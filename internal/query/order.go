@@ -89,17 +89,17 @@ func (s *Selection) prefix(begin string) {
 }
 
 // pageInOrder is Page of an ordered selection.
-func (c *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
+func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	at, err := parseBookmark(after, true)
 	if err != nil {
 		return nil, "", err
 	}
 	for {
-		members, err := c.members(ctx, s, at.last, want)
+		members, err := rd.members(ctx, s, at.last, want)
 		if err != nil {
 			return nil, "", err
 		}
-		found, err := c.entriesAt(ctx, s, members)
+		found, err := rd.entriesAt(ctx, s, members)
 		if err != nil || len(members) < want {
 			return found, "", err
 		}
@@ -111,7 +111,7 @@ func (c *Reader) pageInOrder(ctx context.Context, s Selection, after string, wan
 }
 
 // members reads the next members of the ordered index, after the last one.
-func (c *Reader) members(ctx context.Context, s Selection, last string, want int) ([]string, error) {
+func (rd *Reader) members(ctx context.Context, s Selection, last string, want int) ([]string, error) {
 	q := s.order
 	q.Count = want
 	if last != "" {
@@ -126,20 +126,20 @@ func (c *Reader) members(ctx context.Context, s Selection, last string, want int
 	if q.Min.Is && q.Max.Is && q.Min.At > q.Max.At {
 		return nil, nil
 	}
-	return c.Engine.Order(ctx, q)
+	return rd.Engine.Order(ctx, q)
 }
 
 // entriesAt are the entries of members of the ordered index, in their order: those that are live, belong there
 // (I4, I5) and are selected. What cannot be read comes first.
-func (c *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
+func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
 	for _, m := range members {
-		key, err := recordkey.Parse(c.NS.String() + change.PlaceOwner(m))
-		if err == nil && c.owns(s.Type, key) && !slices.Contains(prks, key) {
+		key, err := recordkey.Parse(rd.NS.String() + change.PlaceOwner(m))
+		if err == nil && rd.owns(s.Type, key) && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
 	}
-	found, err := c.filter(ctx, s, lookups(prks)...)
+	found, err := rd.filter(ctx, s, lookups(prks)...)
 	by := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {

@@ -22,17 +22,17 @@ const (
 
 // Page reads at most want of the entries that a selection means, after a continuation, and the continuation for the
 // rest, "" at the end.
-func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
+func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
 	switch {
 	case s.field != "":
-		return c.pageInOrder(ctx, s, after, want)
+		return rd.pageInOrder(ctx, s, after, want)
 	case s.one != nil && after != "":
 		return nil, "", store.ErrCursor // there is never a second page
 	case s.one != nil:
-		found, err = c.filter(ctx, s, *s.one)
+		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	err = c.walk(ctx, s, after, want, want, func(some []store.Found, at bookmark) bool {
+	err = rd.walk(ctx, s, after, want, want, func(some []store.Found, at bookmark) bool {
 		if found = some; len(found) > 0 {
 			next = at.String()
 		}
@@ -42,11 +42,11 @@ func (c *Reader) Page(ctx context.Context, s Selection, after string, want int) 
 }
 
 // Batches yields all entries that a selection means, after a continuation, some at a time. An error ends it.
-func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
+func (rd *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
 		if s.field == "" && s.one == nil {
 			each := func(found []store.Found, _ bookmark) bool { return yield(found, nil) }
-			if err := c.walk(ctx, s, after, scanBatch, readBatch, each); err != nil {
+			if err := rd.walk(ctx, s, after, scanBatch, readBatch, each); err != nil {
 				yield(nil, err)
 			}
 			return
@@ -54,7 +54,7 @@ func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Se
 		for more := true; more; more = after != "" {
 			var found []store.Found
 			var err error
-			found, after, err = c.Page(ctx, s, after, readBatch)
+			found, after, err = rd.Page(ctx, s, after, readBatch)
 			if !yield(found, err) || err != nil {
 				return
 			}
@@ -64,25 +64,25 @@ func (c *Reader) Batches(ctx context.Context, s Selection, after string) iter.Se
 
 // walk scans for about count keys at a time, reads at most size of the entries at a time, and yields those that are
 // selected with the bookmark after them.
-func (c *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
+func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
 	at, err := parseBookmark(after, false)
 	if err != nil {
 		return err
 	}
-	from, err := c.source(ctx, s)
+	from, err := rd.source(ctx, s)
 	if err != nil {
 		return err
 	}
 	for {
 		from.Cursor, from.Count = at.cursor, count
-		prks, cursor, err := c.candidates(ctx, s, from)
+		prks, cursor, err := rd.candidates(ctx, s, from)
 		if err != nil {
 			return err
 		}
 		complete := at.cursor == "" && cursor == ""
 		rest := at.rest(prks)
 		for some := range slices.Chunk(rest, size) {
-			found, err := c.filter(ctx, s, lookups(some)...)
+			found, err := rd.filter(ctx, s, lookups(some)...)
 			if err != nil {
 				return err
 			}
@@ -101,12 +101,12 @@ func (c *Reader) walk(ctx context.Context, s Selection, after string, count, siz
 }
 
 // PRKs keeps of what SCAN found the type's own PRKs, in the order of their text, each once.
-func (c *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
+func (rd *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 	prks := make([]recordkey.Key, 0, len(keys))
 	slices.Sort(keys)
 	for _, k := range slices.Compact(keys) {
 		key, err := recordkey.Parse(k)
-		if err == nil && c.owns(t, key) {
+		if err == nil && rd.owns(t, key) {
 			prks = append(prks, key)
 		}
 	}
@@ -114,8 +114,8 @@ func (c *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 }
 
 // owns reports whether a key is a PRK of the type in the view.
-func (c *Reader) owns(t *change.Type, key recordkey.Key) bool {
-	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == c.NS
+func (rd *Reader) owns(t *change.Type, key recordkey.Key) bool {
+	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == rd.NS
 }
 
 // A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives, what was taken

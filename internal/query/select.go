@@ -90,11 +90,11 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 }
 
 // source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.
-func (c *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
+func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {
 		return store.Scan{Pattern: s.Type.Guard.Entries}, nil
 	}
-	sizes, err := c.Engine.Sizes(ctx, s.indexes)
+	sizes, err := rd.Engine.Sizes(ctx, s.indexes)
 	if err != nil {
 		return store.Scan{}, err
 	}
@@ -102,27 +102,27 @@ func (c *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 }
 
 // candidates are the next PRKs of a source, and the cursor for the rest.
-func (c *Reader) candidates(ctx context.Context, s Selection, from store.Scan) ([]recordkey.Key, string, error) {
-	keys, next, err := c.Engine.Scan(ctx, from)
+func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) ([]recordkey.Key, string, error) {
+	keys, next, err := rd.Engine.Scan(ctx, from)
 	if from.Index.IsValid() {
 		for i := range keys {
-			keys[i] = c.NS.String() + keys[i]
+			keys[i] = rd.NS.String() + keys[i]
 		}
 	}
-	return c.PRKs(s.Type, keys), next, err
+	return rd.PRKs(s.Type, keys), next, err
 }
 
 // filter keeps the candidates that are entries of the type and hold what was asked for. An index
 // member whose entry is not live, or holds another value, is never shown (I4, I5).
-func (c *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
-	found, err := c.Look(ctx, candidates)
+func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
+	found, err := rd.FindMany(ctx, candidates)
 	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f store.Found) bool {
 		return f.Err == store.ErrNotFound || f.Err == nil && !s.holds(f.Record)
 	})
-	return c.tagged(ctx, s, found)
+	return rd.tagged(ctx, s, found)
 }
 
 func lookups(prks []recordkey.Key) []store.Lookup {
@@ -150,7 +150,7 @@ func (s Selection) holds(r store.Record) bool {
 }
 
 // tagged keeps the entries that have all tags of the selection.
-func (c *Reader) tagged(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
+func (rd *Reader) tagged(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
 	if len(s.tags) == 0 {
 		return found, nil
 	}
@@ -164,7 +164,7 @@ func (c *Reader) tagged(ctx context.Context, s Selection, found []store.Found) (
 			asked = append(asked, store.Member{Set: set, Value: tag})
 		}
 	}
-	has, err := c.Engine.Holds(ctx, asked, false)
+	has, err := rd.Engine.Holds(ctx, asked, false)
 	if err != nil {
 		return nil, err
 	}

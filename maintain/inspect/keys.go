@@ -158,7 +158,7 @@ func discard(ctx context.Context, v *view.View, l store.Remove) error {
 // removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
 // the key.
 func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key) error {
-	_, err := v.Read(ctx, store.Lookup{PRK: key})
+	_, err := v.FindOne(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {
 		return discard(ctx, v, store.Remove{Key: key.String()})
 	}
