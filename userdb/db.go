@@ -137,7 +137,7 @@ func (db *DB) Type(name string) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Type{db: db, t: t}, nil
+	return &Type{db: db, declared: t}, nil
 }
 
 // Find returns the entry that a type-free hint points at: one that names its type itself. With

@@ -139,7 +139,7 @@ func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 // entry is what a verb returns of a record, whose fields it takes over without the password, beside its error.
 func (t *Type) entry(r store.Record, err error) (Entry, error) {
 	if done(err) {
-		err = cmp.Or(t.t.Readable(r), err)
+		err = cmp.Or(t.declared.Readable(r), err)
 	}
 	if !done(err) {
 		return Entry{}, err
@@ -150,7 +150,7 @@ func (t *Type) entry(r store.Record, err error) (Entry, error) {
 // bare is entry for a record that is not checked.
 func (t *Type) bare(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
-	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.t, was: r.Fields}
+	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, was: r.Fields}
 }
 
 // readable checks that all facets can be read, those that were changed as they are now.

@@ -16,18 +16,18 @@ import (
 // A Type is a view of one declared type: what a hint leaves open is of that type, and a hint that
 // names another type is refused. It is safe for concurrent use.
 type Type struct {
-	db *DB
-	t  *change.Type
+	db       *DB
+	declared *change.Type
 }
 
 // Name is the type as ~isa has it.
-func (t *Type) Name() string { return t.t.Name }
+func (t *Type) Name() string { return t.declared.Name }
 
 // Find returns the entry that a hint points at: one round trip; on a cluster two, but for a key or UID. ErrNotFound says
 // that there is no live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought
 // by its UID or key may be a copy, and cost none.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
-	return t.db.find(ctx, h, t.t.Name)
+	return t.db.find(ctx, h, t.declared.Name)
 }
 
 // find looks in the copies first, if there are any. typ "" is type-free.
@@ -37,7 +37,7 @@ func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error)
 		return Entry{}, err
 	}
 	l.Cached = true
-	return (&Type{db: db, t: t}).entry(db.view.FindOne(ctx, l))
+	return (&Type{db: db, declared: t}).entry(db.view.FindOne(ctx, l))
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -47,7 +47,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	return t.entry(t.db.view.FindUndeclared(ctx, h, t.t.Name))
+	return t.entry(t.db.view.FindUndeclared(ctx, h, t.declared.Name))
 }
 
 // Exists reports whether a hint points at a live entry; an SRK alone does not make one.
@@ -88,7 +88,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 	var lookups []store.Lookup
 	var of []*store.Found
 	for i, h := range hs {
-		_, l, err := t.db.view.Resolve(h, t.t.Name)
+		_, l, err := t.db.view.Resolve(h, t.declared.Name)
 		if all[i].Err = err; err == nil {
 			lookups, of = append(lookups, l), append(of, &all[i])
 		}
@@ -102,7 +102,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 
 // record reads what a hint points at, with all the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
-	_, r, err := t.db.view.Find(ctx, h, t.t.Name)
+	_, r, err := t.db.view.Find(ctx, h, t.declared.Name)
 	return r, err
 }
 
@@ -138,7 +138,7 @@ const pageLimit = 100
 // the bytes, not of a dictionary. An entry whose value changes meanwhile may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		s, err := query.Select(t.t, query.Query(q))
+		s, err := query.Select(t.declared, query.Query(q))
 		if err != nil {
 			yield(Entry{}, public(err))
 			return
@@ -164,7 +164,7 @@ func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err 
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
-	s, err := query.Select(t.t, query.Query(q))
+	s, err := query.Select(t.declared, query.Query(q))
 	if err != nil {
 		return nil, "", public(err)
 	}
@@ -191,7 +191,7 @@ func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err 
 // Count returns how many live entries the type has, by SCAN: for people, not for a hot path.
 func (t *Type) Count(ctx context.Context) (int64, error) {
 	var n int64
-	for found, err := range t.db.view.Batches(ctx, query.Selection{Type: t.t}, "") {
+	for found, err := range t.db.view.Batches(ctx, query.Selection{Type: t.declared}, "") {
 		if err != nil {
 			return 0, err
 		}

@@ -122,12 +122,12 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 // replace tries to store a new hash, and returns it. Where another login was faster, or the entry has changed,
 // the entry stays as it is.
 func (p *proof) replace(ctx context.Context, pw string) string {
-	hash, err := p.t.db.hashers.hashUnjudged(ctx, p.t.t, pw)
+	hash, err := p.t.db.hashers.hashUnjudged(ctx, p.t.declared, pw)
 	var c store.Change
 	if err == nil {
 		wires := change.Bare(p.r)
 		wires[store.FieldPassword] = hash
-		c, _, err = p.t.t.Update(p.r, wires, nil)
+		c, _, err = p.t.declared.Update(p.r, wires, nil)
 	}
 	if err == nil {
 		_, err = p.t.apply(ctx, c, p.r)
@@ -141,7 +141,7 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 // newProof begins an attempt to log in by an identifier, whether an entry has it or not.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
 	p := &proof{t: t, identifier: identifier, origin: a.Origin}
-	_, l, err := t.db.view.Resolve(hints.Any(identifier), t.t.Name)
+	_, l, err := t.db.view.Resolve(hints.Any(identifier), t.declared.Name)
 	if err != nil {
 		return p, nil // the text cannot be anybody's
 	}
@@ -197,9 +197,9 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 // verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
 // have a hash as the original made them.
 func (p proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.db.hashers.Of(p.t.t).Verify
+	verify := p.t.db.hashers.Of(p.t.declared).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.db.hashers.Of(p.t.t).VerifyOriginal
+		verify = p.t.db.hashers.Of(p.t.declared).VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
@@ -219,7 +219,7 @@ func (p proof) event(kind string) Event {
 
 // nobody is an identifier that nobody has, as it is counted and logged.
 func (p proof) nobody() string {
-	return p.t.db.digest("identifier", p.t.t.Schema.Canonical(p.identifier))
+	return p.t.db.digest("identifier", p.t.declared.Schema.Canonical(p.identifier))
 }
 
 // attempt names the counters.
@@ -230,13 +230,13 @@ func (p proof) attempt(ctx context.Context) (store.Attempt, error) {
 	a := store.Attempt{Now: p.t.db.view.StoreTime()}
 	var err error
 	if p.r.Live() {
-		a.Account, err = p.t.t.Counters(p.r)
+		a.Account, err = p.t.declared.Counters(p.r)
 	} else {
-		a.Account, err = p.t.t.Own("throttle", "nobody", p.nobody())
+		a.Account, err = p.t.declared.Own("throttle", "nobody", p.nobody())
 	}
 	if err == nil && p.origin != "" {
 		a.Name = p.t.db.digest("origin", p.origin)
-		a.Origin, err = p.t.t.Own("throttle", "origin", a.Name)
+		a.Origin, err = p.t.declared.Own("throttle", "origin", a.Name)
 	}
 	return a, err
 }

@@ -59,7 +59,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 
 // setPassword replaces the hash of a record, while its owner may.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
-	hash, err := t.db.hashers.Hash(ctx, t.t, pw, t.t.Identifiers(r.Fields))
+	hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields))
 	if err != nil {
 		return err
 	}
@@ -79,13 +79,13 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, due bool, err error) {
 	facets, own := change.Bare(now), map[string]string{}
 	change.SetPassword(now, t.db.view.Now(), hash, facets, own)
-	return t.t.Update(now, facets, own)
+	return t.declared.Update(now, facets, own)
 }
 
 // passwordSet does what follows a new password. It forgets failed logins: guesses at the old password tell nothing
 // about the new one.
 func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
-	counters, err := t.t.Counters(r)
+	counters, err := t.declared.Counters(r)
 	if err == nil {
 		err = t.db.view.Engine.Reset(ctx, store.Attempt{Account: counters, Now: t.db.view.StoreTime()})
 	}
@@ -117,7 +117,7 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error
 		if kind == "disable" {
 			change.Disable(now, t.db.view.Now(), own)
 		}
-		return t.t.Update(now, change.Bare(now), own)
+		return t.declared.Update(now, change.Bare(now), own)
 	})
 	if done(err) {
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
@@ -204,7 +204,7 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 }
 
 func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
-	(&Type{db: hs.db, t: t}).passwordSet(ctx, r, "")
+	(&Type{db: hs.db, declared: t}).passwordSet(ctx, r, "")
 }
 
 func (hs *hashers) Disabled(ctx context.Context, r store.Record) {

@@ -48,7 +48,7 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
-	_, l, err := r.t.db.view.Resolve(r.h, r.t.t.Name)
+	_, l, err := r.t.db.view.Resolve(r.h, r.t.declared.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
@@ -62,16 +62,16 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	}
 	switch command {
 	case "SADD":
-		op.Key, op.Index, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, args)
+		op.Key, op.Index, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, args)
 	case "SREM":
-		op.Key, op.Unindex, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, args)
+		op.Key, op.Unindex, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, args)
 	default:
-		op.Key, _, err = r.t.t.Tertiary(op.PRK, r.name, r.kind, nil)
+		op.Key, _, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, nil)
 	}
 	if err != nil {
 		return store.Reply{}, public(err)
 	}
-	return r.t.db.view.Tertiary(ctx, r.t.t, op)
+	return r.t.db.view.Tertiary(ctx, r.t.declared, op)
 }
 
 // count is the answer of a command that answers with a number.

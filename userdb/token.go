@@ -103,7 +103,7 @@ func (t *Type) mayHave(r store.Record, tk Token) error {
 	if r.Fields[store.FieldDisabled] != "" {
 		return errDisabled
 	}
-	if e := (Entry{t: t.t, was: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
+	if e := (Entry{t: t.declared, was: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")
 	}
 	return nil
@@ -127,10 +127,10 @@ func (t *Type) checkToken(tk *Token) error {
 	if !changes {
 		return nil
 	}
-	if !slices.Contains(t.t.Secondary, field) {
+	if !slices.Contains(t.declared.Secondary, field) {
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
-	return public(t.t.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
+	return public(t.declared.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
 }
 
 // bonds are the facets that a token is bound to.
@@ -167,12 +167,12 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 		r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
 			facets := change.Bare(now)
 			if changes {
-				err = t.t.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
+				err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
 			}
 			if err != nil {
 				return c, false, err
 			}
-			return t.t.Update(now, facets, nil)
+			return t.declared.Update(now, facets, nil)
 		})
 	}
 	e, err := t.spent(ctx, purpose, r, err)
@@ -192,7 +192,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	r, token, err := t.held(ctx, purpose, secret)
 	if err == nil {
 		var hash string
-		if hash, err = t.db.hashers.Hash(ctx, t.t, pw, t.t.Identifiers(r.Fields)); err != nil {
+		if hash, err = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); err != nil {
 			return Entry{}, err
 		}
 		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
@@ -216,7 +216,7 @@ func told(token store.Token) Token {
 // held reads what a secret is good for, and the entry. Nothing is said of an entry to a caller without a token of it.
 func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
 	uid, _ := uidOf(secret)
-	prk, err := t.t.PRK(uid)
+	prk, err := t.declared.PRK(uid)
 	if err != nil || len(purpose) > maxPurpose {
 		return store.Record{}, store.Token{}, ErrNotFound
 	}
@@ -242,7 +242,7 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
 	}
-	return t.t.Readable(r)
+	return t.declared.Readable(r)
 }
 
 // spend applies a change that spends a token, if it and its entry are good at that moment.

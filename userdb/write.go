@@ -64,16 +64,16 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 				return Entry{}, err
 			}
 		}
-		c, err := t.t.Create(d)
+		c, err := t.declared.Create(d)
 		var r store.Record
 		if err == nil {
 			var rev string
-			if rev, err = t.db.view.Apply(ctx, t.t, c); done(err) {
+			if rev, err = t.db.view.Apply(ctx, t.declared, c); done(err) {
 				r = change.Into(d.Facets, c, rev)
 			}
 		}
 		taken, is := errors.AsType[*store.FieldError](err)
-		if is && taken.Err == ErrDuplicate && taken.Field == t.t.Schema.Primary && n.UID == "" {
+		if is && taken.Err == ErrDuplicate && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
 		return t.entry(r, public(err))
@@ -84,21 +84,21 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 // draft checks and encodes what was given.
 func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
-	if _, given := n.Facets[t.t.Schema.Primary]; given {
-		return d, invalid(t.t.Schema.Primary, "primary", "the UID is not given as a facet")
+	if _, given := n.Facets[t.declared.Schema.Primary]; given {
+		return d, invalid(t.declared.Schema.Primary, "primary", "the UID is not given as a facet")
 	}
 	for field, v := range n.Facets {
-		if err := t.t.EncodeFacet(d.Facets, field, v, nil); err != nil {
+		if err := t.declared.EncodeFacet(d.Facets, field, v, nil); err != nil {
 			return d, err
 		}
 	}
-	if _, given := d.Facets[added]; !given && t.t.Schema.Fields[added].Codec == schema.CodecDate {
-		if err := t.t.EncodeFacet(d.Facets, added, schema.Date(t.db.view.Now()), nil); err != nil {
+	if _, given := d.Facets[added]; !given && t.declared.Schema.Fields[added].Codec == schema.CodecDate {
+		if err := t.declared.EncodeFacet(d.Facets, added, schema.Date(t.db.view.Now()), nil); err != nil {
 			return d, err
 		}
 	}
 	if n.Password != "" {
-		hash, err := t.db.hashers.Hash(ctx, t.t, n.Password, append(t.t.Identifiers(d.Facets), n.UID))
+		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, append(t.declared.Identifiers(d.Facets), n.UID))
 		if err != nil {
 			return d, err
 		}
@@ -165,7 +165,7 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 	for field, v := range e.edits {
 		switch {
 		case v != nil:
-			if err := t.t.EncodeFacet(wires, field, *v, r.Fields); err != nil {
+			if err := t.declared.EncodeFacet(wires, field, *v, r.Fields); err != nil {
 				return c, false, err
 			}
 		case field == store.FieldPassword:
@@ -174,13 +174,13 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 			delete(wires, field)
 		}
 	}
-	return t.t.Update(r, wires, nil)
+	return t.declared.Update(r, wires, nil)
 }
 
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
 // that changes meanwhile is deleted as it is at that time.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
-	_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.t.Delete(now), true, nil })
+	_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
 	return err
 }
 
@@ -215,7 +215,7 @@ func (t *Type) rewriteRead(ctx context.Context, r store.Record, build building) 
 
 // apply makes a change of a record, and returns the record as it is after that; as it was where that failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
-	v, err := t.db.view.Apply(ctx, t.t, c)
+	v, err := t.db.view.Apply(ctx, t.declared, c)
 	if done(err) {
 		r = change.After(c, v, r.Fields)
 	}
