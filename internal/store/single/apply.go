@@ -69,7 +69,7 @@ func isShort(c *store.Change) bool {
 		len(c.Set)+len(c.Unset) < shortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
 }
 
-// applyShort sends a short script, which does everything or nothing.
+// applyShort sends create.lua or update.lua, which do everything or nothing.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
 	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()

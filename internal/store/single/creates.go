@@ -75,7 +75,7 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 			quick = append(quick, &all[i])
 		}
 	}
-	e.create(ctx, quick)
+	e.createAll(ctx, quick)
 	var rest []store.Change
 	var of []int
 	for i := range all {
@@ -99,8 +99,8 @@ func firsts(all []*creation) []*creation {
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
-// create makes entries of which nothing is there yet, and notes which. No two of them may need one key.
-func (e *Engine) create(ctx context.Context, all []*creation) {
+// createAll makes entries of which nothing is there yet, and notes which. No two of them may need one key.
+func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groups(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
 		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
