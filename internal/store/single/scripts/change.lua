@@ -1,4 +1,5 @@
 -- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
+-- Creates and updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never come here.
 --
 -- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
 --       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
@@ -20,6 +21,8 @@
 --      | {"names", stored, field, …}: a delete has to drop more, by the stored schema or by those fields beside it;
 --        it is told by ARGV[5] that the stored one was looked at
 --      | {"token", ~rev}: the one to be spent is not good
+
+-- What was sent.
 
 local at = 19
 local function take()
@@ -45,6 +48,8 @@ local function ended()
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
   return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched})
 end
+
+-- What refuses it.
 
 -- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Tokens that came
 -- since stay.
@@ -175,6 +180,8 @@ for i = 1, nsrk do
   end
 end
 if #occupied > 1 then return occupied end
+
+-- What is written.
 
 -- From here on only writes. The first of them is the one that a refusing server refuses. If a later one is refused,
 -- what was written is garbage that no reader is shown (I4), or is written again by the next sending: what an entry
