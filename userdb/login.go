@@ -223,11 +223,11 @@ func (p proof) nobody() string {
 }
 
 // attempt names the counters.
-func (p proof) attempt(ctx context.Context) (store.Attempt, error) {
+func (p proof) attempt(ctx context.Context) (store.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
-		return store.Attempt{}, err
+		return store.Counters{}, err
 	}
-	a := store.Attempt{Now: p.t.db.view.StoreTime()}
+	a := store.Counters{Now: p.t.db.view.StoreTime()}
 	var err error
 	if p.r.Live() {
 		a.Account, err = p.t.declared.Counters(p.r)

@@ -87,7 +87,7 @@ func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, du
 func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	counters, err := t.declared.Counters(r)
 	if err == nil {
-		err = t.db.view.Engine.Reset(ctx, store.Attempt{Account: counters, Now: t.db.view.StoreTime()})
+		err = t.db.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.db.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)

@@ -18,7 +18,7 @@ import (
 type Change struct {
 	Key       recordkey.Key // the PRK
 	Create    bool          // the entry must not be live; otherwise it must be, as Seen
-	Delete    bool          // leaves a tombstone; only Release, Unindex and Drop go with it
+	Delete    bool          // leaves a tombstone; only Release, Unindex, Unrank and Drop go with it
 	Mend      bool          // the entry may lack ~isa, if it has facets
 	Seen      Seen          // what the entry was when it was read
 	Set       []Facet

@@ -8,8 +8,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Attempt names the counters of one attempt to log in.
-type Attempt struct {
+// Counters names those that one attempt to log in is counted by.
+type Counters struct {
 	Account recordkey.Key // counters of one account, or of one identifier that no entry has
 	Origin  recordkey.Key // counters of one origin; the zero key: the origin is not known
 	Name    string        // the origin's name inside the account's counters
@@ -23,12 +23,11 @@ type Admission struct {
 	At   bool          // at its origin, too
 }
 
-// Parts are the attempt's counters, of its account and of its origin, each as an attempt of its own: on a cluster they
-// lie in two slots.
-func (a Attempt) Parts() [2]Attempt {
+// Parts are the counters of the account and those of the origin, each by themselves: on a cluster they lie in two slots.
+func (a Counters) Parts() [2]Counters {
 	account, origin := a, a
 	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
-	return [2]Attempt{account, origin}
+	return [2]Counters{account, origin}
 }
 
 // Limits of throttling. Failures are counted in a window that begins with the first of them. Each of an account's

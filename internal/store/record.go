@@ -14,7 +14,6 @@ const (
 	FieldPRK      = "~prk"
 	FieldRev      = "~rev"
 	FieldFence    = "~fence"
-	FieldDying    = "~dying"
 	FieldFill     = "~fill"     // on a cluster: what was laid ready before the entry was committed is not in its place yet
 	FieldTokens   = "~tokens"   // the single-use tokens beside the entry count, but those it names; it goes when all of them end
 	FieldChanged  = "~passwd"   // when the password was last set

@@ -1,5 +1,5 @@
-// Package store is the only one that issues Redis commands. It says what is done to the records, in values that know
-// nothing of scripts or slots; an engine (single, cluster) does it.
+// Package store, with the folders below it, is all that sends Redis commands. It says what is done to the records, in
+// values that know nothing of scripts or slots; an engine (single, cluster) does it.
 //
 // A verb reads entries with a [Lookup] and changes one with a [Change]; nothing else writes entries, SRKs or index
 // members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the namespace of the record that
@@ -63,11 +63,11 @@ type Engine interface {
 
 	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long to wait
 	// before the next one. It is exact: of attempts at the same time, no more are admitted than the limits say.
-	Admit(ctx context.Context, a Attempt) (Admission, error)
+	Admit(ctx context.Context, a Counters) (Admission, error)
 	// Forgive takes a failure back that was a success, and remembers its origin.
-	Forgive(ctx context.Context, a Attempt, as Admission) error
+	Forgive(ctx context.Context, a Counters, as Admission) error
 	// Reset forgets the failures of an account. Its familiar origins stay.
-	Reset(ctx context.Context, a Attempt) error
+	Reset(ctx context.Context, a Counters) error
 	// Secret returns the random text at key. Where there is none, it is fresh from now on.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
 	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict, or

@@ -26,7 +26,7 @@ func TestThrottleLostReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			a := store.Attempt{Account: own(t, "lost", name), Origin: own(t, "lost", name, "origin"), Name: "o"}
+			a := store.Counters{Account: own(t, "lost", name), Origin: own(t, "lost", name, "origin"), Name: "o"}
 			counts := func() [2]int64 {
 				n, _ := srv.Client().HGet(ctx, a.Account.String(), "sn").Int64()
 				m, _ := srv.Client().HGet(ctx, a.Origin.String(), "sn").Int64()

@@ -69,7 +69,7 @@ func own(t testing.TB, parts ...string) recordkey.Key {
 // A throttler is an engine, as far as it counts attempts.
 type throttler interface {
 	store.Engine
-	Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error
+	Withdraw(ctx context.Context, a store.Counters, as store.Admission) error
 }
 
 // A bench is one engine's counters and the model's, at one time.
@@ -89,8 +89,8 @@ func newBench(t *testing.T, e throttler, raw redis.UniversalClient, prefix strin
 	return &bench{t: t, e: e, raw: raw, prefix: prefix, model: newThrottle(), now: epoch}
 }
 
-func (b *bench) attempt(account, origin string) store.Attempt {
-	a := store.Attempt{Account: own(b.t, b.prefix, account), Name: origin, Now: b.now}
+func (b *bench) attempt(account, origin string) store.Counters {
+	a := store.Counters{Account: own(b.t, b.prefix, account), Name: origin, Now: b.now}
 	if origin != "" {
 		a.Origin = own(b.t, b.prefix, "origin", origin)
 	}

@@ -46,7 +46,7 @@ type Options struct {
 // ErrKeep, or a hint that means nothing (hints.ErrHint).
 //
 // Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still there
-// when it is looked at again, with every entry that it is about at the same revision, so writers cause no false alarm,
+// when it is looked at again, with every entry that it is about at the same rev, so writers cause no false alarm,
 // but what they change meanwhile may be missed. On a cluster, where a change is made in several steps, it must stay so
 // for as long as a writer may take for them: a check that finds something takes 17 seconds more there. It reads all
 // records by SCAN, in batches, so that memory stays flat; a problem may be yielded twice if the server's tables grow or
@@ -196,7 +196,7 @@ type doubt struct {
 const looks = 4
 
 // certain looks at items, and once more at those that something seems to be wrong with, until two looks in a row find
-// the same. A problem that both found, with every entry at the same revision, was there in between: where every change
+// the same. A problem that both found, with every entry at the same rev, was there in between: where every change
 // is one step, no writer can cause a false alarm. Of what changes all the time only that is reported.
 func certain(ctx context.Context, look look, items []item) (doubt, error) {
 	d := doubt{look: look, items: items}
@@ -213,7 +213,7 @@ func certain(ctx context.Context, look look, items []item) (doubt, error) {
 }
 
 // again returns what one more look finds, and keeps of that what is just as it was. An entry that was changed meanwhile
-// has another revision.
+// has another rev.
 func (d *doubt) again(ctx context.Context) (now findings, err error) {
 	d.items = suspects(d.items, d.found)
 	now, err = d.look.at(ctx, d.items)

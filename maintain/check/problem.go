@@ -126,7 +126,7 @@ type finding struct {
 	Problem
 	code   *code
 	at     int        // index of the item that was looked at
-	seen   string     // what else tells it from others; the revisions of the entries that it was judged by
+	seen   string     // what else tells it from others; the revs of the entries that it was judged by
 	values []uint64   // digests of the secondary values that another entry may have, too
 	step   store.Step // of codes whose remedy is beforehand or ofRecord; nil: a person must decide
 }

@@ -196,7 +196,7 @@ func (c *checker) decide(ctx context.Context) error {
 }
 
 // stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two that
-// are left have the same revision in two looks.
+// are left have the same rev in two looks.
 func (c *checker) stillHeld(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report

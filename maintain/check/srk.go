@@ -41,7 +41,7 @@ func (o owner) has(value string) (field string, has bool) {
 	return "", false
 }
 
-// seen is the revision of the owner.
+// seen is the rev of the owner.
 func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[store.FieldRev] }
 
 func notEmpty(isa string) bool { return isa != "" }
@@ -130,7 +130,7 @@ func holder(t *change.Type, key recordkey.Key, field, value string) owner {
 }
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry that does
-// not exist has no revision.
+// not exist has no rev.
 func judgeSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}

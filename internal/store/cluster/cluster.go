@@ -177,7 +177,7 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 
 // Admit implements [store.Engine]: a script for each counter, at the same time. Where one refuses, the other takes back
 // what it counted, unless the account has a budget of its own for the origin. What cannot be taken back stays counted.
-func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
+func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
@@ -203,7 +203,7 @@ func (e *Engine) Admit(ctx context.Context, a store.Attempt) (store.Admission, e
 }
 
 // Forgive implements [store.Engine], for both counters at the same time; that of an origin which did not count needs nothing.
-func (e *Engine) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
+func (e *Engine) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {
 	parts := a.Parts()
 	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], as) })
 }

@@ -145,7 +145,7 @@ func TestDiscard(t *testing.T) {
 		if err != nil || gone != tt.gone || gone == (left != nil) {
 			t.Errorf("%s: got %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
 		}
-		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field(store.FieldDying) != nil) {
+		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field("~dying") != nil) {
 			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)
 		}
 		if again, err := e.Mend(t.Context(), tt.l); again || err != nil {

@@ -145,7 +145,7 @@ func (s *simulation) garbage() string {
 func (s *simulation) indexAgrees(k recordkey.Key, c *cell) string {
 	r := record(k, c)
 	switch {
-	case r.Fields[store.FieldDying] != "":
+	case r.Fields["~dying"] != "":
 		return "still dying: " + k.String()
 	case r.Fields[store.FieldFill] != "":
 		return "still to be filled: " + k.String()

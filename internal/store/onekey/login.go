@@ -17,7 +17,7 @@ import (
 var throttleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
 
 // Admit implements [store.Engine]: one script for both counters.
-func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, error) {
+func (ks *Keys) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	reply, err := ks.throttle(ctx, "admit", a, store.Admission{})
 	if err != nil {
 		return store.Admission{}, err
@@ -28,20 +28,20 @@ func (ks *Keys) Admit(ctx context.Context, a store.Attempt) (store.Admission, er
 }
 
 // Forgive implements [store.Engine].
-func (ks *Keys) Forgive(ctx context.Context, a store.Attempt, as store.Admission) error {
+func (ks *Keys) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {
 	_, err := ks.throttle(ctx, "forgive", a, as)
 	return err
 }
 
 // Withdraw takes back an admission whose attempt did not happen: on a cluster, from one counter at a time.
-func (ks *Keys) Withdraw(ctx context.Context, a store.Attempt, as store.Admission) error {
+func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err
 }
 
 // Reset implements [store.Engine].
-func (ks *Keys) Reset(ctx context.Context, a store.Attempt) error {
-	_, err := ks.throttle(ctx, "reset", store.Attempt{Account: a.Account, Now: a.Now}, store.Admission{})
+func (ks *Keys) Reset(ctx context.Context, a store.Counters) error {
+	_, err := ks.throttle(ctx, "reset", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
 	return err
 }
 
@@ -49,7 +49,7 @@ func (ks *Keys) Reset(ctx context.Context, a store.Attempt) error {
 const resendTime = 30 * time.Second
 
 // throttle sends the script until it is answered. It knows a call that it has carried out (I7).
-func (ks *Keys) throttle(ctx context.Context, verb string, a store.Attempt, as store.Admission) ([]int64, error) {
+func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
 	if verb != "admit" && !as.At {
 		a.Origin = recordkey.Key{}
 	}
@@ -90,7 +90,7 @@ var errCounted = errors.New("an answer was lost, and it is not known whether the
 // sinceArg is where throttle.lua reads since when the call is being sent.
 const sinceArg = 14
 
-func throttleArgs(verb string, a store.Attempt, as store.Admission) (keys, args []string) {
+func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args []string) {
 	args = []string{verb, millis(a.Now), a.Name, Flag(as.Own)}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
