@@ -1,5 +1,5 @@
-// Package recordkey is the grammar of record keys: it builds them, takes them apart and
-// escapes what they are made of. It knows no schema and no Redis.
+// Package recordkey is the grammar of record keys: it builds them, takes them apart and escapes what they are made of.
+// It knows no schema and no Redis.
 //
 //	user/uid:9a4c88dbc084                  PRK, the key of an entry
 //	user/email:john@example.com/~prk       SRK, where the PRK is found by a secondary value
@@ -9,21 +9,19 @@
 //	~/schema/user, ~acme/~/schema/user     own keys, the store's own records
 //	~acme/~/token/{~acme/user/uid:9a4c}    an own key of an entry, in the entry's cluster slot
 //
-// A [Key] is made by [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own] or [Parse] and is nothing else
-// than such a text taken apart. No two keys have one text, and Parse gives back every key from
-// its text.
+// A [Key] is made by [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own] or [Parse] and is nothing else than such a
+// text taken apart. No two keys have one text, and Parse gives back every key from its text.
 //
 // # Escaping
 //
-// The parts are crumbs of 1 to 1024 bytes of any kind, counted before escaping. In a key they
-// stand escaped:
+// The parts are crumbs of 1 to 1024 bytes of any kind, counted before escaping. In a key they stand escaped:
 //
 //	plus  space  /   :   {   }    each as two:    ++  +_  +,  +.  +(  +)
 //	control characters, other white space, bytes that are not UTF-8    each byte:    +x85
 //
-// White space is what has the Unicode property White_Space, in a list that is frozen here. Braces
-// are escaped because Redis Cluster would choose a slot by what stands between them; only the own key of an
-// entry has them, round the entry's key.
+// White space is what has the Unicode property White_Space, in a list that is frozen here. Braces are escaped because
+// Redis Cluster would choose a slot by what stands between them; only the own key of an entry has them, round the
+// entry's key.
 //
 // # Binary keys
 //

@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxCrumb is the greatest length of a crumb (a type, a field, a value, the name of a
-// tertiary record or of a namespace) in bytes, before escaping.
+// MaxCrumb is the greatest length of a crumb (a type, a field, a value, the name of a tertiary record or of a
+// namespace) in bytes, before escaping.
 const MaxCrumb = 1 << 10
 
 const hexDigits = "0123456789abcdef"
 
-// How a byte of ASCII stands in an escaped crumb: 0 as it is, 'x' as +x and two hex digits,
-// any other letter after a plus sign.
+// How a byte of ASCII stands in an escaped crumb: 0 as it is, 'x' as +x and two hex digits, any other letter after a
+// plus sign.
 const hexed = 'x'
 
 // letters says of a byte how it is escaped, meant of such a letter what it stands for.
@@ -38,10 +38,9 @@ func escapeLetters() [256]byte {
 	return t
 }
 
-// hexRanges are the code points beyond ASCII that are escaped: the C1 controls, and what had
-// the property White_Space in Unicode 16. The list is frozen: were it the library's of the
-// day, a new version could give an old value a new key. U+FEFF is not in it: it is no white
-// space to Unicode, only to JavaScript's \s.
+// hexRanges are the code points beyond ASCII that are escaped: the C1 controls, and what had the property White_Space
+// in Unicode 16. The list is frozen: were it the library's of the day, a new version could give an old value a new key.
+// U+FEFF is not in it: it is no white space to Unicode, only to JavaScript's \s.
 var hexRanges = [...]struct{ first, last rune }{
 	{0x0080, 0x00a0},
 	{0x1680, 0x1680},
@@ -61,8 +60,7 @@ func hexedRune(r rune) bool {
 	return false
 }
 
-// unit measures the first character of s, or its first byte where that is not UTF-8, and
-// says how it is escaped.
+// unit measures the first character of s, or its first byte where that is not UTF-8, and says how it is escaped.
 func unit(s string) (size int, letter byte) {
 	if s[0] < utf8.RuneSelf {
 		return 1, letters[s[0]]
@@ -91,8 +89,8 @@ func plain(s string) int {
 	return i
 }
 
-// Escape writes crumb as it stands in a record key. Any bytes may be escaped, and no two
-// texts give the same crumb; the length is not checked, and the empty text stays empty.
+// Escape writes crumb as it stands in a record key. Any bytes may be escaped, and no two texts give the same crumb; the
+// length is not checked, and the empty text stays empty.
 func Escape(crumb string) string {
 	if plain(crumb) == len(crumb) {
 		return crumb
@@ -124,8 +122,8 @@ func appendUnit(b []byte, raw string, letter byte) []byte {
 	return b
 }
 
-// Unescape undoes Escape in one pass from the left. What Escape would not have written, such
-// as a bare slash, +q or +x41, is a *SyntaxError; the length is not checked.
+// Unescape undoes Escape in one pass from the left. What Escape would not have written, such as a bare slash, +q or
+// +x41, is a *SyntaxError; the length is not checked.
 func Unescape(crumb string) (string, error) {
 	n, bad := rawLen(crumb)
 	if bad != nil {
@@ -134,9 +132,8 @@ func Unescape(crumb string) (string, error) {
 	return unescape(crumb, n), nil
 }
 
-// UnescapeLoose reads what people may have escaped: one pass from the left, in which all that is
-// no escape stands for itself. What it takes need not be what Escape writes, so it is not for
-// keys.
+// UnescapeLoose reads what people may have escaped: one pass from the left, in which all that is no escape stands for
+// itself. What it takes need not be what Escape writes, so it is not for keys.
 func UnescapeLoose(text string) string {
 	var b strings.Builder
 	for {
@@ -165,8 +162,8 @@ func (f *fault) error(fn, input string, offset int) error {
 	return &SyntaxError{Func: fn, Input: input, At: offset + f.at, Reason: f.reason}
 }
 
-// unescape undoes Escape where rawLen found nothing wrong; n is what it measured. It allocates
-// only where something is escaped.
+// unescape undoes Escape where rawLen found nothing wrong; n is what it measured. It allocates only where something is
+// escaped.
 func unescape(s string, n int) string {
 	if n == len(s) {
 		return s
@@ -210,8 +207,8 @@ func bareReason(s string) string {
 	return strconv.Quote(s[:size]) + " must be written " + string(appendUnit(nil, s[:size], letter))
 }
 
-// escapedUnit measures the escapes of one character at the start of s, and the character.
-// Escapes of a character that is not escaped that way have a reason.
+// escapedUnit measures the escapes of one character at the start of s, and the character. Escapes of a character that
+// is not escaped that way have a reason.
 func escapedUnit(s string) (size, raw int, reason string) {
 	c, size, ok := escapedByte(s)
 	if !ok {

@@ -41,9 +41,9 @@ const (
 	indexEnding = "/~prks"
 )
 
-// Key is a record key taken apart. Keys are comparable with ==, can be keys of a map, and are
-// equal exactly when their texts are. The zero Key is no key: IsValid is false, and it can be
-// written nowhere. A Key is immutable and safe for concurrent use.
+// Key is a record key taken apart. Keys are comparable with ==, can be keys of a map, and are equal exactly when their
+// texts are. The zero Key is no key: IsValid is false, and it can be written nowhere. A Key is immutable and safe for
+// concurrent use.
 type Key struct {
 	kind              Kind
 	ns                Namespace
@@ -51,21 +51,20 @@ type Key struct {
 	name              string // of a tertiary record; of an own key all its parts, escaped, but for the entry's key
 }
 
-// PRK is the key of an entry: typ/field:value, field being the type's primary field.
-// A part that no key can hold (empty, too long, a type or field that begins with a tilde) is
-// a *SyntaxError.
+// PRK is the key of an entry: typ/field:value, field being the type's primary field. A part that no key can hold
+// (empty, too long, a type or field that begins with a tilde) is a *SyntaxError.
 func PRK(typ, field, value string) (Key, error) {
 	return build("PRK", KindPRK, typ, field, value)
 }
 
-// SRK is the key under which the PRK of the entry with a secondary value is kept:
-// typ/field:value/~prk. The value must be in its canonical form already. Errors as of PRK.
+// SRK is the key under which the PRK of the entry with a secondary value is kept: typ/field:value/~prk. The value must
+// be in its canonical form already. Errors as of PRK.
 func SRK(typ, field, value string) (Key, error) {
 	return build("SRK", KindSRK, typ, field, value)
 }
 
-// Index is the key of the set of PRKs of all entries with a value in an indexed field, or with
-// a member in an indexed tertiary set: typ/field:value/~prks. Errors as of PRK.
+// Index is the key of the set of PRKs of all entries with a value in an indexed field, or with a member in an indexed
+// tertiary set: typ/field:value/~prks. Errors as of PRK.
 func Index(typ, field, value string) (Key, error) {
 	return build("Index", KindIndex, typ, field, value)
 }
@@ -106,8 +105,8 @@ const (
 	longReason  = " is over 1024 bytes"
 )
 
-// Tertiary is the key of what an entry keeps under name: PRK/name. A key that is no PRK, an
-// empty or too long name and one that begins with a tilde are a *SyntaxError.
+// Tertiary is the key of what an entry keeps under name: PRK/name. A key that is no PRK, an empty or too long name and
+// one that begins with a tilde are a *SyntaxError.
 func (k Key) Tertiary(name string) (Key, error) {
 	if k.kind != KindPRK {
 		return Key{}, &SyntaxError{Func: "Tertiary", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
@@ -119,8 +118,8 @@ func (k Key) Tertiary(name string) (Key, error) {
 	return k, nil
 }
 
-// Own is the key of one of the store's own records: ~/part/part. Any part may begin with a
-// tilde. No part at all, an empty and a too long one are a *SyntaxError.
+// Own is the key of one of the store's own records: ~/part/part. Any part may begin with a tilde. No part at all, an
+// empty and a too long one are a *SyntaxError.
 func Own(parts ...string) (Key, error) {
 	name, err := ownName(parts)
 	if err != nil {
@@ -129,10 +128,9 @@ func Own(parts ...string) (Key, error) {
 	return Key{kind: KindOwn, name: name}, nil
 }
 
-// Own is the key of one of the store's own records of an entry: ~/part/part/{PRK}, where the whole key of the
-// entry, its namespace included, stands between braces. Redis Cluster makes the slot of what stands there, so
-// the record lies in the entry's slot. A key that is no PRK is a *SyntaxError, and so are parts that the
-// function Own refuses.
+// Own is the key of one of the store's own records of an entry: ~/part/part/{PRK}, where the whole key of the entry,
+// its namespace included, stands between braces. Redis Cluster makes the slot of what stands there, so the record lies
+// in the entry's slot. A key that is no PRK is a *SyntaxError, and so are parts that the function Own refuses.
 func (k Key) Own(parts ...string) (Key, error) {
 	if k.kind != KindPRK {
 		return Key{}, &SyntaxError{Func: "Own", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
@@ -167,8 +165,8 @@ func ownName(parts []string) (string, error) {
 	return string(b), nil
 }
 
-// In is the same key in namespace ns, whatever the namespace of k was; an own key of an entry becomes that of
-// the entry there. The zero Key stays the zero Key.
+// In is the same key in namespace ns, whatever the namespace of k was; an own key of an entry becomes that of the entry
+// there. The zero Key stays the zero Key.
 func (k Key) In(ns Namespace) Key {
 	if k.IsValid() {
 		k.ns = ns
@@ -176,8 +174,8 @@ func (k Key) In(ns Namespace) Key {
 	return k
 }
 
-// PRK is the PRK of the entry that a tertiary key, or an own key, belongs to, k itself if it is a PRK,
-// and otherwise the zero Key.
+// PRK is the PRK of the entry that a tertiary key, or an own key, belongs to, k itself if it is a PRK, and otherwise
+// the zero Key.
 func (k Key) PRK() Key {
 	if k.kind != KindPRK && k.kind != KindTertiary && !k.ofEntry() {
 		return Key{}
@@ -201,8 +199,7 @@ func (k Key) Namespace() Namespace { return k.ns }
 // Type is the type of the entry, as it was before escaping; "" in an own key that is no entry's.
 func (k Key) Type() string { return k.typ }
 
-// Field is the primary, secondary or indexed field, as it was before escaping; "" in an own key that is no
-// entry's.
+// Field is the primary, secondary or indexed field, as it was before escaping; "" in an own key that is no entry's.
 func (k Key) Field() string { return k.field }
 
 // Value is the field's value, as it was before escaping; "" in an own key that is no entry's.
@@ -229,9 +226,9 @@ func (k Key) Parts() []string {
 	return parts
 }
 
-// Compare orders keys by namespace, type, field, value, kind and name, each by its bytes
-// before escaping, so that what belongs to an entry stands after it; it is not the order of
-// their texts. It is 0 exactly for equal keys; the zero Key comes first.
+// Compare orders keys by namespace, type, field, value, kind and name, each by its bytes before escaping, so that what
+// belongs to an entry stands after it; it is not the order of their texts. It is 0 exactly for equal keys; the zero Key
+// comes first.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.ns.path, o.ns.path),

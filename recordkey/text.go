@@ -64,9 +64,9 @@ func (k Key) appendFacet(b []byte) []byte {
 	return appendEscaped(append(b, ':'), k.value)
 }
 
-// Parse takes a record key apart. It is the one inverse of Key.String: a text that no Key has,
-// also one that only looks like a key, such as user/uid:+x41, is a *SyntaxError. Nothing is
-// allocated for a key in which nothing is escaped: its parts are parts of s.
+// Parse takes a record key apart. It is the one inverse of Key.String: a text that no Key has, also one that only looks
+// like a key, such as user/uid:+x41, is a *SyntaxError. Nothing is allocated for a key in which nothing is escaped: its
+// parts are parts of s.
 func Parse(s string) (Key, error) {
 	ns, at, err := parseNamespaces(s)
 	if err != nil {
@@ -208,8 +208,7 @@ func parseOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	return k, nil
 }
 
-// checkEscaped checks the escaped crumb that begins at byte at of input, and measures what it
-// was before escaping.
+// checkEscaped checks the escaped crumb that begins at byte at of input, and measures what it was before escaping.
 func checkEscaped(fn, what, input string, at int, crumb string) (n int, err error) {
 	n, bad := rawLen(crumb)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Verdict is what the prover found about two fields.
+// Verdict is what the prover found about two fields. The zero Verdict is none of them.
 type Verdict string
 
 // The verdicts.

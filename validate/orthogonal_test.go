@@ -193,14 +193,6 @@ func TestHardPairsShareTheLimit(t *testing.T) {
 	}
 }
 
-func TestVerdictString(t *testing.T) {
-	for v, want := range map[Verdict]string{NotDecided: "not decided", Orthogonal: "orthogonal", Overlap: "overlap"} {
-		if string(v) != want {
-			t.Errorf("got %q, want %q", v, want)
-		}
-	}
-}
-
 // Expressions that would take long or much memory if anything was done once more
 // for each of their instructions.
 func TestHostileExpressions(t *testing.T) {

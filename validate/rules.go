@@ -61,8 +61,8 @@ func (r *Rules) Secondary(field, value string) error {
 
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its name, its length, whether it can be
 // read back as it is, and the field's kind, pattern and reserved values. Of a secondary field the canonical form is
-// checked as Secondary does it, and v as it is written for invisible characters, which the kinds refuse although the
-// canonical form has none. Of other fields v is checked as it is written. Null has no value, and no rule looks at it,
+// checked as Secondary does it, and v as it is written for line breaks, control characters and, where there is a kind,
+// invisible ones: the canonical form has none, but mail and logs would have them. Of other fields v is checked as it is written. Null has no value, and no rule looks at it,
 // unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
@@ -90,11 +90,13 @@ func (r *Rules) secondaryFacet(field string, v schema.Value) error {
 	if v.Codec() != schema.CodecText {
 		return &Error{field, "text", "not a text"}
 	}
-	if r.typ.Fold != schema.FoldExact && r.fields[field].kind.seen {
-		for _, char := range v.Text() {
-			if schema.Invisible(string(char)) {
-				return &Error{field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
-			}
+	for _, char := range v.Text() {
+		switch {
+		case r.typ.Fold == schema.FoldExact:
+		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
+			return &Error{field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
+		case r.fields[field].kind.seen && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
+			return &Error{field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
 		}
 	}
 	return r.Secondary(field, r.typ.Canonical(v.Text()))

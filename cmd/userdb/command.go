@@ -186,7 +186,11 @@ func grants(c *cobra.Command) {
 // refuses reports whether c grants.
 func refuses(c *cobra.Command) bool {
 	flag := c.Flags().Lookup("help")
-	return flag != nil && flag.Hidden
+	if flag == nil {
+		return false
+	}
+	_, does := flag.Value.(refusesHelp)
+	return does
 }
 
 // helpOf is the command line that shows the help of c.

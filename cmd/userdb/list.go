@@ -265,7 +265,8 @@ func removeVerb(s *session) *cobra.Command {
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
 		Long: `Remove records. An entry goes with all that belongs to it; an identifier or an index of an entry
-that stays, stays, too. Without --yes it says how many records match. Prints how many were removed.`,
+that stays, stays, too. Without --yes it says how many records match. Prints how many were removed.
+A pattern matches whole keys: '*' in the root reaches into all namespaces, 'user/*' does not.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

@@ -41,6 +41,9 @@ come in no order, and no lock is held.`,
 			p := s.progress("", true)
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
 			_, err := transfer.Export(ctx, s.db, s.out, o)
+			if len(words) > 0 {
+				err = named(words[0], err)
+			}
 			p.clear()
 			if err = cmp.Or(err, s.out.flush()); enough(err) { // what its reader kept would pass for a backup
 				err = fmt.Errorf("%v: the export is not whole", err)
@@ -161,18 +164,21 @@ func (r *importRun) takeState() error {
 		return nil
 	}
 	r.state = r.file + ".import"
-	state, err := readState(r.state)
+	_, err := os.Lstat(r.state) // what is only refused is not touched
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.resume:
 		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.file))
 	case errors.Is(err, os.ErrNotExist):
 		return nil
+	case err != nil:
+		return usagef("%v", err)
 	case !r.resume:
 		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.file), shown(r.state))
-	case err != nil:
+	}
+	if r.o.Resume, err = readState(r.state); err != nil {
 		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
 	}
-	r.o.Resume, r.last = state, state
+	r.last = r.o.Resume
 	return nil
 }
 

@@ -67,10 +67,10 @@ func (f *framing) header(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
 	}
-	n, most := 0, 0
+	n, most, text := 0, 0, false
 	switch line[0] {
 	case '$', '=', '!':
-		most = mostBytes
+		most, text = mostBytes, true
 	case '*', '~', '>', '%', '|':
 		most = mostItems
 	}
@@ -81,7 +81,7 @@ func (f *framing) header(line []byte) error {
 		}
 	}
 	switch {
-	case most == mostBytes && n >= 0:
+	case text && n >= 0:
 		f.skip, n = n+2, 0
 	case line[0] == '%':
 		n *= 2

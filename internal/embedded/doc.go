@@ -42,15 +42,13 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// What Open answers, and what a change that would be ErrFull; package userdb exports them, and says more.
+// The errors of Open; a change may be ErrFull, too. Package userdb exports them, and says more.
 var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrFull    = errors.New("embedded: store is full")
 	ErrDamaged = errors.New("embedded: file is damaged")
 	ErrExposed = errors.New("embedded: file is exposed") // its lock file too: others than this user and root may write one
-)
 
-var (
 	// ErrUnsaved occurs when the file could not be written; the cause is wrapped. The change is undone. In one case it
 	// may yet be there: the new file had its name already, and only syncing the directory failed.
 	ErrUnsaved = errors.New("embedded: change not saved")

@@ -118,7 +118,8 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name)).step = m
 		case !o.live:
 			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry")
-			if f.step = m; !declared {
+			f.step = m
+			if !declared {
 				f.step = store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
 			}
 		case declared && m.Set.IsValid():

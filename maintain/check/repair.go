@@ -70,9 +70,11 @@ func (c *checker) repair(ctx context.Context, d doubt) (left findings, err error
 		return a.at == b.at && a.code.remedy == ofEntry && b.code.remedy == ofEntry
 	})
 	for _, f := range due {
-		err := c.take(ctx, f.step)
-		if f.code.remedy == ofEntry { // which has no step
+		var err error
+		if f.code.remedy == ofEntry {
 			err = c.repairEntry(ctx, d.items[f.at].key)
+		} else {
+			err = c.take(ctx, f.step)
 		}
 		if err != nil && !overtaken(err) {
 			return nil, err

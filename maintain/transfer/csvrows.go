@@ -53,6 +53,7 @@ type csvRows struct {
 
 // newCSVRows reads the header.
 func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
+	// The buffer is larger than that of the csv.Reader, which would be read into past it.
 	s := &csvRows{input: rowText{r: bufio.NewReaderSize(in, 64<<10)}, refused: refused}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1

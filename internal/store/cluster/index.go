@@ -173,7 +173,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 	if ordered && redisx.WrongType(err) {
 		return false, &store.CorruptError{Key: a.At.Key.String(), Reason: "not a sorted set (WRONGTYPE)"}
 	}
-	return in, err
+	return in || ordered, err
 }
 
 // isDue reports whether an entry is to be where a step may put it.
