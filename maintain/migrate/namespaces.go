@@ -174,12 +174,15 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
 	}
-	v := view.Of(db)
-	for n := int64(0); ; {
+	v, n := view.Of(db), int64(0)
+	for entries := true; ; entries = false { // they go first: an entry without its identifiers could get a rival
 		some, err := eachKey(ctx, v, ns, func(ctx context.Context, key string) (bool, error) {
+			if k, err := recordkey.Parse(key); entries && (err != nil || k.Kind() != recordkey.KindPRK) {
+				return false, nil
+			}
 			return v.Engine.Mend(ctx, store.Remove{Key: key})
 		})
-		if n += some; err != nil || some == 0 {
+		if n += some; err != nil || some == 0 && !entries {
 			return n, err
 		}
 	}

@@ -157,6 +157,40 @@ func TestCopyGoesOn(t *testing.T) {
 	})
 }
 
+// TestDropStops stops drops at any command: an entry that is left has its identifiers.
+func TestDropStops(t *testing.T) {
+	onEach(t, func(t *testing.T, s *site) {
+		c := &testdb.Cut{}
+		s.Raw.AddHook(c)
+		from, stopped := testdb.Space(t, "a"), 0
+		left := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: from, DB: testdb.Must(s.DB.In(from))})
+		for n := 0; n < 60; n += 3 {
+			c.Left.Store(1 << 40)
+			s.empty(t)
+			left.User(t, 1)
+			left.User(t, 2)
+			c.Left.Store(int64(n))
+			_, err := migrate.DropNamespace(s.Ctx, s.DB, from)
+			c.Left.Store(1 << 40)
+			if err == nil {
+				break
+			}
+			stopped++
+			for _, uid := range []string{"u1", "u2"} {
+				users := left.Type(t, "user")
+				_, err := users.Find(s.Ctx, hints.UID(uid))
+				_, byMail := users.Find(s.Ctx, hints.Field("email", uid+"@x.org"))
+				if err == nil && byMail != nil {
+					t.Errorf("stopped after %d commands: %s is there, and by its address: %v", n, uid, byMail)
+				}
+			}
+		}
+		if stopped < 3 {
+			t.Errorf("only %d drops were stopped", stopped)
+		}
+	})
+}
+
 func TestNamespacesRefuse(t *testing.T) {
 	s := openBy(t, "memory:")
 	s.towns(t)
