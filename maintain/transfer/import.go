@@ -196,7 +196,8 @@ func (im *importer) lead(ctx context.Context, begun chan<- *batch, concluded <-c
 		b := im.blank()
 		more, unread := im.fill(b, most)
 		im.prepare(ctx, b)
-		for len(before) >= atOnce || b.meets(before) {
+		shares := func(o *batch) bool { return o.needs.Meets(b.needs) } // a key that the one may take or give back
+		for len(before) >= atOnce || slices.ContainsFunc(before, shares) {
 			select {
 			case done := <-concluded:
 				before, im.spare, atOnce = before[1:], append(im.spare, done), im.atOnce

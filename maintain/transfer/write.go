@@ -38,11 +38,6 @@ func (im *importer) blank() *batch {
 	return b
 }
 
-// meets reports whether a batch needs a key that one of others may take or give back.
-func (b *batch) meets(others []*batch) bool {
-	return slices.ContainsFunc(others, func(o *batch) bool { return o.needs.Meets(b.needs) })
-}
-
 // begin creates the entries of a batch, but for those of lines that wait for others. What keeps one of them from it may be
 // gone when the batches before are concluded: see resolve.
 func (im *importer) begin(ctx context.Context, b *batch) {
@@ -136,19 +131,14 @@ func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Ch
 		case errors.Is(err, store.ErrConflict):
 			again = append(again, l)
 			l.refuse(err)
-		case errors.Is(err, store.ErrDuplicate), aboutLine(err):
+		case errors.Is(err, store.ErrDuplicate), errors.Is(err, change.ErrInvalid), errors.Is(err, store.ErrCorrupt),
+			errors.Is(err, store.ErrNotFound): // of one entry: the import goes on
 			l.refuse(err)
 		default:
 			return nil, err
 		}
 	}
 	return again, nil
-}
-
-// aboutLine reports whether an error concerns one entry, so that the import goes on.
-func aboutLine(err error) bool {
-	return errors.Is(err, change.ErrInvalid) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrConflict) ||
-		errors.Is(err, store.ErrNotFound)
 }
 
 // rehearse finds out what would become of lines, and writes nothing.
