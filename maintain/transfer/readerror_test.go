@@ -42,7 +42,7 @@ func TestImportReadError(t *testing.T) {
 		{"CSV after a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
 		{"CSV within a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "x", 3, 5, 4},
 		{"CSV within a row that is wrong", true, "uid,name\n" + lines(row, 3), `x,"X ""the"" "` + "\n", true, `x,"X "the" `, 3, 5, 4},
-		{"CSV within quotes", true, "uid,name\n" + lines(row, 3), "x,\"X\n X\"\n", true, "x,\"X\n", 3, 5, 4},
+		{"CSV within quotes", true, "uid,job\n" + lines(row, 3), "x,\"X\n X\"\n", true, "x,\"X\n", 3, 5, 4},
 		{"quote that does not end", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X\ny,Y\n", 3, 5, 5},
 		{"quote that does not end, of other systems", true, "uid,name\r\n" + lines(row, 3), "x,X\r\ny,Y\r\n", false, "x,\"X\r\ny,Y\r\n", 3, 5, 5},
 		{"quote that does not end in the last line", true, "uid,name\n" + lines(row, 3), "x,X", false, "x,\"X", 3, 5, 4},
