@@ -63,7 +63,7 @@ func TestCommand(t *testing.T) {
 	if code := run([]string{"sh", "-c", script}, w, time.Millisecond); code != 3 {
 		t.Errorf("got code %d, want 3", code)
 	}
-	if got := w.String(); !strings.HasSuffix(got, "done\n") {
+	if got := w.String(); !strings.Contains(got, "\ndone\n") {
 		t.Errorf("got %q", got)
 	}
 	for _, tt := range []struct {
