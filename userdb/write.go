@@ -73,7 +73,7 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 			}
 		}
 		taken, is := errors.AsType[*store.FieldError](err)
-		if is && taken.Err == ErrDuplicate && taken.Field == t.declared.Schema.Primary && n.UID == "" {
+		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
 		return t.entry(r, public(err))
