@@ -90,12 +90,18 @@ func reload(s *site, admin *redis.Conn) {
 	tell(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
 	loader := s.raw.(*redis.Client).Conn() // one connection of its own, for it is held until all is loaded
 	must(s.t, loader.Ping(ctx).Err())
+	ended := make(chan error, 1)
 	go func() {
 		defer loader.Close()
-		loader.Do(ctx, "debug", "reload")
+		ended <- loader.Do(ctx, "debug", "reload").Err()
 	}()
 	for !redis.HasErrorPrefix(s.raw.Ping(ctx).Err(), "LOADING") {
-		runtime.Gosched()
+		select {
+		case err := <-ended:
+			s.t.Fatalf("the server has not reloaded: %v", err) // such as where the disk is full
+		default:
+			runtime.Gosched()
+		}
 	}
 }
 
@@ -105,7 +111,10 @@ func reloaded(s *site, _ *redis.Conn) {
 	admin := s.raw.(*redis.Client).Conn()
 	defer admin.Close()
 	tell(s, admin, "config set key-load-delay 0")
-	for s.raw.Ping(context.Background()).Err() != nil {
+	for err := s.raw.Ping(context.Background()).Err(); err != nil; err = s.raw.Ping(context.Background()).Err() {
+		if !redis.HasErrorPrefix(err, "LOADING") {
+			s.t.Fatal(err)
+		}
 		runtime.Gosched()
 	}
 }
