@@ -145,12 +145,13 @@ func (b *bench) update(ctx context.Context) outcome {
 	return b.beside(ctx, 1, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 		mine := got(users.Find(ctx, hints.UID(uid(1))))
 		last := "user number 2"
-		return variant{"userdb", func(ctx context.Context, w, i int) (err error) {
+		ours = variant{"userdb", func(ctx context.Context, w, i int) (err error) {
 			mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
 			mine.Put("name", schema.Text(fmt.Sprint("mine ", i)))
 			mine, err = users.Save(ctx, mine)
 			return err
-		}}, variant{"script", func(ctx context.Context, w, i int) error {
+		}}
+		return ours, variant{"script", func(ctx context.Context, w, i int) error {
 			was, is := last, fmt.Sprint("bare ", i)
 			last = is
 			return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srk("name", was), srk("name", is), srk("email", is)},

@@ -323,9 +323,7 @@ func TestLinearizable(t *testing.T) {
 			t.Logf("calls that were refused, or whose outcome is unknown, by rounds: %v", refused)
 			mended(t, db, func(p check.Problem) bool {
 				of := linearValue.FindStringSubmatch(p.Key)
-				// A release is part of no answer: connections may be cut as often as it is tried.
-				cut := strings.HasSuffix(tt.name, "are cut")
-				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && (cut || refused[of[1]] > 0)
+				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && refused[of[1]] > 0
 			})
 		})
 	}

@@ -7,7 +7,7 @@
 // Nothing else waits for them. Go looks at the network when one of its processors (GOMAXPROCS) has nothing to do, or
 // every 10 ms: where all of them make hashes, a read from Redis takes those 10 ms several times over. So a pool that
 // has as many workers as Go has processors gives Go one more. And on Linux a hash runs on a thread of lower
-// priority (nice 10), from which the system takes the processor at once.
+// priority (nice 10), which gives way to other work.
 //
 // A panic of a job is the caller's, and so is runtime.Goexit.
 package hashpool

@@ -129,7 +129,7 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 }
 
 func (tc *TypeChange) collide(k *records.Contest) {
-	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
+	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) }) // two at least
 	if more := len(k.Holders) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}

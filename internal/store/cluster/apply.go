@@ -245,8 +245,8 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
 }
 
-// refuseHeld looks at an owner, or fences it, and is the error for a value that it holds: this entry (it was changed meanwhile)
-// or another.
+// refuseHeld looks at an owner, or fences it, and is the error for a value that it holds: this entry (changed meanwhile) or
+// another.
 func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how string) error {
 	held, err := a.e.holds(ctx, owner, srk, how)
 	switch {
