@@ -49,9 +49,8 @@ type actor struct {
 	pending []*request
 	ended   bool
 	dead    bool
-	seen    uint64         // what was answered so far
-	count   map[string]int // how often each command was answered
-	granted string         // what was let through last
+	first   thread
+	threads map[string]*thread // the others that asked, by the numbers of their goroutines
 	pauses  int
 	verb    string // the running one
 	revs    int
@@ -65,8 +64,9 @@ type request struct {
 	cmd   redis.Cmder // nil: a pause
 	args  []string
 	text  string
-	after string       // of a pause, what it follows: several goroutines may pause at a time
 	event func(*world) // instead of a command
+	by    *thread
+	after uint64 // what that one was told
 	grant chan error
 }
 
@@ -98,7 +98,7 @@ func (s *simulation) reset(start map[string]*cell) {
 
 // newActor begins what an actor does.
 func (s *simulation) newActor(id int, verbs []verb) *actor {
-	a := &actor{id: id, name: fmt.Sprint(id), sim: s, count: map[string]int{}}
+	a := &actor{id: id, name: fmt.Sprint(id), sim: s, threads: map[string]*thread{}}
 	a.engine = s.newEngine(people.Guard)
 	a.engine.sleep = a.pause
 	a.engine.newRev = a.newRev
@@ -129,20 +129,36 @@ func (a *actor) newRev() string {
 	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.revs)
 }
 
-// pause is told apart from others by the command that was answered before, since only that one's goroutine
-// runs; but what is answered last before an attempt ends does not matter.
-func (a *actor) pause(context.Context, time.Duration) error {
-	var callers [1]uintptr
-	runtime.Callers(3, callers[:])
-	r := &request{text: "pause"}
-	f, _ := runtime.CallersFrames(callers[:]).Next()
-	if !strings.HasSuffix(f.Function, ".apply") && !strings.HasSuffix(f.Function, ".prepare") {
-		a.mu.Lock()
-		r.after = a.granted
-		a.mu.Unlock()
-	}
-	return a.ask(r)
+// A thread is a goroutine of an actor. Several may ask the same at a time: which of them is answered makes a difference to
+// what comes next.
+type thread struct {
+	parent *thread // waits for it
+	told   uint64  // what its parent was told before, it itself, and those for which it waited, in whatever order
 }
+
+// asker is the thread that runs.
+func (a *actor) asker() *thread {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var callers [200]uintptr
+	if n := runtime.Callers(0, callers[:]); runtime.FuncForPC(callers[n-2]).Name() != "sync.(*WaitGroup).Go.func1" {
+		return &a.first
+	}
+	trace := make([]byte, 16<<10)
+	_, rest, _ := strings.Cut(string(trace[:runtime.Stack(trace, false)]), "goroutine ")
+	number, rest, _ := strings.Cut(rest, " ")
+	if t := a.threads[number]; t != nil {
+		return t
+	}
+	_, parent, _ := strings.Cut(rest, "in goroutine ") // created by … in goroutine 33
+	parent, _, _ = strings.Cut(parent, "\n")
+	a.threads[number] = cmp.Or(a.threads[parent], &a.first).child()
+	return a.threads[number]
+}
+
+func (t *thread) child() *thread { return &thread{t, t.told} }
+
+func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
 // tire counts pauses: one too many, and the actor's time is over. It is counted when a pause ends: which one is
 // too many is the choice of the one that lets them through, not chance.
@@ -156,13 +172,6 @@ func (a *actor) tire(r *request) error {
 	return errWeary
 }
 
-// grant notes what was let through last.
-func (a *actor) grant(text string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.granted = text
-}
-
 func (a *actor) weary() bool { return a.pauses > a.sim.patience }
 
 // event is a step that is no command.
@@ -172,11 +181,15 @@ func (a *actor) event(text string, do func(*world)) error {
 
 func (a *actor) ask(r *request) error {
 	r.actor, r.grant = a, make(chan error, 1)
+	if r.by == nil {
+		r.by = a.asker()
+	}
 	a.mu.Lock()
 	if a.dead {
 		a.mu.Unlock()
 		return errDead
 	}
+	r.after = r.by.told
 	a.pending = append(a.pending, r)
 	a.mu.Unlock()
 	return <-r.grant
@@ -187,34 +200,37 @@ func (s *simulation) DialHook(next redis.DialHook) redis.DialHook { return next 
 
 // ProcessHook implements redis.Hook.
 func (s *simulation) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		a, ok := ctx.Value(actorKey{}).(*actor)
-		args := argsOf(cmd)
-		if !ok {
-			s.direct.Lock()
-			defer s.direct.Unlock()
-			return s.carryOut(nil, cmd, args)
-		}
-		if err := a.ask(&request{cmd: cmd, args: args, text: strings.Join(args, " ")}); err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return cmd.Err()
+	return func(ctx context.Context, cmd redis.Cmder) error { return s.process(ctx, cmd, nil) }
+}
+
+// process lets a command wait to be let through. A nil thread is the one that runs.
+func (s *simulation) process(ctx context.Context, cmd redis.Cmder, by *thread) error {
+	a, ok := ctx.Value(actorKey{}).(*actor)
+	args := argsOf(cmd)
+	if !ok {
+		s.direct.Lock()
+		defer s.direct.Unlock()
+		return s.carryOut(nil, cmd, args)
 	}
+	if err := a.ask(&request{cmd: cmd, args: args, text: strings.Join(args, " "), by: by}); err != nil {
+		cmd.SetErr(err)
+		return err
+	}
+	return cmd.Err()
 }
 
 // ProcessPipelineHook implements redis.Hook: the commands of a pipeline go to different nodes, in any order.
 func (s *simulation) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	one := s.ProcessHook(nil)
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		parent := &thread{}
+		if a, ok := ctx.Value(actorKey{}).(*actor); ok {
+			parent = a.asker()
+		}
 		errs := make([]error, len(cmds))
 		_ = parallel(len(cmds), func(i int) error {
-			errs[i] = one(ctx, cmds[i])
+			errs[i] = s.process(ctx, cmds[i], parent.child())
 			return nil
 		})
-		if a, ok := ctx.Value(actorKey{}).(*actor); ok && len(cmds) > 1 {
-			a.grant("pipeline") // whichever of them came last
-		}
 		return cmp.Or(errs...)
 	}
 }
@@ -386,7 +402,6 @@ func (s *simulation) step(r *request, f fault) {
 		err, answer = errLost, "lost"
 	}
 	a.note(r, answer)
-	a.grant(r.text)
 	r.grant <- err
 	synctest.Wait()
 }

@@ -1,8 +1,9 @@
 package cluster
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -337,7 +338,7 @@ func (t *behaviour) repeat(n *node) *actor {
 
 // fits reports whether an actor is where a node is: orders of goroutines must make no difference.
 func (n *node) fits(a *actor) bool {
-	return n.seen == a.seen && slices.EqualFunc(n.wants, a.waiting(), func(w want, r *request) bool {
+	return n.seen == a.first.told && slices.EqualFunc(n.wants, a.waiting(), func(w want, r *request) bool {
 		return w.text == r.text && w.after == r.after
 	})
 }
@@ -360,24 +361,27 @@ func (a *actor) hear(t telling) {
 		answer = "too late"
 	}
 	a.note(r, answer)
-	a.grant(r.text)
 	r.grant <- err
 	synctest.Wait()
 }
 
 // note adds to what tells an actor's states apart.
 func (a *actor) note(r *request, answer string) {
-	text := r.text + "\x00" + r.after
-	a.count[text]++
-	a.seen += maphash.String(seed, text+string(rune('0'+a.count[text]))+answer)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%x %s\x00%s", r.after, r.text, answer))
+	told := binary.LittleEndian.Uint64(sum[:])
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for t := r.by; t != nil; t = t.parent {
+		t.told += told
+	}
 }
 
 // nodeOf is where an actor is now.
 func (t *behaviour) nodeOf(st *memo, a *actor, before *node, told telling) *node {
-	name := nodeName{a.id, a.seen}
+	name := nodeName{a.id, a.first.told}
 	n := t.nodes[name]
 	if n == nil {
-		n = &node{number: uint64(len(t.nodes) + 1), seen: a.seen, actor: a.id, before: before, told: told, next: map[heard]*node{}}
+		n = &node{number: uint64(len(t.nodes) + 1), seen: a.first.told, actor: a.id, before: before, told: told, next: map[heard]*node{}}
 		for _, r := range a.waiting() {
 			n.wants = append(n.wants, st.want(r))
 		}

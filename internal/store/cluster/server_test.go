@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -407,5 +406,3 @@ func removeFields(w *world, key string, c *cell, args []string) any {
 }
 
 func sortedKeys(cells map[string]*cell) []string { return slices.Sorted(maps.Keys(cells)) }
-
-var seed = maphash.MakeSeed()
