@@ -1,6 +1,6 @@
 -- claim: step 1. An SRK becomes the own one if it is absent (I1, I2).
 --
--- KEYS[1]  the SRK      ARGV[1]  own SRV: PRK, a space, the token of this attempt
+-- KEYS[1]  the SRK      ARGV[1]  own SRV: PRK, a space, the rev of this attempt
 -- Reply: 1 if it is the own one now, else what is there
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end

@@ -1,7 +1,7 @@
 -- commit: step 4. An entry changes here and nowhere else (I6, I7).
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, in the same slot; not given where it has none
--- ARGV[1]  token      ARGV[2]  create | update | mend | delete
+-- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
 -- ARGV[7]  milliseconds of the clock until which it is known what schema is in force

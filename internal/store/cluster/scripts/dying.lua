@@ -1,22 +1,22 @@
 -- dying: step 6. While a process removes what belonged to a dead entry, the entry is not created anew.
 --
--- KEYS[1]  the entry      ARGV[1]  own token, of twelve characters
+-- KEYS[1]  the entry      ARGV[1]  own mark, of twelve characters
 -- ARGV[2]  "begin" or "end"      ARGV[3]  seconds that a tombstone lives
--- ARGV[4]  with "end": tokens of others, which have died, to take out, too
+-- ARGV[4]  with "end": marks of others, which have died, to take out, too
 -- Reply: 1; 0 where the entry is live
 --
--- ~dying holds the tokens of all removals that go on, ~since the seconds in which they began.
+-- ~dying holds the marks of all removals that go on, ~since the seconds in which they began.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
 if head.err then return redis.error_reply(head.err) end
 if head[1] and head[1] ~= '' then return 0 end
 local others, times, seconds = '', '', {}
 for second in string.gmatch(head[3] or '', '%d+') do seconds[#seconds + 1] = second end
 for i = 1, #(head[2] or ''), 12 do
-  local token = string.sub(head[2], i, i + 11)
-  local ended = token == ARGV[1]
-  for j = 1, #ARGV[4], 12 do ended = ended or token == string.sub(ARGV[4], j, j + 11) end
+  local mark = string.sub(head[2], i, i + 11)
+  local ended = mark == ARGV[1]
+  for j = 1, #ARGV[4], 12 do ended = ended or mark == string.sub(ARGV[4], j, j + 11) end
   if not ended then
-    others = others .. token
+    others = others .. mark
     times = times .. (seconds[(i + 11) / 12] or '0') .. ' '
   end
 end
