@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -59,7 +59,7 @@ func runScripts(t *testing.T, dir string, onRedis bool) {
 				RequireUniqueNames: true,
 				Setup:              func(env *testscript.Env) error { return setup(env, store) },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"userdb": succeeds, "exits": exits, "redis": rawRedis, "keep": keep, "same": same,
+					"userdb": succeeds, "exits": exits, "throttles": throttles, "redis": rawRedis, "keep": keep, "same": same,
 				},
 			})
 		})
@@ -79,24 +79,46 @@ func succeeds(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, append([]string{"0", "userdb"}, args...))
 }
 
-// exits runs a command line that ends with an exit code, or with one of several: exits CODE[,CODE]
-// userdb ARG… [<FILE].
+// exits runs a command line that ends with an exit code: exits CODE userdb [ARG…] [<FILE].
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[1] != "userdb" {
 		ts.Fatalf("usage: exits CODE userdb [ARG…] [<FILE]")
 	}
-	want := strings.Split(args[0], ",")
-	args = args[2:]
+	got := commandLine(ts, args[2:])
+	io.WriteString(ts.Stdout(), got.out)
+	io.WriteString(ts.Stderr(), got.err)
+	if want := args[0]; strconv.Itoa(got.code) != want {
+		ts.Fatalf("exit code %d, want %s", got.code, want)
+	}
+}
+
+func commandLine(ts *testscript.TestScript, args []string) result {
 	stdin := ""
 	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "<") {
 		stdin, args = ts.ReadFile(args[n-1][1:]), args[:n-1]
 	}
 	defer inside(ts)()
-	got := here(nil, stdin, args...)
-	io.WriteString(ts.Stdout(), got.out)
-	io.WriteString(ts.Stderr(), got.err)
-	if !slices.Contains(want, strconv.Itoa(got.code)) {
-		ts.Fatalf("exit code %d, want %s", got.code, strings.Join(want, " or "))
+	return here(nil, stdin, args...)
+}
+
+// throttles goes on guessing until the wait is many times as long as a command takes here and now: throttles userdb [ARG…]
+// [<FILE].
+func throttles(ts *testscript.TestScript, _ bool, args []string) {
+	longest := time.Duration(0)
+	for {
+		began := time.Now()
+		got := commandLine(ts, args[1:])
+		longest = max(longest, time.Since(began))
+		_, wait, _ := strings.Cut(strings.TrimSpace(got.err), "too many attempts: wait ")
+		told, _ := time.ParseDuration(wait) // rounded up
+		switch {
+		case got.code != 5 && got.code != 8:
+			ts.Fatalf("exit code %d: %s", got.code, got.err)
+		case told-time.Second > 8*longest:
+			return
+		case got.code == 8:
+			time.Sleep(longest)
+		}
 	}
 }
 
