@@ -16,7 +16,7 @@ type Error struct {
 	// Field is the name as it was given, of any length; empty for an entry.
 	Field string
 	// Rule is a kind (email, username, nickname, url), or pattern, text,
-	// non-empty, size, codec, canonical, unassigned, invisible, reserved, secondary or name.
+	// non-empty, size, codec, canonical, unassigned, control, invisible, reserved, secondary or name.
 	Rule string
 	// Reason says what is wrong, without the value.
 	Reason string

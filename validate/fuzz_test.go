@@ -1,7 +1,9 @@
 package validate
 
 import (
+	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +22,7 @@ var everyKind = map[string]schema.Field{
 func FuzzKinds(f *testing.F) {
 	for _, seed := range []string{
 		"alice@example.org", `"a b"@[IPv6:::]`, "a@[", "a@b.", "http://[::1]:80/?#", "http://a:b@c", "josé", "ⅷ", "\xff@a",
-		"a@xn--" + strings.Repeat("z", 99), "ـ\u200d", "＠", "1\u0660", strings.Repeat("中", 63) + "@" + strings.Repeat("中", 63),
+		"a@xn--" + strings.Repeat("z", 99), "ـ\u200d", "＠", "1\u0660", strings.Repeat("中", 63) + "@" + strings.Repeat("中", 63), "\nA",
 	} {
 		f.Add(seed)
 	}
@@ -35,6 +37,10 @@ func FuzzKinds(f *testing.F) {
 			}
 			for _, field := range r.secondary {
 				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
+				var asWritten *Error // a facet is also looked at as it is written, with what its canonical form leaves out
+				if errors.As(asFacet, &asWritten) && slices.Contains([]string{"control", "invisible"}, asWritten.Rule) {
+					continue
+				}
 				if (asFacet == nil) != (asValue == nil) && len(text) <= schema.MaxFacet && !strings.ContainsRune(text, '\ufffd') {
 					t.Errorf("%s of %q: as a facet %v, as a value %v", field, text, asFacet, asValue)
 				}

@@ -62,8 +62,8 @@ func (r *Rules) Secondary(field, value string) error {
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its name, its length, whether it can be
 // read back as it is, and the field's kind, pattern and reserved values. Of a secondary field the canonical form is
 // checked as Secondary does it, and v as it is written for line breaks, control characters and, where there is a kind,
-// invisible ones: the canonical form has none, but mail and logs would have them. Of other fields v is checked as it is written. Null has no value, and no rule looks at it,
-// unless the field is part of a key.
+// invisible ones: the canonical form has none, but mail and logs would have them. Of other fields v is checked as it is
+// written. Null has no value, and no rule looks at it, unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
