@@ -4,13 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -66,43 +63,32 @@ func (p *Proxy) Dialer() func(ctx context.Context, network, addr string) (net.Co
 		if err != nil {
 			return nil, err
 		}
-		client, ours := net.Pipe()
+		client, ours, err := loopback(ctx)
+		if err != nil {
+			server.Close()
+			return nil, err
+		}
 		p.join(ours, server)
-		return pipeEnd{client}, nil
+		return client, nil
 	}
 }
 
-// A pipeEnd fails as a socket does: a client that knows a broken connection by its error repeats what it may.
-type pipeEnd struct{ net.Conn }
-
-func (p pipeEnd) Write(b []byte) (int, error) {
-	n, err := p.Conn.Write(b)
-	return n, broken("write", err)
-}
-
-func (p pipeEnd) Read(b []byte) (int, error) {
-	n, err := p.Conn.Read(b)
-	return n, broken("read", err)
-}
-
-func (p pipeEnd) SetDeadline(t time.Time) error     { return unlessClosed(p.Conn.SetDeadline(t)) }
-func (p pipeEnd) SetReadDeadline(t time.Time) error { return unlessClosed(p.Conn.SetReadDeadline(t)) }
-
-func (p pipeEnd) SetWriteDeadline(t time.Time) error { return unlessClosed(p.Conn.SetWriteDeadline(t)) }
-
-// unlessClosed: a socket takes a deadline although its other end is gone.
-func unlessClosed(err error) error {
-	if errors.Is(err, io.ErrClosedPipe) {
-		return nil
+// loopback returns both ends of a connection. They are sockets, as in life: a client looks at one before it uses it again,
+// and passes over one that was cut, which it cannot do with a net.Pipe.
+func loopback(ctx context.Context) (client, ours net.Conn, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
 	}
-	return err
-}
-
-func broken(op string, err error) error {
-	if errors.Is(err, io.ErrClosedPipe) {
-		return &net.OpError{Op: op, Net: "pipe", Err: syscall.EPIPE}
+	defer l.Close()
+	var d net.Dialer
+	if client, err = d.DialContext(ctx, "tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
 	}
-	return err
+	if ours, err = l.Accept(); err != nil {
+		client.Close()
+	}
+	return client, ours, err
 }
 
 // Pass ends all faults and delays.
