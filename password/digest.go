@@ -9,7 +9,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/go-crypt/crypt/algorithm"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -19,13 +18,16 @@ const longestHash = 512
 // digest is a stored hash, read, and what is known about its making.
 type digest struct {
 	hasher   *Hasher
-	hash     string           // of bcrypt
-	cost     int              // of bcrypt
-	foreign  algorithm.Digest // of another algorithm, else nil
-	max      int              // most bytes of a password that it can be the hash of
-	pepper   *pepper          // nil: none
-	original bool             // may be a hash of the original's
-	renew    string           // what speaks for a new hash once the password was right
+	hash     string  // of bcrypt
+	cost     int     // of bcrypt
+	foreign  matcher // of another algorithm, else nil
+	max      int     // most bytes of a password that it can be the hash of
+	pepper   *pepper // nil: none
+	original bool    // may be a hash of the original's
+	renew    string  // what speaks for a new hash once the password was right
+
+	prehash   func([]byte) []byte // what another product does before bcrypt; nil: nothing
+	wordpress bool                // may be a hash of WordPress
 }
 
 // parse reads what is stored.
@@ -36,9 +38,13 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	if mark, hash, ok := cutBcrypt(stored); ok {
 		return h.parseBcrypt(mark, hash)
 	}
+	if d, ok, err := h.parseProduct(stored); ok {
+		return d, err
+	}
+	text := translated(stored)
 	for _, s := range schemes {
-		if m := s.shape.FindStringSubmatch(stored); m != nil {
-			return h.parseForeign(s, stored, m)
+		if m := s.shape.FindStringSubmatch(text); m != nil {
+			return h.parseForeign(s, text, m)
 		}
 	}
 	return digest{}, &HashError{Reason: refusal(stored)}
@@ -124,6 +130,9 @@ func (d digest) secret(password string) ([]byte, error) {
 	}
 	if d.pepper != nil {
 		return d.pepper.apply([]byte(password)), nil
+	}
+	if d.prehash != nil {
+		return d.prehash([]byte(password)), nil
 	}
 	return d.checked([]byte(password))
 }

@@ -74,3 +74,22 @@ func ExampleStrength() {
 	//   ]
 	// } <nil>
 }
+
+// An account of a Firebase export, and the parameters of its project.
+func ExampleFirebaseScrypt() {
+	project := password.FirebaseScrypt{
+		SignerKey:     "jxspr8Ki0RYycVU8zykbdLGjFQ3McFUH0uiiTvC8pVMXAn210wjLNmdZJzxUECKbm0QsEmYUSDzZvpjeJ9WmXA==",
+		SaltSeparator: "Bw==",
+		Rounds:        8,
+		MemCost:       14,
+	}
+	stored, err := project.Stored(
+		"lSrfV15cpx95/sZS2W9c9Kp6i/LVgQNDNC/qzrCnh1SAyZvqmZqAjTdn3aoItz+VHjoZilo78198JAdRuid5lQ==", "42xEC+ixf3L2lw==")
+	fmt.Println(stored[:47], err)
+	hasher, _ := password.New(password.Options{})
+	result, _ := hasher.Verify(stored, "user1password")
+	fmt.Println(result.OK, result.Renew)
+	// Output:
+	// $firebase-scrypt$ln=14,r=8,p=1$42xEC+ixf3L2lwc$ <nil>
+	// true algorithm
+}

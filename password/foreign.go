@@ -22,7 +22,19 @@ type scheme struct {
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
 	limits []limit        // in order: a later one may rely on the ones before
 	max    int            // bytes of a password
-	decode func(string) (algorithm.Digest, error)
+	decode func(string, numbers) (matcher, error)
+	// wordpress: it may be of WordPress, which changes passwords before it hashes them
+	wordpress bool
+}
+
+// matcher checks a password, and does the same work for a wrong one.
+type matcher interface {
+	MatchBytesAdvanced(password []byte) (bool, error)
+}
+
+// library is a decoder of the library as a scheme needs it.
+func library(decode func(string) (algorithm.Digest, error)) func(string, numbers) (matcher, error) {
+	return func(stored string, _ numbers) (matcher, error) { return decode(stored) }
 }
 
 // limit bounds a number that a hash's cost hangs on.
@@ -54,7 +66,7 @@ var schemes = []scheme{
 			{"key in bytes", is("key"), 16, 64},
 		},
 		max:    maxPepperedBytes,
-		decode: argon2.DecodeVariant(argon2.VariantID),
+		decode: library(argon2.DecodeVariant(argon2.VariantID)),
 	},
 	{
 		name: "scrypt",
@@ -70,13 +82,41 @@ var schemes = []scheme{
 			{"key in bytes", is("key"), 16, 64},
 		},
 		max:    maxPepperedBytes,
-		decode: scrypt.DecodeVariant(scrypt.VariantScrypt),
+		decode: library(scrypt.DecodeVariant(scrypt.VariantScrypt)),
 	},
 	pbkdf2Of("pbkdf2-sha1", `\$pbkdf2(?:-sha1)?`, 20, pbkdf2.VariantSHA1),
 	pbkdf2Of("pbkdf2-sha256", `\$pbkdf2-sha256`, 32, pbkdf2.VariantSHA256),
 	pbkdf2Of("pbkdf2-sha512", `\$pbkdf2-sha512`, 64, pbkdf2.VariantSHA512),
 	shaCryptOf("sha256-crypt", "5", 43, shacrypt.VariantSHA256),
 	shaCryptOf("sha512-crypt", "6", 86, shacrypt.VariantSHA512),
+	{
+		name: "firebase-scrypt",
+		shape: regexp.MustCompile(`^\$firebase-scrypt\$ln=(?<ln>[1-9]\d{0,8}),r=(?<r>[1-9]\d{0,8}),p=1` +
+			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
+		limits: []limit{
+			{"ln", is("ln"), 1, 20},
+			{"r", is("r"), 1, 32},
+			{"memory in bytes", func(n numbers) int { return 128 * n["r"] << n["ln"] }, 0, 256 << 20},
+			{"salt and separator in bytes", is("salt"), 1, 128},
+			{"key in bytes", is("key"), 16, 128},
+		},
+		max:    maxPepperedBytes,
+		decode: decodeFirebase,
+	},
+	phpassOf("P", true),
+	phpassOf("H", false),
+}
+
+// phpassOf is phpass of WordPress and others ($P$) or of phpBB ($H$). The last digit of a hash stands for two bits.
+func phpassOf(id string, wordpress bool) scheme {
+	return scheme{
+		name:      "phpass",
+		shape:     regexp.MustCompile(`^\$` + id + `\$(?<log>[./0-9A-Za-z])[./0-9A-Za-z]{8}[./0-9A-Za-z]{21}[./01]$`),
+		limits:    []limit{{"binary logarithm of the rounds", is("log"), 7, 20}},
+		max:       phpassMax,
+		decode:    decodePHPass,
+		wordpress: wordpress,
+	}
 }
 
 // pbkdf2Of is PBKDF2 with a hash of size bytes: every size bytes of its key cost all the iterations again.
@@ -93,7 +133,7 @@ func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
 			{"iterations times blocks", blocks, 1, 2_000_000},
 		},
 		max:    maxPepperedBytes,
-		decode: pbkdf2.DecodeVariant(v),
+		decode: library(pbkdf2.DecodeVariant(v)),
 	}
 }
 
@@ -106,7 +146,7 @@ func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
 			`\$[A-Za-z0-9./]{1,16}\$[A-Za-z0-9./]{` + strconv.Itoa(key) + `}$`),
 		limits: []limit{{"rounds", rounds, 1000, 1_000_000}},
 		max:    256,
-		decode: shacrypt.DecodeVariant(v),
+		decode: library(shacrypt.DecodeVariant(v)),
 	}
 }
 
@@ -118,20 +158,24 @@ func (h *Hasher) parseForeign(s scheme, stored string, m []string) (digest, erro
 			return digest{}, &HashError{Reason: fmt.Sprintf("%s: %s: %d is not between %d and %d", s.name, l.what, v, l.least, l.most)}
 		}
 	}
-	found, err := s.decode(stored)
+	found, err := s.decode(stored, n)
 	if err != nil {
 		// The library's text may quote the hash.
 		return digest{}, &HashError{Reason: s.name + ", but malformed"}
 	}
-	return digest{hasher: h, foreign: found, max: s.max, renew: renewAlgorithm}, nil
+	return digest{hasher: h, foreign: found, max: s.max, renew: renewAlgorithm, wordpress: s.wordpress}, nil
 }
 
 func (s scheme) numbers(m []string) numbers {
 	n := numbers{}
 	for i, name := range s.shape.SubexpNames() {
-		n[name], _ = strconv.Atoi(m[i]) // nine digits at most; 0 where it says nothing
-		if name == "salt" || name == "key" {
+		switch name {
+		case "salt", "key":
 			n[name] = base64.RawStdEncoding.DecodedLen(len(m[i]))
+		case "log":
+			n[name] = strings.Index(phpassDigits, m[i])
+		default:
+			n[name], _ = strconv.Atoi(m[i]) // nine digits at most; 0 where it says nothing
 		}
 	}
 	return n
@@ -150,12 +194,46 @@ var refused = []struct{ prefix, why string }{
 	{"$1$", "md5 is too weak"},
 	{"$apr1$", "md5 is too weak"},
 	{"$md5", "md5 is too weak"},
+	{"$firebase-scrypt$", "Firebase's scrypt, but malformed"},
+	{"$P$", "phpass, but malformed"},
+	{"$H$", "phpass, but malformed"},
+	{"$S$", "of phpass only the portable form is taken"},
+	{"$wp", "WordPress's bcrypt, but malformed"},
+	{"$bcrypt-sha256$", "of bcrypt over SHA-256 only Django's bcrypt_sha256 is taken"},
+	{"bcrypt_sha256$", "Django's bcrypt, but malformed"},
+	{"bcrypt$", "Django's bcrypt, but malformed"},
+	{"pbkdf2_", "Django's PBKDF2, but malformed or not of SHA-1 or SHA-256"},
+	{"scrypt$", "Django's scrypt, but malformed"},
+	{"argon2$argon2id$", "Django's argon2id, but malformed"},
+	{"argon2$", "of argon2 only argon2id is taken"},
+	{"md5$", "too weak: MD5, with a salt or without"},
+	{"sha1$", "too weak: SHA-1, with a salt or without"},
+	{"crypt$", "too weak: crypt, which reads eight characters"},
+	{"!", "Django's mark of an account without a password"},
+	{aspNetHead, "ASP.NET Identity's, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+}
+
+// refusedShapes are the same for hashes that no beginning tells.
+var refusedShapes = []struct {
+	shape *regexp.Regexp
+	why   string
+}{
+	{regexp.MustCompile(`^[0-9A-Fa-f]{32}$`), "too weak: 32 hexadecimal digits are MD5 without a salt"},
+	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
+	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
+	// A byte 0, 16 of salt and 32 of key.
+	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }
 
 // refusal is why a text is no hash for us.
 func refusal(stored string) string {
 	for _, r := range refused {
 		if strings.HasPrefix(stored, r.prefix) {
+			return r.why
+		}
+	}
+	for _, r := range refusedShapes {
+		if r.shape.MatchString(stored) {
 			return r.why
 		}
 	}

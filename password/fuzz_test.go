@@ -1,6 +1,8 @@
 package password
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"math"
 	"regexp"
@@ -24,6 +26,19 @@ func FuzzVerify(f *testing.F) {
 	f.Add("$scrypt$ln=63,r=8,p=1$AAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA", "")
 	f.Add("$5$rounds=999999999$salt$"+strings.Repeat("a", 43), "")
 	f.Add("", "ä")
+	for _, v := range productHashes(f) {
+		if !costly(v) {
+			f.Add(v.Stored, v.Password)
+		}
+	}
+	f.Add(productFirebase, "x")
+	f.Add("$P$z"+strings.Repeat(".", 30), "x")                        // hours
+	f.Add(identity(2, 1<<32-1, 16, 16+64), "x")                       // minutes
+	f.Add(identity(1, 1000, 1<<32-1, 16+32), "x")                     // a salt that is not there
+	f.Add("scrypt$999999999$0123456789ab$999999999$999999999$AA", "") // exabytes
+	f.Add("pbkdf2_sha256$999999999$0123456789ab$"+strings.Repeat("A", 43)+"=", "x")
+	f.Add("$wp$2y$31$"+strings.Repeat(".", 53), "it's")
+	f.Add("bcrypt_sha256$$2b$31$"+strings.Repeat(".", 53), "x")
 	f.Fuzz(func(t *testing.T, stored, password string) {
 		err := h.Usable(stored)
 		if err != nil && !errors.Is(err, ErrHash) {
@@ -51,7 +66,11 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-var number = regexp.MustCompile(`(m|t|p|ln|r|rounds)=(\d+)|^\$(pbkdf2)[^$]*\$(\d+)|^(?:p...)?\$2.\$(\d+)`)
+var (
+	number = regexp.MustCompile(`(m|t|p|ln|r|rounds)=(\d+)|^\$?(pbkdf2)[^$]*\$(\d+)|^(?:p...|\$wp|bcrypt(?:_sha256)?\$)?\$2.\$(\d+)`)
+	django = regexp.MustCompile(`^scrypt\$(\d+)\$[^$]*\$(\d+)\$(\d+)`)
+	phpLog = regexp.MustCompile(`^\$[PH]\$(.)`)
+)
 
 // costs are the numbers of a hash by their names, read in another way than parse does.
 func costs(stored string) map[string]float64 {
@@ -59,6 +78,18 @@ func costs(stored string) map[string]float64 {
 	for _, m := range number.FindAllStringSubmatch(stored, -1) {
 		v, _ := strconv.ParseFloat(m[2]+m[4]+m[5], 64)
 		n[m[1]+m[3]] = v
+	}
+	if m := django.FindStringSubmatch(stored); m != nil {
+		for i, name := range []string{"ln", "r", "p"} {
+			n[name], _ = strconv.ParseFloat(m[1+i], 64)
+		}
+		n["ln"] = math.Log2(n["ln"])
+	}
+	if m := phpLog.FindStringSubmatch(stored); m != nil {
+		n["phpass"] = float64(strings.Index(phpassDigits, m[1]))
+	}
+	if b, err := base64.StdEncoding.DecodeString(stored); err == nil && len(b) > 9 && b[0] == 1 {
+		n["pbkdf2"] = float64(binary.BigEndian.Uint32(b[5:]))
 	}
 	return n
 }
@@ -68,14 +99,14 @@ func withinCaps(stored string) bool {
 	memory := 128 * n["r"] * math.Exp2(n["ln"])
 	return len(stored) <= 512 && n["m"]*max(n["t"], 1) <= 1<<20 && n["p"] <= 16 &&
 		memory <= 256<<20 && memory*n["p"] <= 512<<20 &&
-		n["rounds"] <= 1e6 && n["pbkdf2"] <= 2e6 && n[""] <= 15
+		n["rounds"] <= 1e6 && n["pbkdf2"] <= 2e6 && n[""] <= 15 && n["phpass"] <= 20
 }
 
 // dear hashes would make fuzzing slow; that they have caps is all there is to know.
 func dear(stored string) bool {
 	n := costs(stored)
 	return n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||
-		n["rounds"] > 5000 || n["pbkdf2"] > 5000 || n[""] > 5
+		n["rounds"] > 5000 || n["pbkdf2"] > 5000 || n[""] > 5 || n["phpass"] > 13
 }
 
 // FuzzStrength: every text has a report.

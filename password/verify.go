@@ -2,7 +2,6 @@ package password
 
 import (
 	"bytes"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -20,13 +19,15 @@ type Result struct {
 	OK bool
 	// Renew is "", or why the hash should be replaced by Hash(password): "algorithm": it is not $2a$; "encoding": it is
 	// of the original's form of text that is not ASCII; "pepper": it was made without one, or not with the first;
-	// "cost": it has another bcrypt cost. It is only set if OK, and if Hash takes the password.
+	// "cost": it has another bcrypt cost. It is only set if OK, if Hash takes the password, and if no other password can
+	// be the one that the owner set.
 	Renew string
 }
 
 // Verify checks a password against what is stored. It does the work of one hash of h's cost, or of two if password is
 // not ASCII, whatever it answers, even an error: what a stored hash of a lower cost leaves of that is made up for. One
-// of a higher cost takes its own work, and a foreign one that of one hash. Nothing stored ("") is a wrong password; so
+// of a higher cost takes its own work, and a foreign one that of one hash; one of WordPress takes twice its work for a
+// password with quotes or backslashes. Nothing stored ("") is a wrong password; so
 // is one that is longer than what the hash can be of.
 //
 // Errors are ErrHash: what is stored cannot be used, or its pepper is not among Options.Peppers. They are for the
@@ -68,9 +69,15 @@ func (h *Hasher) Usable(stored string) error {
 }
 
 func (d digest) check(password string) Result {
+	if d.wordpress {
+		right, only := d.checkWordPress(password)
+		if !only {
+			d.renew = ""
+		}
+		return d.result(right, password)
+	}
 	right := d.try(d.secret(password))
-	nonASCII := strings.ContainsFunc(password, func(r rune) bool { return r >= utf8.RuneSelf })
-	if nonASCII && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
+	if !isASCII(password) && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
 		if b, _ := legacyBytes(password); utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl) {
 			// A person may have typed b: it may be the hash of that text, and this another one with the same bytes, or
 			// the right one garbled on its way. A hash of what arrived would lock the owner out.
@@ -78,6 +85,11 @@ func (d digest) check(password string) Result {
 		}
 		right, d.renew = true, renewEncoding
 	}
+	return d.result(right, password)
+}
+
+// result is the answer to a password that is right or not.
+func (d digest) result(right bool, password string) Result {
 	if err := d.hasher.Hashable(password); err != nil || !right {
 		d.renew = ""
 	}

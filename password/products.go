@@ -1,0 +1,134 @@
+package password
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
+	"regexp"
+	"strings"
+)
+
+// bcryptText is a product's text of bcrypt: what stands before the hash, and what is done with a password before bcrypt.
+type bcryptText struct {
+	prefix    string
+	prehash   func([]byte) []byte // nil: nothing
+	wordpress bool
+}
+
+var bcryptTexts = []bcryptText{
+	{prefix: "$wp", prehash: wordPressSecret, wordpress: true},
+	{prefix: "bcrypt_sha256$", prehash: djangoSecret},
+	{prefix: "bcrypt$"},
+}
+
+// parseProduct reads a product's text of bcrypt; ok reports whether stored has the shape of one.
+func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
+	for _, t := range bcryptTexts {
+		rest, prefixed := strings.CutPrefix(stored, t.prefix)
+		if !prefixed {
+			continue
+		}
+		mark, hash, ok := cutBcrypt(rest)
+		if !ok || mark != "" {
+			continue
+		}
+		if d, err = h.parseBcrypt("", hash); err != nil {
+			return digest{}, true, err
+		}
+		d.original, d.renew, d.prehash, d.wordpress = false, renewAlgorithm, t.prehash, t.wordpress
+		if t.prehash != nil {
+			d.max = maxPepperedBytes
+		}
+		return d, true, nil
+	}
+	return digest{}, false, nil
+}
+
+// djangoSecret is what Django's bcrypt_sha256 gives to bcrypt.
+func djangoSecret(password []byte) []byte {
+	sum := sha256.Sum256(password)
+	return hex.AppendEncode(nil, sum[:])
+}
+
+// translated is a text of Django or of ASP.NET Identity in the form that one of the schemes reads. Any other text stays
+// as it is.
+func translated(stored string) string {
+	switch head, _, _ := strings.Cut(stored, "$"); {
+	case head == "pbkdf2_sha256" || head == "pbkdf2_sha1":
+		return djangoPBKDF2(stored)
+	case head == "scrypt":
+		return djangoScrypt(stored)
+	case head == "argon2" && strings.HasPrefix(stored, "argon2$argon2id$"):
+		return strings.TrimPrefix(stored, "argon2")
+	case strings.HasPrefix(stored, aspNetHead):
+		return aspNet(stored)
+	}
+	return stored
+}
+
+// Django's salts are text, and used as the text that they are. Its keys are in base64 with padding.
+var (
+	djangoPBKDF2Shape = regexp.MustCompile(`^pbkdf2_(sha1|sha256)\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([A-Za-z0-9+/]+={0,2})$`)
+	djangoScryptShape = regexp.MustCompile(`^scrypt\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([1-9]\d{0,8})\$([1-9]\d{0,8})` +
+		`\$([A-Za-z0-9+/]+={0,2})$`)
+)
+
+func djangoPBKDF2(stored string) string {
+	m := djangoPBKDF2Shape.FindStringSubmatch(stored)
+	if m == nil {
+		return stored
+	}
+	key, err := base64.StdEncoding.Strict().DecodeString(m[4])
+	if err != nil {
+		return stored
+	}
+	return pbkdf2Text(m[1], m[2], []byte(m[3]), key)
+}
+
+// djangoScrypt reads scrypt$N$SALT$R$P$KEY.
+func djangoScrypt(stored string) string {
+	m := djangoScryptShape.FindStringSubmatch(stored)
+	if m == nil {
+		return stored
+	}
+	var n uint
+	fmt.Sscan(m[1], &n)
+	key, err := base64.StdEncoding.Strict().DecodeString(m[5])
+	if err != nil || bits.OnesCount(n) != 1 {
+		return stored
+	}
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$scrypt$ln=%d,r=%s,p=%s$%s$%s", bits.Len(n)-1, m[3], m[4],
+		b64.EncodeToString([]byte(m[2])), b64.EncodeToString(key))
+}
+
+// pbkdf2Text is a hash in the text that the schemes of PBKDF2 read, whose base64 has a dot in place of the plus sign.
+func pbkdf2Text(hash, iterations string, salt, key []byte) string {
+	b64 := base64.RawStdEncoding
+	return "$pbkdf2-" + hash + "$" + iterations + "$" +
+		strings.ReplaceAll(b64.EncodeToString(salt)+"$"+b64.EncodeToString(key), "+", ".")
+}
+
+// ASP.NET Identity's third version is, in base64: a byte 1; the hash function, the iterations and the salt's length as
+// numbers of four bytes each, the highest first; the salt; the key.
+const (
+	aspNetHead   = "AQAAAA" // 1, and a hash function below 4
+	aspNetHeader = 13       // bytes before the salt
+)
+
+func aspNet(stored string) string {
+	b, err := base64.StdEncoding.Strict().DecodeString(stored)
+	if err != nil || len(b) < aspNetHeader || strings.ContainsAny(stored, "\r\n") {
+		return stored
+	}
+	hash, iterations := binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint32(b[5:])
+	salt := uint64(binary.BigEndian.Uint32(b[9:]))
+	if hash > 2 || aspNetHeader+salt > uint64(len(b)) {
+		return stored
+	}
+	name := []string{"sha1", "sha256", "sha512"}[hash]
+	return pbkdf2Text(name, fmt.Sprint(iterations), b[aspNetHeader:aspNetHeader+salt], b[aspNetHeader+salt:])
+}
