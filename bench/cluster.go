@@ -22,7 +22,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(users *user
 	addrs := redistest.StartCluster(&h).Addrs()
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true, Dialer: dial})
 	defer c.Close()
-	db := got(userdb.New(ctx, c, userdb.Options{}))
+	db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
 	return f(got(db.Type("user")), c)
 }

@@ -54,8 +54,18 @@ func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
 	p.Set(ctx, srkName(n), prk(n), 0)
 }
 
+// userSchema is the built-in one, with the fields of the entries here.
+func userSchema() schema.Schema {
+	s := schema.User()
+	s.Types["user"].Fields["city"], s.Types["user"].Fields["lang"] = schema.Field{}, schema.Field{}
+	return s
+}
+
 // open opens the library on the server.
 func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userdb.Type) {
+	if o.Schema.Types == nil {
+		o.Schema = userSchema()
+	}
 	db := got(userdb.Open(ctx, s.url(160), o))
 	return db, got(db.Type("user"))
 }

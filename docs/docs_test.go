@@ -166,7 +166,7 @@ func shell(t *testing.T, bin, dir, text string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
 	cmd.Dir = dir
 	cmd.Env = []string{
-		"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,
+		"PATH=" + bin + ":" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,
 		"USERDB_STORE=file:" + filepath.Join(dir, "store.jsonl"),
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -191,10 +191,43 @@ func fill(t *testing.T, page, bin, dir string) {
 			t.Fatal(err)
 		}
 	}
+	if page == "import.md" {
+		exports(t, dir)
+	}
 	switch page {
 	case "../README.md", "moving.md", "stores.md":
 	default:
 		shell(t, bin, dir, "echo 'correct horse battery' | userdb create user uid=17c0 email=alice@example.com name=Alice --password-stdin")
+	}
+}
+
+// exports lays out exports of other products, and programs that print tables.
+func exports(t *testing.T, dir string) {
+	t.Helper()
+	const samples = "../maintain/transfer/testdata/"
+	for name, of := range map[string]string{
+		"auth0.ndjson": "auth0.ndjson", "django.json": "django.json", "firebase.json": "firebase.json",
+		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json",
+	} {
+		text, err := os.ReadFile(samples + of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const bcrypt = `$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy`
+	for name, text := range map[string]string{
+		"psql": `case "$3" in *auth.users*) echo 'uid,email,password,added
+s1,sue@example.com,` + bcrypt + `,2024-01-05T10:00:00.123Z';; *) echo 'id,login,email,hash
+p1,pat,pat@example.com,` + bcrypt + `';; esac`,
+		"wp": `echo 'ID,user_login,user_email,user_pass
+1,will,will@example.com,$wp` + strings.Replace(bcrypt, "2a", "2y", 1) + `'`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

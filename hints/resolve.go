@@ -123,7 +123,7 @@ func (r resolver) field(field, value string) (Target, error) {
 	case field == r.decl.Primary:
 	case !ok:
 		return Target{}, errors.New("type " + shown(r.typ) + " has no such field")
-	case decl.Role != schema.RoleSecondary:
+	case !decl.Role.Has(schema.RoleSecondary):
 		return Target{}, errors.New("no secondary field of type " + shown(r.typ))
 	}
 	k, err := r.keyOf(field, value)

@@ -171,7 +171,7 @@ func TestFormVersion(t *testing.T) {
 		}
 	}
 	const pinned = "7bea2ba65b2bdf9f"
-	if got := hex.EncodeToString(sum.Sum(nil)[:8]); got != pinned || schema.FormVersion() != "2/15.0.0" {
+	if got := hex.EncodeToString(sum.Sum(nil)[:8]); got != pinned || schema.FormVersion() != "3/15.0.0" {
 		t.Errorf("version %s of the canonical form has digest %s", schema.FormVersion(), got)
 	}
 }

@@ -81,14 +81,14 @@ func list[T ~string](names []T) string {
 }
 
 // The canonical form of FoldCasefold has versions: records that were written by one cannot be found by another. A
-// change of what Canonical gives for any value raises formRules.
+// change of what Canonical gives for any value, or of what indexes make of it, raises formRules.
 const (
-	formRules = "2"
+	formRules = "3"
 	firstForm = "1" // of types that are stored without a version
 )
 
 // FormVersion is the version of the canonical form that Canonical gives under FoldCasefold: that of its rules, and that
-// of the Unicode and IDNA tables that the program was built with ("2/15.0.0").
+// of the Unicode and IDNA tables that the program was built with ("3/15.0.0").
 func FormVersion() string { return formVersion }
 
 var formVersion = formRules + "/" + tables(

@@ -14,8 +14,8 @@ const MaxFile = 1 << 20
 // Load reads a schema, in our own form or in that of the original's options.json, and validates it. What is left out
 // has the meaning of its zero value, but for members of a password that is there: they are those of DefaultPassword.
 //
-// The options.json of the original becomes a schema with FoldExact, whose secondary keys are fields of text, and whose
-// Password asks nothing and has the cost bcrypt.rounds. How to reach the database (protocol, hostname, port,
+// The options.json of the original becomes a schema of open types with FoldExact, whose secondary keys are fields of text,
+// and whose Password asks nothing and has the cost bcrypt.rounds. How to reach the database (protocol, hostname, port,
 // collection-idx) is ignored.
 //
 // What is wrong with the file is an *Error; a failure of r is returned as it is, wrapped.
@@ -52,6 +52,7 @@ func readType(r *reader, n node) (t Type) {
 		"fold":      func(n node) { t.Fold = Fold(r.text(n)) },
 		"canonical": func(n node) { t.Form = r.text(n) },
 		"fields":    func(n node) { t.Fields = mapOf(r, n, readField) },
+		"open":      func(n node) { t.Open = r.truth(n) },
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
 	})
@@ -72,11 +73,25 @@ func readField(r *reader, n node) (f Field) {
 	return f
 }
 
-func readRole(r *reader, n node) Role {
-	if n.kind() == aList {
-		r.fail("a field has one role, and it is no list")
+func readRole(r *reader, n node) (roles Role) {
+	read := func(n node) {
+		name := r.text(n)
+		role, known := roleOf(name)
+		switch {
+		case r.found != nil:
+		case !known:
+			r.fail("unknown role %s; known are %s", bare(name), allRoles)
+		case roles.Has(role):
+			r.fail("the role %s stands there twice", name)
+		}
+		roles |= role
 	}
-	return Role(r.text(n))
+	if n.kind() != aList {
+		read(n)
+		return roles
+	}
+	r.each(n, aList, read)
+	return roles
 }
 
 func readTertiary(r *reader, n node) (t Tertiary) {
@@ -152,7 +167,7 @@ func readIndex(r *reader, n node) (t Type) {
 		"secondary-keys": func(n node) { r.each(n, aList, func(key node) { readSecondary(r, key, t.Fields) }) },
 	})
 	if _, again := t.Fields[t.Primary]; again {
-		r.fail("%s is the primary key and a secondary key; a field has one role", bare(t.Primary))
+		r.fail("%s is the primary key and a secondary key", bare(t.Primary))
 	}
 	return t
 }
@@ -160,7 +175,7 @@ func readIndex(r *reader, n node) (t Type) {
 func readSecondary(r *reader, n node, fields map[string]Field) {
 	name := r.text(n)
 	if _, again := fields[name]; again {
-		r.fail("%s is there already; a field has one role", bare(name))
+		r.fail("%s is there already", bare(name))
 	}
 	fields[name] = Field{Role: RoleSecondary}
 }
@@ -169,7 +184,7 @@ func readSecondary(r *reader, n node, fields map[string]Field) {
 func (o original) schema() Schema {
 	s := Schema{Types: map[string]Type{}}
 	for _, name := range slices.Concat(sorted(o.codecs), sorted(o.indexes)) {
-		t := Type{Primary: o.indexes[name].Primary, Fold: FoldExact, Password: &Password{Cost: o.rounds}}
+		t := Type{Primary: o.indexes[name].Primary, Fold: FoldExact, Open: true, Password: &Password{Cost: o.rounds}}
 		if len(o.codecs[name])+len(o.indexes[name].Fields) > 0 {
 			t.Fields = map[string]Field{}
 		}

@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +91,7 @@ func TestLoadOriginal(t *testing.T) {
 	want := schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid",
 		Fold:    schema.FoldExact,
+		Open:    true,
 		Fields: map[string]schema.Field{
 			"email":       {Role: schema.RoleSecondary},
 			"name":        {Role: schema.RoleSecondary, Codec: schema.CodecText},
@@ -176,7 +178,7 @@ func TestLoadErrors(t *testing.T) {
 
 		// Keys that nobody knows, or twice.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; known here are types`},
-		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are canonical, fields, fold, password, primary, tertiary`},
+		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are canonical, fields, fold, open, password, primary, tertiary`},
 		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; known here are codec, kind, pattern, reserved, role, was`},
 		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; known here are codec, kind, pattern, reserved, role, was`},
 		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; known here are indexed, kind`},
@@ -197,7 +199,10 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","tertiary":{"a":{}}`), `schema: types.t.tertiary.a.kind: missing; known are hash, list, set, string, zset`},
 
 		// Roles.
-		{field(`"role":["secondary","indexed"]`), `schema: types.t.fields.f.role: a field has one role, and it is no list`},
+		{field(`"role":["secondary","index"]`), `schema: types.t.fields.f.role.1: unknown role index; known are indexed, ordered, secondary`},
+		{field(`"role":["ordered","ordered"]`), `schema: types.t.fields.f.role.1: the role ordered stands there twice`},
+		{field(`"role":["ordered",""]`), `schema: types.t.fields.f.role.1: empty; leave it out instead`},
+		{field(`"role":{"ordered":true}`), `schema: types.t.fields.f.role: want a text, got an object`},
 		{own(`"primary":"id","fields":{"id":{"role":"secondary"}}`), `schema: types.t.fields.id.role: two roles: it is the primary key`},
 		{own(`"primary":"id","fields":{"id":{"codec":"number"}}`), `schema: types.t.fields.id.codec: a key is a text`},
 		{field(`"role":"secondary","codec":"number"`), `schema: types.t.fields.f.codec: a key is a text`},
@@ -253,8 +258,8 @@ func TestLoadErrors(t *testing.T) {
 		{`{"schema":{"u":{"age":"text"}}}`, `schema: indexes.u.primary-key: the type has no primary key`},
 		{`{"indexes":{"u":{"secondary-keys":["a"]}}}`, `schema: indexes.u.primary-key: the type has no primary key`},
 		{`{"indexes":{"u":{"primary":"uid"}}}`, `schema: indexes.u.primary: unknown key; known here are primary-key, secondary-keys`},
-		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["a","b","a"]}}}`, `schema: indexes.u.secondary-keys.2: a is there already; a field has one role`},
-		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["uid"]}}}`, `schema: indexes.u: uid is the primary key and a secondary key; a field has one role`},
+		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["a","b","a"]}}}`, `schema: indexes.u.secondary-keys.2: a is there already`},
+		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["uid"]}}}`, `schema: indexes.u: uid is the primary key and a secondary key`},
 		{`{"indexes":{"u":{"primary-key":"uid","secondary-keys":["~a"]}}}`, `schema: indexes.u.secondary-keys: names that begin with ~ are reserved for the store`},
 		{`{"schema":{"u":{"age":"number"}},"indexes":{"u":{"primary-key":"uid","secondary-keys":["age"]}}}`, `schema: schema.u.age: a key is a text`},
 		{`{"indexes":{"~u":{"primary-key":"uid"}}}`, `schema: indexes.~u: names that begin with ~ are reserved for the store`},
@@ -279,5 +284,33 @@ func TestLoadReader(t *testing.T) {
 	_, err := schema.Load(iotest.ErrReader(io.ErrClosedPipe))
 	if !errors.Is(err, io.ErrClosedPipe) || errors.Is(err, schema.ErrSchema) || err.Error() != "reading schema: io: read/write on closed pipe" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A field has one role, or several, in JSON as in Go.
+func TestRoles(t *testing.T) {
+	for text, want := range map[string]schema.Role{
+		`"ordered"`:                         schema.RoleOrdered,
+		`["ordered"]`:                       schema.RoleOrdered,
+		`["secondary","ordered"]`:           schema.RoleSecondary | schema.RoleOrdered,
+		`["indexed","ordered","secondary"]`: schema.RoleSecondary | schema.RoleIndexed | schema.RoleOrdered,
+		`[]`:                                0,
+	} {
+		s, err := schema.Load(strings.NewReader(`{"types":{"t":{"primary":"id","fields":{"f":{"role":` + text + `}}}}}`))
+		if got := s.Types["t"].Fields["f"].Role; err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
+		}
+		written, err := json.Marshal(want)
+		var read schema.Role
+		if err != nil || json.Unmarshal(written, &read) != nil || read != want {
+			t.Errorf("%v: %s, %v", want, written, read)
+		}
+	}
+	typ := schema.Type{Fields: map[string]schema.Field{"a": {Role: schema.RoleSecondary | schema.RoleOrdered}, "b": {Role: schema.RoleOrdered}}}
+	if got := fmt.Sprint(typ.Secondary(), typ.Indexed(), typ.Ordered()); got != "[a] [] [a b]" {
+		t.Errorf("roles: %s", got)
+	}
+	if err := json.Unmarshal([]byte(`"roman"`), new(schema.Role)); err == nil {
+		t.Error("an unknown role is read")
 	}
 }

@@ -2,8 +2,11 @@ package schema
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Schema declares every type that a store keeps, by name. Validate checks it; afterwards it must not be changed. The
@@ -21,8 +24,11 @@ type Type struct {
 	// Form is the version of the canonical form that the records of a stored type have; see FormVersion. A program
 	// writes by its own, whatever it says here. "" is that.
 	Form string `json:"canonical,omitempty"`
-	// Fields are the declared fields other than the primary one, by name. Facets of other fields are kept as text.
+	// Fields are the declared fields other than the primary one, by name.
 	Fields map[string]Field `json:"fields,omitempty"`
+	// Open says that entries take facets of fields that are not declared, too, and keep them as text. A type that is not
+	// open refuses them; what an entry already holds stays, and may be unset. Types of the original's options.json are open.
+	Open bool `json:"open,omitempty"`
 	// Tertiary are the tertiary records of an entry, by name.
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
 	// Password says what passwords entries of the type take. Nil stands for the policy of DefaultPassword; see Policy.
@@ -31,7 +37,8 @@ type Type struct {
 
 // Field declares one field. The zero Field is a text facet without a rule.
 type Field struct {
-	// Role is what the field is besides a facet; "" is nothing.
+	// Role is what the field is besides a facet: one role, or several (RoleSecondary | RoleOrdered). 0 is nothing. In JSON
+	// it is a name, or a list of names.
 	Role Role `json:"role,omitempty"`
 	// Codec is how values are written; "" is CodecText.
 	Codec Codec `json:"codec,omitempty"`
@@ -68,18 +75,77 @@ type Password struct {
 	Blocklist bool `json:"blocklist"`
 }
 
-// Role is what a field is besides a facet.
-type Role string
+// Role is what a field is besides a facet: a set of roles.
+type Role uint8
 
 // The roles.
 const (
 	// RoleSecondary makes the values of a field identifiers, unique over the type.
-	RoleSecondary Role = "secondary"
+	RoleSecondary Role = 1 << iota
 	// RoleIndexed keeps, for each value, who has it.
-	RoleIndexed Role = "indexed"
-	// RoleOrdered keeps a lexical index, by which entries are listed in order.
-	RoleOrdered Role = "ordered"
+	RoleIndexed
+	// RoleOrdered keeps an index by which entries are listed in the order of their values: texts by their canonical form.
+	RoleOrdered
 )
+
+const allRoles = RoleSecondary | RoleIndexed | RoleOrdered
+
+// roleNames are the roles as they are written, sorted by name.
+var roleNames = []struct {
+	role Role
+	name string
+}{{RoleIndexed, "indexed"}, {RoleOrdered, "ordered"}, {RoleSecondary, "secondary"}}
+
+// Has reports whether one of some roles is among those of r.
+func (r Role) Has(some Role) bool { return r&some != 0 }
+
+// Names returns the names of the roles, sorted.
+func (r Role) Names() (names []string) {
+	for _, n := range roleNames {
+		if r.Has(n.role) {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+func (r Role) String() string { return strings.Join(r.Names(), ", ") }
+
+// MarshalJSON writes one role as its name, and several as a list of names.
+func (r Role) MarshalJSON() ([]byte, error) {
+	if names := r.Names(); len(names) != 1 {
+		return json.Marshal(names)
+	}
+	return json.Marshal(r.String())
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (r *Role) UnmarshalJSON(text []byte) error {
+	names := make([]string, 1)
+	if json.Unmarshal(text, &names[0]) != nil {
+		if err := json.Unmarshal(text, &names); err != nil {
+			return err
+		}
+	}
+	*r = 0
+	for _, name := range names {
+		role, known := roleOf(name)
+		if !known {
+			return fmt.Errorf("schema: unknown role %q", name)
+		}
+		*r |= role
+	}
+	return nil
+}
+
+func roleOf(name string) (role Role, known bool) {
+	for _, n := range roleNames {
+		if n.name == name {
+			return n.role, true
+		}
+	}
+	return 0, name == ""
+}
 
 // Fold is a canonical form.
 type Fold string
@@ -164,7 +230,7 @@ func (t Type) Codec(field string) Codec {
 }
 
 func (t Type) withRole(role Role) []string {
-	return namesWhere(t.Fields, func(f Field) bool { return f.Role == role })
+	return namesWhere(t.Fields, func(f Field) bool { return f.Role.Has(role) })
 }
 
 // namesWhere returns the names of what has a property, sorted.

@@ -22,7 +22,6 @@ const (
 // The names that members of a schema may have. Of the kinds of fields, package validate holds the rules.
 var (
 	folds         = []Fold{FoldCasefold, FoldExact}
-	roles         = []Role{RoleIndexed, RoleOrdered, RoleSecondary}
 	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
 	kinds         = []string{"email", "nickname", "pattern", "url", "username"}
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
@@ -86,7 +85,7 @@ func (t Type) primaryProblem() *problem {
 		problemIf(t.Primary == "", "the type has no primary key").at("primary"),
 		problemIf(t.Primary == passwordField, "a password is no key").at("primary"),
 		nameProblem(t.Primary).at("primary"),
-		problemIf(f.Role != "", "two roles: it is the primary key").at("fields", t.Primary, "role"),
+		problemIf(f.Role != 0, "two roles: it is the primary key").at("fields", t.Primary, "role"),
 		problemIf(!isText(f.Codec), "a key is a text").at("fields", t.Primary, "codec"),
 	)
 }
@@ -94,13 +93,13 @@ func (t Type) primaryProblem() *problem {
 func (t Type) fieldProblem(name string, f Field) *problem {
 	noText := !isText(f.Codec) && slices.Contains(codecs, f.Codec)
 	return cmp.Or(
-		problemIf(f.Role == RoleSecondary && noText, "a key is a text").at("codec"),
-		choice(f.Role, "role", roles).at("role"),
+		problemIf(f.Role.Has(RoleSecondary) && noText, "a key is a text").at("codec"),
+		problemIf(f.Role&^allRoles != 0, "unknown role; known are %s", allRoles).at("role"),
 		choice(f.Codec, "codec", codecs).at("codec"),
 		choice(f.Kind, "kind", kinds).at("kind"),
 		f.patternProblem().at("pattern"),
 		f.reservedProblem().at("reserved"),
-		problemIf(name == passwordField && f.Role != "", "a password is no key, and no index may hold it").at("role"),
+		problemIf(name == passwordField && f.Role != 0, "a password is no key, and no index may hold it").at("role"),
 		problemIf(name == passwordField && noText, "a password is a text").at("codec"),
 		t.wasProblem(name, f.Was).at("was"),
 	)
@@ -154,7 +153,7 @@ func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 		problemIf(r.Kind == "", "missing; known are %s", list(tertiaryKinds)).at("kind"),
 		problemIf(r.Indexed && r.Kind != "set", "only a set can be indexed").at("indexed"),
 		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
-		problemIf(r.Indexed && (role == RoleIndexed || role == RoleOrdered), "the field of this name has an index already").at("indexed"),
+		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name has an index already").at("indexed"),
 	)
 }
 

@@ -82,6 +82,7 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	db.view.Config.Steps = s.Steps
 	return db, nil
 }
 

@@ -214,12 +214,12 @@ func ExampleType_Page() {
 	}
 	q := userdb.Query{Limit: 2}
 	for {
-		page, next, err := users.Page(ctx, q)
+		page, err := users.Page(ctx, q)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(len(page))
-		if q.After = next; next == "" {
+		fmt.Println(len(page.Entries))
+		if q.After = page.Next; page.Next == "" {
 			break
 		}
 	}

@@ -1,8 +1,10 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/query"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -110,8 +113,10 @@ func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
 type Query struct {
 	Where schema.Facets // each an indexed, a secondary or the primary field; all must hold
 	Has   []string      // all of these tags; the schema must declare "tags" as an indexed set
-	After string        // the continuation that Page gave; "": from the beginning
 	Limit int           // at most so many; 0: no limit for All, 100 for Page
+
+	After  string // the Next of a Page: go on there
+	Before string // for Page alone: the Back of one, instead of After
 
 	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
 
@@ -121,7 +126,7 @@ type Query struct {
 	// Bounds of an ordered listing. All that are set must hold; nil and "" set nothing.
 	GT, GTE, LT, LTE *schema.Value // greater or less than, or equal
 	Start, End       *schema.Value // both included; in reverse, a listing begins at Start and goes down to End
-	Prefix           string        // of text
+	Prefix           string        // of text in its canonical form, in which a domain of other letters is an A-label
 }
 
 // pageLimit is the limit of a Page that was asked for without one.
@@ -133,9 +138,11 @@ const pageLimit = 100
 // takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
 // on; any other error ends it.
 //
-// With Order they come by the values of an ordered field, and by their PRKs where those are equal: text by code points,
-// numbers by size after NaN, dates by time, null before false before true. Case and accents count: it is the order of
-// the bytes, not of a dictionary. An entry whose value changes meanwhile may be yielded twice, or not at all.
+// With Order they come by the values of an ordered field: numbers by size after NaN, dates by time, null before false
+// before true, and text by its canonical form, so that alice, Alice and ALICE stand together and the prefix al finds them;
+// bounds do not tell them apart either. Then they come by how the text is written, then by their PRKs. It is the order of
+// code points, not of a dictionary: é comes after z, and with FoldExact case counts. An entry whose value changes meanwhile
+// may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		s, err := query.Select(t.declared, query.Query(q))
@@ -144,7 +151,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 			return
 		}
 		left := q.Limit
-		for found, err := range t.db.view.Batches(ctx, s, q.After) {
+		for found, err := range t.db.view.Batches(ctx, s) {
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -158,48 +165,105 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// Page returns up to q.Limit of the entries that All would yield, and the continuation for the next page, "" at the
-// end. Entries that cannot be read are left out, and joined into err beside the others, which are good.
-func (t *Type) Page(ctx context.Context, q Query) (es []Entry, next string, err error) {
+// A Page is some entries of a listing, in its order.
+type Page struct {
+	Entries []Entry
+	Next    string // Query.After for the page after this one; "": there is none
+	Back    string // Query.Before for the page before; "": there is none, or the listing has no Order
+}
+
+// Page returns up to q.Limit of the entries that All would yield: the first of them, or those after q.After or before
+// q.Before, in the order of the listing. Pages lead back only in an order. Entries that cannot be read are left out: the
+// error is ErrCorrupt and names the first of them, beside the others, which are good.
+func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
 	s, err := query.Select(t.declared, query.Query(q))
 	if err != nil {
-		return nil, "", public(err)
+		return Page{}, public(err)
 	}
-	var unreadable []error
-	for next = q.After; ; {
+	var p Page
+	var records []store.Record
+	var unreadable leftOut
+	rest := ""
+	for more := true; more; more = rest != "" && len(records) < q.Limit {
 		var found []store.Found
-		found, next, err = t.db.view.Page(ctx, s, next, q.Limit-len(es))
+		found, rest, err = t.db.view.Page(ctx, s, rest, q.Limit-len(records))
 		if err != nil {
-			return nil, "", err
+			return Page{}, err
 		}
 		for _, f := range found {
-			if e, err := t.entry(f.Record, f.Err); err != nil {
-				unreadable = append(unreadable, err)
-			} else {
-				es = append(es, e)
+			e, err := t.entry(f.Record, f.Err)
+			if err != nil {
+				unreadable.add(err)
+				continue
 			}
-		}
-		if next == "" || len(es) >= q.Limit {
-			return es, next, errors.Join(unreadable...)
+			p.Entries, records = append(p.Entries, e), append(records, f.Record)
 		}
 	}
+	p.Next, p.Back = s.Around(records, rest)
+	if s.Backwards() {
+		slices.Reverse(p.Entries)
+	}
+	return p, unreadable.err()
 }
 
-// Count returns how many live entries the type has, by SCAN: for people, not for a hot path.
-func (t *Type) Count(ctx context.Context) (int64, error) {
-	var n int64
-	for found, err := range t.db.view.Batches(ctx, query.Selection{Type: t.declared}, "") {
+// leftOut is about entries that cannot be read.
+type leftOut struct {
+	n     int
+	first error
+}
+
+func (l *leftOut) add(err error) {
+	l.n++
+	l.first = cmp.Or(l.first, err)
+}
+
+func (l *leftOut) err() error {
+	if l.n < 2 {
+		return l.first
+	}
+	return fmt.Errorf("%d are left out; the first: %w", l.n, l.first)
+}
+
+// A Total says how many entries a query selects.
+type Total struct {
+	Entries int64
+	// Estimate says that there may be fewer: on a cluster, an index has members of changes that are under way or were cut
+	// off, until check has repaired them.
+	Estimate bool
+}
+
+// Count counts the live entries that a query selects, whatever its Limit; After and bounds count from there. Where one
+// index decides, as for one value of an indexed field or for one tag, that is the size of the index: one command. Else they
+// are read, as All does: for people, not for a hot path. A damaged record that is no entry any more is not counted then: the
+// error is ErrCorrupt and names the first, beside the count of the others. An entry with a damaged facet is one.
+func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
+	s, err := query.Select(t.declared, query.Query(q))
+	if err != nil {
+		return Total{}, public(err)
+	}
+	if index := s.Decides(); index.IsValid() {
+		sizes, err := t.db.view.Engine.Sizes(ctx, []recordkey.Key{index})
 		if err != nil {
-			return 0, err
+			return Total{}, err
+		}
+		return Total{sizes[0], t.db.view.Config.Steps}, nil
+	}
+	var n Total
+	var unreadable leftOut
+	for found, err := range t.db.view.Batches(ctx, s) {
+		if err != nil {
+			return Total{}, err
 		}
 		for _, f := range found {
 			if f.Err == nil {
-				n++
+				n.Entries++
+				continue
 			}
+			unreadable.add(f.Err)
 		}
 	}
-	return n, nil
+	return n, unreadable.err()
 }

@@ -217,7 +217,7 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 // TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. Nobody finds less than
 // the caller has written itself, also where a reader's answer from before is still under way.
 func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	h := startHot(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
 	add(t, h.users, "u", "name", "Ann")
 	const writers, readers, rounds = 3, 6, 60
 	var writing, reads atomic.Int32

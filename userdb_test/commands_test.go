@@ -97,8 +97,16 @@ var costs = []cost{
 	{"list by two tags", 4, func(t *testing.T, users *userdb.Type) error {
 		return listAll(t, users, userdb.Query{Has: []string{"a", "b"}})
 	}},
+	{"count by index", 1, func(t *testing.T, users *userdb.Type) error {
+		_, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("job", "j")})
+		return err
+	}},
+	{"count by tag", 1, func(t *testing.T, users *userdb.Type) error {
+		_, err := users.Count(t.Context(), userdb.Query{Has: []string{"a"}})
+		return err
+	}},
 	{"count few", 2, func(t *testing.T, users *userdb.Type) error {
-		_, err := users.Count(t.Context())
+		_, err := users.Count(t.Context(), userdb.Query{})
 		return err
 	}},
 }

@@ -64,8 +64,8 @@ func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	for key, err := range inspect.Keys(ctx, db, "*") {
 		t.Errorf("keys: %q, %v", key, err)
 	}
-	if n, err := users.Count(ctx); n != 0 || err != nil {
-		t.Errorf("count: %d, %v", n, err)
+	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 0 || err != nil {
+		t.Errorf("count: %v, %v", n, err)
 	}
 	if n, err := inspect.RemoveKeys(ctx, db, "*"); n != 0 || err != nil {
 		t.Errorf("removing: %d, %v", n, err)

@@ -38,8 +38,8 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 			}
 			return nil
 		},
-		"page":  func(ctx context.Context) error { _, _, err := users.Page(ctx, userdb.Query{}); return err },
-		"count": func(ctx context.Context) error { _, err := users.Count(ctx); return err },
+		"page":  func(ctx context.Context) error { _, err := users.Page(ctx, userdb.Query{}); return err },
+		"count": func(ctx context.Context) error { _, err := users.Count(ctx, userdb.Query{}); return err },
 		"keys": func(ctx context.Context) error {
 			for _, err := range inspect.Keys(ctx, db, "*") {
 				return err

@@ -203,7 +203,7 @@ func wideSchema(fold schema.Fold) schema.Schema {
 	indexed := schema.Field{Role: schema.RoleIndexed}
 	return schema.Schema{Types: map[string]schema.Type{
 		"user": {
-			Primary: "uid", Fold: fold,
+			Primary: "uid", Fold: fold, Open: true,
 			Fields: map[string]schema.Field{
 				"email": secondary, "name": secondary, "nick": secondary, "job": indexed,
 				"age": {Codec: schema.CodecNumber}, "rating": {Codec: schema.CodecJSON},

@@ -97,17 +97,17 @@ func listed(t *testing.T, users *userdb.Type, q userdb.Query, want []string) err
 func paged(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
 	got := map[string]bool{}
 	for pages := 0; ; pages++ {
-		es, next, err := users.Page(t.Context(), q)
+		page, err := users.Page(t.Context(), q)
 		if err != nil {
 			return err
 		}
-		if len(es) > q.Limit {
-			return fmt.Errorf("a page of %d", len(es))
+		if len(page.Entries) > q.Limit {
+			return fmt.Errorf("a page of %d", len(page.Entries))
 		}
-		for _, e := range es {
+		for _, e := range page.Entries {
 			got[e.UID()] = true
 		}
-		if q.After = next; next == "" {
+		if q.After = page.Next; page.Next == "" {
 			return missing(got, want)
 		}
 		if pages > 10_000 {
@@ -133,15 +133,15 @@ func TestPagesOfWhatStays(t *testing.T) {
 		for _, limit := range []int{1, 2, 9, 100, 299, 300, 301, 5000} {
 			var got []string
 			for after := ""; ; {
-				es, next, err := users.Page(t.Context(), userdb.Query{Limit: limit, After: after})
+				page, err := users.Page(t.Context(), userdb.Query{Limit: limit, After: after})
 				must(t, err)
-				if next != "" && len(es) != limit || len(es) > limit {
-					t.Fatalf("a page of %d entries, limit %d, next %q", len(es), limit, next)
+				if page.Next != "" && len(page.Entries) != limit || len(page.Entries) > limit {
+					t.Fatalf("a page of %d entries, limit %d, next %q", len(page.Entries), limit, page.Next)
 				}
-				for _, e := range es {
+				for _, e := range page.Entries {
 					got = append(got, e.UID())
 				}
-				if after = next; next == "" {
+				if after = page.Next; page.Next == "" {
 					break
 				}
 			}
@@ -149,9 +149,9 @@ func TestPagesOfWhatStays(t *testing.T) {
 				t.Errorf("pages of %d: %d entries, want %d, each once", limit, len(got), len(want))
 			}
 		}
-		es, _, err := users.Page(t.Context(), userdb.Query{})
-		if want := min(100, len(want)); err != nil || len(es) != want {
-			t.Errorf("a page without a limit has %d entries, %v; want %d", len(es), err, want)
+		page, err := users.Page(t.Context(), userdb.Query{})
+		if want := min(100, len(want)); err != nil || len(page.Entries) != want {
+			t.Errorf("a page without a limit has %d entries, %v; want %d", len(page.Entries), err, want)
 		}
 		n := 0
 		for range users.All(t.Context(), userdb.Query{Limit: 3}) {
@@ -169,8 +169,9 @@ func TestCursors(t *testing.T) {
 		users := s.wide()
 		steady(t, s, users)
 		add(t, users, "u", "name", "n")
-		_, good, err := users.Page(t.Context(), userdb.Query{Limit: 2})
+		page, err := users.Page(t.Context(), userdb.Query{Limit: 2})
 		must(t, err)
+		good := page.Next
 		garbage := []string{
 			"x", ".", "..", "...", "0", "-1", "1.2", "a.b.c", "1.!.", "..!", "1..A", "9999999999999999999999..", " ", "\x00", good + ".",
 			good + "x", "." + good, strings.Repeat("A", 2<<20), "..." + good, "🙂", "user/uid:u",
@@ -182,7 +183,7 @@ func TestCursors(t *testing.T) {
 		for name, q := range queries {
 			for _, after := range garbage {
 				q.After = after
-				_, _, err := users.Page(t.Context(), q)
+				_, err := users.Page(t.Context(), q)
 				wantErr(t, fmt.Sprintf("page of %s after %.30q", name, after), err, userdb.ErrCursor)
 				for _, err = range users.All(t.Context(), q) {
 					wantErr(t, fmt.Sprintf("list of %s after %.30q", name, after), err, userdb.ErrCursor)
@@ -216,7 +217,7 @@ func TestQueriesThatAreRefused(t *testing.T) {
 			{users, userdb.Query{Where: schema.Texts("password", "x")}, "password"},
 		}
 		for _, c := range cases {
-			_, _, err := c.typ.Page(t.Context(), c.q)
+			_, err := c.typ.Page(t.Context(), c.q)
 			wantField(t, fmt.Sprintf("page %.60v", c.q), err, userdb.ErrInvalid, c.field)
 			n := 0
 			for _, err := range c.typ.All(t.Context(), c.q) {

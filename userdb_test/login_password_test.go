@@ -208,10 +208,10 @@ func TestNobodyByDefault(t *testing.T) {
 	s.Types["user"].Fields["name"] = name
 	eachStore(t, func(t *testing.T, site *site) {
 		users := typeOf(t, site.open(userdb.Options{Schema: s}), "user")
-		n, err := users.Count(t.Context())
+		n, err := users.Count(t.Context(), userdb.Query{})
 		must(t, err)
-		if n != 0 {
-			t.Errorf("there are %d users", n)
+		if n.Entries != 0 {
+			t.Errorf("there are %v", n)
 		}
 		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Admin"), Password: alicePassword})
 		wantField(t, "a reserved name", err, userdb.ErrInvalid, "name")
@@ -378,12 +378,12 @@ func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	}
 	q.Limit = 3
 	for more := true; more; more = q.After != "" {
-		es, next, err := typ.Page(t.Context(), q)
+		page, err := typ.Page(t.Context(), q)
 		must(t, err)
-		for _, e := range es {
+		for _, e := range page.Entries {
 			paged = append(paged, e.UID())
 		}
-		q.After = next
+		q.After = page.Next
 	}
 	slices.Sort(all)
 	slices.Sort(paged)

@@ -56,6 +56,15 @@ func imports(t *testing.T, peppers [][]byte) []imported {
 		{"scrypt", "$scrypt$ln=4,r=8,p=2$MDEyMzQ1Njc4OWFiY2RlZg$JYH3qqqHOmC1SgODc5iBofe43ODbjU4oo0Dz1jY/A94", "correct horse", "algorithm"},
 		{"PBKDF2", "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$Kfxd4gVEVJAUWyEM9/KuB1B0aQFq.qVyrFi44QnyZ4k", "pässwörd", "algorithm"},
 		{"sha-crypt", "$6$saltsalt$hRM5XZ86KXEw9UOmjigeVqFgULtFB2sgpC9lXQDfMib3Zgw7mEiUvBJI2EplzfAqxL5Vvwp2scFtv/uamSo5z0", "correct horse", "algorithm"},
+		{"Django", "pbkdf2_sha256$1000$CDOra4DGmpOn4JkK6bGoVK$UWlk2LJTPF1ceNE4E1o5HImGoQprH+VKzQ5prmlq7ik=", "pässwörd", "algorithm"},
+		{"Django's bcrypt", "bcrypt_sha256$$2b$04$kVoWw8/e7GuaTuZ1Xegzi.a7HoNiYM0gUN3chXWiwfLGyd8VoXKKW", "correct horse", "algorithm"},
+		{"ASP.NET Identity", "AQAAAAIAAAAyAAAAEOMwvh3+FZxqkdMBz2ekgGhwQ4B6pZWND6zgESBuWiHw", "my password", "algorithm"},
+		{"phpass", "$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "test12345", "algorithm"},
+		{"WordPress", "$wp$2y$04$0okG6Anxf.mFH2.bedhlmOvQGxKFT5oy/rccztbTCRV5La3kZWzBe", `it's "so" \ here`, "algorithm"},
+		{
+			"Firebase", "$firebase-scrypt$ln=4,r=4,p=1$pg4iNNNHBri/Kgc" +
+				"$H7tvHyHxUiEY4SBPByp71cXjlrNp3oGWoFw1XutOp8t7NLaX4LST9fWFtz9L7W24z0S1cY5zyXhtn1MQNsxENA", "correct horse", "algorithm",
+		},
 		{"the original's bytes", bcryptOf(t, "a", 4, "p\xe4ssw\xf6rd"), "pässwörd", "encoding"},
 		{"the original's bytes beyond Latin-1", bcryptOf(t, "a", 4, "\x65\xe5\x67\x2c"), "日本", "encoding"},
 	}

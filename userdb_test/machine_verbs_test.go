@@ -167,9 +167,13 @@ func (x *machine) list(t *rapid.T) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("%+v: got %q, want %q", q, got, want)
 	}
-	n, err := x.users.Count(x.ctx)
-	if err != nil || n != int64(len(x.m.accounts)) {
-		t.Fatalf("count: got %d, %v; want %d", n, err, len(x.m.accounts))
+	for _, c := range []struct {
+		q    userdb.Query
+		want int
+	}{{q, len(want)}, {userdb.Query{}, len(x.m.accounts)}} {
+		if n, err := x.users.Count(x.ctx, c.q); err != nil || n.Entries != int64(c.want) {
+			t.Fatalf("count of %+v: got %v, %v; want %d", c.q, n, err, c.want)
+		}
 	}
 }
 
@@ -178,16 +182,16 @@ func (x *machine) page(t *rapid.T) {
 	q.Limit = rapid.IntRange(1, 3).Draw(t, "limit")
 	var got []string
 	for {
-		es, next, err := x.users.Page(x.ctx, q)
+		page, err := x.users.Page(x.ctx, q)
 		must(t, err)
-		for _, e := range es {
+		for _, e := range page.Entries {
 			x.wantEntry(t, e, e.UID())
 			got = append(got, e.UID())
 		}
-		if len(es) > q.Limit || len(es) < q.Limit && next != "" {
-			t.Fatalf("a page of %d entries, limit %d, next %q", len(es), q.Limit, next)
+		if len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
+			t.Fatalf("a page of %d entries, limit %d, next %q", len(page.Entries), q.Limit, page.Next)
 		}
-		if q.After = next; next == "" {
+		if q.After = page.Next; page.Next == "" {
 			break
 		}
 	}

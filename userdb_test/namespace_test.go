@@ -62,8 +62,8 @@ func TestNamespaces(t *testing.T) {
 			for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Has: []string{"t"}}, {Limit: 1}} {
 				wantOwn(t, users, path, q)
 			}
-			if n, err := users.Count(ctx); n != 2 || err != nil {
-				t.Errorf("%q: count %d, %v", path, n, err)
+			if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil {
+				t.Errorf("%q: count %v, %v", path, n, err)
 			}
 			var keys []string
 			for key, err := range inspect.Keys(ctx, db, "user/uid:?") {
@@ -83,15 +83,15 @@ func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 	t.Helper()
 	seen, limit := 0, q.Limit
 	for {
-		es, next, err := users.Page(t.Context(), q)
+		page, err := users.Page(t.Context(), q)
 		must(t, err)
-		for _, e := range es {
+		for _, e := range page.Entries {
 			if e.Text("email") != "in "+path+" "+e.UID() {
 				t.Errorf("%q: %v lists %v", path, q, e)
 			}
 			seen++
 		}
-		if q.After = next; next == "" {
+		if q.After = page.Next; page.Next == "" {
 			break
 		}
 	}

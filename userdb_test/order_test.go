@@ -35,10 +35,15 @@ type row struct {
 	value schema.Value
 }
 
-// before is the order of rows, told in another way than the store does it.
+// before is the order of rows, told in another way than the store does it. Of texts that are one but for how they are
+// written, those that are written canonically come last.
 func before(a, b row) int {
-	return cmp.Or(compareValues(a.value, b.value), strings.Compare(a.uid, b.uid))
+	as, bs := a.value.Text(), b.value.Text()
+	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
+		strings.Compare(a.uid, b.uid))
 }
+
+func canonical(text string) string { return schema.Type{Fold: schema.FoldCasefold}.Canonical(text) }
 
 func compareValues(a, b schema.Value) int {
 	if an, bn := a.IsNull(), b.IsNull(); an || bn {
@@ -56,7 +61,7 @@ func compareValues(a, b schema.Value) int {
 		y, _ := b.Bool()
 		return cmp.Compare(boolInt(x), boolInt(y))
 	}
-	return strings.Compare(a.Text(), b.Text())
+	return strings.Compare(canonical(a.Text()), canonical(b.Text()))
 }
 
 func boolInt(b bool) int {
@@ -76,14 +81,14 @@ func inRange(r userdb.Query, v schema.Value) bool {
 	return holds(r.GT, func(c int) bool { return c > 0 }) && holds(r.GTE, func(c int) bool { return c >= 0 }) &&
 		holds(r.LT, func(c int) bool { return c < 0 }) && holds(r.LTE, func(c int) bool { return c <= 0 }) &&
 		holds(low, func(c int) bool { return c >= 0 }) && holds(high, func(c int) bool { return c <= 0 }) &&
-		strings.HasPrefix(v.Text(), r.Prefix)
+		(r.Prefix == "" || strings.HasPrefix(canonical(v.Text()), canonical(r.Prefix)))
 }
 
 // generators make values that lie close to each other, and at the edges.
 var generators = map[string]*rapid.Generator[schema.Value]{
 	"last": rapid.Map(rapid.OneOf(
 		rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01\x02é\uffff\U0010ffff")), 0, 4, -1),
-		rapid.SampledFrom([]string{"", "Smith", "Smithee", "smith", "Šmid", "a\x00", "a\x00\x01", "a"})), schema.Text),
+		rapid.SampledFrom([]string{"", "Smith", "Smithee", "smith", "SMITH", "ＳＭith", "Šmid", "a\x00", "a\x00\x01", "a"})), schema.Text),
 	"age": rapid.Map(rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{
 		0, math.Copysign(0, -1), 1, -1, 1.5, -1.5, math.Inf(1), math.Inf(-1), math.NaN(), 5e-324, -5e-324, math.MaxFloat64,
 	})), schema.Number),
@@ -157,18 +162,46 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 	}
 	q.Limit = rapid.IntRange(1, 12).Draw(rt, "limit")
 	got = got[:0]
+	var page userdb.Page
 	for more := true; more; more = q.After != "" {
-		es, next, err := typ.Page(t.Context(), q)
-		if err != nil || len(es) > q.Limit || len(es) < q.Limit && next != "" {
-			rt.Fatalf("a page of %d, next %q: %v", len(es), next, err)
+		var err error
+		page, err = typ.Page(t.Context(), q)
+		if err != nil || len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
+			rt.Fatalf("a page of %d, next %q: %v", len(page.Entries), page.Next, err)
 		}
-		for _, e := range es {
+		for _, e := range page.Entries {
 			got = append(got, e.UID())
 		}
-		q.After = next
+		q.After = page.Next
 	}
 	if !slices.Equal(got, want) {
 		rt.Fatalf("pages of %d: got %q, want %q", q.Limit, got, want)
+	}
+	wantBack(rt, t, typ, q, page, want)
+}
+
+// wantBack goes back from the last page, and from each page before it to the one after it.
+func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page userdb.Page, want []string) {
+	at := len(want) - len(page.Entries)
+	for page.Back != "" {
+		q.After, q.Before = "", page.Back
+		before, err := typ.Page(t.Context(), q)
+		var got []string
+		for _, e := range before.Entries {
+			got = append(got, e.UID())
+		}
+		if from := at - len(got); err != nil || from < 0 || !slices.Equal(got, want[from:at]) || len(got) < q.Limit && before.Back != "" {
+			rt.Fatalf("back to a page of %d: got %q before %d of %q, then %q: %v", q.Limit, got, at, want, before.Back, err)
+		}
+		q.After, q.Before = before.Next, ""
+		after, err := typ.Page(t.Context(), q)
+		if err != nil || at < len(want) && (len(after.Entries) == 0 || after.Entries[0].UID() != want[at]) {
+			rt.Fatalf("on from there: %v, %v; want %q from %d", after, err, want, at)
+		}
+		at, page = at-len(got), before
+	}
+	if at != 0 {
+		rt.Fatalf("back at %d of %q", at, want)
 	}
 }
 
@@ -204,6 +237,14 @@ func TestOrderedChanges(t *testing.T) {
 		_, err = typ.Update(ctx, hints.UID("u3"), func(e *userdb.Entry) error { e.Drop("last"); return nil })
 		must(t, err)
 		want("without a value", listed(userdb.Query{}), "u2 u1")
+		want("as small letters", listed(userdb.Query{Prefix: "zO"}), "u1")
+		want("a name of two words", listed(userdb.Query{Prefix: "zorn "}), "")
+		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} { // one place but for how it is written
+			_, err = typ.Update(ctx, hints.UID("u1"), func(e *userdb.Entry) error { e.Put("last", schema.Text(last)); return nil })
+			must(t, err)
+			want(last, listed(userdb.Query{GTE: new(schema.Text("zorn")), LTE: new(schema.Text("ZORN"))}), "u1")
+			s.inspect(t)
+		}
 		must(t, typ.Delete(ctx, hints.UID("u2")))
 		want("after a delete", listed(userdb.Query{}), "u1")
 		_, err = typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("last", strings.Repeat("x", 1025))})
@@ -215,10 +256,66 @@ func TestOrderedChanges(t *testing.T) {
 			{Order: "age", Prefix: "1"},
 			{Order: "age", GT: new(schema.Text(strings.Repeat("9", 1025)))},
 		} {
-			_, _, err := typ.Page(ctx, q)
+			_, err := typ.Page(ctx, q)
 			wantErr(t, fmt.Sprint(q), err, userdb.ErrInvalid)
 		}
-		_, _, err = typ.Page(ctx, userdb.Query{Order: "last", After: "0.x."})
+		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: "0.x."})
 		wantErr(t, "a cursor of another listing", err, userdb.ErrCursor)
+		_, err = typ.Page(ctx, userdb.Query{After: "b.eA."})
+		wantErr(t, "back in no order", err, userdb.ErrCursor)
+		for _, err := range typ.All(ctx, userdb.Query{Order: "last", After: "b.eA."}) {
+			wantErr(t, "all that comes before", err, userdb.ErrCursor)
+		}
+	})
+}
+
+// TestFieldsOfTwoRoles: a field can be an identifier, answer who has a value, and be listed in order, all at once.
+func TestFieldsOfTwoRoles(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		sch := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{
+			"name": {Role: schema.RoleSecondary | schema.RoleOrdered},
+			"job":  {Role: schema.RoleIndexed | schema.RoleOrdered},
+			"mail": {Role: schema.RoleSecondary | schema.RoleIndexed | schema.RoleOrdered},
+		}}}}
+		typ, ctx := typeOf(t, s.open(userdb.Options{Schema: sch}), "user"), t.Context()
+		add(t, typ, "u1", "name", "cid", "job", "cook", "mail", "c@x.org")
+		add(t, typ, "u2", "name", "ann", "job", "baker", "mail", "a@x.org")
+		add(t, typ, "u3", "name", "ben", "job", "cook", "mail", "B@x.org")
+		want := func(what, want string, q userdb.Query) {
+			t.Helper()
+			var uids []string
+			for e, err := range typ.All(ctx, q) {
+				must(t, err)
+				uids = append(uids, e.UID())
+			}
+			if q.Order == "" {
+				slices.Sort(uids)
+			}
+			if got := strings.Join(uids, " "); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		want("by name", "u2 u3 u1", userdb.Query{Order: "name"})
+		want("by job", "u2 u1 u3", userdb.Query{Order: "job"})
+		want("cooks by name", "u3 u1", userdb.Query{Order: "name", Where: schema.Texts("job", "cook")})
+		want("cooks", "u1 u3", userdb.Query{Where: schema.Texts("job", "cook")})
+		want("one name", "u1", userdb.Query{Where: schema.Texts("name", "CID")})
+		_, err := typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "ANN")})
+		wantField(t, "a name that is taken", err, userdb.ErrDuplicate, "name")
+		_, err = typ.Update(ctx, hints.Field("mail", "b@x.org"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("zoe"))
+			e.Put("mail", schema.Text("z@x.org"))
+			e.Drop("job")
+			return nil
+		})
+		must(t, err)
+		want("by name, changed", "u2 u1 u3", userdb.Query{Order: "name"})
+		want("by job, changed", "u2 u1", userdb.Query{Order: "job"})
+		want("by mail, changed", "u2 u1 u3", userdb.Query{Order: "mail"})
+		s.inspect(t)
+		must(t, typ.Delete(ctx, hints.Field("name", "zoe")))
+		must(t, typ.Delete(ctx, hints.Field("name", "ann")))
+		want("deleted", "u1", userdb.Query{Order: "mail"})
+		s.inspect(t)
 	})
 }

@@ -238,7 +238,7 @@ func refusedReads(t *testing.T, users *userdb.Type, r refusal) {
 			}
 			return errors.New("an empty list")
 		},
-		"count": func() error { _, err := users.Count(ctx); return err },
+		"count": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 	}
 	for name, read := range reads {
 		if err := read(); r.reads {
@@ -270,7 +270,7 @@ func TestNarrowRights(t *testing.T) {
 	must(t, admin.Ping(t.Context()).Err())
 	ctx := t.Context()
 	asks := map[string]func() error{
-		"scan": func() error { _, err := users.Count(ctx); return err },
+		"scan": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 		"sscan": func() error {
 			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
 				return err

@@ -120,8 +120,8 @@ func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 			_, err = users.Tags(hints.UID("x")).Members(ctx)
 			wantErr(t, "members", err, userdb.ErrNotFound)
 			wantErr(t, "delete", users.Delete(ctx, hints.UID("x")), userdb.ErrNotFound)
-			if n, err := users.Count(ctx); n != 0 || err != nil {
-				t.Errorf("count: %d, %v", n, err)
+			if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 0 || err != nil {
+				t.Errorf("count: %v, %v", n, err)
 			}
 		})
 		add(t, users, "u", "name", "n")
@@ -221,5 +221,45 @@ func TestExhaustive(t *testing.T) {
 			_, err := less.FindExhaustive(ctx, hints.Any(value))
 			wantErr(t, "exhaustive "+value, err, userdb.ErrNotFound)
 		}
+	})
+}
+
+// TestClosedTypes: entries take the facets that their type declares. What one already holds besides is kept and shown, and
+// may be unset, but not changed.
+func TestClosedTypes(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.users(), t.Context()
+		wide := wideSchema(schema.FoldCasefold)
+		wide.Types["user"] = schema.User().Types["user"]
+		open := wide.Types["user"]
+		open.Open = true
+		wide.Types["user"] = open
+		s.unchanged("an undeclared facet", func() {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("emial", "a@x.org")})
+			wantField(t, "create", err, userdb.ErrInvalid, "emial")
+			wantErr(t, "create", err, userdb.ErrInvalid, `did you mean "email"?`)
+			if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "undeclared" {
+				t.Errorf("the rule: %+v", refused)
+			}
+		})
+		older := typeOf(t, s.open(userdb.Options{Schema: wide}), "user")
+		add(t, older, "u", "name", "N", "city", "Bonn")
+		set := func(field, value string) error {
+			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(value)); return nil })
+			return err
+		}
+		must(t, set("name", "M"))
+		must(t, set("city", "Bonn"))
+		wantField(t, "update", set("city", "Ulm"), userdb.ErrInvalid, "city")
+		e, err := users.Find(ctx, hints.UID("u"))
+		if err != nil || e.Text("city") != "Bonn" || e.Text("name") != "M" {
+			t.Errorf("%v, %v", e, err)
+		}
+		e.Put("shoes", schema.Text("44"))
+		_, err = users.Save(ctx, e)
+		wantField(t, "save", err, userdb.ErrInvalid, "shoes")
+		_, err = users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Drop("city"); return nil })
+		must(t, err)
+		s.inspect(t)
 	})
 }

@@ -44,7 +44,7 @@ func Compile(t schema.Type) (*Rules, error) {
 // that the Unicode tables do not know is refused: how it is compared is not decided yet.
 func (r *Rules) Secondary(field, value string) error {
 	rule := r.fields[field]
-	if rule == nil || rule.role != schema.RoleSecondary {
+	if rule == nil || !rule.role.Has(schema.RoleSecondary) {
 		return &Error{field, "secondary", "not a secondary field"}
 	}
 	if err := checkCrumb(field, value); err != nil {
@@ -73,9 +73,9 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 	}
 	rule := r.fields[field]
 	switch {
-	case rule != nil && rule.role == schema.RoleSecondary:
+	case rule != nil && rule.role.Has(schema.RoleSecondary):
 		return r.secondaryFacet(field, v)
-	case field == r.typ.Primary || rule != nil && rule.role == schema.RoleIndexed:
+	case field == r.typ.Primary || rule != nil && rule.role.Has(schema.RoleIndexed):
 		if err := checkCrumb(field, v.Wire()); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -220,6 +221,10 @@ func (s *session) parse(args []string) error {
 		return nil
 	}
 	s.JSON = l.has("--json")
+	var number *strconv.NumError
+	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && errors.As(err, &number) {
+		err = fmt.Errorf("--%s %s: no number that it takes", bad.GetFlag().Name, shown(bad.GetValue()))
+	}
 	return usagef("%v; see '%s'", err, helpOf(c))
 }
 

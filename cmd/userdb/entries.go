@@ -284,7 +284,7 @@ func tagsVerb(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return eachReadable(t.All(ctx, userdb.Query{Has: tags}), nil, s.entryLine)
+			return printed(s.listing(t.Name(), nil), t.All(ctx, userdb.Query{Has: tags}))
 		}),
 	})
 }

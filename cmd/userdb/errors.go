@@ -52,6 +52,10 @@ var refusals = []struct{ word, advice string }{
 	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
 	{"ERR The user executing the script", "the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"},
 	{"ERR ACL failure in script", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
+	{"ERR DB index is out of range", "the server has no database of that number: name another one in the store's URL"},
+	{"NOREPLICAS", "the server has too few replicas to write (min-replicas-to-write): bring them back"},
+	{"MASTERDOWN", "this replica has lost its master: name the master, or its Sentinels with redis+sentinel://"},
+	{"CLUSTERDOWN", "part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"},
 	{"OOM", "the server's memory is full: give it more (maxmemory)"},
 	{"READONLY", "this is a replica: name its master, or its Sentinels with redis+sentinel://"},
 	{"LOADING", "the server has just started: try again soon"},
@@ -122,9 +126,9 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := judge(err).advice
-	if unknown := errors.Is(err, userdb.ErrOutcomeUnknown); unknown || advice == unreachable {
+	if unknown := errors.Is(err, userdb.ErrOutcomeUnknown); unknown || advice == unreachable || advice == "" {
 		for _, r := range refusals {
-			switch found := strings.Contains(text, ": "+r.word+" "); {
+			switch found := strings.Contains(text+" ", ": "+r.word+" "); {
 			case found && unknown:
 				advice += "; " + r.advice
 			case found:

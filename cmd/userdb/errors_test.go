@@ -82,6 +82,11 @@ func TestReport(t *testing.T) {
 			"userdb: outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights\n",
 			`{"error":{"code":"unavailable","message":"outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"}}` + "\n",
 		},
+		{
+			fmt.Errorf("%w: CLUSTERDOWN The cluster is down", userdb.ErrUnavailable),
+			"userdb: store unavailable: CLUSTERDOWN The cluster is down; part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which\n",
+			`{"error":{"code":"unavailable","message":"store unavailable: CLUSTERDOWN The cluster is down; part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"}}` + "\n",
+		},
 		{&hints.Error{Reason: "empty"}, "userdb: hint: empty; see 'userdb hint --help'\n", `{"error":{"code":"hint","message":"hint: empty; see 'userdb hint --help'"}}` + "\n"},
 	} {
 		var text, asJSON strings.Builder

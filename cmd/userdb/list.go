@@ -18,47 +18,59 @@ import (
 
 func listVerb(s *session) *cobra.Command {
 	var q userdb.Query
-	var where []string
+	var where, fields []string
 	bounds := map[string]string{}
 	c := &cobra.Command{
 		Use:   "list TYPE",
 		Short: "List entries of a type",
 		Long: `List entries of a type. They come in no order, as they are found, or with --order by the values of
 an ordered field; those without a value are left out then. Values are compared as the schema says.
-After the key of an entry that may not log in stands the word disabled.`,
+After the key of an entry that may not log in stands the word disabled. On a terminal they are a table
+as wide as that, in which … stands for what has no room; elsewhere one line an entry.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
-  userdb list user --limit 2
+  userdb list user --limit 2 --fields name,email
   userdb list user --order added --gte 2026-01-01 --reverse`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			if q.Limit < 0 {
 				return usagef("--limit %d: want a number from 1, or 0 for no limit", q.Limit)
 			}
-			if err := checkFields(where); err != nil {
-				return err
-			}
-			t, err := s.typ(ctx, words[0])
+			t, err := s.selected(ctx, &q, words[0], where)
 			if err != nil {
 				return err
 			}
-			sc := s.db.Schema().Types[words[0]]
-			if q.Where, err = facets(sc, where); err != nil {
+			if err := s.known(fields, words[0]); err != nil {
 				return err
 			}
-			if err := bound(&q, sc, bounds); err != nil {
+			if err := bound(&q, s.db.Schema().Types[words[0]], bounds); err != nil {
 				return err
+			}
+			if q.Before != "" && (q.Limit == 0 || q.After != "") {
+				return usagef("--before wants --limit, and no --after")
 			}
 			if q.Limit == 0 {
-				return eachReadable(t.All(ctx, q), nil, s.entryLine)
+				return printed(s.listing(words[0], fields), t.All(ctx, q))
 			}
-			return s.pages(ctx, t, q)
+			return s.pages(ctx, t, q, s.listing(words[0], fields))
 		}),
 	}
-	c.Flags().StringArrayVar(&where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
+	selectFlags(c, &q, &where)
+	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all")
+	pageFlags(c, &q)
+	orderFlags(c, &q, bounds)
+	return c
+}
+
+// pageFlags declares what a listing is cut into pages by.
+func pageFlags(c *cobra.Command, q *userdb.Query) {
 	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`; where there may be more, standard error says --after what")
 	c.Flags().StringVar(&q.After, "after", "", "go on after `CURSOR`, which a list with --limit printed")
-	disabledFlag(c, &q.Disabled)
-	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by code points, numbers by size,\ndates by time")
+	c.Flags().StringVar(&q.Before, "before", "", "go back before `CURSOR`, which a list with --order and --limit printed")
+}
+
+// orderFlags declares what a listing is put in order by.
+func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
+	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by its canonical form, numbers by\nsize, dates by time")
 	for name, usage := range map[string]string{
 		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
 		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",
@@ -70,7 +82,6 @@ After the key of an entry that may not log in stands the word disabled.`,
 	}
 	c.Flags().StringVar(&q.Prefix, "prefix", "", "with --order: only values that begin with `TEXT`")
 	c.Flags().BoolVar(&q.Reverse, "reverse", false, "with --order: from the greatest value down")
-	return c
 }
 
 // bound reads the bounds of a query, each by its flag. An empty text is one, too.
@@ -144,57 +155,120 @@ func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do fun
 	return failed.err()
 }
 
-// pageSize is how many entries are held at a time.
+// printed prints entries, and tells at the end of those that cannot be read.
+func printed(to listing, entries iter.Seq2[userdb.Entry, error]) error {
+	err := eachReadable(entries, nil, to.add)
+	return cmp.Or(to.end(), err)
+}
+
+// known refuses fields that no entry of a type has.
+func (s *session) known(fields []string, typ string) error {
+	t := s.db.Schema().Types[typ]
+	for _, field := range fields {
+		if _, declared := t.Fields[field]; !declared && field != t.Primary && !t.Open {
+			return usagef("--fields: type %s has no field %s", shown(typ), shown(field))
+		}
+	}
+	return nil
+}
+
+// pageSize is how many entries are held at a time, but for a page back: that is read from its end.
 const pageSize = 500
 
-// pages prints up to q.Limit entries, and the continuation.
-func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query) error {
+// pages prints up to q.Limit entries, and the continuations.
+func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to listing) error {
 	var unreadable failures
-	for left := q.Limit; left > 0; {
-		q.Limit = min(left, pageSize)
-		es, next, err := t.Page(ctx, q)
+	var ends userdb.Page
+	first := true
+	for left := q.Limit; left > 0; first = false {
+		if q.Limit = left; q.Before == "" {
+			q.Limit = min(left, pageSize)
+		}
+		page, err := t.Page(ctx, q)
 		if err != nil && !unreadable.add("", err) {
 			return err
 		}
-		for _, e := range es {
-			if err := s.entryLine(e); err != nil {
+		for _, e := range page.Entries {
+			if err := to.add(e); err != nil {
 				return err
 			}
 		}
-		if q.After = next; next == "" {
-			return unreadable.err()
+		if ends.Next = page.Next; first {
+			ends.Back = page.Back
 		}
-		left -= len(es)
+		if left, q.After = left-len(page.Entries), page.Next; page.Next == "" || q.Before != "" {
+			break
+		}
 	}
-	if err := s.out.flush(); err != nil { // what follows stands after the entries
+	return cmp.Or(s.around(to, ends), unreadable.err())
+}
+
+// around ends a listing, and tells how it goes on, and back.
+func (s *session) around(to listing, page userdb.Page) error {
+	if err := cmp.Or(to.end(), s.out.flush()); err != nil { // what follows stands after the entries
 		return err
 	}
-	err := errorOutput(s.std.err, s.JSON).say(map[string]string{"after": q.After}, "more: --after "+oneLine(q.After))
-	return cmp.Or(err, unreadable.err())
+	ways, text := map[string]string{}, []string{}
+	if page.Next != "" {
+		ways["after"] = page.Next
+		text = append(text, "more: --after "+oneLine(page.Next))
+	}
+	if page.Back != "" {
+		ways["before"] = page.Back
+		text = append(text, "back: --before "+oneLine(page.Back))
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	return errorOutput(s.std.err, s.JSON).say(ways, strings.Join(text, "\n"))
 }
 
 func countVerb(s *session) *cobra.Command {
 	var q userdb.Query
+	var where []string
 	c := &cobra.Command{
-		Use:     "count TYPE",
-		Short:   "Count entries of a type",
-		Long:    `Count entries of a type by SCAN: on a large server that takes its time, and stops nobody else.`,
-		Example: `  userdb count user`,
+		Use:   "count TYPE",
+		Short: "Count entries of a type",
+		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once;
+all else by SCAN, which takes its time on a large server, and stops nobody.`,
+		Example: `  userdb count user
+  userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			t, err := s.typ(ctx, words[0])
+			t, err := s.selected(ctx, &q, words[0], where)
 			if err != nil {
 				return err
 			}
-			if q.Disabled == nil {
-				return s.number(t.Count(ctx))
+			n, err := t.Count(ctx, q)
+			if err != nil && !aboutEntry(err) {
+				return err
 			}
-			n := 0
-			err = eachReadable(t.All(ctx, q), nil, func(userdb.Entry) error { n++; return nil })
-			return s.number(n, err)
+			if n.Estimate && !s.JSON {
+				fmt.Fprintln(s.std.err, "userdb: an estimate: on a cluster an index may have members too many, which 'userdb check' finds")
+			}
+			return cmp.Or(s.number(n.Entries, nil), err)
 		}),
 	}
-	disabledFlag(c, &q.Disabled)
+	selectFlags(c, &q, &where)
 	return c
+}
+
+// selectFlags declares what list and count select by.
+func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
+	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
+	c.Flags().StringArrayVar(&q.Has, "tag", nil, "only entries with all of the tags `T...`")
+	disabledFlag(c, &q.Disabled)
+}
+
+// selected is the type of a listing, with its conditions in the query.
+func (s *session) selected(ctx context.Context, q *userdb.Query, name string, where []string) (*userdb.Type, error) {
+	if err := checkFields(where); err != nil {
+		return nil, err
+	}
+	t, err := s.typ(ctx, name)
+	if err == nil {
+		q.Where, err = facets(s.db.Schema().Types[name], where)
+	}
+	return t, err
 }
 
 func keysVerb(s *session) *cobra.Command {

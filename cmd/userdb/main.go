@@ -36,10 +36,11 @@ type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 	term     terminal // nil: standard input is no terminal
+	width    int      // of the terminal that out is, in characters; 0: it is not one
 }
 
 func standard() stdio {
-	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal()}
+	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: widthOf(os.Stdout)}
 }
 
 // run does what a command line says and returns the exit code.

@@ -122,15 +122,43 @@ func block(all schema.Facets) string {
 	return b.String()
 }
 
-// entryLine prints an entry of a listing: for people PRK and facets on one line.
-func (s *session) entryLine(e userdb.Entry) error {
+// A listing prints entries one by one.
+type listing interface {
+	add(userdb.Entry) error
+	end() error
+}
+
+// listing is a table on a terminal, else one line an entry. Of no fields it shows all.
+func (s *session) listing(typ string, fields []string) listing {
+	if s.std.width > 0 && !s.JSON {
+		primary := s.db.Schema().Types[typ].Primary
+		return &table{out: s.out, width: s.std.width, primary: primary, fields: fields, all: fields == nil}
+	}
+	return entryLines{s.out, fields}
+}
+
+// entryLines print an entry as JSON, or for people PRK and facets on one line.
+type entryLines struct {
+	out    *output
+	fields []string
+}
+
+func (l entryLines) add(e userdb.Entry) error {
 	all := e.Flat()
 	words := []string{headline(all)}
-	for name := range e.Fields() {
-		words = append(words, pair(name, all[name].Wire()))
+	fields := l.fields
+	if fields == nil {
+		fields = slices.Collect(e.Fields())
 	}
-	return s.out.say(all, strings.Join(words, "  "))
+	for _, name := range fields {
+		if v, has := all[name]; has {
+			words = append(words, pair(name, v.Wire()))
+		}
+	}
+	return l.out.say(all, strings.Join(words, "  "))
 }
+
+func (entryLines) end() error { return nil }
 
 // pair is FIELD=VALUE, in quotes where the value could be taken for more than one.
 func pair(name, value string) string {

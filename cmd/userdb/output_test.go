@@ -260,7 +260,7 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	q := string(quoted)
 	schemaFile = filepath.Join(dir, "schema.json")
 	files := map[string]string{
-		schemaFile: `{"types":{"user":{"primary":"uid","fold":"exact","fields":{"name":{"role":"secondary"},"more":{"codec":"json"},` +
+		schemaFile: `{"types":{"user":{"primary":"uid","fold":"exact","open":true,"fields":{"name":{"role":"secondary"},"more":{"codec":"json"},` +
 			`"job":{"role":"indexed"},"alias":{"role":"secondary","pattern":"x\u009b\u202e"}},"tertiary":{"tags":{"kind":"set","indexed":true},` +
 			`"notes":{"kind":"list"},"ranks":{"kind":"zset"},"settings":{"kind":"hash"},"bio":{"kind":"string"}}}}}`,
 		filepath.Join(dir, "users.jsonl"): fmt.Sprintf(`{"facets":{"uid":%[1]s,"name":%[1]s,"job":%[1]s,"more":{%[1]s:[%[1]s]},%[1]s:%[1]s},"disabled":"2026-01-02",`+
@@ -273,7 +273,7 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 			t.Fatal(err)
 		}
 	}
-	if got := here(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--schema", schemaFile); got.code != 0 {
+	if got := here(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--extra", "--schema", schemaFile); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	return schemaFile, dir
@@ -283,8 +283,12 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 func TestNothingIsPrintedRaw(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")
-	text := `{"` + nasty + `":1}` + "\n" + `{"type":"\u009b","facets":{}}` + "\n" + `{"facets":{"name":"\u202e","\u009b":{}}}` + "\n"
+	text := `{"` + nasty + `":1}` + "\n" + `{"type":"\u009b","facets":{}}` + "\n" + `{"facets":{"name":"\u202e"}}` + "\n"
 	if err := os.WriteFile(wrong, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	typo := filepath.Join(dir, "typo.jsonl")
+	if err := os.WriteFile(typo, []byte(`{"facets":{"name":"x","\u009b":{}}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for code, lines := range map[int][][]string{
@@ -325,6 +329,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 			{"key", "split", nasty},
 			{"schema", "show", "--schema", nowhere},
 			{"list", "user", "--after", nasty},
+			{"import", typo},
 			{"dump", "--format", nasty},
 		},
 		1: {{"import", wrong, "--dry-run"}},
@@ -359,7 +364,7 @@ func TestNastyRoundTrip(t *testing.T) {
 	if err := os.WriteFile(path, []byte(first.out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := here(nil, "", "import", path, "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
+	if got := here(nil, "", "import", path, "--extra", "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	again := here(nil, "", "export", "--secrets", "--namespace", "copy")

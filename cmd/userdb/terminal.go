@@ -49,6 +49,15 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// widthOf is how many characters a line of a terminal has; 0 for what is none.
+func widthOf(f *os.File) int {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // unlessDone does what nothing can interrupt. When ctx ends, it is left alone.
 func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	var value T

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,17 +65,25 @@ func importVerb(s *session) *cobra.Command {
 - is standard input. Each entry is written whole or not at all.
 
 CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password, ~isa
-(the type). Refused lines go to a file, with the reasons, to be mended and imported again; then the
-exit code is 1. How far it came is kept in FILE.import meanwhile: after an interruption, the same
-with --resume goes on from there.`,
+(the type). A column or a facet that the schema does not know refuses the whole file.
+
+Refused lines go to a file, with the reasons, to be mended and imported again; then the exit code is
+1. How far it came is kept in FILE.import meanwhile: after an interruption, the same with --resume
+goes on from there.`,
 		Example: `  userdb import users.jsonl
-  userdb import staff.csv --on-duplicate update --dry-run`,
+  userdb import staff.csv --on-duplicate update --dry-run
+  userdb import people.csv --map E-Mail=email --ignore Phone`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
 	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
 	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\nname and .rejects)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
+	choice(c, &r.o.From, "from", "the input is the export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
+	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a project of Firebase")
+	c.Flags().StringArrayVar(&r.maps, "map", nil, "the column or facet COLUMN is `COLUMN=FIELD`; may be given several times")
+	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be given several times")
+	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare; only in types that are open")
 	c.Flags().BoolVar(&r.resume, "resume", false, "go on with an import that was interrupted")
 	return c
 }
@@ -84,6 +93,8 @@ type importRun struct {
 	s       *session
 	file    string
 	resume  bool
+	maps    []string // COLUMN=FIELD
+	params  string   // a file
 	o       transfer.ImportOptions
 	in      io.Reader
 	opened  *os.File    // where in comes from; nil: standard input
@@ -111,6 +122,9 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 
 func (r *importRun) prepare(ctx context.Context) error {
 	r.o.Type, r.o.Save = r.s.Type, r.save
+	if err := r.names(); err != nil {
+		return err
+	}
 	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
 	switch {
 	case r.file != "-":
@@ -137,6 +151,31 @@ func (r *importRun) prepare(ctx context.Context) error {
 	if r.o.Resume.Report.Refused > 0 {
 		return r.rejects.reopen()
 	}
+	return nil
+}
+
+// names reads what the flags say about the names in the input, and the parameters of a project.
+func (r *importRun) names() error {
+	r.o.Map = map[string]string{}
+	for _, pair := range r.maps {
+		at := strings.LastIndex(pair, "=") // a column may be called so, a field need not
+		if at <= 0 || at == len(pair)-1 {
+			return usagef("--map %s: want COLUMN=FIELD", shown(pair))
+		}
+		column, field := pair[:at], pair[at+1:]
+		if again := r.o.Map[column]; again != "" && again != field {
+			return usagef("--map %s: it is %s already", shown(pair), shown(again))
+		}
+		r.o.Map[column] = field
+	}
+	if r.params == "" {
+		return nil
+	}
+	text, err := readParams(r.params)
+	if err != nil {
+		return usagef("--from-params: %v", err)
+	}
+	r.o.FromParams = text
 	return nil
 }
 
@@ -180,6 +219,22 @@ func (r *importRun) takeState() error {
 	}
 	r.last = r.o.Resume
 	return nil
+}
+
+// maxParams is how long a file of parameters may be, in bytes.
+const maxParams = 64 << 10
+
+func readParams(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxParams+1))
+	if err == nil && len(text) > maxParams {
+		err = fmt.Errorf("%s is longer than 64 KiB", shown(path))
+	}
+	return string(text), err
 }
 
 // maxState is how long a state may be, in bytes: several times what any is.
@@ -250,7 +305,27 @@ func (r *importRun) broken(err error) error {
 	if r.state != "" {
 		more = "; --resume goes on from there"
 	}
-	if r.last.Lines > 0 {
+	if unknown, ok := errors.AsType[*transfer.ColumnError](err); ok {
+		name, keep := "NAME", ""
+		if plainName.MatchString(unknown.Name) {
+			name = unknown.Name
+		}
+		switch {
+		case unknown.Open:
+			keep = ", --extra keeps it"
+		case r.o.Extra:
+			keep = "; --extra keeps such facets only in types that are open"
+		}
+		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out%s)", err, name, name, keep)
+		if r.last.Lines == 0 {
+			err = fmt.Errorf("%w; nothing was imported", err)
+		}
+	}
+	switch {
+	case r.last.Lines == 0:
+	case r.o.DryRun:
+		fmt.Fprintf(r.s.std.err, "%s looked at\n", count(r.last.Lines, "line"))
+	default:
 		fmt.Fprintf(r.s.std.err, "%s done with%s\n", count(r.last.Lines, "line"), more)
 	}
 	if unread, ok := errors.AsType[*transfer.ReadError](err); ok && r.size > 0 {
@@ -258,6 +333,9 @@ func (r *importRun) broken(err error) error {
 	}
 	return err
 }
+
+// plainName is a name that needs no quotes in a shell, and is not too long for a message.
+var plainName = regexp.MustCompile(`^[\pL\d_.@:-]{1,40}$`)
 
 var errRefused = errors.New("not all was imported")
 

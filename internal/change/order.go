@@ -14,16 +14,19 @@ import (
 // order of their bytes. A member, the place of an entry, is the value of the facet in a form whose bytes
 // lie in the order of the values, an end that sorts before whatever could go on, and the relative PRK.
 //
-//	text, json   as they are: by code points, which is the order of UTF-8
+//	text         its canonical form, by code points, which is the order of UTF-8; where the facet is written
+//	             otherwise, that and another end stand before the PRK: no two facets lead to one place
+//	json         as it is
 //	number       NaN, then by size
 //	date         by time
 //	boolean      null, false, true
 
 // Where a value ends. A zero byte inside one is followed by 0xff.
 const (
-	placeEnd   = "\x00\x01"
-	placeAfter = "\x00\x02" // after all places of a value, before those of any other
-	zeroInside = "\x00\xff"
+	placeEnd     = "\x00\x01"
+	placeAfter   = "\x00\x02" // after all places of a value, before those of any other
+	placeWritten = "\x00\x03" // how the value is written comes next
+	zeroInside   = "\x00\xff"
 )
 
 // maxPlace is the greatest length of a value that has a place, in bytes: as of other values in keys.
@@ -31,7 +34,8 @@ const maxPlace = 1 << 10
 
 // sortable is a facet in a form whose bytes lie in the order of the values; false for one that has no
 // place: over 1 KiB, or not readable by the codec.
-func sortable(c schema.Codec, wire string) (string, bool) {
+func (t *Type) sortable(field, wire string) (string, bool) {
+	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
 	if err != nil || len(wire) > maxPlace {
 		return "", false
@@ -40,7 +44,10 @@ func sortable(c schema.Codec, wire string) (string, bool) {
 	at, isDate := v.Time()
 	yes, _ := v.Bool()
 	switch {
-	case c == schema.CodecText, c == schema.CodecIdentity, c == schema.CodecJSON:
+	case IsText(c):
+		canonical := t.Schema.Canonical(wire)
+		return canonical[:min(len(canonical), maxPlace)], true // one that grows is cut: how it is written comes after it
+	case c == schema.CodecJSON:
 		return wire, true
 	case v.IsNull():
 		return "0", true
@@ -56,6 +63,9 @@ func sortable(c schema.Codec, wire string) (string, bool) {
 	return "2", true
 }
 
+// IsText reports whether a codec writes texts, which have a canonical form.
+func IsText(c schema.Codec) bool { return c == schema.CodecText || c == schema.CodecIdentity }
+
 // sortableNumber turns the bits of a negative number around, and the sign of a positive one.
 func sortableNumber(f float64) string {
 	bits := math.Float64bits(f)
@@ -69,27 +79,42 @@ func sortableNumber(f float64) string {
 
 func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// EscapeZero is a text, or the beginning of one, as it stands in places.
-func EscapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
+// escapeZero is a text as it stands in places.
+func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
-// OrderBound is where the places of a value begin in an ordered index, or where they end; false for a value that has none.
-func OrderBound(c schema.Codec, wire string, end bool) (string, bool) {
-	value, ok := sortable(c, wire)
+// OrderBound is where the places of a value begin in the ordered index of a field, or where they end; false for a value
+// that has none.
+func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
+	value, ok := t.sortable(field, wire)
 	if end {
-		return EscapeZero(value) + placeAfter, ok
+		return escapeZero(value) + placeAfter, ok
 	}
-	return EscapeZero(value) + placeEnd, ok
+	return escapeZero(value) + placeEnd, ok
+}
+
+// OrderPrefix is what the places of texts begin with that begin with a text; false where the field has none. Space at
+// its end, which the canonical form of a whole text has not, counts.
+func (t *Type) OrderPrefix(field, begin string) (string, bool) {
+	canonical, whole := strings.CutSuffix(t.Schema.Canonical(begin+"x"), "x")
+	if !whole {
+		canonical = t.Schema.Canonical(begin)
+	}
+	return escapeZero(canonical), IsText(t.Schema.Codec(field))
 }
 
 // Place is where an entry with a facet stands in the ordered index of the field.
 func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
-	value, ok := sortable(t.Schema.Codec(field), wire)
+	value, ok := t.sortable(field, wire)
 	if !ok {
 		return store.Ranked{}, false
 	}
+	member := escapeZero(value) + placeEnd
+	if IsText(t.Schema.Codec(field)) && value != wire {
+		member += placeWritten + escapeZero(wire) + placeEnd
+	}
 	key, err := t.OrderKey(field)
 	return store.Ranked{
-		Key: key, Member: EscapeZero(value) + placeEnd + prk.In(recordkey.Namespace{}).String(),
+		Key: key, Member: member + prk.In(recordkey.Namespace{}).String(),
 		Facet: store.Facet{Field: field, Wire: wire},
 	}, err == nil
 }
@@ -116,6 +141,9 @@ func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) 
 
 // PlaceOwner is the relative PRK in a member of an ordered index, "" where it is no place.
 func PlaceOwner(member string) string {
-	_, prk, _ := strings.Cut(member, placeEnd)
-	return prk
+	_, rest, _ := strings.Cut(member, placeEnd)
+	if strings.HasPrefix(rest, placeWritten) {
+		_, rest, _ = strings.Cut(rest, placeEnd)
+	}
+	return rest
 }

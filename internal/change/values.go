@@ -3,8 +3,10 @@ package change
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -119,4 +121,59 @@ func refused(err error) error {
 		return Invalid(rule.Field, rule.Rule, rule.Reason)
 	}
 	return err
+}
+
+// Undeclared says that a field is not declared, and which one was meant where one is near: a field of the type, or one of
+// the other names that a caller takes. It is "" for a field that is declared.
+func (t *Type) Undeclared(field string, others ...string) string {
+	_, declared := t.Schema.Fields[field]
+	_, tertiary := t.Schema.Tertiary[field]
+	switch {
+	case declared || field == t.Schema.Primary:
+		return ""
+	case tertiary:
+		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
+	}
+	names := slices.Sorted(maps.Keys(t.Schema.Fields))
+	return fmt.Sprintf("type %q has no such field%s", t.Name, Meant(field, slices.Concat(names, []string{t.Schema.Primary}, others)))
+}
+
+// Meant asks for the name that a misspelled one is most like: at most two characters are others, missing or too many, and
+// not all of them. Upper and lower case are alike. "" where there is none.
+func Meant(misspelled string, names []string) string {
+	var near string
+	word := []rune(strings.ToLower(misspelled))
+	if len(word) > 100 {
+		return ""
+	}
+	least := min(3, len(word))
+	for _, name := range names {
+		if d := distance(word, []rune(strings.ToLower(name))); d < least {
+			near, least = name, d
+		}
+	}
+	if near == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", near)
+}
+
+// distance is how many characters must be put in, left out or replaced to make b of a.
+func distance(a, b []rune) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -247,6 +247,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		dir:                       dir + " is no regular file",
+		dir + "/":                 dir + "/ is a directory: the store is a file",
 		filepath.Join(plain, "f"): "not a directory",
 	} {
 		if _, err := Open(t.Context(), path); err == nil || !strings.HasSuffix(err.Error(), want) {

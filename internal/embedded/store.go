@@ -177,6 +177,9 @@ func dataDir(goos string) (string, error) {
 // share one lock. The file need not exist; its directory is made.
 func resolve(path string) (string, error) {
 	const maxLinks = 40
+	if os.IsPathSeparator(path[len(path)-1]) {
+		return "", fmt.Errorf("%s is a directory: the store is a file", path)
+	}
 	for range maxLinks {
 		dir, err := makeDir(filepath.Dir(path))
 		if err != nil {

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -42,8 +43,8 @@ func (s *Selection) orderBy(q Query) error {
 	if !slices.Contains(s.Type.Ordered, q.Order) {
 		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order")
 	}
-	codec := s.Type.Schema.Codec(q.Order)
-	if q.Prefix != "" && codec != schema.CodecText && codec != schema.CodecIdentity {
+	prefix, isText := s.Type.OrderPrefix(q.Order, q.Prefix)
+	if q.Prefix != "" && !isText {
 		return change.Invalid(q.Order, "query", "only text has a prefix")
 	}
 	key, err := s.Type.OrderKey(q.Order)
@@ -52,14 +53,17 @@ func (s *Selection) orderBy(q Query) error {
 	}
 	s.field, s.order = q.Order, store.Order{Key: key, Reverse: q.Reverse}
 	for _, b := range bounds {
-		at, ok := change.OrderBound(codec, b.v.Wire(), b.upper != b.open)
+		at, ok := s.Type.OrderBound(q.Order, b.v.Wire(), b.upper != b.open)
 		if !ok {
 			return change.Invalid(s.field, "query", "not a value of this field, or over 1 KiB")
 		}
 		s.narrow(at, b.upper)
 	}
+	if q.Prefix != "" && prefix == "" {
+		return change.Invalid(q.Order, "query", "nothing of the prefix is left in the canonical form")
+	}
 	if q.Prefix != "" {
-		s.prefix(change.EscapeZero(q.Prefix))
+		s.prefix(prefix)
 	}
 	return nil
 }
@@ -94,8 +98,12 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if err != nil {
 		return nil, "", err
 	}
+	cursor := inOrder
+	if s.Backwards() {
+		s.order.Reverse, cursor = !s.order.Reverse, back
+	}
 	for {
-		members, err := rd.members(ctx, s, at.last, want)
+		members, err := rd.members(ctx, s, at, want)
 		if err != nil {
 			return nil, "", err
 		}
@@ -103,19 +111,45 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 		if err != nil || len(members) < want {
 			return found, "", err
 		}
-		at = bookmark{cursor: inOrder, last: members[len(members)-1]}
+		at = bookmark{cursor: cursor, last: members[len(members)-1]}
 		if len(found) > 0 {
 			return found, at.String(), nil
 		}
 	}
 }
 
-// members reads the next members of the ordered index, after the last one.
-func (rd *Reader) members(ctx context.Context, s Selection, last string, want int) ([]string, error) {
+// Backwards reports whether a selection leads back. Its entries come in the order in which they are read: from the one before
+// the place, away from it.
+func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, back) }
+
+// Around are the continuations that lead on from a page, and back from it: of records as they were read, with the
+// continuation for what is left. From an empty page they lead where it was come from.
+func (s Selection) Around(page []store.Record, rest string) (next, before string) {
+	at := func(cursor, place string) string { return bookmark{cursor: cursor, last: place}.String() }
+	first := ""
+	if len(page) > 0 {
+		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field]) // it was found there
+		first = p.Member
+	}
+	switch from, _ := parseBookmark(s.from, true); {
+	case s.field == "" || s.from == "":
+		return rest, ""
+	case s.Backwards() && first == "":
+		return at(inOrder+itself, from.last), rest
+	case s.Backwards():
+		return at(inOrder, first), rest
+	case first == "":
+		return rest, at(back+itself, from.last)
+	}
+	return rest, at(back, first)
+}
+
+// members reads the next members of the ordered index, from a bookmark on.
+func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want int) ([]string, error) {
 	q := s.order
 	q.Count = want
-	if last != "" {
-		after := store.Bound{At: last, Open: true, Is: true}
+	if last := at.last; last != "" {
+		after := store.Bound{At: last, Open: !strings.HasSuffix(at.cursor, itself), Is: true}
 		if q.Reverse && (!q.Max.Is || last < q.Max.At) {
 			q.Max = after
 		}
@@ -133,10 +167,11 @@ func (rd *Reader) members(ctx context.Context, s Selection, last string, want in
 // (I4, I5) and are selected. What cannot be read comes first.
 func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
+	met := map[recordkey.Key]bool{}
 	for _, m := range members {
 		key, err := recordkey.Parse(rd.NS.String() + change.PlaceOwner(m))
-		if err == nil && rd.owns(s.Type, key) && !slices.Contains(prks, key) {
-			prks = append(prks, key)
+		if err == nil && rd.owns(s.Type, key) && !met[key] {
+			prks, met[key] = append(prks, key), true
 		}
 	}
 	found, err := rd.filter(ctx, s, lookups(prks)...)

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -20,10 +21,10 @@ const (
 	readBatch = 256
 )
 
-// Page reads at most want of the entries that a selection means, after a continuation, and the continuation for the
-// rest, "" at the end.
+// Page reads at most want of the entries that a selection means, after a continuation ("": where the selection begins),
+// and the continuation for the rest, "" at the end.
 func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
-	switch {
+	switch after = cmp.Or(after, s.from); {
 	case s.field != "":
 		return rd.pageInOrder(ctx, s, after, want)
 	case s.one != nil && after != "":
@@ -41,16 +42,21 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 	return found, next, err
 }
 
-// Batches yields all entries that a selection means, after a continuation, some at a time. An error ends it.
-func (rd *Reader) Batches(ctx context.Context, s Selection, after string) iter.Seq2[[]store.Found, error] {
+// Batches yields all entries that a selection means, some at a time. An error ends it.
+func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
+		if s.Backwards() { // for pages alone
+			yield(nil, store.ErrCursor)
+			return
+		}
 		if s.field == "" && s.one == nil {
 			each := func(found []store.Found, _ bookmark) bool { return yield(found, nil) }
-			if err := rd.walk(ctx, s, after, scanBatch, readBatch, each); err != nil {
+			if err := rd.walk(ctx, s, s.from, scanBatch, readBatch, each); err != nil {
 				yield(nil, err)
 			}
 			return
 		}
+		after := ""
 		for more := true; more; more = after != "" {
 			var found []store.Found
 			var err error
@@ -129,8 +135,12 @@ type bookmark struct {
 	more   []recordkey.Key // taken besides
 }
 
-// inOrder is the cursor of ordered listings, and none of a server's.
-const inOrder = "o"
+// The cursors of ordered listings, and none of a server's: on from a place, and back from it; with its entry.
+const (
+	inOrder = "o"
+	back    = "b"
+	itself  = "="
+)
 
 func (b bookmark) atEnd() bool {
 	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.more) == 0
@@ -188,7 +198,8 @@ func parseBookmark(text string, ordered bool) (bookmark, error) {
 	}
 	b := bookmark{cursor: parts[0], last: string(last), taken: make([]uint64, len(raw)/8)}
 	_, err := binary.Decode(raw, binary.BigEndian, b.taken)
-	if err != nil || b.atEnd() || ordered != (b.cursor == inOrder) || ordered && (b.last == "" || len(raw) > 0) {
+	isOrdered := slices.Contains([]string{inOrder, back}, strings.TrimSuffix(b.cursor, itself))
+	if err != nil || b.atEnd() || ordered != isOrdered || ordered && (b.last == "" || len(raw) > 0) {
 		return bookmark{}, store.ErrCursor
 	}
 	return b, nil

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -11,12 +12,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Query is a userdb.Query. Page and Batches are told After and Limit.
+// A Query is a userdb.Query.
 type Query struct {
 	Where schema.Facets
 	Has   []string
-	After string
 	Limit int
+
+	After, Before string
 
 	Disabled *bool
 
@@ -38,6 +40,7 @@ type Selection struct {
 	disabled *bool
 	field    string      // by whose values entries come; "": no order
 	order    store.Order // then
+	from     string      // the continuation to begin at; "": the beginning
 }
 
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
@@ -58,6 +61,10 @@ func Select(t *change.Type, q Query) (Selection, error) {
 			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
+	}
+	s.from = cmp.Or(q.After, q.Before)
+	if q.After != "" && q.Before != "" || s.Backwards() != (q.Before != "") {
+		return Selection{}, store.ErrCursor
 	}
 	return s, s.orderBy(q)
 }
@@ -87,6 +94,14 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 	}
 	s.where[field] = wire
 	return nil
+}
+
+// Decides is the index whose members are all that is selected; the zero key where none is.
+func (s Selection) Decides() recordkey.Key {
+	if len(s.indexes) != 1 || s.from != "" || s.one != nil || s.disabled != nil || s.field != "" {
+		return recordkey.Key{}
+	}
+	return s.indexes[0]
 }
 
 // source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.

@@ -31,6 +31,8 @@ type Config struct {
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
+	// Steps says that changes are made in several steps, between which indexes have members too many.
+	Steps bool
 }
 
 // Hashing is what package userdb does about passwords.

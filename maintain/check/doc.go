@@ -33,6 +33,7 @@
 //	order_stale          5 i  an entry is at a place in an ordered index that is not its own
 //	order_undeclared     0 w  an ordered index of a field that the schema does not order
 //	order_unplaced       5    a facet of an ordered field that has no place: over 1 KiB, or undecodable
+//	own_copying          0    the records are part of a copy of another namespace, which was stopped: nothing else is checked
 //	own_schema           0 o  ~/schema/TYPE is lost or cannot be read: verbs of the type stop
 //	own_secret           0 o  ~/secret cannot be a secret: logins stop
 //	own_throttle         0 r  counters of logins that cannot be read: logins of that account, or from that origin, stop

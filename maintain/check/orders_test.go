@@ -25,7 +25,9 @@ func ordered() schema.Schema {
 
 func TestCheckOrders(t *testing.T) {
 	const ages, lasts, prk = "~/order/user/age", "~/order/user/last", "user/uid:u1"
-	at := func(last, uid string) string { return last + "\x00\x01user/uid:" + uid }
+	at := func(last, uid string) string {
+		return strings.ToLower(last) + "\x00\x01\x00\x03" + last + "\x00\x01user/uid:" + uid
+	}
 	for _, tt := range []struct {
 		name string
 		do   [][]string

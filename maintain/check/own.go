@@ -55,6 +55,15 @@ func (c *checker) repairOwn(ctx context.Context, f finding) error {
 func (c *checker) lookAtOwn(ctx context.Context, r *report, _ []item) {
 	c.lookAtSchemas(ctx, r, c.lookAtTypes(ctx, r))
 	c.lookAtSecret(ctx, r)
+	c.lookAtCopy(ctx, r)
+}
+
+// lookAtCopy finds out whether the records are part of a copy, of which more is to come.
+func (c *checker) lookAtCopy(ctx context.Context, r *report) {
+	mark := c.ownKey(records.CopyMark)
+	if from := read(ctx, r, c.Engine, []string{mark.String()}, store.Texts)[0]; from.Is {
+		r.add(0, ownCopying, mark, "", records.Quoted(from.Wire))
+	}
 }
 
 // ownKey is the key of a record of the store's own; the zero Key where no key can be called so.

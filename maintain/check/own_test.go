@@ -134,3 +134,17 @@ func TestCountersThatAreSoundAgain(t *testing.T) {
 	}
 	testdb.Same(t, "afterwards", s.Check(t, check.Options{}), nil)
 }
+
+// TestUnfinishedCopy: half a copy is not mended into a whole that lacks the other half.
+func TestUnfinishedCopy(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.User(t, 1)
+		s.Do(t, "set", "~/copying", "acme/eu")
+		s.Do(t, "hdel", "user/uid:u1", "~prk")
+		want := []string{"own_copying ~/copying"}
+		testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
+		testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
+		s.Do(t, "del", "~/copying")
+		testdb.Same(t, "a copy that is whole", s.Check(t, check.Options{}), []string{"prk_wrong user/uid:u1"})
+	})
+}

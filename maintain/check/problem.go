@@ -84,8 +84,10 @@ var (
 	orderStale      = define("order_stale", 5, ofRecord, "%s is at a place in it that is not its own")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema keeps no order of %s %s")
 	orderUnplaced   = define("order_unplaced", 5, decision, "%s has no place in the order of the field: over 1 KiB, or not readable")
-	ownSchema       = define("own_schema", 0, beforehand, "%s")
-	ownSecret       = define("own_secret", 0, beforehand,
+	ownCopying      = define("own_copying", 0, decision,
+		"the copy of namespace %s to here is not finished: 'userdb namespace copy' goes on with it, 'userdb namespace drop' removes it")
+	ownSchema = define("own_schema", 0, beforehand, "%s")
+	ownSecret = define("own_secret", 0, beforehand,
 		"the secret of the namespace is not one that this store has made; the next login makes another")
 	ownThrottle = define("own_throttle", 0, ofRecord,
 		"not counters that this store can have written; its logins are refused until they go, and then counted from none")

@@ -41,7 +41,7 @@ var (
 // typed is a schema of one type "user", which fields and sets are added to.
 func typed(fold schema.Fold, change ...func(*schema.Type)) schema.Schema {
 	t := schema.Type{
-		Primary: "uid", Fold: fold, Password: &schema.Password{},
+		Primary: "uid", Fold: fold, Open: true, Password: &schema.Password{},
 		Fields: map[string]schema.Field{
 			"email": {Role: schema.RoleSecondary}, "name": {Role: schema.RoleSecondary},
 			"job": {Role: schema.RoleIndexed}, "age": {Codec: schema.CodecNumber},
@@ -102,6 +102,16 @@ var changes = []struct {
 		"a renamed order",
 		typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
 		typed(schema.FoldExact, field("town", schema.Field{Role: schema.RoleOrdered, Was: "city"})), 0,
+	},
+	{
+		"a second role",
+		typed(schema.FoldCasefold, field("nick", secondary)),
+		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 0,
+	},
+	{
+		"another of two roles",
+		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
+		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 5,
 	},
 	{"only a rule", typed(schema.FoldExact), typed(schema.FoldExact, field("age", schema.Field{})), 0},
 	{"all at once", typed(schema.FoldExact), typed(

@@ -94,9 +94,6 @@ func eachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(c
 	return n.Load(), err
 }
 
-// copyMark is the store's own record in a namespace that is being copied to, ~/copying: where from.
-const copyMark = "copying"
-
 // CopyNamespace copies all records of one namespace, and of those inside it, to another that holds
 // none, and says how many there were. Values inside records are relative, so they are copied as they
 // are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was
@@ -110,7 +107,7 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		return 0, fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, from.Path(), to.Path())
 	}
 	v := view.Of(db)
-	mark, _ := recordkey.Own(copyMark) // a constant: it cannot fail
+	mark, _ := recordkey.Own(records.CopyMark) // a constant: it cannot fail
 	mark = mark.In(to)
 	if err := beginCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err

@@ -203,4 +203,4 @@ func (s *step) newKeys(r store.Record) (fields []string) {
 }
 
 // wasKey reports whether a field was a secondary one by the old schema.
-func (s *step) wasKey(field string) bool { return s.from.Fields[field].Role == schema.RoleSecondary }
+func (s *step) wasKey(field string) bool { return s.from.Fields[field].Role.Has(schema.RoleSecondary) }

@@ -159,7 +159,8 @@ func (s *step) compare(to schema.Type) {
 	after := append(to.Indexed(), to.IndexedTertiary()...)
 	s.newIndexes, s.oldIndexes = without(after, before), without(before, after)
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
-		return s.from.Fields[field].Role == schema.RoleOrdered && s.from.Codec(field) == to.Codec(field)
+		folds := s.from.Fold == to.Fold && s.from.Form == "" || !change.IsText(to.Codec(field))
+		return s.from.Fields[field].Role.Has(schema.RoleOrdered) && s.from.Codec(field) == to.Codec(field) && folds
 	})
 	s.oldOrders = without(s.from.Ordered(), to.Ordered())
 	s.oldSRKs = without(s.from.Secondary(), to.Secondary())

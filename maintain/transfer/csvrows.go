@@ -42,19 +42,22 @@ var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReas
 // noFacets are the columns that are neither facets nor tertiary records.
 var noFacets = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
 
+// headerNames are all names that a header may have besides those of the schema.
+var headerNames = slices.Concat(noFacets, passedOver, []string{columnText})
+
 type csvRows struct {
 	r       *csv.Reader
 	input   rowText
 	header  []string
-	lines   int64 // of text, that were read and cut off
-	size    int64 // their bytes
-	refused bool  // the header of the rejects is written
+	names   []string // what the columns are to the import; "": nothing
+	lines   int64    // of text, that were read and cut off
+	size    int64    // their bytes
+	refused bool     // the header of the rejects is written
 }
 
 // newCSVRows reads the header.
-func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
-	// The buffer is larger than that of the csv.Reader, which would be read into past it.
-	s := &csvRows{input: rowText{r: bufio.NewReaderSize(in, 64<<10)}, refused: refused}
+func newCSVRows(in *bufio.Reader, refused bool) (*csvRows, error) {
+	s := &csvRows{input: rowText{r: in, tooLong: "a row of over 16 MiB: is there a quote that does not end?"}, refused: refused}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -67,13 +70,9 @@ func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
 	s.cut()
-	header[0] = strings.TrimPrefix(header[0], "\ufeff") // as spreadsheets write it
 	for i, name := range header {
 		if name == "" || slices.Contains(header[:i], name) {
 			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, records.Quoted(name))
-		}
-		if strings.HasPrefix(name, "~") && name != columnText && !slices.Contains(slices.Concat(noFacets, passedOver), name) {
-			return nil, fmt.Errorf("%w: the header names %s, which is no facet", ErrInput, records.Quoted(name))
 		}
 	}
 	if len(header) == 1 && strings.ContainsAny(header[0], ";\t|") {
@@ -86,14 +85,15 @@ func newCSVRows(in io.Reader, refused bool) (*csvRows, error) {
 // rowText is an input, and keeps the text of it that was not cut off. A csv.Reader asks for more only where a row goes on,
 // and forgets an error after half a row that is wrong in itself; this does not.
 type rowText struct {
-	r    *bufio.Reader // fails only when all before was read
-	text bytes.Buffer
-	err  error // other than io.EOF
+	r       *bufio.Reader // fails only when all before was read; larger than a csv.Reader's, which would be read into past it
+	tooLong string        // what to say of more than 16 MiB
+	text    bytes.Buffer
+	err     error // other than io.EOF
 }
 
 func (t *rowText) Read(p []byte) (int, error) {
 	if t.text.Len() > maxImportLine {
-		t.err = fmt.Errorf("%w: a row of over 16 MiB: is there a quote that does not end?", ErrInput)
+		t.err = fmt.Errorf("%w: %s", ErrInput, t.tooLong)
 	}
 	if t.err != nil {
 		return 0, t.err
@@ -158,19 +158,19 @@ func unclosed(text []byte, bad *csv.ParseError) bool {
 	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
-func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.header, columnClear) }
+func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.names, columnClear) }
 
 func (s *csvRows) parse(l *line, r *reading) error {
 	for i, cell := range l.cells {
-		name := s.header[i]
+		name := s.names[i]
 		switch {
-		case cell == "" || slices.Contains(passedOver, name):
+		case cell == "" || name == "" || slices.Contains(passedOver, name):
 		case name == columnText:
 			return errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
 		case slices.Contains(noFacets, name):
 			r.own[name] = cell
 		default:
-			r.facets = append(r.facets, facet{name, cell, schema.ParseText})
+			r.facets = append(r.facets, facet{name: s.header[i], text: cell, parse: schema.ParseText, field: name})
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ type exportLine struct {
 
 type tertiaryRecord struct {
 	name    string          // of an import
+	called  string          // what the line calls it
 	Kind    string          `json:"kind"`
 	Value   json.RawMessage `json:"value,omitempty"`
 	Value64 [][]byte        `json:"value64,omitempty"`

@@ -12,15 +12,19 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -37,10 +41,23 @@ type ImportOptions struct {
 	CSV         bool   // the input is CSV with a header, not JSON lines
 	OnDuplicate string // DuplicateFail (also ""), DuplicateSkip or DuplicateUpdate
 	DryRun      bool   // write nothing, and say what would come of it
+	// From names another product whose export the input is: see Products. "": none.
+	From string
+	// FromParams are the password hash parameters of a project of Firebase, as its console shows them or in JSON.
+	FromParams string
+	// Map says what columns of CSV, facets and tertiary records of JSON become: a field, or password, clear_password,
+	// password_changed, disabled, ~disabled (true or false) and ~isa (the type). A key of a line of JSON that is named here, or
+	// in Ignore, is a facet of a flat object. Nil: all keep their names.
+	Map map[string]string
+	// Ignore are columns, facets and tertiary records that are left out.
+	Ignore []string
+	// Extra keeps facets that the schema does not declare. It wants types that are open.
+	Extra bool
 	// Rejects takes the refused lines, in the form of the input, with their numbers and the reasons. Nil: they are only
 	// counted.
 	Rejects io.Writer
-	// Resume goes on with an import of the same input that was interrupted. Zero: from the beginning.
+	// Resume goes on with an import of the same input that was interrupted, under the same Type, CSV, From, FromParams, Map and
+	// Ignore. Zero: from the beginning.
 	Resume ImportState
 	// Save is told how far the import came, after each batch that is in the store for good. Nil: nobody is.
 	Save func(ImportState) error
@@ -63,6 +80,7 @@ type ImportState struct {
 	Lines  int64  `json:"lines"` // read and done with
 	Bytes  int64  `json:"bytes"` // of the input that they take
 	Sum    string `json:"sum"`   // a checksum of those
+	How    string `json:"how"`   // a checksum of the namespace and of what the options say about reading
 	Report Report `json:"report"`
 }
 
@@ -77,6 +95,9 @@ type ReadError struct {
 }
 
 func (e *ReadError) Error() string {
+	if unknown, is := errors.AsType[*ColumnError](e.Err); is {
+		return fmt.Sprintf("%v; this line, and what comes after it, was not read", unknown)
+	}
 	return fmt.Sprintf("reading the input: line %d, and what comes after it, was not read: %v", e.Line, e.Err)
 }
 
@@ -93,6 +114,10 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // besides those that it has; a tertiary record in the line replaces the entry's. Another hash or a clear password does
 // what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are void, failed logins are
 // forgotten, events are told. The dates in the line are for new entries, and not later than now.
+//
+// A column, a facet or a tertiary record that the schema does not declare is a *ColumnError, and nothing is imported: an input
+// that can Seek is read to its end before. Of any other input the lines before that one are done with. An input must have
+// the names of Map, and a CSV those of Ignore.
 //
 // Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The report counts all
 // lines so far, also those before Resume. When ctx ends, what was begun is finished and saved, and the error is ctx's;
@@ -111,18 +136,24 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 
 type importer struct {
 	*view.View
-	o       ImportOptions
-	src     source
-	sum     hash.Hash // of the input
-	text    []byte    // what was added to it last
-	reading reading   // of the line that was parsed last
-	state   ImportState
-	resumed bool
-	seen    map[uint64]bool // digests of the keys that a dry run has met in its input
-	spare   []*batch        // what batches hold is most of an import's memory: they are used again
-	first   int             // lines of the first batch
-	most    int             // and of the others
-	atOnce  int             // batches under way, after the first
+	o        ImportOptions
+	columns  columns
+	src      source
+	firebase password.FirebaseScrypt
+	model    string    // see productUsers
+	clear    bool      // clear passwords may have any name
+	sum      hash.Hash // of the input
+	text     []byte    // what was added to it last
+	reading  reading   // of the line that was parsed last
+	state    ImportState
+	resumed  bool
+	surveyed bool            // all names in the input mean something
+	bytes    int64           // of the input, that were read
+	seen     map[uint64]bool // digests of the keys that a dry run has met in its input
+	spare    []*batch        // what batches hold is most of an import's memory: they are used again
+	first    int             // lines of the first batch
+	most     int             // and of the others
+	atOnce   int             // batches under way, after the first
 }
 
 const (
@@ -143,10 +174,16 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	}
 	im := &importer{
 		View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
-		first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
+		clear: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
 	}
 	if !im.resumed {
-		im.state = ImportState{ID: rand.Text()}
+		im.state = ImportState{ID: rand.Text(), How: im.how()}
+	}
+	if im.state.How != im.how() {
+		return nil, fmt.Errorf("%w: the import was begun in another namespace, or with another type, form or mapping of its input", ErrInput)
+	}
+	if err := im.understand(); err != nil {
+		return nil, err
 	}
 	survey, err := v.Engine.Survey(ctx)
 	if err != nil {
@@ -158,12 +195,81 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	if survey.Bulks || o.DryRun {
 		im.atOnce = 1
 	}
-	im.src = &jsonLines{r: bufio.NewReaderSize(r, 1<<20)}
-	if o.CSV {
-		im.src, err = newCSVRows(r, im.resumed && im.state.Report.Refused > 0)
+	if err := im.survey(ctx, r); err != nil {
+		return nil, err
 	}
+	im.src, err = im.open(r)
 	return im, err
 }
+
+// how is a checksum of what decides what the lines of an input mean.
+func (im *importer) how() string {
+	mapped, ignored := maps.Clone(im.o.Map), slices.Sorted(slices.Values(im.o.Ignore))
+	delete(mapped, "")             // nil and empty are one
+	text, _ := json.Marshal([]any{ // texts cannot fail
+		im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
+	})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// understand finds out what the options say about the input.
+func (im *importer) understand() (err error) {
+	_, known := productsByName[im.o.From]
+	switch {
+	case im.o.From == "" && im.o.FromParams == "":
+	case im.o.From == "":
+		return fmt.Errorf("%w: parameters of a project are for an export of firebase", ErrInput)
+	case !known:
+		return fmt.Errorf("%w: exports of %s cannot be read, but those of %s", ErrInput, records.Quoted(im.o.From), strings.Join(Products(), ", "))
+	case im.o.CSV:
+		return fmt.Errorf("%w: an export of %s is no CSV", ErrInput, im.o.From)
+	case im.o.FromParams != "" && im.o.From != "firebase":
+		return fmt.Errorf("%w: hashes of %s have no parameters of a project", ErrInput, im.o.From)
+	case im.o.FromParams != "":
+		if im.firebase, err = firebaseParams(im.o.FromParams); err != nil {
+			return fmt.Errorf("%w: the parameters of the project: %w", ErrInput, err)
+		}
+	}
+	primary := ""
+	if known {
+		t, err := im.Type(im.o.Type)
+		if err != nil {
+			return err
+		}
+		primary = t.Schema.Primary
+	}
+	im.columns, err = newColumns(im.o, primary)
+	return err
+}
+
+// open begins to read an input.
+func (im *importer) open(r io.Reader) (source, error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	mark, err := in.Peek(len(byteOrderMark))
+	switch {
+	case err != nil && err != io.EOF:
+		return nil, &ReadError{Line: 1, Err: err}
+	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"):
+		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
+	case string(mark) == byteOrderMark:
+		_, _ = in.Discard(len(mark)) // they are there
+	}
+	switch {
+	case im.o.From != "":
+		return newProductUsers(in, im.o.From, im.firebase, &im.model), nil
+	case !im.o.CSV:
+		return &jsonLines{r: in, columns: im.columns}, nil
+	}
+	s, err := newCSVRows(in, im.resumed && im.state.Report.Refused > 0)
+	if err == nil {
+		err = im.header(s)
+	}
+	return s, err
+}
+
+// byteOrderMark stands at the beginning of texts that some programs write.
+const byteOrderMark = "\ufeff"
 
 // run reads and begins batches in one goroutine, and concludes them in the caller's, in the order of the input.
 func (im *importer) run(ctx context.Context) error {
@@ -213,6 +319,9 @@ func (im *importer) lead(ctx context.Context, begun chan<- *batch, concluded <-c
 			before = append(before, b)
 			begun <- b
 		}
+		if !more && unread == nil && !im.surveyed && im.bytes > 0 {
+			unread = im.columns.whole()
+		}
 		if !more || unread != nil {
 			return unread
 		}
@@ -239,6 +348,7 @@ func (im *importer) skip() error {
 func (im *importer) digest(l *line) {
 	im.text = append(im.text[:0], l.raw...)
 	im.sum.Write(im.text)
+	im.bytes += l.size
 }
 
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
@@ -253,8 +363,15 @@ func (im *importer) fill(b *batch, most int) (more bool, err error) {
 			b.lines = b.lines[:len(b.lines)-1]
 			break
 		}
+		if !im.surveyed {
+			if err = im.known(im.src, l); err != nil {
+				b.lines = b.lines[:len(b.lines)-1]
+				err = &ReadError{Line: l.no, Offset: im.bytes, Err: err}
+				break
+			}
+		}
 		im.digest(l)
-		if size += l.size; most > clearBatch && im.src.mayBeClear(l) {
+		if size += l.size; most > clearBatch && (im.clear || im.src.mayBeClear(l)) {
 			most = clearBatch
 		}
 	}

@@ -195,7 +195,6 @@ func TestImportRejects(t *testing.T) {
 not json
 {"facets":{"name":"bad@name"}}
 {"facets":{"name":"x"},"password":"plain"}
-{"facets":{"name":"y"},"unknown":1}
 {"type":"robot","facets":{}}
 {"facets":{"name":"z","age":"old"}}
 {"facets":{"name":"w"},"tertiary":{"tags":{"kind":"list","value":["a"]}}}
@@ -206,15 +205,15 @@ not json
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var rejects bytes.Buffer
-		s.bring(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 12, Created: 1, Refused: 11})
+		s.bring(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 11, Created: 1, Refused: 10})
 		testdb.Golden(t, "testdata/rejects.golden", rejects.String())
 		if _, err := s.Type(t, "user").Login(s.Ctx, "good", "correct horse", userdb.Attempt{}); err != nil {
 			t.Error(err)
 		}
 		mended := strings.ReplaceAll(rejects.String(), `"bad@name"`, `"better name"`)
 		var again bytes.Buffer
-		s.bring(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 11, Created: 1, Refused: 10})
-		if n := strings.Count(again.String(), "~rejected"); n != 10 {
+		s.bring(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
+		if n := strings.Count(again.String(), "~rejected"); n != 9 {
 			t.Errorf("%d reasons in\n%s", n, again.String())
 		}
 	})
@@ -301,8 +300,8 @@ func TestImportResume(t *testing.T) {
 				t.Errorf("another input: %v", err)
 			}
 			s.bring(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
-			if got, err := s.Type(t, "user").Count(s.Ctx); got != n || err != nil {
-				t.Errorf("%d entries, %v; want %d", got, err, n)
+			if got, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{}); got.Entries != n || err != nil {
+				t.Errorf("%v entries, %v; want %v", got, err, n)
 			}
 		})
 	}
@@ -315,9 +314,9 @@ func TestImportInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Ctx)
 		in := strings.Repeat(`{"facets":{"motto":"x"}}`+"\n", 5000)
 		report, err := transfer.Import(ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{Save: func(transfer.ImportState) error { cancel(); return nil }})
-		got, cerr := s.Type(t, "user").Count(s.Ctx)
-		if !errors.Is(err, context.Canceled) || cerr != nil || got != report.Created || got == 0 || got == 5000 {
-			t.Errorf("%d entries, %+v, %v, %v", got, report, err, cerr)
+		got, cerr := s.Type(t, "user").Count(s.Ctx, userdb.Query{})
+		if !errors.Is(err, context.Canceled) || cerr != nil || got.Entries != report.Created || got.Entries == 0 || got.Entries == 5000 {
+			t.Errorf("%v entries, %+v, %v, %v", got, report, err, cerr)
 		}
 	})
 }

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -19,9 +22,10 @@ const maxImportLine = 16 << 20
 
 // jsonLines is an input of JSON lines.
 type jsonLines struct {
-	r    *bufio.Reader
-	no   int64
-	size int64
+	r       *bufio.Reader
+	columns columns
+	no      int64
+	size    int64
 }
 
 // next reads over a line that is too long.
@@ -55,23 +59,33 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	j := scanner{text: l.raw}
 	var wire []facet
 	j.object(func(name string) {
+		if s.columns.given(name) {
+			r.facets = append(r.facets, facet{name: name, text: j.value(), parse: parseJSON, field: name, flat: true})
+			return
+		}
 		switch name {
 		case columnHash, columnClear, columnChanged, columnDisabled:
 			r.own[name] = j.string(name)
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
-			j.object(func(field string) { r.facets = append(r.facets, facet{field, j.value(), parseJSON}) })
+			j.object(func(field string) {
+				r.facets = append(r.facets, facet{name: field, text: j.value(), parse: parseJSON, field: field})
+			})
 		case "wire":
 			j.object(func(field string) {
-				wire = append(wire, facet{field, string(typed[[]byte](&j, field, j.value())), schema.Decode})
+				text := string(typed[[]byte](&j, field, j.value()))
+				wire = append(wire, facet{name: field, text: text, parse: schema.Decode, field: field})
 			})
 		case "tertiary":
 			j.object(func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
 		case "~rejected": // of an import that refused it
 			j.value()
+		case columnText:
+			j.value()
+			j.fail(errors.New("it could not be read: put the line itself in place of what holds it as ~text"))
 		default:
-			j.fail(unknownMember(name))
+			j.fail(unknownKey(name))
 		}
 	})
 	r.facets = append(r.facets, wire...)
@@ -79,6 +93,16 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		return cmp.Or(malformed(l.raw), j.err)
 	}
 	return nil
+}
+
+// unknownKey is the error for a key that no line of an export has.
+func unknownKey(name string) error {
+	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled}
+	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
+	if meant := change.Meant(name, keys); meant != "" {
+		e.Reason = "no line of an export has such a key" + meant
+	}
+	return e
 }
 
 // parseJSON reads a facet, at once where it is a text that is kept as it is.
@@ -200,8 +224,40 @@ func (s *scanner) value() string {
 		}
 		end = int(dec.InputOffset())
 	}
-	s.at += end
+	if s.at += end; halfPair(rest[:end]) {
+		s.fail(errors.New("half a surrogate pair in a text: nobody can tell what it was"))
+	}
 	return rest[:end]
+}
+
+// halfPair reports whether a JSON text has the escape of one half of a surrogate pair without the other, which would become
+// U+FFFD as any other half does.
+func halfPair(raw string) bool {
+	if !strings.HasPrefix(raw, `"`) {
+		return false
+	}
+	for {
+		_, after, found := strings.Cut(raw, `\`)
+		if !found || len(after) < 5 {
+			return false
+		}
+		raw = after[1:]
+		if after[0] != 'u' {
+			continue
+		}
+		n, _ := strconv.ParseUint(raw[:4], 16, 16)
+		raw = raw[4:]
+		if first := rune(n); utf16.IsSurrogate(first) {
+			if len(raw) < 6 || raw[:2] != `\u` {
+				return true
+			}
+			n, _ = strconv.ParseUint(raw[2:6], 16, 16)
+			if utf16.DecodeRune(first, rune(n)) == utf8.RuneError {
+				return true
+			}
+			raw = raw[6:]
+		}
+	}
 }
 
 // simple is the length of what text begins with, if that is a number, true, false, null or a text with nothing escaped; else 0.

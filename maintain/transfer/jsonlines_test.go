@@ -169,8 +169,8 @@ func TestParseLineIsExact(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
 		`{"password":"a","\u0070assword":"b"}`:                                    `"password" stands there twice`,
-		`{"Facets":{"uid":"1"}}`:                                                  `unknown field "Facets"`,
-		`{"facets":{"uid":"1"},"PASSWORD":"$2a$10$x"}`:                            `unknown field "PASSWORD"`,
+		`{"Facets":{"uid":"1"}}`:                                                  `bad input: line 0: "Facets": no line of an export has such a key; did you mean "facets"?`,
+		`{"facets":{"uid":"1"},"PASSWORD":"$2a$10$x"}`:                            `bad input: line 0: "PASSWORD": no line of an export has such a key; did you mean "password"?`,
 		`{"facets":{"a":"1","\u0061":"2"}}`:                                       `"a" stands there twice`,
 		`{"facets":{"a\u009b":[1],"a\u009b":"2"}}`:                                `"a\u009b" stands there twice`,
 		`{"wire":{"a":"eA==","a":"eQ=="}}`:                                        `"a" stands there twice`,

@@ -125,8 +125,10 @@ type reading struct {
 
 // A facet is the text of one in a line, and what reads it.
 type facet struct {
-	field, text string
-	parse       func(schema.Codec, string) (schema.Value, error)
+	name, text string // the name as the line has it
+	parse      func(schema.Codec, string) (schema.Value, error)
+	field      string // what that becomes
+	flat       bool   // it stood beside the facets of a line of JSON, not among them
 }
 
 // draft makes of a line the draft of an entry.
@@ -134,10 +136,7 @@ func (im *importer) draft(l *line) error {
 	r := &im.reading
 	clear(r.own)
 	r.facets, r.tertiary = r.facets[:0], nil
-	if err := im.src.parse(l, r); err != nil {
-		return err
-	}
-	t, err := im.Type(cmp.Or(r.own[columnType], im.o.Type))
+	t, err := im.read(im.src, l, r)
 	if err != nil {
 		return err
 	}
@@ -174,10 +173,14 @@ func (l *line) put(f facet) error {
 		}
 		return change.Invalid(f.field, "codec", reason)
 	}
-	if f.field != l.t.Schema.Primary {
+	_, again := l.draft.Facets[f.field]
+	switch {
+	case again || f.field == l.t.Schema.Primary && l.draft.UID != "":
+		return twoAre(f.field)
+	case f.field != l.t.Schema.Primary:
 		return l.t.EncodeFacet(l.draft.Facets, f.field, v, nil)
 	}
-	if l.draft.UID = v.Wire(); l.draft.UID == "" {
+	if l.draft.UID = v.Wire(); l.draft.UID == "" || v.IsNull() {
 		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one made up")
 	}
 	return nil
@@ -205,7 +208,11 @@ func (im *importer) take(l *line, r *reading) error {
 		return errors.New("both a password's hash and a clear password")
 	}
 	if err := im.Config.Hashing.Of(l.t).Usable(hash); err != nil {
-		return fmt.Errorf("password: %w (a clear password is called clear_password)", err)
+		advice := " (a clear password is called clear_password)"
+		if im.o.From != "" {
+			advice = ""
+		}
+		return fmt.Errorf("password: %w%s", err, advice)
 	}
 	l.draft.Facets[store.FieldPassword] = hash
 	return nil

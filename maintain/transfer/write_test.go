@@ -40,7 +40,7 @@ func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[e.UID()] = fmt.Sprint(e.Text("name"), "|", e.Text("email"), "|", e.Text("city"))
+		all[e.UID()] = fmt.Sprint(e.Text("name"), "|", e.Text("email"), "|", e.Text("job"))
 	}
 	for p, err := range check.Run(t.Context(), db, check.Options{}) {
 		if err != nil || p.Severity == check.SeverityError {
@@ -60,7 +60,7 @@ func lineGen() *rapid.Generator[string] {
 		if rapid.Bool().Draw(t, "mailed") {
 			facets = append(facets, fmt.Sprintf(`"email":"m%d@x.org"`, rapid.IntRange(0, 12).Draw(t, "mail")))
 		}
-		facets = append(facets, fmt.Sprintf(`"city":"c%d"`, rapid.IntRange(0, 99).Draw(t, "city")))
+		facets = append(facets, fmt.Sprintf(`"job":"c%d"`, rapid.IntRange(0, 99).Draw(t, "job")))
 		return `{"facets":{` + strings.Join(facets, ",") + "}}\n"
 	})
 }

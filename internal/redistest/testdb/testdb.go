@@ -105,6 +105,7 @@ func House() schema.Schema {
 	user := s.Types["user"]
 	user.Fields["age"] = schema.Field{Codec: schema.CodecNumber}
 	user.Fields["rating"] = schema.Field{Codec: schema.CodecJSON}
+	user.Fields["motto"] = schema.Field{}
 	user.Fields["active"] = schema.Field{Codec: schema.CodecBoolean}
 	user.Fields["job"] = schema.Field{Role: schema.RoleIndexed}
 	user.Tertiary["notes"] = schema.Tertiary{Kind: "list"}

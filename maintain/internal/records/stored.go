@@ -173,6 +173,9 @@ func Corrupt(key recordkey.Key, reason string) error {
 	return &store.CorruptError{Key: key.String(), Reason: reason}
 }
 
+// CopyMark names the store's own record in a namespace that is being copied to, ~/copying: where from.
+const CopyMark = "copying"
+
 // ParseType reads the JSON of a type's schema.
 func ParseType(name, stored string) (schema.Type, error) {
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rivo/uniseg"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A table shows a listing on a terminal: a line an entry, none longer than the terminal is wide. The first entries decide
+// about its columns, so that a long listing begins at once.
+type table struct {
+	out     io.Writer
+	width   int    // of the terminal
+	primary string // the field that the first column shows
+	fields  []string
+	all     bool // no fields were asked for: they are those of the first entries
+	first   []userdb.Entry
+	widths  []int // of the columns; nil: the table has not begun
+}
+
+// sampled is how many entries decide.
+const sampled = 100
+
+const (
+	gap      = "  "
+	ellipsis = "…"
+	disabled = gap + "disabled"
+	narrow   = 8 // no column is cut to less
+)
+
+// add shows an entry.
+func (t *table) add(e userdb.Entry) error {
+	if t.widths != nil {
+		return t.row(e)
+	}
+	t.first = append(t.first, e)
+	if len(t.first) < sampled {
+		return nil
+	}
+	return t.end()
+}
+
+// end shows the entries that are held.
+func (t *table) end() error {
+	if t.widths != nil || len(t.first) == 0 {
+		return nil
+	}
+	if t.all {
+		for _, e := range t.first {
+			t.fields = append(t.fields, t.missing(e)...)
+		}
+		slices.Sort(t.fields)
+	}
+	head := append([]string{t.primary}, t.fields...)
+	t.fit(head)
+	err := t.print(head, false, false)
+	for _, e := range t.first {
+		err = cmp.Or(err, t.row(e))
+	}
+	t.first = nil
+	return err
+}
+
+// missing are the facets of an entry that no column shows.
+func (t *table) missing(e userdb.Entry) (fields []string) {
+	for name := range e.Fields() {
+		if name != t.primary && !slices.Contains(t.fields, name) {
+			fields = append(fields, name)
+		}
+	}
+	return fields
+}
+
+func (t *table) cells(e userdb.Entry) []string {
+	cells := []string{shown(e.UID())}
+	for _, field := range t.fields {
+		cell := ""
+		if v, has := e.Get(field); has {
+			cell = shown(v.Wire())
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// fit makes columns as wide as their cells, and then the widest narrower until a row is no wider than the terminal.
+func (t *table) fit(head []string) {
+	t.widths = make([]int, len(head))
+	widen := func(cells []string, more int) {
+		for i, cell := range cells {
+			t.widths[i], more = max(t.widths[i], uniseg.StringWidth(cell)+more), 0
+		}
+	}
+	widen(head, 0)
+	for _, e := range t.first {
+		widen(t.cells(e), room(e.Disabled()))
+	}
+	total, least := len(gap)*(len(t.widths)-1), make([]int, len(t.widths))
+	for i, width := range t.widths {
+		total, least[i] = total+width, narrow
+	}
+	least[0] += room(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
+	for ; total > t.width; total-- {
+		widest := -1
+		for i, width := range t.widths {
+			if width > least[i] && (widest < 0 || width > t.widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		t.widths[widest]--
+	}
+}
+
+// room is what the word behind the UID of an entry takes that may not log in.
+func room(is bool) int {
+	if is {
+		return len(disabled)
+	}
+	return 0
+}
+
+// row shows an entry. Where all fields were to be shown and it has one that the first entries had not, an ellipsis ends it.
+func (t *table) row(e userdb.Entry) error {
+	return t.print(t.cells(e), e.Disabled(), t.all && len(t.missing(e)) > 0)
+}
+
+func (t *table) print(cells []string, isDisabled, more bool) error {
+	var b strings.Builder
+	for i, cell := range cells {
+		width := t.widths[i]
+		if i > 0 {
+			b.WriteString(gap)
+		} else if isDisabled {
+			cell = cut(cell, width-room(true)) + disabled
+		}
+		cell = cut(cell, width)
+		b.WriteString(cell + strings.Repeat(" ", width-uniseg.StringWidth(cell)))
+	}
+	line := strings.TrimRight(b.String(), " ")
+	if more {
+		line += gap + ellipsis
+	}
+	_, err := io.WriteString(t.out, cut(line, t.width)+"\n")
+	return err
+}
+
+// cut shortens a text to so many columns of a terminal, between two characters, and says so.
+func cut(text string, width int) string {
+	if uniseg.StringWidth(text) <= width {
+		return text
+	}
+	var b strings.Builder
+	for left := width - 1; ; {
+		character, rest, wide, _ := uniseg.FirstGraphemeClusterInString(text, -1)
+		if wide > left {
+			return b.String() + ellipsis
+		}
+		b.WriteString(character)
+		text, left = rest, left-wide
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rivo/uniseg"
+)
+
+// onTerminal runs a command line whose output is a terminal so many characters wide.
+func onTerminal(t *testing.T, width int, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width}); code != 0 {
+		t.Errorf("%q: %d, %s", args, code, errs.String())
+	}
+	return out.String()
+}
+
+// A listing is a table no wider than the terminal, in which columns stand below each other whatever their characters are.
+// The golden file is to be looked at.
+func TestTable(t *testing.T) {
+	useFile(t)
+	file := filepath.Join(t.TempDir(), "schema.json")
+	const people = `{"types":{"user":{"primary":"uid","fields":{
+		"name":{"role":["secondary","ordered"]},"email":{"role":"secondary"},"job":{},"added":{"codec":"date"}}}}}`
+	if err := os.WriteFile(file, []byte(people), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("USERDB_SCHEMA", file)
+	for _, facets := range [][]string{
+		{"uid=1", "name=1 Alice", "email=alice@example.com", "job=author"},
+		{"uid=2", "name=2 漢字の名前", "email=kanji@example.com", "job=書記"},
+		{"uid=3", "name=3 Jose\u0301", "email=jose@example.com"}, // a combining accent
+		{"uid=4", "name=4 👨‍👩‍👧", "email=family@example.com", "job=parents"},
+		{"uid=5", "name=5 Longer", "email=" + strings.Repeat("long.", 11) + "@a-domain-of-many-letters.example.com", "job=" + strings.Repeat("tells much ", 30) + "end"},
+		{"uid=6", "name=6 Marks", "job=a\u202eb"},
+		{"uid=a-uid-that-is-longer-than-others", "name=7"},
+	} {
+		if got := here(nil, "", append([]string{"create", "user", "added=2026-01-02", "--no-password"}, facets...)...); got.code != 0 {
+			t.Fatalf("%q: %+v", facets, got)
+		}
+	}
+	here(nil, "", "disable", "email=jose@example.com")
+	var all strings.Builder
+	show := func(width int, args ...string) {
+		text := onTerminal(t, width, args...)
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); uniseg.StringWidth(line) > width || strings.HasSuffix(line, " ") {
+				t.Errorf("wider than %d, or with space at its end: %q", width, line)
+			}
+		}
+		all.WriteString("$ userdb " + strings.Join(args, " ") + "\n" + text + "\n")
+	}
+	for _, width := range []int{40, 80, 140} {
+		show(width, "list", "user", "--order", "name")
+	}
+	show(80, "list", "user", "--order", "name", "--fields", "job,name")
+	show(80, "list", "user", "--order", "name", "--limit", "2", "--fields", "email")
+	show(80, "list", "user", "--where", "name=nobody")
+	const golden = "testdata/table.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || string(want) != all.String() {
+		t.Errorf("%v: tables are not as in %s: renew it with -update, and look at them:\n%s", err, golden, all.String())
+	}
+	if got := here(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
+		t.Errorf("a field of no type: %+v", got)
+	}
+	if got := here(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
+		t.Errorf("on a pipe: %+v", got)
+	}
+}
+
+// What comes after the entries that decide about columns is cut to them, and a field that has none is hinted at.
+func TestTableGoesOn(t *testing.T) {
+	useFile(t)
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"types":{"user":{"primary":"uid","open":true,"fields":{"name":{"role":["secondary","ordered"]}}}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("USERDB_SCHEMA", file)
+	var lines strings.Builder
+	for n := range sampled {
+		lines.WriteString(`{"facets":{"uid":"` + string(rune('a'+n/26)) + string(rune('a'+n%26)) + `","name":"` + string(rune('a'+n/26)) + string(rune('a'+n%26)) + `"}}` + "\n")
+	}
+	lines.WriteString(`{"facets":{"uid":"zzz","name":"zz and much longer than all before","late":"x"}}` + "\n")
+	in := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(in, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := here(nil, "", "import", in, "--extra"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	all := strings.Split(onTerminal(t, 60, "list", "user", "--order", "name"), "\n")
+	if want := "zzz  zz …  …"; len(all) != sampled+3 || all[sampled+1] != want {
+		t.Errorf("%d lines, the last %q; want %q", len(all), all[sampled+1], want)
+	}
+}

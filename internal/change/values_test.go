@@ -1,0 +1,54 @@
+package change
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A type that is not open takes no facet that it does not declare, and names the field that was meant.
+func TestUndeclared(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	for field, want := range map[string]string{
+		"emial":     `type "user" has no such field; did you mean "email"?`,
+		"Email":     `type "user" has no such field; did you mean "email"?`,
+		"E-MAIL":    `type "user" has no such field; did you mean "email"?`,
+		"UID":       `type "user" has no such field; did you mean "uid"?`,
+		"shoe size": `type "user" has no such field`,
+		"x":         `type "user" has no such field`,
+		"émail":     `type "user" has no such field; did you mean "email"?`,
+		"pasword":   `type "user" has no such field; did you mean "password"?`,
+		"tags":      `type "user" has a tertiary record of that name, and no such field`,
+		"email":     "", "age": "", "uid": "",
+	} {
+		if got := typ.Undeclared(field, "password"); got != want {
+			t.Errorf("%s: %q, want %q", field, got, want)
+		}
+	}
+	facets, old := map[string]string{}, map[string]string{"city": "Bonn"}
+	err := typ.EncodeFacet(facets, "city", schema.Text("Köln"), old)
+	refused, is := errors.AsType[*store.FieldError](err)
+	if !is || !errors.Is(err, ErrInvalid) || refused.Rule != "undeclared" || refused.Field != "city" || len(facets) > 0 {
+		t.Errorf("an undeclared facet: %v, %v", err, facets)
+	}
+	if err := typ.EncodeFacet(facets, "city", schema.Text("Bonn"), old); err != nil || facets["city"] != "Bonn" {
+		t.Errorf("an undeclared facet that is there already: %v, %v", err, facets)
+	}
+	typ.Schema.Open = true
+	if err := typ.EncodeFacet(facets, "emial", schema.Text("x"), nil); err != nil || facets["emial"] != "x" {
+		t.Errorf("an open type: %v, %v", err, facets)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"abc", "abc", 0}, {"ab", "ba", 2}} {
+		if got := distance([]rune(tt.a), []rune(tt.b)); got != tt.want {
+			t.Errorf("%s, %s: %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

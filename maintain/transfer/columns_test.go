@@ -1,0 +1,265 @@
+package transfer_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func wantColumn(t *testing.T, err error, want transfer.ColumnError) {
+	t.Helper()
+	if unknown, is := errors.AsType[*transfer.ColumnError](err); !is || *unknown != want || !errors.Is(err, transfer.ErrInput) {
+		t.Errorf("%v, want %v", err, &want)
+	}
+}
+
+// A name that the schema does not know refuses the input, wherever it stands, before anything is written; of what cannot
+// be read twice, the lines before it are in.
+func TestImportUnknownNames(t *testing.T) {
+	good := `{"facets":{"uid":"1","name":"Ann"}}` + "\n"
+	for _, tt := range []struct {
+		name, in string
+		csv      bool
+		line     int64
+		column   string
+		reason   string
+		before   int64 // lines that are in where the input is read once
+	}{
+		{"a column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
+		{"a column of clear passwords", "email,name,Password\na@x.org,Ann,secret word\n", true, 1, "Password", `type "user" has no such field; did you mean "password"?`, 0},
+		{"a column without rows", "name,shoes", true, 1, "shoes", `type "user" has no such field`, 0},
+		{"a column for another type", "~isa,id,email\nuser,,a@x.org\nfirm,f1,\nfirm,f2,b@x.org\n", true, 4, "email", `type "firm" has no such field`, 2},
+		{"a facet", good + good[:10] + `{"emial":"a@x.org"}}`, false, 2, "emial", `type "user" has no such field; did you mean "email"?`, 1},
+		{"a key", strings.Repeat(good, 3) + `{"facet":{}}`, false, 4, "facet", `no line of an export has such a key; did you mean "facets"?`, 3},
+		{"an entry that is flat", `{"email":"a@x.org"}`, false, 1, "email", `a line of JSON has the facets of an entry under "facets"`, 0},
+		{
+			"a tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`, false, 1, "tgas",
+			`type "user" has no such tertiary record; did you mean "tags"?`, 0,
+		},
+		{"after what is refused", "no JSON\n" + `{"facets":{"Name":"Ann"}}`, false, 2, "Name", `type "user" has no such field; did you mean "name"?`, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, full())
+				for _, o := range []transfer.ImportOptions{{CSV: tt.csv}, {CSV: tt.csv, DryRun: true}} {
+					report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
+					wantColumn(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
+					if text := s.export(t, transfer.ExportOptions{}); report != (transfer.Report{}) || text != "" {
+						t.Errorf("%+v: %s", report, text)
+					}
+				}
+				o := transfer.ImportOptions{CSV: tt.csv, OnDuplicate: transfer.DuplicateSkip, DryRun: true}
+				report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
+				unknown, is := errors.AsType[*transfer.ColumnError](err)
+				if !is || unknown.Line != tt.line || report.Read != tt.before {
+					t.Errorf("read once: %+v, %v", report, err)
+				}
+			})
+		})
+	}
+}
+
+// Columns are given other names, are left out, or are kept though the schema does not know them.
+func TestImportMaps(t *testing.T) {
+	open := full()
+	user := open.Types["user"]
+	user.Open = true
+	open.Types["user"] = user
+	for _, tt := range []struct {
+		name, in string
+		o        transfer.ImportOptions
+		schema   schema.Schema
+		want     string // an export, or an error
+	}{
+		{
+			"CSV", "Id,E-Mail,shoes,Hash\n1,A@x.org,44,\n",
+			transfer.ImportOptions{CSV: true, Map: map[string]string{"Id": "uid", "E-Mail": "email", "Hash": "password"}, Ignore: []string{"shoes"}},
+			full(),
+			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
+		},
+		{
+			"JSON", `{"facets":{"Id":"1","E-Mail":"A@x.org","shoes":44}}`,
+			transfer.ImportOptions{Map: map[string]string{"Id": "uid", "E-Mail": "email"}, Ignore: []string{"shoes"}},
+			full(),
+			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
+		},
+		{"two of one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
+		{"no such column", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which was to be mapped or ignored`},
+		{"to a name that no field has", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
+		{
+			"flat JSON", `{"Id":"1","email":"A@x.org","shoes":44}`,
+			transfer.ImportOptions{
+				Map: map[string]string{"Id": "uid", "email": "email"}, Ignore: []string{"shoes"},
+			},
+			full(),
+			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
+		},
+		{
+			"to what is no facet", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
+			transfer.ImportOptions{Type: "firm", Map: map[string]string{"kind": "~isa", "locked": "~disabled"}},
+			full(),
+			`{"type":"user","facets":{"uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}`,
+		},
+		{
+			"a type from a column", "kind,uid,email\nuser,1,a@x.org\n",
+			transfer.ImportOptions{CSV: true, Type: "firm", Map: map[string]string{"kind": "~isa"}},
+			full(),
+			`{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`,
+		},
+		{
+			"an ignored type", "~isa,uid,email\nfirm,1,a@x.org\n",
+			transfer.ImportOptions{CSV: true, Ignore: []string{"~isa"}},
+			full(),
+			`{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`,
+		},
+		{
+			"an ignored tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`,
+			transfer.ImportOptions{Ignore: []string{"tgas"}},
+			full(), `{"type":"user","facets":{"uid":"1"}}`,
+		},
+		{"marks of the byte order", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, full(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
+		{"before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, full(), `{"type":"user","facets":{"uid":"1"}}`},
+		{"nothing of that name", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
+		{
+			"mapped and ignored", "a\ny\n",
+			transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}, Ignore: []string{"a"}},
+			full(),
+			`"a" is both to be mapped and to be ignored`,
+		},
+		{"to a record's key", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, full(), `"a" cannot become "~prk"`},
+		{"extra, not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, full(), `"shoes": type "user" has no such field`},
+		{"open, no extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true}, open, `"shoes": type "user" has no such field`},
+		{"open, extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, open, `{"type":"user","facets":{"shoes":"44","uid":"1"}}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, tt.schema)
+				s.stop(t)
+				_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o)
+				got := strings.TrimSpace(s.export(t, transfer.ExportOptions{}))
+				if err != nil {
+					got += err.Error()
+				}
+				if !strings.Contains(got, tt.want) || err == nil && got != tt.want {
+					t.Errorf("%s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Two facets of a line under one name are no entry: which of them it should have, nobody has said.
+func TestImportTwoOfOneName(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		for _, tt := range []struct {
+			in string
+			as map[string]string
+		}{
+			{`{"facets":{"uid":"1","mail":"a@x.org","email":"b@x.org"}}`, map[string]string{"mail": "email"}},
+			{`{"facets":{"id":"1","uid":"2"}}`, map[string]string{"id": "uid"}},
+			{`{"password":"$2y$04$abcdefghijklmnopqrstuu5wRN6Ky2YOSZ/yXjJ6Bd1gbXIk1xWDW","facets":{"uid":"1","hash":"x"}}`, map[string]string{"hash": "password"}},
+			{`{"facets":{"uid":"1","email":"a@x.org"},"wire":{"email":"YkB4Lm9yZw=="}}`, nil},
+			{`{"tertiary":{"tags":{"kind":"set","value":["a"]},"groups":{"kind":"set","value":["b"]}}}`, map[string]string{"groups": "tags"}},
+			{`{"uid":"1","facets":{"uid":"2"}}`, map[string]string{"uid": "uid"}},
+		} {
+			var reason string
+			o := transfer.ImportOptions{Map: tt.as, Refused: func(_ int64, why string) { reason = why }}
+			report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
+			if err != nil || report.Refused != 1 || !strings.HasPrefix(reason, "two are called") {
+				t.Errorf("%s: %+v, %q, %v", tt.in, report, reason, err)
+			}
+		}
+	})
+}
+
+// Texts that are not quite the same never become one identifier.
+func TestImportHalfTexts(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		for in, want := range map[string]string{
+			`{"facets":{"uid":"c\ud800"}}`:        "half a surrogate pair",
+			`{"facets":{"uid":"c\udbff\\udc00"}}`: "half a surrogate pair",
+			`{"facets":{"uid":"\udc00x"}}`:        "half a surrogate pair",
+			`{"facets":{"name\ud800":"x"}}`:       "half a surrogate pair",
+			`{"facets":{"uid":null}}`:             "it is empty",
+			`{"facets":{"uid":"c\\ud800"}}`:       "",
+			`{"facets":{"uid":"d\ud83d\ude00"}}`:  "",
+		} {
+			reason := ""
+			o := transfer.ImportOptions{Refused: func(_ int64, why string) { reason = why }, DryRun: true}
+			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
+			if err != nil || (report.Refused == 1) != (want != "") || !strings.Contains(reason, want) {
+				t.Errorf("%s: %+v, %q, %v; want %q", in, report, reason, err, want)
+			}
+		}
+	})
+}
+
+// What stands beside the facets of a line can be mapped and left out, as those can.
+func TestImportMapsEnvelope(t *testing.T) {
+	const in = `{"type":"firm","password":"$2y$04$x","facets":{"uid":"1"},"locked":true,"secret":"correct horse battery"}`
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		o := transfer.ImportOptions{
+			Map:    map[string]string{"locked": "~disabled", "secret": "clear_password"},
+			Ignore: []string{"type", "password"},
+		}
+		for _, r := range []io.Reader{strings.NewReader(in), io.MultiReader(strings.NewReader(in))} {
+			report, err := transfer.Import(s.Ctx, s.DB, r, transfer.ImportOptions{Map: o.Map, Ignore: o.Ignore, DryRun: true})
+			if err != nil || report != created(1) {
+				t.Errorf("%+v, %v", report, err)
+			}
+		}
+		s.bring(t, in, o, created(1))
+		if err := s.Type(t, "user").Enable(s.Ctx, hints.UID("1")); err != nil {
+			t.Error(err)
+		}
+		if err := s.Type(t, "user").ChangePassword(s.Ctx, hints.UID("1"), "correct horse battery", "staple battery horse", userdb.Attempt{}); err != nil {
+			t.Error(err)
+		}
+		o.Map = map[string]string{"nosuch": "email"}
+		o.Ignore = []string{"type", "password", "locked", "secret"}
+		o.OnDuplicate = transfer.DuplicateSkip
+		_, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(in)), o)
+		if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), `it has nothing called "nosuch"`) {
+			t.Errorf("read once: %v", err)
+		}
+	})
+}
+
+// An import goes on only as it began: by another reading, or elsewhere, its lines would be others.
+func TestImportResumesAsItBegan(t *testing.T) {
+	const in = "uid,mail\n1,a@x.org\n2,b@x.org\n"
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		begun := transfer.ImportOptions{CSV: true, Map: map[string]string{"mail": "email"}}
+		o := begun
+		var state transfer.ImportState
+		o.Save = func(now transfer.ImportState) error { state = now; return nil }
+		s.bring(t, in, o, created(2))
+		for name, change := range map[string]func(*transfer.ImportOptions){
+			"type":    func(o *transfer.ImportOptions) { o.Type = "firm" },
+			"form":    func(o *transfer.ImportOptions) { o.CSV = false },
+			"product": func(o *transfer.ImportOptions) { o.CSV, o.From = false, "django" },
+			"mapping": func(o *transfer.ImportOptions) { o.Map = map[string]string{"mail": "name"} },
+			"ignored": func(o *transfer.ImportOptions) { o.Map, o.Ignore = nil, []string{"mail"} },
+		} {
+			o := begun
+			o.Resume = state
+			change(&o)
+			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "was begun") {
+				t.Errorf("another %s: %v", name, err)
+			}
+		}
+		o = begun
+		o.Resume = state
+		s.bring(t, in, o, created(2))
+	})
+}

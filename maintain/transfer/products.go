@@ -1,0 +1,320 @@
+package transfer
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A product is another account store, whose export can be read. An account there is one JSON object.
+type product struct {
+	id    string            // what an account without which is none of the product's
+	names map[string]string // what its names are called here, where nothing else is said; "": the primary field
+	// parse takes the password, and what else is no facet, out of an account, whose texts and numbers the names say.
+	parse func(s *productUsers, a account, r *reading) error
+}
+
+var productsByName = map[string]product{
+	"auth0":    {"user_id", map[string]string{"user_id": "", "email": "email", "username": "name", "created_at": "added"}, parseAuth0},
+	"django":   {"pk", map[string]string{"pk": "", "email": "email", "username": "name", "date_joined": "added"}, parseDjango},
+	"firebase": {"localId", map[string]string{"localId": "", "email": "email", "createdAt": "added"}, parseFirebase},
+	"keycloak": {"id", map[string]string{"id": "", "email": "email", "username": "name", "createdTimestamp": "added"}, parseKeycloak},
+}
+
+// Products returns the names that ImportOptions.From takes, sorted.
+func Products() []string { return slices.Sorted(maps.Keys(productsByName)) }
+
+// parse reads an account: its texts, numbers and truths as facets by the product's names, and its password.
+func (s *productUsers) parse(l *line, r *reading) error {
+	a, err := accountOf(l.raw)
+	if err != nil {
+		return err
+	}
+	if err = s.product.parse(s, a, r); err == nil && a.text(s.id) == "" {
+		err = fmt.Errorf("no account as the product writes one: it has no %s", s.id)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		r.facets = append(r.facets, facet{name: name, text: a.text(name), parse: schema.ParseText, field: name})
+	}
+	return err
+}
+
+// An account is the JSON of what an object has, by name.
+type account map[string]string
+
+// accountOf reads an object whose names are exact and stand there once.
+func accountOf(text string) (account, error) {
+	a, j := account{}, scanner{text: text}
+	j.object(func(name string) { a[name] = j.value() })
+	if j.space(); j.err != nil || j.at < len(text) || !utf8.ValidString(text) {
+		return nil, cmp.Or(malformed(text), j.err)
+	}
+	return a, nil
+}
+
+// text is a text, a number or a truth; "" where there is none.
+func (a account) text(name string) string {
+	raw := a[name]
+	if raw == "" || raw == "null" || raw[0] == '{' || raw[0] == '[' {
+		return ""
+	}
+	if raw[0] != '"' {
+		return raw
+	}
+	var text string
+	_ = json.Unmarshal([]byte(raw), &text) // the scanner has read it
+	return text
+}
+
+// inside is an object in an account; an empty one where there is none.
+func (a account) inside(name string) (account, error) {
+	if a[name] == "" || a[name] == "null" {
+		return account{}, nil
+	}
+	inside, err := accountOf(a[name])
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return inside, err
+}
+
+// set gives a name a text.
+func (a account) set(name, text string) {
+	quoted, _ := json.Marshal(text) // a text cannot fail
+	a[name] = string(quoted)
+}
+
+// millis turns milliseconds since 1970, up to the year 9999, into a date. What is none stays, and is refused as a date.
+func (a account) millis(name string) {
+	n, err := strconv.ParseInt(a.text(name), 10, 64)
+	if at := time.UnixMilli(n).UTC(); err == nil && at.Year() <= 9999 && at.Year() >= 0 {
+		a.set(name, schema.Date(at).Wire())
+	}
+}
+
+// disabled says that an account may not log in, if the truth called name is what that says.
+func (a account) disabled(r *reading, name string, says bool) error {
+	switch a.text(name) {
+	case "", strconv.FormatBool(!says):
+		return nil
+	case strconv.FormatBool(says):
+		r.own[columnFlag] = "true"
+		return nil
+	}
+	return fmt.Errorf("%s is neither true nor false", name)
+}
+
+var pbkdf2Costs = regexp.MustCompile(`^(\$pbkdf2-sha\d+\$)i=(\d+)(?:,l=\d+)?\$`)
+
+// parseAuth0 reads an account as the service hands out with its hash, or as its bulk import takes one. The prefix auth0| is
+// that of accounts with a password; with another one, an account is another one.
+func parseAuth0(_ *productUsers, a account, r *reading) error {
+	inside, err := a.inside("_id")
+	if err != nil {
+		return err
+	}
+	id := cmp.Or(a.text("user_id"), a.text("alt_id"), inside.text("$oid"))
+	if own, with := strings.CutPrefix(id, "auth0|"); with && !strings.Contains(own, "|") {
+		id = own
+	}
+	if id != "" {
+		a.set("user_id", id)
+	}
+	var identifiers []struct{ Type, Value string }
+	if raw := a["identifiers"]; a.text("email") == "" && raw != "" {
+		if json.Unmarshal([]byte(raw), &identifiers) != nil {
+			return errors.New("its identifiers are not those of an export")
+		}
+		for _, i := range slices.Backward(identifiers) {
+			if i.Type == "email" {
+				a.set("email", i.Value)
+			}
+		}
+	}
+	custom, err := a.auth0Hash()
+	if err != nil {
+		return err
+	}
+	r.own[columnHash] = cmp.Or(custom, a.text("passwordHash"), a.text("password_hash"))
+	delete(a, "passwordHash")
+	delete(a, "password_hash")
+	return a.disabled(r, "blocked", true)
+}
+
+// auth0Hash is the hash of an account that came to the service from elsewhere; "" where there is none.
+func (a account) auth0Hash() (string, error) {
+	custom, err := a.inside("custom_password_hash")
+	if err != nil || len(custom) == 0 {
+		return "", err
+	}
+	text, err := custom.inside("hash")
+	if err != nil {
+		return "", err
+	}
+	how, err := custom.inside("password")
+	hash, encoding := text.text("value"), cmp.Or(how.text("encoding"), "utf8")
+	switch algorithm := custom.text("algorithm"); {
+	case err != nil:
+		return "", err
+	case !slices.Contains([]string{"argon2", "bcrypt", "pbkdf2"}, algorithm):
+		return "", fmt.Errorf("its password has the algorithm %s, which is not verified here", records.Quoted(algorithm))
+	case hash == "" || encoding != "utf8" && encoding != "ascii":
+		return "", fmt.Errorf("its password has no hash, or the encoding %s, which is not verified here", records.Quoted(encoding))
+	}
+	if m := pbkdf2Costs.FindStringSubmatch(hash); m != nil {
+		hash = m[1] + m[2] + "$" + strings.ReplaceAll(hash[len(m[0]):], "+", ".")
+	}
+	return hash, nil
+}
+
+// parseDjango reads an account of dumpdata. Accounts of two models may have one key and are not the same.
+func parseDjango(s *productUsers, a account, r *reading) error {
+	fields, err := a.inside("fields")
+	hash := fields.text("password")
+	switch {
+	case err != nil:
+		return err
+	case hash == "":
+		return errors.New("no account as dumpdata writes one: it has no password")
+	}
+	if *s.model = cmp.Or(*s.model, a.text("model")); *s.model != a.text("model") {
+		return fmt.Errorf("it is of the model %s, and the accounts before it of %s: import one after the other, into types of their own",
+			records.Quoted(a.text("model")), records.Quoted(*s.model))
+	}
+	delete(fields, "password")
+	maps.Copy(a, fields)
+	if !strings.HasPrefix(hash, "!") { // of nobody
+		r.own[columnHash] = hash
+	}
+	return a.disabled(r, "is_active", false)
+}
+
+// parseFirebase reads an account of auth:export.
+func parseFirebase(s *productUsers, a account, r *reading) error {
+	hash, salt := a.text("passwordHash"), a.text("salt")
+	delete(a, "passwordHash")
+	delete(a, "salt")
+	a.millis("createdAt")
+	if err := a.disabled(r, "disabled", true); err != nil || hash == "" {
+		return err
+	}
+	switch {
+	case s.firebase.SignerKey == "":
+		return errors.New("its password can be verified only with the parameters of the project")
+	case salt == "":
+		return errors.New("its password has no salt")
+	}
+	stored, err := s.firebase.Stored(hash, salt)
+	r.own[columnHash] = stored
+	return err
+}
+
+// A keycloakCredential is what proves who somebody is; the two texts are JSON.
+type keycloakCredential struct {
+	Type           string `json:"type"`
+	SecretData     string `json:"secretData"`
+	CredentialData string `json:"credentialData"`
+}
+
+// parseKeycloak reads an account of a realm's export.
+func parseKeycloak(_ *productUsers, a account, r *reading) error {
+	a.millis("createdTimestamp")
+	if a["realm"] != "" || a.text("username") == "" {
+		return errors.New("no account, but a realm or a part of one: export it with --users same_file and --realm")
+	}
+	if client := a.text("serviceAccountClientId"); client != "" {
+		return errors.New("it is the service account of a client, and nobody's")
+	}
+	if err := a.disabled(r, "enabled", false); err != nil {
+		return err
+	}
+	var all []keycloakCredential
+	if raw := a["credentials"]; raw != "" && json.Unmarshal([]byte(raw), &all) != nil {
+		return errors.New("its credentials are not those of an export")
+	}
+	for _, c := range all {
+		if c.Type != "password" {
+			continue
+		}
+		hash, err := c.hash()
+		if err != nil {
+			return err
+		}
+		r.own[columnHash] = hash
+	}
+	return nil
+}
+
+// hash is a password's in a form that login verifies.
+func (c keycloakCredential) hash() (string, error) {
+	var secret struct{ Value, Salt []byte }
+	var how struct {
+		Algorithm            string
+		HashIterations       int
+		AdditionalParameters map[string][]string
+	}
+	if json.Unmarshal([]byte(c.SecretData), &secret) != nil || json.Unmarshal([]byte(c.CredentialData), &how) != nil {
+		return "", errors.New("its password is not that of an export")
+	}
+	more := func(name string) string { return strings.Join(how.AdditionalParameters[name], "") }
+	b64 := base64.RawStdEncoding
+	switch name, known := keycloakPBKDF2[how.Algorithm]; {
+	case known:
+		key := secret.Value
+		if how.Algorithm == "pbkdf2" {
+			key = key[:min(20, len(key))] // of several blocks, each of which costs all the iterations, the first proves the password
+		}
+		text := b64.EncodeToString(secret.Salt) + "$" + b64.EncodeToString(key)
+		return fmt.Sprintf("$%s$%d$%s", name, how.HashIterations, strings.ReplaceAll(text, "+", ".")), nil
+	case how.Algorithm == "argon2" && more("type") == "id" && more("version") == "1.3":
+		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%d,p=%s$%s$%s", more("memory"), how.HashIterations, more("parallelism"),
+			b64.EncodeToString(secret.Salt), b64.EncodeToString(secret.Value)), nil
+	}
+	return "", fmt.Errorf("its password has the algorithm %s", records.Quoted(how.Algorithm))
+}
+
+var keycloakPBKDF2 = map[string]string{"pbkdf2": "pbkdf2-sha1", "pbkdf2-sha256": "pbkdf2-sha256", "pbkdf2-sha512": "pbkdf2-sha512"}
+
+// aParam is one of Firebase's parameters, as its console shows them or in JSON.
+var aParam = regexp.MustCompile(`"?\b(algorithm|base64_signer_key|base64_salt_separator|rounds|mem_cost)"?[ \t]*:[ \t]*"?([^\s",}]*)`)
+
+func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
+	found := map[string]string{}
+	for _, m := range aParam.FindAllStringSubmatch(text, -1) {
+		if _, again := found[m[1]]; again {
+			return p, fmt.Errorf("%s stands there twice", m[1])
+		}
+		found[m[1]] = m[2]
+	}
+	for _, name := range []string{"base64_signer_key", "base64_salt_separator", "rounds", "mem_cost"} {
+		if _, is := found[name]; !is || found[name] == "" && name != "base64_salt_separator" {
+			return p, fmt.Errorf("%s is missing", name)
+		}
+	}
+	if a := cmp.Or(found["algorithm"], "SCRYPT"); a != "SCRYPT" {
+		return p, fmt.Errorf("the algorithm is %s, not SCRYPT", records.Quoted(a))
+	}
+	rounds, notOne := strconv.Atoi(found["rounds"])
+	memory, notOneEither := strconv.Atoi(found["mem_cost"])
+	if notOne != nil || notOneEither != nil {
+		return p, errors.New("rounds and mem_cost are numbers")
+	}
+	p = password.FirebaseScrypt{
+		SignerKey: found["base64_signer_key"], SaltSeparator: found["base64_salt_separator"], Rounds: rounds, MemCost: memory,
+	}
+	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // any hash is as long
+	return p, err
+}

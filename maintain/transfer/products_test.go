@@ -1,0 +1,249 @@
+package transfer_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func sample(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Each product's own export goes in as it is, and each account logs in with its own password. The samples are made
+// after the documentation that testdata/README.md names.
+func TestImportProducts(t *testing.T) {
+	const secret = "correct horse battery staple"
+	for _, tt := range []struct {
+		from, file, params string
+		logins             map[string]string // by identifier
+		export             string
+	}{
+		{
+			"auth0", "auth0.ndjson", "",
+			map[string]string{"ann": secret, "ann@example.com": secret, "ben@example.com": secret},
+			`{"type":"user","facets":{"email":"ann@example.com","name":"ann","uid":"5dea9f9c82dd7c0e76e4ec93"}}
+{"type":"user","facets":{"email":"ben@example.com","uid":"ben-17"}}`,
+		},
+		{
+			"django", "django.json", "",
+			map[string]string{"ann": secret, "ann@example.com": secret},
+			`{"type":"user","facets":{"added":"2023-11-20T10:00:00.000Z","email":"ann@example.com","name":"ann","uid":"1"}}
+{"type":"user","facets":{"added":"2023-11-21T09:00:00.500Z","name":"ben","uid":"2"},"disabled":"2026-11-20T12:00:00.000Z"}`,
+		},
+		{
+			"firebase", "firebase.json", "firebase-params.txt",
+			map[string]string{"user1@example.com": "user1password"},
+			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.000Z","email":"user1@example.com","uid":"4sKDoBHEqgOcrwTYtyjTyXLn9zq1"}}
+{"type":"user","facets":{"added":"2023-11-14T22:13:20.001Z","email":"federated@example.com","uid":"bKDoBHEqgOcrwTYtyjTyXLn9zq2"},"disabled":"2026-11-20T12:00:00.000Z"}`,
+		},
+		{
+			"keycloak", "keycloak.json", "",
+			map[string]string{"ann": secret, "ben": secret, "dan@example.com": secret},
+			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.123Z","email":"ann@example.com","name":"ann","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c01"}}
+{"type":"user","facets":{"added":"2023-11-14T22:13:21.123Z","email":"ben@example.com","name":"ben","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c02"}}
+{"type":"user","facets":{"added":"2023-11-14T22:13:22.123Z","name":"cid","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c03"},"disabled":"2026-11-20T12:00:00.000Z"}
+{"type":"user","facets":{"added":"2023-11-14T22:13:23.123Z","email":"dan@example.com","name":"dan","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c04"}}
+{"type":"user","facets":{"added":"2023-11-14T22:13:24.123Z","name":"eve","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c05"}}`,
+		},
+	} {
+		t.Run(tt.from, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s.stop(t)
+				o := transfer.ImportOptions{From: tt.from}
+				if tt.params != "" {
+					o.FromParams = sample(t, tt.params)
+				}
+				s.bring(t, sample(t, tt.file), o, created(int64(strings.Count(tt.export, "\n")+1)))
+				if got := strings.TrimSpace(s.export(t, transfer.ExportOptions{})); got != tt.export {
+					t.Errorf("%s\nwant\n%s", got, tt.export)
+				}
+				for identifier, password := range tt.logins {
+					if _, err := s.Type(t, "user").Login(s.Ctx, identifier, password, userdb.Attempt{}); err != nil {
+						t.Errorf("%s: %v", identifier, err)
+					}
+					if _, err := s.Type(t, "user").Login(s.Ctx, identifier, password+"!", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+						t.Errorf("%s, wrong: %v", identifier, err)
+					}
+				}
+				// A disabled account is left out above: it has its password all the same.
+				if tt.from == "keycloak" {
+					if err := s.Type(t, "user").Enable(s.Ctx, hints.Field("name", "cid")); err != nil {
+						t.Error(err)
+					}
+					if _, err := s.Type(t, "user").Login(s.Ctx, "cid", secret, userdb.Attempt{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Names of a product are given to other fields, or are left out; what is refused comes back in lines that are read again.
+func TestImportProductRejects(t *testing.T) {
+	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann@example.com","email":"ann@example.com","password":"!","nick":"Annie"}},
+
+ {"model":"auth.group","pk":2,"fields":{"name":"staff"}},
+ {"model":"auth.user","pk":3,"fields":{"username":"ben","email":"","password":"sha1$ab$0123456789012345678901234567890123456789"}}]`
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		var rejects bytes.Buffer
+		s.bring(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, transfer.Report{Read: 3, Refused: 3})
+		text := rejects.String()
+		for _, want := range []string{`"line":1,"reason":"two`, `"line":3,"reason":"no account as dumpdata writes one`, `"line":4,"reason":"password: `} {
+			if want = strings.TrimSuffix(want, "two"); !strings.Contains(text, want) {
+				t.Errorf("no %s in\n%s", want, text)
+			}
+		}
+		o := transfer.ImportOptions{From: "django", Map: map[string]string{"nick": "name"}, Ignore: []string{"username"}, Rejects: &rejects}
+		s.bring(t, text, o, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		if got, want := s.export(t, transfer.ExportOptions{}), `{"type":"user","facets":{"email":"ann@example.com","name":"Annie","uid":"1"}}`+"\n"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		o.Map = map[string]string{"nick": "nmae"}
+		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
+		wantColumn(t, err, transfer.ColumnError{Line: 1, Name: "nick", As: "nmae", Reason: `type "user" has no such field; did you mean "name"?`})
+	})
+}
+
+// An export that ends too early, or goes on after its end, is an error with the line; what stands before is in.
+func TestImportProductErrors(t *testing.T) {
+	const one = `{"localId":"1","email":"a@x.org"}`
+	for _, tt := range []struct {
+		in    string
+		o     transfer.ImportOptions
+		read  int64
+		error string // "": none
+	}{
+		{"", transfer.ImportOptions{From: "firebase"}, 0, ""},
+		{"[]", transfer.ImportOptions{From: "firebase"}, 0, ""},
+		{`{"users":[]}`, transfer.ImportOptions{From: "firebase"}, 0, ""},
+		{`{"version":[1],"users":[` + one + `],"more":{"users":[1]}}`, transfer.ImportOptions{From: "firebase"}, 1, ""},
+		{one, transfer.ImportOptions{From: "firebase"}, 1, ""},
+		{one + "\n" + strings.Replace(one, "1", "2", 1) + "\n", transfer.ImportOptions{From: "firebase", OnDuplicate: transfer.DuplicateSkip}, 2, ""},
+		{"[" + one, transfer.ImportOptions{From: "firebase"}, 1, "line 1, and what comes after it, was not read"},
+		{"[" + one + ",", transfer.ImportOptions{From: "firebase"}, 1, "was not read"},
+		{`{"users":[` + one + `]`, transfer.ImportOptions{From: "firebase"}, 1, "was not read"},
+		{"[" + one + "]\n[" + one + "]", transfer.ImportOptions{From: "firebase"}, 1, "there is more after the list of accounts"},
+		{`{"users":[` + one + `],"users":[` + one + `]}`, transfer.ImportOptions{From: "firebase"}, 1, "users stands there twice"},
+		{"[" + one, transfer.ImportOptions{From: "firebase"}, 1, "the list of accounts does not end"},
+		{`{"users":{}}`, transfer.ImportOptions{From: "firebase"}, 0, "users is no list"},
+		{"17", transfer.ImportOptions{From: "firebase"}, 0, "no list of accounts, and no object"},
+		{"[" + one + ",\n{]", transfer.ImportOptions{From: "firebase"}, 1, "line 1, and"},
+		{"[]", transfer.ImportOptions{From: "myspace"}, 0, "exports of \"myspace\" cannot be read, but those of auth0, django, firebase, keycloak"},
+		{"[]", transfer.ImportOptions{From: "django", FromParams: "x"}, 0, "no parameters"},
+		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "no CSV"},
+	} {
+		eachEngine(t, func(t *testing.T, s *site) {
+			s = s.Under(t, full())
+			tt.o.DryRun = true
+			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o)
+			if report.Read != tt.read || (tt.error == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), tt.error) || !errors.Is(err, transfer.ErrInput)) {
+				t.Errorf("%s: %+v, %v; want %d read, %s", tt.in, report, err, tt.read, tt.error)
+			}
+		})
+	}
+}
+
+// Whatever could make one person of two, or an account of nobody, is refused with the reason.
+func TestImportProductAccounts(t *testing.T) {
+	for _, tt := range []struct{ from, in, want string }{
+		{"auth0", `{"user_id":"auth0|1"}`, "1"},
+		{"auth0", `{"user_id":"google-oauth2|1"}`, "google-oauth2|1"},
+		{"auth0", `{"user_id":"1","identifiers":[{"type":"email","value":"a@x.org"},{"type":"email","value":"b@x.org"}]}`, "1"},
+		{"auth0", `{"user_id":"1","identifiers":["a@x.org"]}`, "its identifiers are not those of an export"},
+		{"auth0", `{"user_id":"1","blocked":"yes"}`, "blocked is neither true nor false"},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"md5","hash":{"value":"0123"}}}`, `its password has the algorithm "md5", which is not verified here`},
+		{"auth0", `{"email":"a@x.org"}`, "no account as the product writes one: it has no user_id"},
+		{"auth0", `{}`, "no account as the product writes one: it has no user_id"},
+		{"auth0", `null`, "no account as the product writes one: it has no user_id"},
+		{"auth0", `{"user_id":"1","~uid":"2"}`, "1"},
+		{"auth0", `{"user_id":"1","user_id":"2"}`, `"user_id" stands there twice`},
+		{"auth0", `{"user_id":"auth0|google-oauth2|1"}`, "auth0|google-oauth2|1"},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt","hash":"x"}}`, "hash: no JSON object as an export has it"},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt"}}`, `its password has no hash, or the encoding "utf8", which is not verified here`},
+		{
+			"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt","password":{"encoding":"utf16le"},"hash":{"value":"x"}}}`,
+			`its password has no hash, or the encoding "utf16le", which is not verified here`,
+		},
+		{"firebase", `{"localId":"b` + "\xff" + `"}`, "not UTF-8"},
+		{"firebase", `{"localId":"b\ud800"}`, "half a surrogate pair in a text: nobody can tell what it was"},
+		{"firebase", `{"localId":"b\ud83d\ude00"}`, "b\U0001f600"},
+		{"keycloak", `{"id":"1","realm":"shop","username":"x"}`, "no account, but a realm or a part of one: export it with --users same_file and --realm"},
+		{"keycloak", `{"id":"1"}`, "no account, but a realm or a part of one: export it with --users same_file and --realm"},
+		{"firebase", `{"user_id":"1"}`, "no account as the product writes one: it has no localId"},
+		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: no date: not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"},
+		{"firebase", `{"localId":"1","passwordHash":"AAAA"}`, "its password has no salt"},
+		{"keycloak", `{"id":"1","username":"ann","enabled":"false"}`, "1"},
+		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "enabled is neither true nor false"},
+		{"keycloak", `{"id":"1","username":"service-account-api","serviceAccountClientId":"api"}`, "it is the service account of a client, and nobody's"},
+	} {
+		eachEngine(t, func(t *testing.T, s *site) {
+			s = s.Under(t, full())
+			got := ""
+			o := transfer.ImportOptions{From: tt.from, Refused: func(_ int64, why string) { got = why }}
+			if tt.from == "firebase" {
+				o.FromParams = sample(t, "firebase-params.txt")
+			}
+			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("["+tt.in+"]"), o)
+			if e, found := s.Type(t, "user").Find(s.Ctx, hints.UID(tt.want)); found == nil {
+				got = e.UID()
+			}
+			if err != nil || report.Read != 1 || got != tt.want {
+				t.Errorf("%.200s: %s, %+v, %v; want %s", tt.in, got, report, err, tt.want)
+			}
+		})
+	}
+}
+
+// The parameters of a project are read whole, or refused before anything is written.
+func TestImportFirebaseParams(t *testing.T) {
+	good := sample(t, "firebase-params.txt")
+	for _, tt := range []struct{ params, want string }{
+		{good, ""},
+		{strings.ReplaceAll(good, "\n", "\r\n"), ""},
+		{`{"base64_signer_key":"` + strings.Repeat("A", 86) + `==","base64_salt_separator":"","rounds":"8","mem_cost":14}`, ""},
+		{"hello", "base64_signer_key is missing"},
+		{strings.Replace(good, "rounds", "arounds", 1), "rounds is missing"},
+		{good + "rounds: 9", "rounds stands there twice"},
+		{strings.Replace(good, "SCRYPT", "BCRYPT", 1), `the algorithm is "BCRYPT", not SCRYPT`},
+		{strings.Replace(good, "rounds: 8", "rounds: eight", 1), "rounds and mem_cost are numbers"},
+		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds 0 is less than 1"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 40", 1), "firebase-scrypt"},
+		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: *", 1), "the signer key is not base64"},
+	} {
+		eachEngine(t, func(t *testing.T, s *site) {
+			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("[]"), transfer.ImportOptions{From: "firebase", FromParams: tt.params})
+			if report.Read != 0 || (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !errors.Is(err, transfer.ErrInput)) {
+				t.Errorf("%s: %v, want %s", tt.params, err, tt.want)
+			}
+		})
+	}
+}
+
+// Accounts of two models may have one key: they are not the same people.
+func TestImportTwoModels(t *testing.T) {
+	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann","password":"!"}},
+{"model":"shop.customer","pk":1,"fields":{"email":"ben@x.org","password":"!"}}]`
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		reason := ""
+		o := transfer.ImportOptions{From: "django", OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, why string) { reason = why }}
+		s.bring(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})
+		if !strings.HasPrefix(reason, `it is of the model "shop.customer", and the accounts before it of "auth.user"`) {
+			t.Error(reason)
+		}
+	})
+}

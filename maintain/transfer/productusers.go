@@ -1,0 +1,187 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/coffeenode/userdb/password"
+)
+
+// productUsers is the export of a product: its accounts in a list, in the list "users" of an object, or one after the other.
+type productUsers struct {
+	product
+	firebase password.FirebaseScrypt
+	model    *string // of Django, that the accounts are of; "": not known yet
+	input    rowText
+	dec      *json.Decoder
+	begun    bool
+	listed   bool   // the accounts stand in a list, which has not ended
+	within   bool   // an object has the list
+	first    string // an account that was read to find that out
+	lines    int64  // of text, that were read and cut off
+	size     int64  // their bytes
+	told     int64  // of those, as sizes of lines
+}
+
+// maxAccount is how long one account may be, in bytes.
+const maxAccount = maxImportLine / 2
+
+func newProductUsers(in *bufio.Reader, name string, params password.FirebaseScrypt, model *string) *productUsers {
+	s := &productUsers{product: productsByName[name], firebase: params, model: model, input: rowText{r: in, tooLong: "an account of over 16 MiB"}}
+	s.dec = json.NewDecoder(&s.input)
+	return s
+}
+
+func (s *productUsers) next(l *line) (more bool, err error) {
+	account, more, err := s.account()
+	if err == io.ErrUnexpectedEOF || err == io.EOF {
+		err = errors.New("the list of accounts does not end")
+	}
+	if err != nil {
+		return false, &ReadError{Line: s.lines + 1, Offset: s.size, Err: cmp.Or(s.input.err, fmt.Errorf("%w: %w", ErrInput, err))}
+	}
+	l.raw = account
+	l.no = s.lines + 1 + int64(bytes.Count(s.text()[:max(0, len(s.text())-len(account))], []byte("\n")))
+	if len(account) > maxAccount {
+		l.raw, l.err = account[:100], errors.New("it is over 8 MiB")
+	}
+	s.cut()
+	l.size, s.told = s.size-s.told, s.size
+	return more, nil
+}
+
+// text is what was read and not cut off.
+func (s *productUsers) text() []byte { return s.input.text.Bytes()[:s.dec.InputOffset()-s.size] }
+
+func (s *productUsers) cut() {
+	text := s.input.text.Next(len(s.text()))
+	s.size += int64(len(text))
+	s.lines += int64(bytes.Count(text, []byte("\n")))
+}
+
+// account reads the next account.
+func (s *productUsers) account() (text string, more bool, err error) {
+	if !s.begun {
+		s.begun = true
+		if err := s.begin(); err != nil {
+			return "", false, err
+		}
+	}
+	if s.first != "" {
+		text, s.first = s.first, ""
+		return text, true, nil
+	}
+	if s.listed && !s.dec.More() {
+		return "", false, s.end()
+	}
+	var raw json.RawMessage
+	err = s.dec.Decode(&raw)
+	if err == io.EOF && !s.listed {
+		return "", false, nil
+	}
+	return string(raw), err == nil, err
+}
+
+// begin reads up to the list, or an account where there is none.
+func (s *productUsers) begin() error {
+	token, err := s.dec.Token()
+	switch {
+	case err == io.EOF:
+		s.cut()
+		return nil
+	case err == nil && token == json.Delim('['):
+		s.listed = true
+		return nil
+	case err == nil && token != json.Delim('{'):
+		return errors.New("no list of accounts, and no object")
+	}
+	for err == nil && s.dec.More() {
+		if s.within, err = s.member(); s.within {
+			s.listed = true
+			return err
+		}
+	}
+	if err == nil {
+		_, err = s.dec.Token()
+	}
+	if err == nil && s.size > 0 {
+		err = errors.New("no list of accounts, and an account of over 8 MiB")
+	}
+	s.first = strings.TrimSpace(string(s.text()))
+	return err
+}
+
+// member reads over a member of the object that may have the list, or up to the first account where it is that.
+func (s *productUsers) member() (isList bool, err error) {
+	name, err := s.dec.Token()
+	switch {
+	case err != nil:
+		return false, err
+	case name != "users":
+		return false, s.skip()
+	case s.within:
+		return false, errors.New("users stands there twice")
+	}
+	token, err := s.dec.Token()
+	if err == nil && token != json.Delim('[') {
+		err = errors.New("users is no list")
+	}
+	return true, err
+}
+
+// skip reads over a value, of any length.
+func (s *productUsers) skip() error {
+	for depth := 0; ; {
+		token, err := s.dec.Token()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if s.within || len(s.text()) > maxAccount {
+			s.cut()
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+// end reads what comes after the list.
+func (s *productUsers) end() error {
+	_, err := s.dec.Token()
+	s.listed = false
+	for err == nil && s.within && s.dec.More() {
+		_, err = s.member()
+	}
+	if err == nil && s.within {
+		_, err = s.dec.Token()
+	}
+	if err == nil {
+		if _, err = s.dec.Token(); err == io.EOF {
+			return nil
+		}
+		err = cmp.Or(err, errors.New("there is more after the list of accounts"))
+	}
+	return err
+}
+
+func (s *productUsers) mayBeClear(*line) bool { return false }
+
+func (s *productUsers) reject(w io.Writer, l *line) error {
+	var flat bytes.Buffer
+	if json.Compact(&flat, []byte(l.raw)) == nil {
+		l = &line{no: l.no, raw: flat.String(), err: l.err}
+	}
+	return (&jsonLines{}).reject(w, l)
+}

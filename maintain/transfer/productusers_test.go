@@ -1,0 +1,47 @@
+package transfer
+
+import (
+	"bufio"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/password"
+)
+
+// An export may have more than its accounts, of any size; an account may not.
+func TestLargeProductExports(t *testing.T) {
+	const one = `{"localId":"1"}`
+	much := `["` + strings.Repeat(`0123456789","`, 2<<20) + `"]`
+	for _, tt := range []struct {
+		name, in string
+		lines    []int64 // of the accounts
+		refused  bool    // the last of those
+		err      string
+	}{
+		{"more before and after", "{\"a\":" + much + ",\n\"users\":[\n" + one + ",\n" + one + "],\"b\":" + much + "}", []int64{3, 4}, false, ""},
+		{"no list", `{"a":` + much + `}`, nil, false, "no list of accounts, and an account of over 8 MiB"},
+		{"a large account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxAccount) + `"}]`, []int64{1, 1}, true, ""},
+		{"a larger one", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
+	} {
+		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), "firebase", password.FirebaseScrypt{}, new(string))
+		var lines []int64
+		var bytes int64
+		var l line
+		more, err := true, error(nil)
+		for {
+			l = line{}
+			if more, err = s.next(&l); !more {
+				break
+			}
+			lines = append(lines, l.no)
+			bytes += l.size
+			if refused := l.err != nil; refused != (tt.refused && len(lines) == len(tt.lines)) {
+				t.Errorf("%s: account %d: %v", tt.name, len(lines), l.err)
+			}
+		}
+		if len(lines) != len(tt.lines) || len(lines) > 0 && lines[len(lines)-1] != tt.lines[len(lines)-1] ||
+			(err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) || bytes > int64(len(tt.in)) {
+			t.Errorf("%s: lines %v of %d bytes, %v; want %v, %s", tt.name, lines, bytes, err, tt.lines, tt.err)
+		}
+	}
+}
