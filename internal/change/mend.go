@@ -142,7 +142,8 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 
 // Reshape makes the change that brings a live entry to the schema of t, whatever schema wrote it: renamed facets (old
 // name → new name), canonical values and their SRKs. What it was found by before stays in ~was:FIELD, and so do its old
-// SRKs, until Tidy. held are the SRKs that name it. The second result is false where that was done before.
+// SRKs, until Tidy. held are the SRKs that name it: one of a value that it does not hold yet is claimed all the same, for
+// another attempt may have claimed it, and give it back. The second result is false where that was done before.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
 	facets := Renamed(old, renames)
@@ -163,7 +164,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 			t.leave(&c, old, field)
 		}
 		mendSKV(&c, old, field, facet, canonical, true)
-		if srk, ok := t.SRK(field, canonical); ok && !held(srk) {
+		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && held(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}

@@ -352,6 +352,26 @@ func TestOtherFormInterrupted(t *testing.T) {
 	})
 }
 
+// TestOtherFormBesideAnAttempt brings an entry over whose new value another attempt has claimed for it, as that of a program
+// that was stopped: it gives the claim back later, and the entry is found all the same.
+func TestOtherFormBesideAnAttempt(t *testing.T) {
+	twoEngines(t, func(t *testing.T, s *site) {
+		s.empty(t)
+		sch := typed(schema.FoldCasefold)
+		people := s.first(t, 1)
+		s.DB = s.by(t, sch)
+		srk, claimed := s.Key("user/email:bob0@xn--strae-oqa.de/~prk"), "user/uid:a0 111111111111"
+		s.Do(t, "SET", srk, claimed)
+		if _, err := s.apply(s.Ctx, sch); err != nil {
+			t.Fatal(err)
+		}
+		if s.Raw.Get(s.Ctx, srk).Val() == claimed {
+			s.Do(t, "DEL", srk)
+		}
+		s.after(t, "the claim was given back", sch, people)
+	})
+}
+
 // TestNewerForm stops a running program at its next write when another one has brought the records to a
 // newer form.
 func TestNewerForm(t *testing.T) {

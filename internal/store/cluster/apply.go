@@ -29,8 +29,8 @@ import (
 //  5. readGoing, finish: SRKs that go are read before the commit, and removed after it if they are exactly what was read.
 //  6. A delete leaves a tombstone, ~dying until what belonged to the entry is gone. If the deleter dies, a create
 //     finishes that for it (dead.go).
-//  7. giveBack: what was claimed for nothing is given back, each only after the own entry was fenced. Where the commit's
-//     outcome is unknown, nothing is touched.
+//  7. giveBack: what was claimed for nothing is given back, but for what the own entry holds. It is fenced before where a
+//     commit was sent. Where the commit's outcome is unknown, nothing is touched.
 
 // An attempt is one try to make a change, with a rev of its own.
 type attempt struct {
@@ -343,14 +343,18 @@ func (a *attempt) commitArgs() []string {
 	return args
 }
 
-// giveBack is step 7: the own claims go, each only after fencing the own entry, which says "held" if
-// the claim is in use after all. It does what it can in the time there is: what stays is garbage.
+// giveBack is step 7: the own claims go, but for those that are in use after all: by a commit that came late, or because
+// somebody found the entry's value to be claimed (Reshape). It does what it can in the time there is: what stays is garbage.
 func (a *attempt) giveBack(ctx context.Context) {
+	how := onlyLook
+	if !a.began.IsZero() {
+		how = orFence
+	}
 	afterwards(ctx, giveBackTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
-			if !a.began.IsZero() {
-				if held, err := a.e.holds(ctx, a.c.Key, srk, orFence); held || err != nil {
+			if how == orFence || !a.c.Create {
+				if held, err := a.e.holds(ctx, a.c.Key, srk, how); held || err != nil {
 					return err
 				}
 			}

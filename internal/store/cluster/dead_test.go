@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // TestDeleteThatDied has a delete die at each of its steps. The entry can be created anew: at once where
@@ -185,4 +186,27 @@ func reading(uid string, members *[]string) verb {
 		*members = reply.Items
 		return err
 	}}
+}
+
+// TestGiveBack has an attempt that sent no commit give back its claim: what the entry holds all the same stays, for
+// somebody else may have found it claimed and relied on that.
+func TestGiveBack(t *testing.T) {
+	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
+		e, w := direct(t, entries(some, "A name=n")())
+		srk := parsed(t, "user/name:"+tt.value+"/~prk")
+		a := newAttempt(e, store.Change{Key: parsed(t, "user/uid:A"), Claim: []recordkey.Key{srk}})
+		a.own = "user/uid:A 0123456789ab"
+		w.do([]string{"del", srk.String()})
+		if err := a.claimAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.giveBack(t.Context())
+		left := ""
+		if c := w.at(srk.String()); c != nil {
+			left = c.text
+		}
+		if left != tt.left {
+			t.Errorf("%s: left is %q, want %q", tt.value, left, tt.left)
+		}
+	}
 }
