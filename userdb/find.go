@@ -236,9 +236,10 @@ type Total struct {
 }
 
 // Count counts the live entries that a query selects, whatever its Limit; After and bounds count from there. Where one
-// index decides, as for one value of an indexed field or for one tag, that is the size of the index: one command. Else they
-// are read, as All does: for people, not for a hot path. A damaged record that is no entry any more is not counted then: the
-// error is ErrCorrupt and names the first, beside the count of the others. An entry with a damaged facet is one.
+// index decides, as for one value of an indexed field or for one tag, that is the size of the index: one command. All of a type
+// are counted by their keys, by SCAN: damaged ones are among them, of which check tells. Else entries are read, as All does: for
+// people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
+// the first, beside the count of the others. An entry with a damaged facet is one.
 func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
 	s, err := query.Select(t.declared, query.Query(q))
 	if err != nil {
@@ -251,19 +252,10 @@ func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
 		}
 		return Total{sizes[0], t.db.view.Config.Steps}, nil
 	}
-	var n Total
 	var unreadable leftOut
-	for found, err := range t.db.view.Batches(ctx, s) {
-		if err != nil {
-			return Total{}, err
-		}
-		for _, f := range found {
-			if f.Err == nil {
-				n.Entries++
-				continue
-			}
-			unreadable.add(f.Err)
-		}
+	n, err := t.db.view.Count(ctx, s, unreadable.add)
+	if err != nil {
+		return Total{}, err
 	}
-	return n, unreadable.err()
+	return Total{Entries: n}, unreadable.err()
 }

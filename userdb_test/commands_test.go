@@ -105,8 +105,12 @@ var costs = []cost{
 		_, err := users.Count(t.Context(), userdb.Query{Has: []string{"a"}})
 		return err
 	}},
-	{"count few", 2, func(t *testing.T, users *userdb.Type) error {
+	{"count few", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Count(t.Context(), userdb.Query{})
+		return err
+	}},
+	{"count few that may log in", 2, func(t *testing.T, users *userdb.Type) error {
+		_, err := users.Count(t.Context(), userdb.Query{Disabled: new(false)})
 		return err
 	}},
 }
@@ -124,8 +128,12 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 				first(t, users)
 				got = s.tap.count(func() { err = c.do(t, users) })
 			}
-			if err != nil || got != c.want {
-				t.Errorf("%s: %d round trips, %v; want %d", c.verb, got, err, c.want)
+			want := c.want
+			if c.verb == "count few" && !s.has(manyClients) { // SCAN is no command of its scripts
+				want = 2
+			}
+			if err != nil || got != want {
+				t.Errorf("%s: %d round trips, %v; want %d", c.verb, got, err, want)
 			}
 		}
 	})

@@ -168,7 +168,10 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	if got["v"] != 4 {
 		t.Errorf("the good entry came %d times, want 4: %v", got["v"], got)
 	}
-	n, err := users.Count(ctx, userdb.Query{})
+	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil { // whatever is there
+		t.Errorf("count of all: %v, %v", n, err)
+	}
+	n, err := users.Count(ctx, userdb.Query{Disabled: new(false)})
 	want := int64(len(page.Entries))
 	if d.words == "rating" { // a facet
 		want++

@@ -230,7 +230,8 @@ func countVerb(s *session) *cobra.Command {
 		Use:   "count TYPE",
 		Short: "Count entries of a type",
 		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once;
-all else by SCAN, which takes its time on a large server, and stops nobody.`,
+all else by SCAN, which takes its time on a large server, and stops nobody. All of a type are
+counted by their keys, damaged ones among them; with conditions, entries are read.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

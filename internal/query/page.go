@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -104,6 +106,53 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 			return nil
 		}
 	}
+}
+
+// countBatch is how many keys Count asks for at a time: a server takes a few milliseconds for them.
+const countBatch = 5000
+
+// Count counts the entries that a selection means, and tells of those that cannot be read. Where all are meant, only what may be a
+// tombstone is read, and damage is counted, too.
+func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
+	judge := func(found []store.Found) {
+		for _, f := range found {
+			if f.Err == nil {
+				n++
+			} else {
+				unreadable(f.Err)
+			}
+		}
+	}
+	if !s.all() {
+		for found, err := range rd.Batches(ctx, s) {
+			if err != nil {
+				return 0, err
+			}
+			judge(found)
+		}
+		return n, nil
+	}
+	prefix, err := s.Type.PRK("x")
+	if err != nil {
+		return 0, err
+	}
+	at := store.Scan{Pattern: s.Type.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: countBatch}
+	for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
+		if err != nil {
+			return 0, err
+		}
+		counted, err := strconv.ParseInt(keys[0], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w: no number of entries", store.ErrUnavailable, store.ErrReply)
+		}
+		n += counted
+		found, err := rd.filter(ctx, s, lookups(rd.PRKs(s.Type, keys[1:]))...)
+		if err != nil {
+			return 0, err
+		}
+		judge(found)
+	}
+	return n, nil
 }
 
 // PRKs keeps of what SCAN found the type's own PRKs, in the order of their text, each once.

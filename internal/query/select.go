@@ -104,6 +104,11 @@ func (s Selection) Decides() recordkey.Key {
 	return s.indexes[0]
 }
 
+// all reports whether every entry of the type is selected.
+func (s Selection) all() bool {
+	return len(s.indexes) == 0 && s.from == "" && s.one == nil && s.disabled == nil && s.field == ""
+}
+
 // source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.
 func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {

@@ -94,8 +94,12 @@ type Cache struct {
 }
 
 // A Scan asks for about Count record keys that match a Redis glob or, where Index is a key, members of that set.
+//
+// With a Tally, what is found begins with a number, in digits: of keys with that beginning and no slash after it, so many have no
+// end of life, as tombstones have one. Those that have one follow.
 type Scan struct {
 	Pattern string
+	Tally   string // if it is not "", the PRKs that begin with it and have no end of life are only counted
 	Index   recordkey.Key
 	Cursor  string
 	Count   int

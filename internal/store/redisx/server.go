@@ -137,11 +137,18 @@ func (p Cursor) String() string {
 func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]string, Cursor, error) {
 	for {
 		pipe := server.Pipeline()
-		info, step := pipe.Info(ctx, "server"), pipe.Scan(ctx, p.At, s.Pattern, int64(s.Count))
+		info, step := pipe.Info(ctx, "server"), scan(ctx, pipe, p.At, s)
 		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
 			return nil, Cursor{}, err
 		}
 		keys, next, err := step.Result()
+		if tally := s.Tally; tally != "" && IsAnswer(err) { // such a server keeps scripts from keys that are not named
+			s.Tally = ""
+			if keys, p, err = Scan(ctx, server, p, s); err == nil {
+				keys, err = Tally(ctx, server, keys, tally)
+			}
+			return keys, p, err
+		}
 		if err != nil {
 			return nil, Cursor{}, err
 		}
@@ -152,6 +159,54 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 		}
 		p = Cursor{}
 	}
+}
+
+// scan queues a SCAN, or a script that answers like one.
+func scan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Scan) *redis.ScanCmd {
+	if s.Tally == "" {
+		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
+	}
+	step := redis.NewScanCmd(ctx, pipe.Process, "eval", tallyScript, 0, at, s.Pattern, s.Count, s.Tally)
+	_ = pipe.Process(ctx, step)
+	return step
+}
+
+// tallyScript takes a step of SCAN: its cursor, pattern and COUNT, then the Tally.
+const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
+local from, find, call = #ARGV[4] + 1, string.find, redis.call
+for _, key in ipairs(found[2]) do
+  if find(key, '/', from, true) then
+    -- a record of an entry
+  elseif call('PTTL', key) == -1 then
+    counted = counted + 1
+  else
+    others[#others + 1] = key
+  end
+end
+others[1] = tostring(counted)
+return {found[1], others}`
+
+// Tally does for keys what a script does for a Scan with a Tally, where there can be none.
+func Tally(ctx context.Context, server redis.Cmdable, keys []string, begin string) ([]string, error) {
+	pipe := server.Pipeline()
+	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, begin), "/") })
+	lives := make([]*redis.Cmd, len(keys))
+	for i, key := range keys {
+		lives[i] = pipe.Do(ctx, "pttl", key)
+	}
+	if err := Exec(ctx, pipe); err != nil {
+		return nil, err
+	}
+	counted, others := 0, []string{""}
+	for i, life := range lives {
+		if life.Val() == int64(-1) {
+			counted++
+		} else {
+			others = append(others, keys[i])
+		}
+	}
+	others[0] = strconv.Itoa(counted)
+	return others, nil
 }
 
 // rewriteRev writes what is there once more: WAIT waits for the writes of its own connection, and with

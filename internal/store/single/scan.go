@@ -21,6 +21,9 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	if e.options.Match {
 		keys, next, err := e.client.Scan(ctx, at.At, "", int64(s.Count)).Result()
 		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(s.Pattern, k) })
+		if s.Tally != "" && err == nil {
+			keys, err = redisx.Tally(ctx, e.client, keys, s.Tally)
+		}
 		return keys, redisx.Cursor{At: next}.String(), redisx.Fail(err)
 	}
 	keys, at, err := redisx.Scan(ctx, e.client, at, s)

@@ -1,0 +1,54 @@
+package redisx_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+// TestTally: entries are counted, whether scripts may run or not; their records and those of other types are not, and what has an
+// end of life is named.
+func TestTally(t *testing.T) {
+	srv := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -eval"))
+	c, ctx := srv.Client(), t.Context()
+	for n := range 9000 {
+		c.HSet(ctx, fmt.Sprint("a/user/uid:", n), "~isa", "user")
+	}
+	for _, key := range []string{"a/user/uid:1/tags", "a/user/name:x/~prk", "a/b/user/uid:1", "user/uid:1"} {
+		c.Set(ctx, key, "x", 0)
+	}
+	gone := []string{"a/user/uid:gone", "a/user/uid:gone too"}
+	for _, key := range gone {
+		c.HSet(ctx, key, "~isa", "")
+		c.Expire(ctx, key, time.Hour)
+	}
+	forbidden := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "app", Password: "any"})
+	defer forbidden.Close()
+	for _, client := range []*redis.Client{c, forbidden} {
+		for _, batch := range []int{100, 20000} {
+			scan := store.Scan{Pattern: "a/user/uid:*", Tally: "a/user/uid:", Count: batch}
+			var others []string
+			total, at := 0, redisx.Cursor{}
+			for more := true; more; more = at.At != 0 {
+				keys, next, err := redisx.Scan(ctx, client, at, scan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var n int
+				fmt.Sscan(keys[0], &n)
+				total, others, at = total+n, append(others, keys[1:]...), next
+			}
+			slices.Sort(others)
+			if total != 9000 || !slices.Equal(slices.Compact(others), gone) {
+				t.Errorf("in batches of %d: %d, and %q", batch, total, others)
+			}
+		}
+	}
+}
