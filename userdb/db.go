@@ -75,9 +75,11 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	if err := engine.Ping(ctx); err != nil {
 		return nil, err
 	}
-	s, err := engine.Survey(ctx)
-	for _, w := range s.Warnings {
-		o.Logger.WarnContext(ctx, w)
+	s, err := engine.Survey(ctx, false)
+	for _, w := range store.Warnings(s.Servers) {
+		if w.Breaks {
+			o.Logger.WarnContext(ctx, w.Text)
+		}
 	}
 	if err != nil {
 		return nil, err

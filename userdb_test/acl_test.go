@@ -113,6 +113,7 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 			return inspect.Dump(ctx, db, &lines, inspect.Options{Pattern: "user*", Format: "long"})
 		},
 		func() error { _, err := migrate.Namespaces(ctx, db); return err },
+		func() error { return wholeStatus(ctx, db) },
 		func() error {
 			in, err := db.In(one)
 			if err != nil {
@@ -136,6 +137,17 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 		}
 	}
 	return nil
+}
+
+// wholeStatus wants all that a status tells but the settings.
+func wholeStatus(ctx context.Context, db *userdb.DB) error {
+	st, err := inspect.StatusOf(ctx, db, nil)
+	for _, w := range st.Warnings {
+		if w.Code == "not_learned" {
+			err = errors.Join(err, errors.New(w.Text))
+		}
+	}
+	return err
 }
 
 func notErr(err, want error) error {

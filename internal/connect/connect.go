@@ -87,7 +87,7 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return single.New(s.Client(), single.Options{
-		Close: s.Close, Match: true, Bulk: s.Bulk,
+		Close: s.Close, Match: true, File: path, Bulk: s.Bulk,
 		Undone: func(err error) bool {
 			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},

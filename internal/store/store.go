@@ -18,9 +18,10 @@ import (
 type Engine interface {
 	// Ping asks the server for an answer; ErrUnavailable keeps the cause.
 	Ping(ctx context.Context) error
-	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work. Servers
-	// that forbid the looking are passed over.
-	Survey(ctx context.Context) (Survey, error)
+	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work. closely
+	// asks servers also for their settings and clocks, which the least rights of an application do not cover. What a
+	// server forbids to ask is left out.
+	Survey(ctx context.Context, closely bool) (Survey, error)
 	// Close releases what the engine itself opened.
 	Close() error
 
@@ -76,13 +77,6 @@ type Engine interface {
 	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It does not ask
 	// whether the entry has tokens at all.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
-}
-
-// A Survey is what an engine was opened over.
-type Survey struct {
-	Warnings []string // about what breaks the promise later
-	Steps    bool     // changes are made in several steps, between which records look damaged
-	Bulks    bool     // it saves each bulk before the next begins; so does what makes changes one by one
 }
 
 // A Cache says how many entries are copied into this process, about, and how old a copy gets at most. The zero Cache

@@ -150,7 +150,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // round goes once over what is to be checked.
 func (c *checker) round(ctx context.Context) error {
-	survey, err := c.Engine.Survey(ctx)
+	survey, err := c.Engine.Survey(ctx, false)
 	if err != nil {
 		return err
 	}

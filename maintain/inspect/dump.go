@@ -1,4 +1,4 @@
-// Package inspect is for operators who look at records themselves: it shows them, lists their keys, and removes them.
+// Package inspect is for operators: it tells about a store, shows the records themselves, lists their keys, and removes them.
 package inspect
 
 import (

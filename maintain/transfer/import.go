@@ -185,7 +185,7 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	if err := im.understand(); err != nil {
 		return nil, err
 	}
-	survey, err := v.Engine.Survey(ctx)
+	survey, err := v.Engine.Survey(ctx, false)
 	if err != nil {
 		return nil, err
 	}

@@ -90,8 +90,8 @@ const (
 )
 
 // Survey implements [store.Engine], for every master, and loads the scripts there.
-func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
-	s := store.Survey{Steps: true, Bulks: true}
+func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
+	s := store.Survey{Store: store.OnCluster, Steps: true, Bulks: true}
 	if e.cc != nil && e.node != nil { // which was told of no node that the client knew before it was handed over
 		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			e.node(node)
@@ -108,13 +108,16 @@ func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := parallel(len(masters), func(i int) error { return redisx.Load(ctx, masters[i].client, allScripts) }); err != nil {
-		return s, redisx.Fail(err)
-	}
-	for _, m := range masters {
-		s.Warnings = append(s.Warnings, redisx.Evicts(ctx, m.client, "the node "+m.addr)...)
-	}
-	return s, nil
+	s.Servers = make([]store.Server, len(masters))
+	return s, parallel(len(masters), func(i int) error {
+		m := masters[i]
+		if err := redisx.Load(ctx, m.client, allScripts); err != nil {
+			return err
+		}
+		var err error
+		s.Servers[i], err = redisx.Survey(ctx, m.client, m.addr, closely)
+		return err
+	})
 }
 
 // loadLater gives the scripts to a node that joins the cluster later, or is promoted.

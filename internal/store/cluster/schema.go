@@ -17,7 +17,7 @@ import (
 const (
 	fresh = 5 * time.Second
 	stale = 10 * time.Second
-	apart = 2 * time.Second
+	apart = store.Apart
 )
 
 // A checkedSchema is when the stored fingerprint was last found to be this one.

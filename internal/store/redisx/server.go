@@ -79,29 +79,6 @@ func unfaithful(command any, err error) error {
 	return Fail(err)
 }
 
-// Evicts warns of a server that removes records by itself when it is full, and of a replica.
-func Evicts(ctx context.Context, c redis.Cmdable, name string) []string {
-	var warnings []string
-	if policy := field(c.Info(ctx, "memory"), "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: it may remove records, "+
-			"so that one identifier could mean two people; set maxmemory-policy noeviction", name, policy))
-	}
-	if field(c.Info(ctx, "replication"), "role") == "slave" {
-		warnings = append(warnings, name+" is a replica: it may be behind and takes no writes; open its master")
-	}
-	return warnings
-}
-
-// field reads one line of INFO, "" where the server does not say it.
-func field(info *redis.StringCmd, name string) string {
-	for line := range strings.Lines(info.Val()) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
 // A Cursor is where a SCAN goes on: a cursor, and the process that it is of. The tables of a server that has begun anew,
 // or of the replica that replaced it, are in another order, in which an old cursor means nothing.
 //
@@ -152,7 +129,7 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 		if err != nil {
 			return nil, Cursor{}, err
 		}
-		process := field(info, "run_id")
+		process := field(info.Val(), "run_id")
 		process = process[:min(8, len(process))]
 		if p.At == 0 || p.Process == "" || process == "" || p.Process == process {
 			return keys, Cursor{next, process}, nil

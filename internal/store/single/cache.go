@@ -53,8 +53,8 @@ func (c *Cached) Close() error { return errors.Join(c.closeReader(), c.Engine.Cl
 
 // Survey implements [store.Engine]: go-redis goes on without a cache, and says nothing, where the server refuses what
 // it needs.
-func (c *Cached) Survey(ctx context.Context) (store.Survey, error) {
-	s, err := c.Engine.Survey(ctx)
+func (c *Cached) Survey(ctx context.Context, closely bool) (store.Survey, error) {
+	s, err := c.Engine.Survey(ctx, closely)
 	if err != nil {
 		return s, err
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	Doubtful func(error) bool
 	// Match has the engine match SCAN's patterns itself, for a server that does it in another way than Redis.
 	Match bool
+	// File is where an embedded store is kept; "": in memory alone.
+	File string
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Close releases what was opened for the engine; nil leaves the client open.
@@ -60,19 +62,36 @@ func New(client redis.UniversalClient, o Options) *Engine {
 }
 
 // Survey implements [store.Engine]. The embedded store is known.
-func (e *Engine) Survey(ctx context.Context) (store.Survey, error) {
-	s := store.Survey{Bulks: e.options.Bulk != nil}
-	if !e.options.Match {
-		if err := redisx.OneSlot(ctx, e.client); err != nil {
-			return s, err
-		}
-		if err := redisx.Faithful(ctx, e.client); err != nil {
-			return s, err
-		}
-		s.Warnings = redisx.Evicts(ctx, e.client, "the server")
+func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
+	s := store.Survey{Store: store.OnServer, File: e.options.File, Bulks: e.options.Bulk != nil}
+	switch {
+	case s.File != "":
+		s.Store = store.InFile
+		return s, nil
+	case e.options.Match:
+		s.Store = store.InMemory
+		return s, nil
 	}
-	return s, nil
+	if err := redisx.OneSlot(ctx, e.client); err != nil {
+		return s, err
+	}
+	if err := redisx.Faithful(ctx, e.client); err != nil {
+		return s, err
+	}
+	var address string
+	if c, is := e.client.UniversalClient.(*redis.Client); is {
+		address = c.Options().Addr
+	}
+	if address == sentinels {
+		s.Store, address = store.BySentinel, ""
+	}
+	server, err := redisx.Survey(ctx, e.client, address, closely)
+	s.Servers = []store.Server{server}
+	return s, err
 }
+
+// sentinels is what go-redis calls the address of a server that Sentinels name.
+const sentinels = "FailoverClient"
 
 // Linger implements [store.Engine]: every change is one script.
 func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }

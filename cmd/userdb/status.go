@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/maintain/inspect"
+)
+
+func statusVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tell about the store, its servers, schema and counts",
+		Long: `Tell where the records are, what the servers would lose in a crash, how far their clocks are ahead of
+this machine's, which schema is in force, and how many entries and namespaces there are. What is
+wrong stands last, as warnings. They do not change the exit code: scripts read "warnings" of --json.
+
+Counting goes over all records, which takes its time on a large server, and stops nobody. Settings
+are asked for by CONFIG GET; what a server does not let this user ask is "not told".`,
+		Example: `  userdb status
+  userdb status --json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			if err := s.open(ctx); s.db == nil { // where only the stored schema cannot be read, the status tells so
+				return err
+			}
+			p := s.progress("counting", !s.JSON)
+			st, err := inspect.StatusOf(ctx, s.db, p.bar)
+			p.clear()
+			if err != nil {
+				return err
+			}
+			return s.out.say(st, s.statusText(st))
+		}, unlimited),
+	}
+}
+
+// statusText is a status for people.
+func (s *session) statusText(st inspect.Status) string {
+	var b strings.Builder
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(name string, words ...string) {
+		fmt.Fprintf(columns, "%s\t%s\n", name, oneLine(strings.Join(words, ", ")))
+	}
+	if row("store", st.Store); st.File != "" {
+		row("file", shown(st.File))
+	}
+	for _, server := range st.Servers {
+		serverRows(row, server)
+	}
+	for _, t := range st.Types {
+		row("type "+shown(t.Type), counted(t.Entries, "entry"), count(t.Fields, "field"), s.origin(t))
+	}
+	for _, n := range st.Namespaces {
+		row("namespace "+shown(n.Namespace), count(n.Entries, "entry"), count(n.Records, "record"))
+	}
+	if len(st.Namespaces) == 0 && st.Namespaces != nil {
+		row("namespaces", "none")
+	}
+	columns.Flush() // a strings.Builder takes everything
+	for _, w := range st.Warnings {
+		b.WriteString("WARNING: " + oneLine(w.Text) + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// serverRows are what a server tells of itself.
+func serverRows(row func(string, ...string), s inspect.Server) {
+	row("server", s.Name, told(s.Version), told(s.Role))
+	row("  when full", "maxmemory-policy "+told(s.Eviction))
+	if s.AppendOnly == "no" {
+		row("  append-only file", "no")
+	} else {
+		row("  append-only file", told(s.AppendOnly), "appendfsync "+told(s.AppendFsync), "last write "+told(s.LastAppend))
+	}
+	row("  snapshots", told(s.Save), "last one "+told(s.LastSave))
+	row("  a crash may lose", told(s.MayLose))
+	row("  replicas", counted(s.Replicas, "replica"), "min-replicas-to-write "+counted(s.MinReplicas, ""))
+	clock := told("")
+	if s.Clock != nil {
+		clock = fmt.Sprintf("%+.3f s, give or take %.3f s", s.Clock.Ahead/1000, s.Clock.Within/1000)
+	}
+	row("  clock", clock)
+}
+
+// told is what a server says.
+func told(text string) string { return cmp.Or(text, "not told") }
+
+// counted is a number of things, if it is known.
+func counted(n *int64, thing string) string {
+	switch {
+	case n == nil:
+		return told("")
+	case thing == "":
+		return fmt.Sprint(*n)
+	}
+	return count(*n, thing)
+}
+
+// origin says where the schema of a type comes from, and its canonical form.
+func (s *session) origin(t inspect.TypeStatus) string {
+	from := "stored schema"
+	switch {
+	case t.Stored && t.Changing:
+		from = "stored schema that is being changed"
+	case !t.Stored && s.Schema != "":
+		from = "schema of --schema"
+	case !t.Stored:
+		from = "built-in schema"
+	}
+	if t.Canonical != "" {
+		from += ", canonical form " + t.Canonical
+	}
+	return from
+}

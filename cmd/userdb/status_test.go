@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain/inspect"
+)
+
+// TestStatusOfSettings: what is wrong with a server stands last, and the exit code is 0 all the same.
+func TestStatusOfSettings(t *testing.T) {
+	server := redistest.Start(t, redistest.Config("appendonly yes", "save 900 1"))
+	c, ctx := server.Client(), t.Context()
+	t.Setenv("USERDB_STORE", server.URL())
+	clock := regexp.MustCompile(`[+-]\d+\.\d{3} s, give or take \d+\.\d{3} s`)
+	version := regexp.MustCompile(`(redis|valkey) [0-9.]+|3/[0-9.]+`)
+	told := func(url string) string {
+		t.Helper()
+		got := here(nil, "", "status", "--store", url)
+		if got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		return version.ReplaceAllString(clock.ReplaceAllString(strings.ReplaceAll(got.out, server.Addr(), "HERE"), "CLOCK"), "VERSION")
+	}
+	want := `store               redis
+server              HERE, VERSION, master
+  when full         maxmemory-policy noeviction
+  append-only file  yes, appendfsync everysec, last write ok
+  snapshots         900 1, last one ok
+  a crash may lose  the last second
+  replicas          0 replicas, min-replicas-to-write 0
+  clock             CLOCK
+type user           0 entries, 4 fields, built-in schema, canonical form VERSION
+namespaces          none
+`
+	// The address may be longer or shorter than its stand-in: columns do not depend on it.
+	if got := told(server.URL()); got != want {
+		t.Errorf("as it should be:\n%s", got)
+	}
+
+	for setting, value := range map[string]string{"appendonly": "no", "save": "", "maxmemory-policy": "allkeys-lru"} {
+		if err := c.ConfigSet(ctx, setting, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := told(server.URL())
+	last := regexp.MustCompile(`\nnamespaces +none\nWARNING: the server HERE has maxmemory-policy allkeys-lru: .*\n` +
+		`WARNING: the server HERE keeps nothing on disk: .*\n$`)
+	lost := "append-only file  no\n  snapshots         never, last one ok\n  a crash may lose  everything\n"
+	if !last.MatchString(got) || !strings.Contains(got, lost) {
+		t.Errorf("with wrong settings:\n%s", got)
+	}
+	var st inspect.Status
+	js := here(nil, "", "status", "--json")
+	if js.code != 0 || json.Unmarshal([]byte(js.out), &st) != nil || len(st.Warnings) != 2 || len(st.Servers) != 1 ||
+		st.Warnings[0].Code != "evicts" || st.Warnings[1].Code != "not_persistent" || st.Servers[0].Save != "never" {
+		t.Errorf("as JSON: %+v", js)
+	}
+
+	// A user who may not ask for settings is told so.
+	if err := c.Do(ctx, "acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-config", "-time").Err(); err != nil {
+		t.Fatal(err)
+	}
+	got = told("redis://app:secret@" + server.Addr())
+	for _, want := range []string{
+		"  snapshots         not told, last one ok\n", "  a crash may lose  not told\n", "min-replicas-to-write not told\n",
+		"  clock             not told\n", "WARNING: the server HERE has maxmemory-policy",
+	} {
+		if !strings.Contains(got, want) || strings.Contains(got, "secret") || strings.Contains(got, "keeps nothing") {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}

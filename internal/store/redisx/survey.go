@@ -1,0 +1,93 @@
+package redisx
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// Survey asks a server about itself in one round trip. closely asks also for what the least rights of an application do
+// not cover. What it forbids is left out. name is its address; "": it is asked for that, too.
+func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (store.Server, error) {
+	const nameless = "that Sentinels name"
+	if !closely {
+		info, err := c.Info(ctx).Result()
+		if err != nil && !IsAnswer(err) {
+			return store.Server{}, Fail(err)
+		}
+		return serverOf(cmp.Or(name, nameless), info), nil
+	}
+	pipe := c.Pipeline()
+	info, told, self := pipe.Info(ctx), pipe.Time(ctx), pipe.Do(ctx, "client", "info")
+	fsync, save, replicas := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "save"), pipe.ConfigGet(ctx, "min-replicas-to-write")
+	before := time.Now()
+	_, err := pipe.Exec(ctx)
+	after := time.Now()
+	if err != nil && !IsAnswer(err) {
+		return store.Server{}, Fail(err)
+	}
+	if at, _ := self.Text(); name == "" {
+		_, at, _ = strings.Cut(at, " laddr=")
+		name, _, _ = strings.Cut(at, " ")
+	}
+	s := serverOf(cmp.Or(name, nameless), info.Val())
+	s.AppendFsync, s.MinReplicas = fsync.Val()["appendfsync"], number(replicas.Val()["min-replicas-to-write"])
+	if points, is := save.Val()["save"]; is {
+		s.Save = cmp.Or(points, store.NoSave)
+	}
+	if at, err := told.Result(); err == nil {
+		clock := store.ClockOf(at, before, after)
+		s.Clock = &clock
+	}
+	return s, nil
+}
+
+// serverOf reads what INFO says.
+func serverOf(name, info string) store.Server {
+	s := store.Server{
+		Name: name, Eviction: field(info, "maxmemory_policy"), Replicas: number(field(info, "connected_slaves")),
+		LastSave: field(info, "rdb_last_bgsave_status"), LastAppend: field(info, "aof_last_write_status"),
+	}
+	product := cmp.Or(field(info, "server_name"), "redis") // others say beside their own version which of Redis they are like
+	if version := field(info, product+"_version"); version != "" {
+		s.Version = product + " " + version
+	}
+	switch field(info, "role") {
+	case "master":
+		s.Role = store.RoleMaster
+	case "slave":
+		s.Role = store.RoleReplica
+	}
+	switch field(info, "aof_enabled") {
+	case "1":
+		s.AppendOnly = "yes"
+	case "0":
+		s.AppendOnly = "no"
+	}
+	return s
+}
+
+// number reads a number that a server tells; nil: it does not.
+func number(text string) *int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+// field reads one line of INFO, "" where the server does not say it.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package redisx
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// described is what a survey found, for tests to compare.
+func described(s store.Server) string {
+	text := strings.Join([]string{s.Role, s.Eviction, s.AppendOnly, s.AppendFsync, s.LastAppend, s.Save, s.LastSave}, " ")
+	for _, n := range []*int64{s.Replicas, s.MinReplicas} {
+		if n == nil {
+			text += " nil"
+		} else {
+			text += " " + time.Duration(*n).String()
+		}
+	}
+	if s.Clock != nil {
+		text += " clock"
+	}
+	return text
+}
+
+func TestSurvey(t *testing.T) {
+	for _, test := range []struct {
+		name, config, may string
+		closely           bool
+		want, warns       string // the codes
+	}{
+		{name: "as the kit starts it", closely: true, want: "master noeviction no everysec ok never ok 0s 0s clock", warns: "not_persistent"},
+		{name: "not closely", want: "master noeviction no  ok  ok 0s nil"},
+		{
+			name: "kept", config: "appendonly yes\nappendfsync always\nsave 60 1000 900 1\nmin-replicas-to-write 2", closely: true,
+			want: "master noeviction yes always ok 60 1000 900 1 ok 0s 2ns clock",
+		},
+		{name: "evicting", config: "maxmemory-policy allkeys-lru", want: "master allkeys-lru no  ok  ok 0s nil", warns: "evicts"},
+		{name: "evicting what expires", config: "maxmemory-policy volatile-ttl", want: "master volatile-ttl no  ok  ok 0s nil", warns: "evicts"},
+		{name: "a replica", config: "replicaof 127.0.0.1 1", want: "replica noeviction no  ok  ok 0s nil", warns: "replica"},
+		{name: "least rights", closely: true, may: "+info +time", want: "master noeviction no  ok  ok 0s nil clock"},
+		{name: "INFO is forbidden", may: "+get", want: "       nil nil"},
+		{name: "all is forbidden", closely: true, may: "+get", want: "       nil nil"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.Config(strings.Split("user app on nopass ~* -@all "+test.may+"\n"+test.config, "\n")...))
+			o := &redis.Options{Addr: server.Addr(), DisableIdentity: true}
+			if test.may != "" {
+				o.Username, o.Password = "app", "any"
+			}
+			c := redis.NewClient(o)
+			defer c.Close()
+			s, err := Survey(t.Context(), c, "here", test.closely)
+			if got := described(s); err != nil || got != test.want || s.Name != "here" {
+				t.Errorf("%v, %v, name %q\n got %q\nwant %q", s, err, s.Name, got, test.want)
+			}
+			var warns []string
+			for _, w := range store.Warnings([]store.Server{s}) {
+				warns = append(warns, w.Code)
+			}
+			if got := strings.Join(warns, " "); got != test.warns {
+				t.Errorf("warnings %q, want %q", got, test.warns)
+			}
+		})
+	}
+}
+
+// TestSurveyNames: one that Sentinels name tells its own address, unless that is forbidden.
+func TestSurveyNames(t *testing.T) {
+	server := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -client|info"))
+	s, err := Survey(t.Context(), server.Client(), "", true)
+	if err != nil || s.Name != server.Addr() {
+		t.Errorf("got %q, %v, want %s", s.Name, err, server.Addr())
+	}
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "any"})
+	defer c.Close()
+	if s, err = Survey(t.Context(), c, "", true); err != nil || s.Name != "that Sentinels name" {
+		t.Errorf("got %q, %v", s.Name, err)
+	}
+}
+
+func TestSurveyVersions(t *testing.T) {
+	for info, want := range map[string]string{
+		"redis_version:7.0.15\r\n": "redis 7.0.15",
+		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n": "valkey 8.0.1",
+		"used_memory:1\r\n": "",
+	} {
+		if got := serverOf("here", info).Version; got != want {
+			t.Errorf("%q: got %q, want %q", info, got, want)
+		}
+	}
+	failed := serverOf("here", "rdb_last_bgsave_status:err\r\naof_last_write_status:err\r\n")
+	if failed.LastSave != "err" || failed.LastAppend != "err" {
+		t.Errorf("got %+v", failed)
+	}
+}
+
+func TestSurveyOfNothing(t *testing.T) {
+	server := redistest.Start(t)
+	c := server.Client()
+	server.Kill()
+	for _, closely := range []bool{false, true} {
+		if s, err := Survey(t.Context(), c, "here", closely); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("closely %t: got %+v, %v, want ErrUnavailable", closely, s, err)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package inspect_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// status is what a test compares: types, namespaces and, of those about the schema, the codes of warnings.
+func (s *site) status(t *testing.T) string {
+	t.Helper()
+	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return countsOf(st)
+}
+
+func countsOf(st inspect.Status) string {
+	var parts []string
+	for _, t := range st.Types {
+		n := "?"
+		if t.Entries != nil {
+			n = fmt.Sprint(*t.Entries)
+		}
+		parts = append(parts, fmt.Sprintf("%s %s stored=%t changing=%t fields=%d %s", t.Type, n, t.Stored, t.Changing, t.Fields, t.Canonical))
+	}
+	for _, n := range st.Namespaces {
+		parts = append(parts, fmt.Sprintf("%s/ %d of %d", n.Namespace, n.Entries, n.Records))
+	}
+	for _, w := range st.Warnings {
+		if strings.HasPrefix(w.Code, "schema") || w.Code == "not_learned" {
+			parts = append(parts, w.Code)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func TestStatus(t *testing.T) {
+	form := schema.FormVersion()
+	eachEngine(t, func(t *testing.T, s *site) {
+		want := "firm 0 stored=false changing=false fields=1 ; user 0 stored=false changing=false fields=8 " + form
+		if got := s.status(t); got != want {
+			t.Errorf("of nothing\n got %s\nwant %s", got, want)
+		}
+		for n := range 3 {
+			s.User(t, n)
+		}
+		if err := s.Type(t, "user").Delete(s.Ctx, hints.UID("u1")); err != nil {
+			t.Fatal(err)
+		}
+		inner := testdb.Must(s.DB.In(testdb.Must(s.NS.Sub("in side"))))
+		facets := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "x")}
+		testdb.Must(testdb.Must(inner.Type("user")).Create(s.Ctx, facets))
+		want = "firm 0 stored=false changing=false fields=1 ; user 2 stored=true changing=false fields=8 " + form + "; in+_side/ 1 of 4"
+		if got := s.status(t); got != want {
+			t.Errorf("of some\n got %s\nwant %s", got, want)
+		}
+
+		// The stored schema is in force, and what the program says otherwise is told.
+		other := testdb.House()
+		other.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleSecondary}
+		delete(other.Types["user"].Fields, "motto")
+		if got := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.With(other))}).status(t); got != want+"; schema" {
+			t.Errorf("by another schema\n got %s\nwant %s", got, want+"; schema")
+		}
+		s.Do(t, "HSET", "~/schema/user", "next", testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result()))
+		begun := strings.Replace(want, "stored=true changing=false", "stored=true changing=true", 1)
+		if got := s.status(t); got != begun+"; schema_change" {
+			t.Errorf("under way\n got %s\nwant %s", got, begun)
+		}
+
+		// What cannot be learned does not end the rest.
+		s.Do(t, "HSET", "~/schema/user", "schema", "{")
+		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
+		if got := s.status(t); got != damaged {
+			t.Errorf("of a damaged schema\n got %s\nwant %s", got, damaged)
+		}
+		ctx, cancel := context.WithCancel(s.Ctx)
+		cancel()
+		if _, err := inspect.StatusOf(ctx, s.DB, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: got %v", err)
+		}
+	})
+}
+
+// TestStatusOfStores opens each kind by its URL.
+func TestStatusOfStores(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "users.jsonl")
+	right := redistest.Config("appendonly yes", "appendfsync always")
+	one := redistest.Start(t, right)
+	wrong := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru", "user app on nopass ~* +@all -config -time -dbsize -scan"))
+	sentinel, nodes := redistest.StartSentinel(t), redistest.StartCluster(t, right)
+	for _, test := range []struct {
+		name, url, store string
+		names            []string // of servers
+		warnings         string
+	}{
+		{name: "memory", url: "memory:", store: "memory"},
+		{name: "file", url: "file:" + file, store: "file"},
+		{name: "one server", url: one.URL(), store: "redis", names: []string{one.Addr()}},
+		{name: "wrong settings", url: wrong.URL(), store: "redis", names: []string{wrong.Addr()}, warnings: "evicts not_persistent"},
+		{
+			name: "CONFIG and SCAN are forbidden", url: strings.Replace(wrong.URL(), "//", "//app:any@", 1), store: "redis",
+			names: []string{wrong.Addr()}, warnings: "evicts not_learned not_learned",
+		},
+		{name: "Sentinels", url: sentinel.URL(), store: "sentinel", names: []string{sentinel.Master.Addr()}, warnings: "not_persistent"},
+		{
+			name: "cluster", url: nodes.URL(), store: "cluster",
+			names: []string{nodes.Nodes[0].Addr(), nodes.Nodes[1].Addr(), nodes.Nodes[2].Addr()},
+		},
+	} {
+		db, err := userdb.Open(t.Context(), test.url, userdb.Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		var steps []int64
+		st, err := inspect.StatusOf(t.Context(), db, func(done, about int64) { steps = append(steps, done, about) })
+		if err := errors.Join(err, db.Close()); err != nil || st.Store != test.store || (st.File == file) != (test.name == "file") {
+			t.Errorf("%s: %v, store %q, file %q", test.name, err, st.Store, st.File)
+		}
+		var names, codes []string
+		for _, server := range st.Servers {
+			names = append(names, server.Name)
+			limited := strings.Contains(test.url, "app:")
+			if (server.Clock == nil) != limited || (server.AppendFsync == "") != limited || server.Version == "" {
+				t.Errorf("%s: %+v", test.name, server)
+			}
+		}
+		for _, w := range st.Warnings {
+			codes = append(codes, w.Code)
+		}
+		slices.Sort(names)
+		slices.Sort(test.names)
+		if !slices.Equal(names, test.names) || strings.Join(codes, " ") != test.warnings || !slices.Equal(steps, []int64{0, 2, 1, 2}) {
+			t.Errorf("%s: servers %q, warnings %q, progress %d; want %q, %q", test.name, names, st.Warnings, steps, test.names, test.warnings)
+		}
+		text, err := json.Marshal(st)
+		if err != nil || strings.Contains(string(text), "any@") {
+			t.Errorf("%s: %s, %v", test.name, text, err)
+		}
+	}
+}
+
+func TestStatusOfNothing(t *testing.T) {
+	server := redistest.Start(t)
+	db := testdb.Must(userdb.Open(t.Context(), server.URL(), userdb.Options{}))
+	defer db.Close()
+	server.Kill()
+	if _, err := inspect.StatusOf(t.Context(), db, nil); !errors.Is(err, userdb.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
