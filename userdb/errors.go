@@ -66,8 +66,9 @@ var (
 	ErrFileExposed = embedded.ErrExposed
 )
 
-// ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says. What
-// the verb returns besides is what was written; doing it again would be a second change.
+// ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says; or a node of a
+// cluster refuses what is due after it, such as index members, for want of a right or of memory: check.Run repairs that.
+// What the verb returns besides is what was written; doing it again would be a second change.
 var ErrUnconfirmed = store.ErrUnconfirmed
 
 // Errors of logging in.

@@ -69,6 +69,7 @@ var verdicts = []verdict{
 	{errDamage, "corrupt", 7, ""},
 	{userdb.ErrFileDamaged, "corrupt", 1, ""},
 	{userdb.ErrOutcomeUnknown, "unavailable", 6, "the change was made whole or not at all: read the entry to see"},
+	{userdb.ErrUnconfirmed, "unavailable", 6, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
 	{userdb.ErrFileFull, "unavailable", 6, ""},
 	{userdb.ErrFileExposed, "unavailable", 6, ""},
 	{userdb.ErrFileLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
@@ -126,10 +127,11 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := judge(err).advice
-	if unknown := errors.Is(err, userdb.ErrOutcomeUnknown); unknown || advice == unreachable || advice == "" {
+	sent := errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed)
+	if sent || advice == unreachable || advice == "" {
 		for _, r := range refusals {
 			switch found := strings.Contains(text+" ", ": "+r.word+" "); {
-			case found && unknown:
+			case found && sent:
 				advice += "; " + r.advice
 			case found:
 				advice = r.advice

@@ -83,6 +83,11 @@ func TestReport(t *testing.T) {
 			`{"error":{"code":"unavailable","message":"outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"}}` + "\n",
 		},
 		{
+			fmt.Errorf("changing k: %w: refused: NOPERM no", userdb.ErrUnconfirmed),
+			"userdb: changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md has the rights\n",
+			`{"error":{"code":"unavailable","message":"changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md has the rights"}}` + "\n",
+		},
+		{
 			fmt.Errorf("%w: CLUSTERDOWN The cluster is down", userdb.ErrUnavailable),
 			"userdb: store unavailable: CLUSTERDOWN The cluster is down; part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which\n",
 			`{"error":{"code":"unavailable","message":"store unavailable: CLUSTERDOWN The cluster is down; part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"}}` + "\n",

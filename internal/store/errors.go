@@ -21,7 +21,7 @@ var (
 	ErrCursor         = errors.New("not a cursor of this listing")
 	ErrUnsuitable     = errors.New("unsuitable Redis server or client")      // the promise cannot be kept with it
 	ErrCache          = errors.New("entries of this store cannot be cached") // no copies of them can be kept in this process
-	ErrUnconfirmed    = errors.New("committed, not confirmed")               // not known to be on as many replicas as asked for
+	ErrUnconfirmed    = errors.New("committed, not confirmed")               // not known to be whole, or on as many replicas as asked for
 )
 
 // ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that

@@ -31,7 +31,8 @@ type Engine interface {
 	// moment for the entry, but a tertiary record may be newer than the others.
 	Read(ctx context.Context, reads []EntryRead) ([]Entry, error)
 	// Apply makes one change, all of it or nothing, and returns the rev that the entry has then. A change that was
-	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed.
+	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed; on a cluster also one of which a server
+	// refuses what is due after it.
 	Apply(ctx context.Context, c Change) (rev string, err error)
 	// ApplyAll makes changes, each as Apply does, many at a time. Of creates that exclude each other the first is made.
 	ApplyAll(ctx context.Context, cs []Change) []error

@@ -87,8 +87,8 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 			}
 		}
 		switch {
-		case err == nil:
-			return a.rev, nil
+		case err == nil, errors.Is(err, store.ErrUnconfirmed):
+			return a.rev, err
 		case !errors.Is(err, errAgain):
 			return "", err
 		}
@@ -126,7 +126,7 @@ func (a *attempt) run(ctx context.Context) error {
 	case err != nil:
 		a.giveBack(ctx)
 	default:
-		a.finish(ctx)
+		return a.finish(ctx)
 	}
 	return err
 }
@@ -368,8 +368,10 @@ func (a *attempt) giveBack(ctx context.Context) {
 	})
 }
 
-// finish does what is due after the commit. If it does not come to the end, a check finds the rest.
-func (a *attempt) finish(ctx context.Context) {
+// finish does what is due after the commit. If it does not come to the end, a check finds the rest; the error is that a
+// server refuses some of it, and will go on refusing.
+func (a *attempt) finish(ctx context.Context) error {
+	failed := make(chan error, 1)
 	afterwards(ctx, finishTime, func(ctx context.Context) {
 		n := len(a.going)
 		err := parallel(n+2, func(i int) error {
@@ -387,7 +389,22 @@ func (a *attempt) finish(ctx context.Context) {
 		if err == nil && a.c.Delete {
 			_, _ = a.e.markDying(ctx, a.c.Key, a.rev, "end", "")
 		}
+		failed <- err
 	})
+	select {
+	case err := <-failed:
+		return unfinished(a.c.Key, err)
+	default: // the caller's time is over
+		return nil
+	}
+}
+
+// unfinished is the error for what a server refused after the commit of a change, such as for want of a right.
+func unfinished(entry recordkey.Key, err error) error {
+	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) {
+		return nil
+	}
+	return fmt.Errorf("changing %s: %w: what is due after it, such as its index members, was refused: %v", entry, store.ErrUnconfirmed, err)
 }
 
 // align brings indexes and tertiary records in line with what was committed. A delete has time for that since it sent its

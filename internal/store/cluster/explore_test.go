@@ -417,9 +417,9 @@ func (x *explorer) untrue(m moment) string {
 			v := x.scenario.actors[i][j]
 			done := m.commits>>(4*(i*mostVerbs+j))&15 > 0
 			switch {
-			case done && err != nil && !errors.Is(err, store.ErrOutcomeUnknown):
+			case done && err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnconfirmed):
 				return fmt.Sprintf("refused, but done: %d %s: %v", i, v.name, err)
-			case !done && err == nil && v.commits:
+			case !done && (err == nil || errors.Is(err, store.ErrUnconfirmed)) && v.commits:
 				return fmt.Sprintf("answered, but not done: %d %s", i, v.name)
 			}
 		}
