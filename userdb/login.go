@@ -3,7 +3,6 @@ package userdb
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
-	"github.com/coffeenode/userdb/recordkey"
 )
 
 // An Attempt tells where a login comes from. The zero Attempt does not.
@@ -254,23 +252,12 @@ func (db *DB) digest(kind, text string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// loadSecret reads the secret of the view's namespace, in the database as ~/secret; where there is none yet, it stores a
-// new one.
+// loadSecret reads the secret of the view's namespace, once.
 func (db *DB) loadSecret(ctx context.Context) error {
 	if db.secret.Load() != nil {
 		return nil
 	}
-	key, err := recordkey.Own("secret")
-	if err != nil {
-		return err
-	}
-	var fresh [32]byte
-	rand.Read(fresh[:]) // never fails, says its documentation
-	key = key.In(db.view.NS)
-	text, err := db.view.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
-	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
-		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
-	}
+	text, err := db.view.Secret(ctx)
 	if err != nil {
 		return curable(err)
 	}

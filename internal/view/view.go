@@ -5,6 +5,8 @@ package view
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,4 +184,20 @@ func With[D DB](db D, edit func(*Config)) (D, error) {
 	other, err := Like(db, c)
 	d, _ := other.(D)
 	return d, err
+}
+
+// Secret is the secret of the view's namespace, in the database as ~/secret; where there is none yet, it stores a new one.
+func (v *View) Secret(ctx context.Context) (string, error) {
+	key, err := recordkey.Own("secret")
+	if err != nil {
+		return "", err
+	}
+	var fresh [32]byte
+	rand.Read(fresh[:]) // never fails, says its documentation
+	key = key.In(v.Config.NS)
+	text, err := v.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
+	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
+		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
+	}
+	return text, err
 }

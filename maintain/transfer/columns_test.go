@@ -261,5 +261,9 @@ func TestImportResumesAsItBegan(t *testing.T) {
 		o = begun
 		o.Resume = state
 		s.bring(t, in, o, created(2))
+		s.Do(t, "DEL", "~/secret") // it is another store
+		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "begun in another store") {
+			t.Errorf("another store: %v", err)
+		}
 	})
 }

@@ -80,7 +80,7 @@ type ImportState struct {
 	Lines  int64  `json:"lines"` // read and done with
 	Bytes  int64  `json:"bytes"` // of the input that they take
 	Sum    string `json:"sum"`   // a checksum of those
-	How    string `json:"how"`   // a checksum of the namespace and of what the options say about reading
+	How    string `json:"how"`   // a checksum of the store, the namespace and what the options say about reading
 	Report Report `json:"report"`
 }
 
@@ -176,11 +176,14 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 		View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
 		clear: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
 	}
-	if !im.resumed {
-		im.state = ImportState{ID: rand.Text(), How: im.how()}
-	}
-	if im.state.How != im.how() {
-		return nil, fmt.Errorf("%w: the import was begun in another namespace, or with another type, form or mapping of its input", ErrInput)
+	how, err := im.how(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case !im.resumed:
+		im.state = ImportState{ID: rand.Text(), How: how}
+	case im.state.How != how:
+		return nil, fmt.Errorf("%w: the import was begun in another store or namespace, or with another type, form or mapping of its input", ErrInput)
 	}
 	if err := im.understand(); err != nil {
 		return nil, err
@@ -202,15 +205,23 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	return im, err
 }
 
-// how is a checksum of what decides what the lines of an input mean.
-func (im *importer) how() string {
+// how is a checksum of what decides what the lines of an input mean, and where they go: the secret of a store is in no other.
+// An import that nobody can go on with makes none.
+func (im *importer) how(ctx context.Context) (string, error) {
+	home := ""
+	if im.resumed || im.o.Save != nil && !im.o.DryRun {
+		var err error
+		if home, err = im.Secret(ctx); err != nil {
+			return "", err
+		}
+	}
 	mapped, ignored := maps.Clone(im.o.Map), slices.Sorted(slices.Values(im.o.Ignore))
 	delete(mapped, "")             // nil and empty are one
 	text, _ := json.Marshal([]any{ // texts cannot fail
-		im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
+		home, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 	})
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // understand finds out what the options say about the input.

@@ -45,7 +45,8 @@ func replacements(t *testing.T, dir, file string) func() int {
 	}
 }
 
-// TestImportSyncs: an embedded file is replaced once a batch, by imports of new entries and of old ones.
+// TestImportSyncs: an embedded file is replaced once a batch, by imports of new entries and of old ones, and once for the secret by which
+// an import knows its store.
 func TestImportSyncs(t *testing.T) {
 	dir := t.TempDir()
 	db, err := userdb.Open(t.Context(), "file:"+filepath.Join(dir, "store"), userdb.Options{Schema: full()})
@@ -62,9 +63,9 @@ func TestImportSyncs(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		job, on string
-		want    int // batches that write
+		want    int // replacements
 	}{
-		{"a", transfer.DuplicateFail, 4},
+		{"a", transfer.DuplicateFail, 5},
 		{"b", transfer.DuplicateUpdate, 4},
 		{"b", transfer.DuplicateSkip, 0},
 	} {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
@@ -111,10 +113,13 @@ func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args
 
 // Secret implements [store.Engine].
 func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
-	if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
-		return "", redisx.Fail(err)
-	}
 	secret, err := ks.client.Get(ctx, key.String()).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
+			return "", redisx.Fail(err)
+		}
+		secret, err = ks.client.Get(ctx, key.String()).Result()
+	}
 	return secret, readError(key, err, "not a string (WRONGTYPE)")
 }
 
