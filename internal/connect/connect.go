@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -131,7 +132,26 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
 	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewFailoverClient(o)
+	c.AddHook(sentinelHook{})
 	return single.New(c, single.Options{Close: c.Close}), nil
+}
+
+// A sentinelHook knows what Sentinels answer for a master that does not exist.
+type sentinelHook struct{ boundHook }
+
+func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return conn, noMaster(err)
+	}
+}
+
+// noMaster keeps the nil of Sentinels that know no such master from passing for the server's: that nothing is there.
+func noMaster(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%w: no Sentinel that answers knows a master of the name that is asked for", store.ErrUnsuitable)
+	}
+	return err
 }
 
 // reload is how often a cluster's topology is read anew: a client notices a failover no earlier than

@@ -133,7 +133,7 @@ func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return nil, err
+			return nil, noMaster(err)
 		}
 		b := &bounded{Conn: conn}
 		if socket, is := conn.(syscall.Conn); is { // go-redis looks at it, to know whether it is still open

@@ -86,7 +86,7 @@ func Passing(err error) bool {
 	if IsAnswer(err) {
 		return has(err, passing)
 	}
-	return !errors.Is(err, store.ErrReply) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
+	return !errors.Is(err, store.ErrReply) && !errors.Is(err, store.ErrUnsuitable) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
 
 // Sent reports whether the server may have run the command: false only where it certainly did not.
@@ -95,7 +95,7 @@ func Sent(err error) bool {
 	switch {
 	case text != "": // a command in the middle of a script has failed, which may have written before
 		return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+	case errors.Is(err, store.ErrUnsuitable), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	}
 	if dial, is := errors.AsType[*net.OpError](err); is {
@@ -107,8 +107,10 @@ func Sent(err error) bool {
 // Fail makes one of the store's errors of what a client returned. The cause stays in the chain.
 func Fail(err error) error {
 	switch {
-	case err == nil, errors.Is(err, store.ErrUnavailable):
+	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnsuitable):
 		return err
+	case strings.HasPrefix(answerOf(err), "ERR DB index is out of range"):
+		return fmt.Errorf("%w: %w", store.ErrUnsuitable, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
 	case IsAnswer(err) && !has(err, refused):

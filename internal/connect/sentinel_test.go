@@ -1,0 +1,55 @@
+package connect
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// TestNotThere opens what a server or its Sentinels do not have. Nothing that is asked there counts as absent.
+func TestNotThere(t *testing.T) {
+	sentinels := redistest.StartSentinel(t)
+	key, err := recordkey.Parse("user/uid:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: sentinels.Addrs(), MasterName: "nosuch"})
+	t.Cleanup(func() { lost.Close() })
+	for _, tt := range []struct {
+		url  string
+		own  redis.UniversalClient
+		want string
+	}{
+		{strings.Replace(sentinels.URL(), "master_name="+redistest.MasterName, "master_name=nosuch", 1), nil, "no Sentinel that answers knows a master"},
+		{"a client of the caller's", lost, "no Sentinel that answers knows a master"},
+		{redistest.Shared(t).URL() + "99999", nil, "DB index is out of range"},
+	} {
+		e, err := Open(t.Context(), tt.url, store.Cache{})
+		if tt.own != nil {
+			e, err = Use(tt.own, store.Cache{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		refused := func(what string, err error) {
+			if !errors.Is(err, store.ErrUnsuitable) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s at %s: %v, want %q", what, tt.url, err, tt.want)
+			}
+		}
+		refused("ping", e.Ping(t.Context()))
+		found, err := e.Find(t.Context(), []store.Lookup{{PRK: key}})
+		if err == nil {
+			err = found[0].Err
+		}
+		refused("find", err)
+		_, err = e.Apply(t.Context(), store.Change{Key: key, Create: true})
+		refused("create", err)
+	}
+}
