@@ -399,9 +399,10 @@ func (a *attempt) finish(ctx context.Context) error {
 	}
 }
 
-// unfinished is the error for what a server refused after the commit of a change, such as for want of a right.
+// unfinished is the error for what a server refused after the commit of a change, such as for want of a right. A record of
+// another Redis type is damage that was there before: a check tells.
 func unfinished(entry recordkey.Key, err error) error {
-	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) {
+	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
 	}
 	return fmt.Errorf("changing %s: %w: what is due after it, such as its index members, was refused: %v", entry, store.ErrUnconfirmed, err)
