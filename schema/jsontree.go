@@ -185,4 +185,10 @@ func (r *reader) integer(n node) int {
 }
 
 // truth returns true or false.
+// texts are the items of a list of texts.
+func (r *reader) texts(n node) (texts []string) {
+	r.each(n, aList, func(item node) { texts = append(texts, r.text(item)) })
+	return texts
+}
+
 func (r *reader) truth(n node) bool { return r.want(n, aTruth) && n.token == true }

@@ -55,20 +55,21 @@ func readType(r *reader, n node) (t Type) {
 		"open":      func(n node) { t.Open = r.truth(n) },
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
+		"retired":   func(n node) { t.Retired = r.texts(n) },
+		"building":  func(n node) { t.Building = mapOf(r, n, (*reader).texts) },
 	})
 	return t
 }
 
 func readField(r *reader, n node) (f Field) {
 	r.object(n, members{
-		"role":    func(n node) { f.Role = readRole(r, n) },
-		"codec":   func(n node) { f.Codec = Codec(r.text(n)) },
-		"kind":    func(n node) { f.Kind = r.text(n) },
-		"pattern": func(n node) { f.Pattern = r.text(n) },
-		"was":     func(n node) { f.Was = r.text(n) },
-		"reserved": func(n node) {
-			r.each(n, aList, func(item node) { f.Reserved = append(f.Reserved, r.text(item)) })
-		},
+		"role":     func(n node) { f.Role = readRole(r, n) },
+		"codec":    func(n node) { f.Codec = Codec(r.text(n)) },
+		"kind":     func(n node) { f.Kind = r.text(n) },
+		"pattern":  func(n node) { f.Pattern = r.text(n) },
+		"was":      func(n node) { f.Was = r.text(n) },
+		"required": func(n node) { f.Required = r.truth(n) },
+		"reserved": func(n node) { f.Reserved = r.texts(n) },
 	})
 	return f
 }

@@ -178,15 +178,15 @@ func TestLoadErrors(t *testing.T) {
 
 		// Keys that nobody knows, or twice.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; known here are types`},
-		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are canonical, fields, fold, open, password, primary, tertiary`},
-		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; known here are codec, kind, pattern, reserved, role, was`},
-		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; known here are codec, kind, pattern, reserved, role, was`},
+		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; known here are building, canonical, fields, fold, open, password, primary, retired, tertiary`},
+		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; known here are codec, kind, pattern, required, reserved, role, was`},
+		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; known here are codec, kind, pattern, required, reserved, role, was`},
 		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; known here are indexed, kind`},
 		{own(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; known here are blocklist, cost, min, strength`},
 		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
 		{field(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
 		{own(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
-		{field(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; known here are codec, kind, pattern, reserved, role, was`},
+		{field(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; known here are codec, kind, pattern, required, reserved, role, was`},
 
 		// Words that nobody knows.
 		{field(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; known are boolean, date, identity, json, null, number, text`},

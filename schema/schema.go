@@ -33,7 +33,16 @@ type Type struct {
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
 	// Password says what passwords entries of the type take. Nil stands for the policy of DefaultPassword; see Policy.
 	Password *Password `json:"password,omitempty"`
+	// Retired are names of fields and tertiary records that a change of the schema has removed. Only such a change brings
+	// one back.
+	Retired []string `json:"retired,omitempty"`
+	// Building is, in a stored schema, what records are being brought to, by the name of the field or the tertiary record:
+	// roles, which writers keep and no query answers by, and RequiredRule. In a program's it means nothing.
+	Building map[string][]string `json:"building,omitempty"`
 }
+
+// RequiredRule is the rule of a field that is required: no live entry is made without it, or loses it.
+const RequiredRule = "required"
 
 // Field declares one field. The zero Field is a text facet without a rule.
 type Field struct {
@@ -50,6 +59,8 @@ type Field struct {
 	// Was is the name that the field had in the schema before: a change of the schema renames the facets. Apart from
 	// that it means nothing. "" is a field of this name ever since.
 	Was string `json:"was,omitempty"`
+	// Required says that no live entry is made or left without the field.
+	Required bool `json:"required,omitempty"`
 	// Reserved are values that no entry may take, compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
 }

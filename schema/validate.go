@@ -17,6 +17,7 @@ const (
 	maxFields   = 256 // of one type, and as many tertiary records
 	maxReserved = 4096
 	maxPattern  = 4096 // bytes
+	maxRetired  = 4096 // names
 )
 
 // The names that members of a schema may have. Of the kinds of fields, package validate holds the rules.
@@ -58,6 +59,8 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 		choice(t.Fold, "fold", folds).at("fold"),
 		eachName(t.Fields, maxFields, "fields", t.fieldProblem).at("fields"),
 		eachName(t.Tertiary, maxFields, "records", t.tertiaryProblem).at("tertiary"),
+		t.retiredProblem().at("retired"),
+		t.buildingProblem().at("building"),
 		rangeProblem(policy.Cost, 4, 15).at("password", "cost"),
 		rangeProblem(policy.Min, 0, 72).at("password", "min"),
 		rangeProblem(policy.Strength, 0, 4).at("password", "strength"),
@@ -155,6 +158,35 @@ func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
 		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name has an index already").at("indexed"),
 	)
+}
+
+func (t Type) retiredProblem() *problem {
+	if len(t.Retired) > maxRetired {
+		return problemf("more than %d names", maxRetired)
+	}
+	for _, name := range t.Retired {
+		_, field := t.Fields[name]
+		_, tertiary := t.Tertiary[name]
+		if p := cmp.Or(nameProblem(name), problemIf(field && tertiary || name == t.Primary, "%s is declared, too", bare(name))); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// buildingProblem finds what records cannot be brought to, for it is not declared.
+func (t Type) buildingProblem() *problem {
+	for _, name := range sorted(t.Building) {
+		f := t.Fields[name]
+		for _, what := range t.Building[name] {
+			role, _ := roleOf(what)
+			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
+			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) {
+				return problemf("not declared: %s", bare(what)).at(name)
+			}
+		}
+	}
+	return nil
 }
 
 func rangeProblem(value, least, most int) *problem {

@@ -17,7 +17,7 @@ import (
 // A DB is a view of a store: the records of one namespace, read by one schema. It is safe for
 // concurrent use. Every method ends with its context.
 type DB struct {
-	view    *view.View
+	current *atomic.Pointer[view.View] // by the schema in force
 	hashers *hashers
 	secret  *atomic.Pointer[string] // keys digests; see loadSecret
 	options Options
@@ -67,7 +67,7 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	db, err := newDB(view.Config{
 		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
-		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout,
+		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, OnSchema: view.OnSchema(o.OnSchema),
 	}, newHashers(o), o)
 	if err != nil {
 		return nil, err
@@ -84,63 +84,110 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.view.Config.Steps = s.Steps
-	return db, nil
+	db.view().Config.Steps = s.Steps
+	if o.OnSchema == SchemaLater {
+		return db, nil
+	}
+	return db, db.compare(ctx)
+}
+
+// compare holds what the program declares to what is stored, and goes by that.
+func (db *DB) compare(ctx context.Context) error {
+	v, err := db.view().Follow(ctx, view.Store, db.Schema().Names()...)
+	if err == nil {
+		err = db.use(db.view(), v)
+	}
+	return err
+}
+
+// follow is the view to go on by after a change of a type was refused that was built by another one; that one, where nothing else is
+// in force.
+func (db *DB) follow(ctx context.Context, was *view.View, typ string) (*view.View, error) {
+	if v := db.view(); v != was { // another call has followed
+		return v, nil
+	}
+	next, err := was.Follow(ctx, view.Store, typ)
+	if err != nil || next == was {
+		return was, err
+	}
+	if err := db.use(was, next); err != nil {
+		return nil, err
+	}
+	return db.view(), nil
+}
+
+// view is the one by the schema in force, as far as this program knows it.
+func (db *DB) view() *view.View { return db.current.Load() }
+
+// use goes on by another view, unless others have changed it meanwhile.
+func (db *DB) use(was, next *view.View) error {
+	if err := db.hashers.add(next.Schema); err != nil {
+		return err
+	}
+	db.current.CompareAndSwap(was, next)
+	return nil
 }
 
 // newDB makes a DB of a configuration, whose passwords are hashed by hs.
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // the hashers have them
-	db := &DB{hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o}
+	db := &DB{hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
+		current: &atomic.Pointer[view.View]{}}
 	db.hashers.db, c.Hashing = db, db.hashers
-	var err error
-	if db.view, err = view.New(c); err != nil {
-		return nil, err
+	v, err := view.New(c)
+	if err == nil {
+		err = db.use(nil, v)
 	}
-	if err := db.hashers.add(c.Schema); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return db, nil
 }
 
 func init() {
-	view.Of = func(db view.DB) *view.View { return db.(*DB).view }
+	view.Of = func(db view.DB) *view.View { return db.(*DB).view() }
+	view.FollowIn = func(ctx context.Context, db view.DB, was *view.View, typ string) (*view.View, error) {
+		return db.(*DB).follow(ctx, was, typ)
+	}
 	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return newDB(c, db.(*DB).hashers, db.(*DB).options) }
 }
 
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
 func (db *DB) Close() error {
 	db.hashers.pool.Close()
-	return db.view.Engine.Close()
+	return db.view().Engine.Close()
 }
 
 // Ping asks the server for an answer; ErrUnavailable keeps the cause.
-func (db *DB) Ping(ctx context.Context) error { return db.view.Engine.Ping(ctx) }
+func (db *DB) Ping(ctx context.Context) error { return db.view().Engine.Ping(ctx) }
 
-// In is a view of another namespace over the same connections. Closing one closes all.
+// In is a view of another namespace over the same connections. Closing one closes all. Its schema is compared with the one that is
+// stored there at its first write, as with SchemaLater.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
-	c := db.view.Config
+	c := db.view().Config
 	c.NS = ns
 	return newDB(c, db.hashers, db.options)
 }
 
-// With is a view by another schema over the same connections. Closing one closes all.
+// With is a view by another schema over the same connections. Closing one closes all. It is compared with the stored schema
+// at its first write, as with SchemaLater.
 func (db *DB) With(s schema.Schema) (*DB, error) {
-	c := db.view.Config
+	c := db.view().Config
 	c.Schema = s
 	return newDB(c, db.hashers, db.options)
 }
 
-// Schema is the one that this view reads and writes by.
-func (db *DB) Schema() schema.Schema { return db.view.Schema }
+// Schema is the one that this view reads and writes by: the one in force, as far as the view knows it.
+func (db *DB) Schema() schema.Schema { return db.view().Schema }
 
 // Type is a view of one declared type, or a *schema.Error.
 func (db *DB) Type(name string) (*Type, error) {
-	t, err := db.view.Type(name)
+	v := db.view()
+	t, err := v.Type(name)
 	if err != nil {
 		return nil, err
 	}
-	return &Type{db: db, declared: t}, nil
+	return &Type{db, v, t}, nil
 }
 
 // Find returns the entry that a type-free hint points at: one that names its type itself. With

@@ -44,7 +44,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
 	}
-	db.view.Config.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
+	db.view().Config.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
 }
 
 func (e Event) attrs() []slog.Attr {

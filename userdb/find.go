@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/query"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -20,7 +21,17 @@ import (
 // names another type is refused. It is safe for concurrent use.
 type Type struct {
 	db       *DB
-	declared *change.Type
+	view     *view.View   // the two are by the schema in force when they were made
+	declared *change.Type // see now
+}
+
+// now is the type by the schema in force, as far as this program knows it. A verb goes by one from its beginning to its end.
+func (t *Type) now() *Type {
+	v := t.db.view()
+	if v == t.view {
+		return t
+	}
+	return &Type{t.db, v, v.ByName[t.declared.Name]} // no view loses a type
 }
 
 // Name is the type as ~isa has it.
@@ -35,12 +46,13 @@ func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
 
 // find looks in the copies first, if there are any. typ "" is type-free.
 func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
-	t, l, err := db.view.Resolve(h, typ)
+	v := db.view()
+	t, l, err := v.Resolve(h, typ)
 	if err != nil {
 		return Entry{}, err
 	}
 	l.Cached = true
-	return (&Type{db: db, declared: t}).entry(db.view.FindOne(ctx, l))
+	return (&Type{db, v, t}).entry(v.FindOne(ctx, l))
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -50,7 +62,8 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	return t.entry(t.db.view.FindUndeclared(ctx, h, t.declared.Name))
+	t = t.now()
+	return t.entry(t.view.FindUndeclared(ctx, h, t.declared.Name))
 }
 
 // Exists reports whether a hint points at a live entry; an SRK alone does not make one.
@@ -70,6 +83,7 @@ const findChunk = 256
 // sequence goes on; it ends early only where the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		t := t.now()
 		for some := range slices.Chunk(hs, findChunk) {
 			found, err := t.findSome(ctx, some)
 			if err != nil {
@@ -91,12 +105,12 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 	var lookups []store.Lookup
 	var of []*store.Found
 	for i, h := range hs {
-		_, l, err := t.db.view.Resolve(h, t.declared.Name)
+		_, l, err := t.view.Resolve(h, t.declared.Name)
 		if all[i].Err = err; err == nil {
 			lookups, of = append(lookups, l), append(of, &all[i])
 		}
 	}
-	found, err := t.db.view.FindMany(ctx, lookups)
+	found, err := t.view.FindMany(ctx, lookups)
 	for i, f := range found {
 		*of[i] = f
 	}
@@ -105,7 +119,8 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 
 // record reads what a hint points at, with all the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
-	_, r, err := t.db.view.Find(ctx, h, t.declared.Name)
+	t = t.now()
+	_, r, err := t.view.Find(ctx, h, t.declared.Name)
 	return r, err
 }
 
@@ -145,13 +160,14 @@ const pageLimit = 100
 // may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		t := t.now()
 		s, err := query.Select(t.declared, query.Query(q))
 		if err != nil {
 			yield(Entry{}, public(err))
 			return
 		}
 		left := q.Limit
-		for found, err := range t.db.view.Batches(ctx, s) {
+		for found, err := range t.view.Batches(ctx, s) {
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -179,6 +195,7 @@ func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
+	t = t.now()
 	s, err := query.Select(t.declared, query.Query(q))
 	if err != nil {
 		return Page{}, public(err)
@@ -189,7 +206,7 @@ func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
 	rest := ""
 	for more := true; more; more = rest != "" && len(records) < q.Limit {
 		var found []store.Found
-		found, rest, err = t.db.view.Page(ctx, s, rest, q.Limit-len(records))
+		found, rest, err = t.view.Page(ctx, s, rest, q.Limit-len(records))
 		if err != nil {
 			return Page{}, err
 		}
@@ -241,19 +258,20 @@ type Total struct {
 // people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
 // the first, beside the count of the others. An entry with a damaged facet is one.
 func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
+	t = t.now()
 	s, err := query.Select(t.declared, query.Query(q))
 	if err != nil {
 		return Total{}, public(err)
 	}
 	if index := s.Decides(); index.IsValid() {
-		sizes, err := t.db.view.Engine.Sizes(ctx, []recordkey.Key{index})
+		sizes, err := t.view.Engine.Sizes(ctx, []recordkey.Key{index})
 		if err != nil {
 			return Total{}, err
 		}
-		return Total{sizes[0], t.db.view.Config.Steps}, nil
+		return Total{sizes[0], t.view.Config.Steps}, nil
 	}
 	var unreadable leftOut
-	n, err := t.db.view.Count(ctx, s, unreadable.add)
+	n, err := t.view.Count(ctx, s, unreadable.add)
 	if err != nil {
 		return Total{}, err
 	}

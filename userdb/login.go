@@ -86,7 +86,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 // reread reads the entry again, and reports whether its hash is one of those that the password is right for. A
 // login ends with it: nobody is let in whose right to log in ended before.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
-	now, err := p.t.db.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
+	now, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
 		p.t.db.emit(ctx, p.event("failure"))
@@ -121,14 +121,16 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 // the entry stays as it is.
 func (p *proof) replace(ctx context.Context, pw string) string {
 	hash, err := p.t.db.hashers.hashUnjudged(ctx, p.t.declared, pw)
-	var c store.Change
 	if err == nil {
-		wires := change.Bare(p.r)
-		wires[store.FieldPassword] = hash
-		c, _, err = p.t.declared.Update(p.r, wires, nil)
-	}
-	if err == nil {
-		_, err = p.t.apply(ctx, c, p.r)
+		err = p.t.following(ctx, func(t *Type) error {
+			wires := change.Bare(p.r)
+			wires[store.FieldPassword] = hash
+			c, _, err := t.declared.Update(p.r, wires, nil)
+			if err == nil {
+				_, err = t.apply(ctx, c, p.r)
+			}
+			return err
+		})
 	}
 	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 		p.t.warn(ctx, "a hash is not renewed", p.r, err)
@@ -138,13 +140,14 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 
 // newProof begins an attempt to log in by an identifier, whether an entry has it or not.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
+	t = t.now()
 	p := &proof{t: t, identifier: identifier, origin: a.Origin}
-	_, l, err := t.db.view.Resolve(hints.Any(identifier), t.declared.Name)
+	_, l, err := t.view.Resolve(hints.Any(identifier), t.declared.Name)
 	if err != nil {
 		return p, nil // the text cannot be anybody's
 	}
 	p.lookup = l
-	p.r, err = t.db.view.FindOne(ctx, l)
+	p.r, err = t.view.FindOne(ctx, l)
 	if store.IsEntryError(err) {
 		p.r, err = store.Record{}, nil
 	}
@@ -169,7 +172,7 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 	var result password.Result
 	var as store.Admission
 	err = p.t.db.hashers.onPool(ctx, func() (err error) {
-		if as, err = p.t.db.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
+		if as, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
 			result = p.verify(ctx, pw)
 		}
 		return err
@@ -186,7 +189,7 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 		p.t.db.emit(ctx, p.event("failure"))
 		return password.Result{}, ErrLogin
 	}
-	if err := p.t.db.view.Engine.Forgive(ctx, attempt, as); err != nil {
+	if err := p.t.view.Engine.Forgive(ctx, attempt, as); err != nil {
 		p.t.warn(ctx, "a good login stays counted as a failure", p.r, err)
 	}
 	return result, nil
@@ -225,7 +228,7 @@ func (p proof) attempt(ctx context.Context) (store.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
 		return store.Counters{}, err
 	}
-	a := store.Counters{Now: p.t.db.view.StoreTime()}
+	a := store.Counters{Now: p.t.view.StoreTime()}
 	var err error
 	if p.r.Live() {
 		a.Account, err = p.t.declared.Counters(p.r)
@@ -241,7 +244,7 @@ func (p proof) attempt(ctx context.Context) (store.Counters, error) {
 
 // warn logs what an operator should know and a visitor should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
-	t.db.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
 }
 
 // digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first. Under it, identifiers that
@@ -257,7 +260,7 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	if db.secret.Load() != nil {
 		return nil
 	}
-	text, err := db.view.Secret(ctx)
+	text, err := db.view().Secret(ctx)
 	if err != nil {
 		return curable(err)
 	}

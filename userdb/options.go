@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -19,6 +20,7 @@ import (
 type Options struct {
 	Schema      schema.Schema          // zero: schema.User()
 	Namespace   recordkey.Namespace    // zero: the whole store
+	OnSchema    OnSchema               // what is done where Schema has more than is stored
 	NewUID      func() (string, error) // nil: RandomUID(12)
 	HashWorkers int                    // how many passwords are hashed at once; 0: as many as GOMAXPROCS; see docs/security.md
 	// Logger gets events and warnings; nil: nothing is logged. go-redis' own logger, one for the
@@ -54,6 +56,22 @@ type Options struct {
 	Cache    int
 	CacheAge time.Duration // 0: ten seconds
 }
+
+// OnSchema says what becomes of a schema that is not the one stored in the database, which is in force for everybody. A DB
+// follows what its own schema lacks: it goes by the stored one, and only writes no fields that its own does not have. Where its
+// own has a role more, requires a field more, or says otherwise, Open and New return ErrSchemaMismatch. A stored schema that
+// changes later a DB notices at its next write.
+type OnSchema int
+
+const (
+	// SchemaExtend stores what Schema has more, if no record has to change for that: fields without a role, tertiary records,
+	// an open type. Two programs that extend differently end with both. It is the zero OnSchema.
+	SchemaExtend = OnSchema(view.Extend)
+	// SchemaRefuse is ErrSchemaMismatch in place of that.
+	SchemaRefuse = OnSchema(view.Refuse)
+	// SchemaLater compares, as SchemaExtend does, at the first write, and not at Open: for tools that read any store.
+	SchemaLater = OnSchema(view.Later)
+)
 
 func (o Options) cache() store.Cache { return store.Cache{Entries: o.Cache, Age: o.CacheAge} }
 

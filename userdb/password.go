@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
@@ -59,15 +60,18 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 
 // setPassword replaces the hash of a record, while its owner may.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
-	hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields))
-	if err != nil {
-		return err
-	}
-	_, err = t.rewriteRead(ctx, r, func(now store.Record) (c store.Change, due bool, err error) {
-		if err := may(now); err != nil {
-			return c, false, err
+	err := t.following(ctx, func(t *Type) error {
+		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields))
+		if err != nil {
+			return err
 		}
-		return t.passwordChange(now, hash)
+		_, err = t.rewriteRead(ctx, r, func(now store.Record) (c store.Change, due bool, err error) {
+			if err := may(now); err != nil {
+				return c, false, err
+			}
+			return t.passwordChange(now, hash)
+		})
+		return err
 	})
 	if done(err) {
 		t.passwordSet(ctx, r, origin)
@@ -78,7 +82,7 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 // passwordChange is the change that gives a record another password.
 func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, due bool, err error) {
 	facets, own := change.Bare(now), map[string]string{}
-	change.SetPassword(now, t.db.view.Now(), hash, facets, own)
+	change.SetPassword(now, t.view.Now(), hash, facets, own)
 	return t.declared.Update(now, facets, own)
 }
 
@@ -87,7 +91,7 @@ func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, du
 func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	counters, err := t.declared.Counters(r)
 	if err == nil {
-		err = t.db.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.db.view.StoreTime()})
+		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)
@@ -112,12 +116,15 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error
 		return public(err)
 	}
 	// After a conflict it is the same entry, whichever the hint may lead to by then.
-	r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
-		own := map[string]string{store.FieldDisabled: ""}
-		if kind == "disable" {
-			change.Disable(now, t.db.view.Now(), own)
-		}
-		return t.declared.Update(now, change.Bare(now), own)
+	err = t.following(ctx, func(t *Type) (err error) {
+		r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
+			own := map[string]string{store.FieldDisabled: ""}
+			if kind == "disable" {
+				change.Disable(now, t.view.Now(), own)
+			}
+			return t.declared.Update(now, change.Bare(now), own)
+		})
+		return err
 	})
 	if done(err) {
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
@@ -131,6 +138,7 @@ type hashers struct {
 	db     *DB
 	pool   *hashpool.Pool
 	hasher func(cost int) (*password.Hasher, error)
+	mu     sync.RWMutex
 	byCost map[int]*password.Hasher
 }
 
@@ -142,7 +150,11 @@ func newHashers(o Options) *hashers {
 
 // add makes the hashers that the types of a schema need.
 func (hs *hashers) add(s schema.Schema) error {
-	hs.byCost = map[int]*password.Hasher{}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.byCost == nil {
+		hs.byCost = map[int]*password.Hasher{}
+	}
 	for name, t := range s.Types {
 		cost := t.Policy().Cost
 		if hs.byCost[cost] != nil {
@@ -157,7 +169,11 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-func (hs *hashers) Of(t *change.Type) *password.Hasher { return hs.byCost[t.Schema.Policy().Cost] }
+func (hs *hashers) Of(t *change.Type) *password.Hasher {
+	hs.mu.RLock()
+	defer hs.mu.RUnlock()
+	return hs.byCost[t.Schema.Policy().Cost]
+}
 
 // onPool runs work that keeps a processor busy, as many at a time as there are workers.
 func (hs *hashers) onPool(ctx context.Context, job func() error) error {
@@ -204,7 +220,7 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 }
 
 func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
-	(&Type{db: hs.db, declared: t}).passwordSet(ctx, r, "")
+	(&Type{hs.db, hs.db.view(), t}).passwordSet(ctx, r, "")
 }
 
 func (hs *hashers) Disabled(ctx context.Context, r store.Record) {

@@ -48,13 +48,23 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
-	_, l, err := r.t.db.view.Resolve(r.h, r.t.declared.Name)
+	var reply store.Reply
+	err := r.t.following(ctx, func(t *Type) (err error) {
+		r.t = t
+		reply, err = r.run(ctx, does, command, args)
+		return err
+	})
+	return reply, err
+}
+
+func (r tertiary) run(ctx context.Context, does effect, command string, args []string) (store.Reply, error) {
+	_, l, err := r.t.view.Resolve(r.h, r.t.declared.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
 	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
 	if !op.PRK.IsValid() {
-		e, err := r.t.db.view.FindOne(ctx, l)
+		e, err := r.t.view.FindOne(ctx, l)
 		if err != nil {
 			return store.Reply{}, err
 		}
@@ -71,7 +81,7 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	if err != nil {
 		return store.Reply{}, public(err)
 	}
-	return r.t.db.view.Tertiary(ctx, r.t.declared, op)
+	return r.t.view.Tertiary(ctx, r.t.declared, op)
 }
 
 // count is the answer of a command that answers with a number.

@@ -72,6 +72,7 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 
 // issue makes a token for the entry as it is when the token is kept.
 func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string, r store.Record, err error) {
+	t = t.now()
 	if err := t.checkToken(&tk); err != nil {
 		return "", r, err
 	}
@@ -85,9 +86,9 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 		if err != nil {
 			return false, err
 		}
-		err = t.db.view.Engine.Issue(ctx, store.Issue{
+		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: tk.bonds(), Value: tk.Value},
-			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.db.view.StoreTime(),
+			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
@@ -147,6 +148,7 @@ func (tk Token) bonds() []string {
 
 // Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event is told.
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
+	t = t.now()
 	r, token, err := t.held(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
@@ -162,20 +164,23 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 // the error, but for ErrOutcomeUnknown, nothing was spent. Set a password with ResetPassword instead.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
-	r, token, err := t.held(ctx, purpose, secret)
+	r, token, err := t.now().held(ctx, purpose, secret)
 	if err == nil {
-		r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
-			facets := change.Bare(now)
-			if changes {
-				err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
-			}
-			if err != nil {
-				return c, false, err
-			}
-			return t.declared.Update(now, facets, nil)
+		err = t.following(ctx, func(t *Type) (err error) {
+			r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
+				facets := change.Bare(now)
+				if changes {
+					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
+				}
+				if err != nil {
+					return c, false, err
+				}
+				return t.declared.Update(now, facets, nil)
+			})
+			return err
 		})
 	}
-	e, err := t.spent(ctx, purpose, r, err)
+	e, err := t.now().spent(ctx, purpose, r, err)
 	if !done(err) {
 		return Entry{}, Token{}, err
 	}
@@ -189,15 +194,22 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
-	r, token, err := t.held(ctx, purpose, secret)
+	r, token, err := t.now().held(ctx, purpose, secret)
 	if err == nil {
-		var hash string
-		if hash, err = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); err != nil {
-			return Entry{}, err
+		var refused error
+		err = t.following(ctx, func(t *Type) (err error) {
+			var hash string
+			if hash, refused = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
+				return refused
+			}
+			r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
+			return err
+		})
+		if refused != nil {
+			return Entry{}, refused
 		}
-		r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
 	}
-	e, err := t.spent(ctx, purpose, r, err)
+	e, err := t.now().spent(ctx, purpose, r, err)
 	if done(err) {
 		t.passwordSet(ctx, r, "")
 	}
@@ -220,13 +232,13 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 	if err != nil || len(purpose) > maxPurpose {
 		return store.Record{}, store.Token{}, ErrNotFound
 	}
-	token, err := t.db.view.Engine.Peek(ctx, prk, hashOf(secret), t.db.view.StoreTime())
+	token, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
 	if err == nil && token.Purpose != purpose {
 		err = ErrNotFound
 	}
 	var r store.Record
 	if err == nil {
-		r, err = t.db.view.FindOne(ctx, store.Lookup{PRK: prk})
+		r, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
 	}
 	if err == nil {
 		err = t.admits(r, token)

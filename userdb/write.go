@@ -16,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -53,7 +54,15 @@ const added = "added"
 // Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It returns the entry as
 // written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses; a password
 // over 72 bytes or against the type's policy is refused before anything is sent.
-func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
+func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
+	err = t.following(ctx, func(t *Type) (err error) {
+		e, err = t.create(ctx, n)
+		return err
+	})
+	return e, err
+}
+
+func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 	d, err := t.draft(ctx, n)
 	if err != nil {
 		return Entry{}, public(err)
@@ -68,7 +77,7 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (Entry, error) {
 		var r store.Record
 		if err == nil {
 			var rev string
-			if rev, err = t.db.view.Apply(ctx, t.declared, c); done(err) {
+			if rev, err = t.view.Apply(ctx, t.declared, c); done(err) {
 				r = change.Into(d.Facets, c, rev)
 			}
 		}
@@ -93,7 +102,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		}
 	}
 	if _, given := d.Facets[added]; !given && t.declared.Schema.Fields[added].Codec == schema.CodecDate {
-		if err := t.declared.EncodeFacet(d.Facets, added, schema.Date(t.db.view.Now()), nil); err != nil {
+		if err := t.declared.EncodeFacet(d.Facets, added, schema.Date(t.view.Now()), nil); err != nil {
 			return d, err
 		}
 	}
@@ -103,7 +112,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 			return d, err
 		}
 		d.Facets[store.FieldPassword] = hash
-		d.Own = map[string]string{store.FieldChanged: schema.Date(t.db.view.Now()).Wire()}
+		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
 	}
 	if len(n.Tags) > 0 {
 		tags := distinct(n.Tags)
@@ -120,26 +129,39 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 // error of f ends Update and is returned. Where f changes nothing, nothing is written. A facet that cannot be
 // read is absent to f; if f neither sets nor drops it, Update fails with ErrCorrupt.
 func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (Entry, error) {
-	r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
-		e := t.bare(now)
-		if err = f(&e); err == nil {
-			err = e.readable()
-		}
-		if err != nil {
-			return c, false, err
-		}
-		return t.edited(now, e)
+	var updated Entry
+	err := t.following(ctx, func(t *Type) error {
+		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
+			e := t.bare(now)
+			if err = f(&e); err == nil {
+				err = e.readable()
+			}
+			if err != nil {
+				return c, false, err
+			}
+			return t.edited(now, e)
+		})
+		updated, err = t.entry(r, err)
+		return err
 	})
-	return t.entry(r, err)
+	return updated, err
 }
 
 // Save writes an entry that was read before and changed since with Put and Drop: one round trip; on a cluster three or
 // more. ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
-func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
+func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
+	err = t.following(ctx, func(t *Type) (err error) {
+		saved, err = t.save(ctx, e)
+		return err
+	})
+	return saved, err
+}
+
+func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Entry{}, invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 	}
-	r := store.Record{Key: e.key.In(t.db.view.NS), Fields: e.was}
+	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
 	c, due, err := t.edited(r, e)
 	if err != nil {
 		return Entry{}, public(err)
@@ -148,7 +170,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (Entry, error) {
 		r, err = t.apply(ctx, c, r)
 		return t.entry(r, public(err))
 	}
-	now, err := t.db.view.FindOne(ctx, store.Lookup{PRK: r.Key})
+	now, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
 	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
 		err = ErrConflict
 	}
@@ -180,7 +202,35 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
 // that changes meanwhile is deleted as it is at that time.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
-	_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
+	return t.following(ctx, func(t *Type) error {
+		_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
+		return err
+	})
+}
+
+// follows is how often a verb begins again because another schema is in force than it went by.
+const follows = 16
+
+// following runs what writes: again, by the schema in force, where that is another one by now. A schema that cannot be gone by,
+// such as one that a change is under way of, is met twice.
+func (t *Type) following(ctx context.Context, write func(t *Type) error) (err error) {
+	met := 0
+	for range follows {
+		t = t.now()
+		if err = write(t); !view.Followable(err) {
+			return err
+		}
+		next, failed := t.db.follow(ctx, t.view, t.declared.Name)
+		if failed != nil {
+			return failed
+		}
+		if next == t.view {
+			met++
+		}
+		if met > 1 {
+			return err
+		}
+	}
 	return err
 }
 
@@ -215,7 +265,7 @@ func (t *Type) rewriteRead(ctx context.Context, r store.Record, build building) 
 
 // apply makes a change of a record, and returns the record as it is after that; as it was where that failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
-	v, err := t.db.view.Apply(ctx, t.declared, c)
+	v, err := t.view.Apply(ctx, t.declared, c)
 	if done(err) {
 		r = change.After(c, v, r.Fields)
 	}

@@ -195,7 +195,7 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc})
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater})
 	if err != nil {
 		return err
 	}

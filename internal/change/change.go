@@ -248,10 +248,8 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 		if err := t.Rules.Facet(field, v); err != nil {
 			return refused(err)
 		}
-		if !t.Schema.Open {
-			if reason := t.Undeclared(field); reason != "" {
-				return Invalid(field, "undeclared", reason)
-			}
+		if reason := t.refuses(field); reason != "" {
+			return Invalid(field, "undeclared", reason)
 		}
 	}
 	wires[field] = wire

@@ -3,7 +3,6 @@
 package change
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -63,6 +62,8 @@ type Type struct {
 	Ordered   []string
 	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
 	Guard     store.Guard             // what a write to the type's records compares
+	Building  map[string][]string     // what no query answers by yet; see schema.Type
+	claim     schema.Type             // what the program itself declares, where that is not Schema
 	ns        recordkey.Namespace
 }
 
@@ -71,6 +72,7 @@ const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.InForm()
+	st.Building = nil
 	rules, err := validate.Compile(st)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)
@@ -80,7 +82,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
 	t := &Type{
-		Name: name, Schema: st, Rules: rules, Guard: guard, ns: ns,
+		Name: name, Schema: st, Rules: rules, Guard: guard, claim: st, ns: ns,
 		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: map[string]schema.Codec{},
 	}
 	for field := range st.Fields {
@@ -93,10 +95,10 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 
 // newGuard is what every change of the type compares with the schema in the database.
 func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard, error) {
-	key, badKey := recordkey.Own("schema", name)
+	key, badKey := SchemaKey(ns, name)
 	types, badTypes := recordkey.Own("types")
-	text, badText := json.Marshal(st)
-	if err := errors.Join(badKey, badTypes, badText); err != nil {
+	text := StoredText(st)
+	if err := errors.Join(badKey, badTypes); err != nil {
 		return store.Guard{}, err
 	}
 	entries := recordkey.Pattern{Namespace: ns, Kind: recordkey.KindPRK, Type: name, Field: st.Primary}
@@ -105,7 +107,7 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 		tertiary[name] = t.Indexed
 	}
 	return store.Guard{
-		Key: key.In(ns), Types: types.In(ns), Fingerprint: st.Fingerprint(), JSON: string(text), Tertiary: tertiary,
+		Key: key, Types: types.In(ns), Fingerprint: Generation(text), JSON: text, Tertiary: tertiary,
 		Exact: st.Fold == schema.FoldExact, Entries: entries.String(),
 	}, nil
 }

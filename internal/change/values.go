@@ -123,6 +123,19 @@ func refused(err error) error {
 	return err
 }
 
+// refuses is Undeclared for a facet that is to be written, and says of one that only the stored schema has that the program does
+// not know it.
+func (t *Type) refuses(field string) string {
+	reason := ""
+	if !t.Schema.Open {
+		reason = t.Undeclared(field)
+	}
+	if _, known := t.claim.Fields[field]; reason == "" && !known && !t.claim.Open && field != t.claim.Primary {
+		reason = fmt.Sprintf("the program's schema of type %q has no such field", t.Name)
+	}
+	return reason
+}
+
 // Undeclared says that a field is not declared, and which one was meant where one is near: a field of the type, or one of
 // the other names that a caller takes. It is "" for a field that is declared.
 func (t *Type) Undeclared(field string, others ...string) string {

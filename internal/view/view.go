@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +32,7 @@ type Config struct {
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
+	OnSchema    OnSchema
 	// Steps says that changes are made in several steps, between which indexes have members too many.
 	Steps bool
 }
@@ -81,7 +81,7 @@ func (v *View) Now() time.Time { return cmp.Or(v.StoreTime(), time.Now()) }
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
 	v.complete(&c)
 	rev, err = v.Engine.Apply(ctx, c)
-	if guard, may := givesUp(t, c, err); may {
+	if guard, may := v.givesUp(ctx, t, c, err); may {
 		c.Schema = guard
 		rev, err = v.Engine.Apply(ctx, c)
 	}
@@ -119,24 +119,18 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 // givesUp reports whether a change that was refused because the records have another canonical form does
 // nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
 // where two entries would have one value by this program's. The guard is that of the records.
-func givesUp(t *change.Type, c store.Change, err error) (store.Guard, bool) {
-	mismatch, is := errors.AsType[*store.MismatchError](err)
-	if !is || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+func (v *View) givesUp(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
+	if !Followable(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
 	}
-	stored, err := storedIn(mismatch)
+	found, err := store.Hashes(ctx, v.Engine, []string{t.Guard.Key.String()})
 	if err != nil {
 		return store.Guard{}, false
 	}
+	stored, err := storedIn(t, found[0])
 	guard := t.Guard
-	guard.Fingerprint, guard.JSON = stored.Fingerprint(), mismatch.Stored
-	return guard, t.Schema.OtherForm(stored)
-}
-
-// storedIn is the schema in the database that a change did not match.
-func storedIn(mismatch *store.MismatchError) (stored schema.Type, err error) {
-	err = json.Unmarshal([]byte(mismatch.Stored), &stored)
-	return stored.FromStore(), err
+	guard.Fingerprint, guard.JSON = stored.Generation, stored.Text
+	return guard, err == nil && !stored.UnderWay() && t.Schema.OtherForm(stored.Type)
 }
 
 // explain names the difference that a schema mismatch consists of, and what mends it.
@@ -147,22 +141,23 @@ func explain(t *change.Type, err error) error {
 	}
 	if mismatch.Stored == "" {
 		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
-			"write with that, or bring them over with 'userdb schema apply'", store.ErrSchemaMismatch, t.Name, schema.FoldExact)
+			"write with that, or bring them over with 'userdb schema apply'", mismatch, t.Name, schema.FoldExact)
 	}
-	stored, err := storedIn(mismatch)
+	stored, err := change.ParseType(t.Name, mismatch.Stored)
 	if err != nil {
-		return fmt.Errorf("%w: type %s: the stored schema cannot be read", store.ErrSchemaMismatch, t.Name)
+		return fmt.Errorf("%w: type %s: the stored schema cannot be read", mismatch, t.Name)
 	}
 	difference := t.Schema.Difference(stored)
-	if difference == "" {
-		return fmt.Errorf("%w: type %s: a change of the schema is under way; 'userdb schema apply' goes on with it",
-			store.ErrSchemaMismatch, t.Name)
-	}
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
-	if t.Schema.OtherForm(stored) {
+	switch {
+	case t.Schema.OtherForm(stored):
 		mends = "bring the records over with 'userdb schema apply' while no other program writes"
+	case difference == "" && t.Guard.JSON == mismatch.Stored:
+		difference, mends = "a change of the schema is under way", "'userdb schema apply' goes on with it"
+	case difference == "":
+		difference, mends = "it was changed meanwhile", "go on by the stored one"
 	}
-	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
+	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, mends)
 }
 
 // A DB is a *userdb.DB, which this package cannot name: that one imports it.
@@ -171,10 +166,13 @@ type DB interface {
 	Schema() schema.Schema
 }
 
-// Package userdb sets both when it is loaded.
+// Package userdb sets these when it is loaded.
 var (
-	Of   func(DB) *View               // the view of a *userdb.DB
-	Like func(DB, Config) (DB, error) // another *userdb.DB over the same connections
+	Of func(DB) *View // the view of a *userdb.DB, by the schema in force as far as it knows
+	// FollowIn is the view of a *userdb.DB to go on by after a change of a type was refused that was built by another one; that
+	// one, where nothing else is in force.
+	FollowIn func(ctx context.Context, db DB, was *View, typ string) (*View, error)
+	Like     func(DB, Config) (DB, error) // another *userdb.DB over the same connections
 )
 
 // With is Like with a configuration that edit may change: tests set a clock, or another engine.

@@ -166,18 +166,15 @@ func unreadable(name string, h store.Raw) string {
 	case h.Fields[store.FieldFingerprint] == "":
 		return "the schema of the type has no fingerprint"
 	}
-	for _, field := range []string{store.FieldSchema, records.FieldNext} {
-		text, is := h.Fields[field]
-		if !is && field == records.FieldNext {
-			continue
-		}
-		t, err := records.ParseType(name, text)
-		if err != nil {
-			return "it cannot be read, or was written by a newer version: " + err.Error()
-		}
-		if records.IsAnother(t, h.Fields) {
-			return records.AnotherSchema
-		}
+	stored, err := change.ParseStored(name, h.Fields)
+	if err == nil && stored.UnderWay() {
+		_, err = change.ParseType(name, stored.Next)
+	}
+	switch {
+	case errors.Is(err, change.ErrAnother):
+		return err.Error()
+	case err != nil:
+		return "it cannot be read, or was written by a newer version: " + err.Error()
 	}
 	return ""
 }
@@ -189,7 +186,7 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 		return nil, nil
 	}
 	g, seen := t.Guard, h.Fields[store.FieldFingerprint]
-	if seen != g.Fingerprint || h.Fields[records.FieldNext] != "" {
+	if seen != g.Fingerprint && seen != t.Schema.Fingerprint() || h.Fields[change.FieldNext] != "" {
 		if !c.o.Restate {
 			return nil, nil
 		}

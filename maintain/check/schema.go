@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -29,27 +30,26 @@ func (c *checker) inForce(ctx context.Context) error {
 	}
 	for i, name := range names {
 		t := c.ByName[name]
-		fingerprint, is := hashes[i].Fields[store.FieldFingerprint]
-		if !is || fingerprint == t.Guard.Fingerprint {
-			continue
-		}
-		stored, err := records.ParseType(name, hashes[i].Fields[store.FieldSchema])
-		if err != nil {
+		stored, err := change.ParseStored(name, hashes[i].Fields)
+		switch {
+		case err != nil:
 			return mismatch(t, err.Error())
-		}
-		switch difference := t.Schema.Difference(stored); {
-		case t.Schema.OtherForm(stored) && fingerprint == stored.Fingerprint():
-			others = append(others, otherForm{t, stored})
-		case difference == "" || t.Schema.OtherForm(stored):
+		case stored.UnderWay():
 			return mismatch(t, "a change of the schema is under way; finish it with 'userdb schema apply'")
-		default:
-			return mismatch(t, difference+"; check with the stored schema ('userdb schema show')")
+		case stored.OtherForm() && !t.Schema.OtherForm(stored.Type):
+			return mismatch(t, t.Schema.Difference(stored.Type)+"; check with the stored schema ('userdb schema show')")
+		case stored.OtherForm():
+			others = append(others, otherForm{t, stored.Type})
 		}
 	}
-	if len(others) == 0 {
-		return nil
+	if len(others) > 0 {
+		return c.otherForms(ctx, others)
 	}
-	return c.otherForms(ctx, others)
+	v, err := c.Follow(ctx, view.Leave, names...)
+	if err == nil {
+		c.View = v
+	}
+	return err
 }
 
 func mismatch(t *change.Type, reason string) error {

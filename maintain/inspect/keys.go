@@ -165,7 +165,21 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	if err != nil {
 		return err
 	}
-	_, err = records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
+	end := func(t *change.Type) error {
+		_, err := records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
+		return err
+	}
+	if err = end(t); view.Followable(err) {
+		c := v.Config
+		c.NS = key.Namespace()
+		var in *view.View
+		if in, err = view.New(c); err == nil {
+			in, err = in.Follow(ctx, view.Leave, t.Name)
+		}
+		if err == nil {
+			err = end(in.ByName[t.Name])
+		}
+	}
 	return err
 }
 

@@ -163,12 +163,23 @@ func (st *Status) declared(ctx context.Context, db *userdb.DB) (map[string]schem
 				"until 'userdb schema apply' has finished it", name))
 			continue
 		}
-		if mine, has := own[name]; has && is && mine.Difference(t) != "" {
-			st.warn("schema", fmt.Sprintf("type %s: the program's schema is not the stored one, so that its writes are refused: %s; "+
-				"use the stored one, or bring the records over with 'userdb schema apply'", name, mine.Difference(t)))
+		if mine, has := own[name]; has && is {
+			st.compare(name, mine, t)
 		}
 	}
 	return force, nil
+}
+
+// compare warns where a program with its own schema of a type could not write by the stored one.
+func (st *Status) compare(name string, own, stored schema.Type) {
+	relation, difference := own.Against(stored)
+	if own.OtherForm(stored) {
+		relation, difference = schema.Differs, own.Difference(stored)
+	}
+	if relation >= schema.Builds {
+		st.warn("schema", fmt.Sprintf("type %s: the program's schema is not the stored one, so that its writes are refused: %s; "+
+			"use the stored one, or bring the records over with 'userdb schema apply'", name, difference))
+	}
 }
 
 // count counts the entries of a type.

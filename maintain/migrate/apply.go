@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -66,13 +67,13 @@ func (s *step) apply(ctx context.Context) error {
 		}
 		seen = s.t.Guard.Fingerprint
 	}
-	return s.restate(ctx, seen, s.guard.Fingerprint, storedForm(s.t.Schema), "")
+	return s.restate(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
 }
 
 // restate replaces what is stored of the schema, if its fingerprint is still the one seen.
 func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next string) error {
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
-	state = append(state, store.Facet{Field: records.FieldNext, Wire: next})
+	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})
 	state = slices.DeleteFunc(state, func(f store.Facet) bool { return f.Wire == "" })
 	is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: seen, State: state})
 	if err == nil && !is {
@@ -89,9 +90,9 @@ func (s *step) begin(ctx context.Context) error {
 	if !s.begun {
 		from := schema
 		if !s.stored {
-			from = storedForm(s.from)
+			from = change.StoredText(s.from)
 		}
-		if err := s.restate(ctx, before, under, from, storedForm(s.t.Schema)); err != nil {
+		if err := s.restate(ctx, before, under, from, s.guard.JSON); err != nil {
 			return err
 		}
 	}

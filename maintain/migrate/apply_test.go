@@ -262,15 +262,16 @@ func TestApply(t *testing.T) {
 				if again, err := s.apply(s.Ctx, ch.to); err != nil || len(again.Types) != 0 {
 					t.Errorf("once more: %+v, %v", again.Types, err)
 				}
-				if same := ch.from.Types["user"].Fingerprint() == ch.to.Types["user"].Fingerprint(); same {
-					return
-				}
+				relation, _ := ch.from.Types["user"].Against(ch.to.Types["user"])
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
 					e.Put("age", schema.Number(5))
 					return nil
 				})
-				if !errors.Is(err, userdb.ErrSchemaMismatch) {
+				if follows := relation < schema.Builds; follows != (err == nil) || !follows && !errors.Is(err, userdb.ErrSchemaMismatch) {
 					t.Errorf("a writer by the old schema: %v", err)
+				}
+				if err == nil {
+					testdb.Same(t, "check after it", s.Check(t, check.Options{}), nil)
 				}
 			})
 		}

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,7 +36,7 @@ func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 // BegunSchema is the schema that Apply has begun to bring records to, of the types that it has not
 // finished. Errors are those of StoredSchema.
 func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
-	return storedIn(ctx, db, records.FieldNext)
+	return storedIn(ctx, db, change.FieldNext)
 }
 
 // storedIn reads the types that have a schema in a field of ~/schema/TYPE.
@@ -70,27 +69,16 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 		if !is && (field != store.FieldSchema || !h.Other && len(h.Fields) == 0) {
 			continue // nothing was stored but the name
 		}
-		t, err := records.ParseType(names[i], text)
+		t, err := change.ParseType(names[i], text)
 		if err != nil {
 			return schema.Schema{}, records.Corrupt(types, err.Error())
 		}
-		if field == store.FieldSchema && records.IsAnother(t, h.Fields) {
-			return schema.Schema{}, records.Corrupt(keys[i], records.AnotherSchema)
+		if _, err := change.ParseStored(names[i], h.Fields); err != nil && field == store.FieldSchema {
+			return schema.Schema{}, records.Corrupt(keys[i], err.Error())
 		}
 		stored[names[i]] = t
 	}
 	return schema.Schema{Types: stored}, nil
-}
-
-// storedForm is a schema as it is stored: without what its fields were called before.
-func storedForm(t schema.Type) string {
-	t.Fields = maps.Clone(t.Fields)
-	for name, f := range t.Fields {
-		f.Was = ""
-		t.Fields[name] = f
-	}
-	text, _ := json.Marshal(t) // of texts and numbers: it cannot fail
-	return string(text)
 }
 
 // A step brings one type to its new schema.
@@ -121,31 +109,53 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 		return nil, err
 	}
 	s := &step{
-		View: v, progress: progress, guard: t.Guard, fields: hashes[0].Fields, renames: map[string]string{},
+		View: v, progress: progress, fields: hashes[0].Fields, renames: map[string]string{},
 		from: schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact},
 	}
 	_, s.stored = s.fields[store.FieldFingerprint]
-	next, begun := s.fields[records.FieldNext]
-	if s.begun = begun; begun && next != storedForm(t.Schema) {
-		return nil, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
-			store.ErrSchemaMismatch, records.Quoted(name))
-	}
 	if s.stored {
-		if s.from, err = records.ParseType(name, s.fields[store.FieldSchema]); err != nil {
+		if s.from, err = change.ParseType(name, s.fields[store.FieldSchema]); err != nil {
 			return nil, records.Corrupt(key, err.Error())
 		}
 	}
 	if s.from.Primary != t.Schema.Primary {
 		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}
 	}
+	if t, err = retiring(t, s.from); err != nil {
+		return nil, err
+	}
+	s.guard = t.Guard
+	next, begun := s.fields[change.FieldNext]
+	if s.begun = begun; begun && next != s.guard.JSON {
+		return nil, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
+			store.ErrSchemaMismatch, records.Quoted(name))
+	}
 	under := s.guard
-	under.Fingerprint, under.Exact = "~"+s.from.Fingerprint()+">"+s.guard.Fingerprint, false
+	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint, false
 	if s.begun {
 		under.Fingerprint = s.fields[store.FieldFingerprint]
 	}
 	s.t = t.Under(under)
 	s.compare(t.Schema)
 	return s, nil
+}
+
+// retiring is a type of the new schema with the names that are gone from the old one.
+func retiring(t *change.Type, from schema.Type) (*change.Type, error) {
+	to := t.Schema
+	gone := slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary)))
+	to.Retired = nil
+	for _, name := range gone {
+		_, field := to.Fields[name]
+		_, tertiary := to.Tertiary[name]
+		if !field && !tertiary && name != to.Primary {
+			to.Retired = append(to.Retired, name)
+		}
+	}
+	slices.Sort(to.Retired)
+	to.Retired = slices.Compact(to.Retired)
+	text := change.StoredText(to)
+	return t.Follow(to, change.Generation(text), text)
 }
 
 // compare notes what the new schema keeps beside the old one, and the other way round.
@@ -175,10 +185,10 @@ func without(all, some []string) []string {
 
 // moves reports whether records have to change, not only what is stored of the schema.
 func (s *step) moves() bool {
-	return s.begun || s.guard.Fingerprint != s.from.Fingerprint() || len(s.renames)+len(s.newOrders) > 0
+	return s.begun || s.t.Schema.Fingerprint() != s.from.Fingerprint() || len(s.renames)+len(s.newOrders) > 0
 }
 
 // due reports whether there is anything to do.
 func (s *step) due() bool {
-	return s.moves() || s.fields[store.FieldSchema] != storedForm(s.t.Schema)
+	return s.moves() || s.fields[store.FieldSchema] != s.guard.JSON
 }

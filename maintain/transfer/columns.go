@@ -185,7 +185,7 @@ func (im *importer) read(src source, l *line, r *reading) (*change.Type, error) 
 			return nil, err
 		}
 	}
-	return im.Type(cmp.Or(r.own[columnType], im.o.Type))
+	return im.typ(cmp.Or(r.own[columnType], im.o.Type))
 }
 
 // rename gives facets and tertiary records the names that they have here, and takes out those that are none.

@@ -126,7 +126,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // Resume goes on. An entry that an import created before it was cut off, and does not know of, is recognised and
 // counted as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
-	im, err := newImporter(ctx, view.Of(db), r, o)
+	im, err := newImporter(ctx, db, r, o)
 	if err != nil {
 		return Report{}, err
 	}
@@ -135,25 +135,26 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 }
 
 type importer struct {
-	*view.View
-	o        ImportOptions
-	columns  columns
-	src      source
-	firebase password.FirebaseScrypt
-	model    string    // see productUsers
-	clear    bool      // clear passwords may have any name
-	sum      hash.Hash // of the input
-	text     []byte    // what was added to it last
-	reading  reading   // of the line that was parsed last
-	state    ImportState
-	resumed  bool
-	surveyed bool            // all names in the input mean something
-	bytes    int64           // of the input, that were read
-	seen     map[uint64]bool // digests of the keys that a dry run has met in its input
-	spare    []*batch        // what batches hold is most of an import's memory: they are used again
-	first    int             // lines of the first batch
-	most     int             // and of the others
-	atOnce   int             // batches under way, after the first
+	*view.View // as it was at the beginning: see typ
+	db         *userdb.DB
+	o          ImportOptions
+	columns    columns
+	src        source
+	firebase   password.FirebaseScrypt
+	model      string    // see productUsers
+	clear      bool      // clear passwords may have any name
+	sum        hash.Hash // of the input
+	text       []byte    // what was added to it last
+	reading    reading   // of the line that was parsed last
+	state      ImportState
+	resumed    bool
+	surveyed   bool            // all names in the input mean something
+	bytes      int64           // of the input, that were read
+	seen       map[uint64]bool // digests of the keys that a dry run has met in its input
+	spare      []*batch        // what batches hold is most of an import's memory: they are used again
+	first      int             // lines of the first batch
+	most       int             // and of the others
+	atOnce     int             // batches under way, after the first
 }
 
 const (
@@ -167,13 +168,13 @@ const (
 // clearBatch is how many lines with clear passwords are prepared at once: they take their time.
 var clearBatch = max(16, runtime.GOMAXPROCS(0))
 
-func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions) (*importer, error) {
+func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (*importer, error) {
 	o.OnDuplicate, o.Type = cmp.Or(o.OnDuplicate, DuplicateFail), cmp.Or(o.Type, "user")
 	if !slices.Contains([]string{DuplicateFail, DuplicateSkip, DuplicateUpdate}, o.OnDuplicate) {
 		return nil, fmt.Errorf("%w: on a duplicate %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
 	im := &importer{
-		View: v, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
+		View: view.Of(db), db: db, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
 		clear: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
 	}
 	how, err := im.how(ctx)
@@ -188,7 +189,7 @@ func newImporter(ctx context.Context, v *view.View, r io.Reader, o ImportOptions
 	if err := im.understand(); err != nil {
 		return nil, err
 	}
-	survey, err := v.Engine.Survey(ctx, false)
+	survey, err := im.Engine.Survey(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func (im *importer) understand() (err error) {
 	}
 	primary := ""
 	if known {
-		t, err := im.Type(im.o.Type)
+		t, err := im.typ(im.o.Type)
 		if err != nil {
 			return err
 		}

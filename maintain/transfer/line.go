@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -27,11 +28,13 @@ type line struct {
 	raw   string
 	cells []string // of a CSV row
 
-	t      *change.Type
-	draft  change.Draft
-	clear  string       // password
-	create store.Change // makes the entry, where nothing is there yet
-	waits  bool         // a line before it in the batch needs one of its keys
+	t        *change.Type
+	draft    change.Draft
+	clear    string       // password
+	create   store.Change // makes the entry, where nothing is there yet
+	attempt  int          // at a UID for it
+	updating bool         // what was sent last changes an entry that was there
+	waits    bool         // a line before it in the batch needs one of its keys
 
 	done   outcome
 	err    error         // why it is refused; a duplicate may yet be resolved
@@ -101,11 +104,56 @@ func (im *importer) hash(ctx context.Context, l *line) {
 // build builds the change that creates the entry of a line.
 func (im *importer) build(l *line, attempt int) (err error) {
 	d := l.draft
+	l.attempt = attempt
 	if d.UID == "" {
 		d.UID = im.uid(l, attempt)
 	}
 	l.create, err = l.t.Create(d)
 	return err
+}
+
+// typ is a declared type by the schema in force, as far as the import knows it: it may change while the import runs.
+func (im *importer) typ(name string) (*change.Type, error) { return view.Of(im.db).Type(name) }
+
+// followSchema builds lines anew by the schema in force, after what was built by another one was refused with an error. It ends the
+// import where there is no other.
+func (im *importer) followSchema(ctx context.Context, lines []*line, refusal error) error {
+	for _, l := range lines {
+		now, err := im.typ(l.t.Name)
+		if err == nil && now == l.t {
+			if _, err = view.FollowIn(ctx, im.db, view.Of(im.db), l.t.Name); err == nil {
+				now, err = im.typ(l.t.Name)
+			}
+		}
+		if err == nil && now == l.t {
+			err = refusal
+		}
+		if err != nil {
+			return err
+		}
+		l.err = im.rebuild(l, now)
+	}
+	return nil
+}
+
+// rebuild builds the change that creates the entry of a line by another schema of its type.
+func (im *importer) rebuild(l *line, t *change.Type) error {
+	facets := make(map[string]string, len(l.draft.Facets)+1)
+	for field, wire := range l.draft.Facets {
+		v, err := schema.Decode(l.t.Schema.Codec(field), wire)
+		switch {
+		case field == store.FieldPassword || field == t.Schema.Primary:
+			facets[field] = wire
+		case err != nil:
+			return err
+		default:
+			if err := t.EncodeFacet(facets, field, v, nil); err != nil {
+				return err
+			}
+		}
+	}
+	l.t, l.draft.Facets = t, facets
+	return im.build(l, l.attempt)
 }
 
 // uid makes a UID up. The same line of the same import gets the same one again.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 )
 
@@ -115,15 +116,49 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	return err
 }
 
+// mostFollows is how often lines are built again because another schema is in force than they were built by.
+const mostFollows = 16
+
 // apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile. Its error ends
 // the import.
 func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
+	for range mostFollows {
+		some, stale, refusal := im.applyOnce(ctx, lines, changes)
+		again = append(again, some...)
+		if len(stale) > 0 {
+			refusal = im.followSchema(ctx, stale, refusal)
+		}
+		if refusal != nil || len(stale) == 0 {
+			return again, refusal
+		}
+		lines, changes = nil, nil
+		for _, l := range stale {
+			switch {
+			case l.err != nil:
+				l.refuse(l.err)
+			case l.updating:
+				again = append(again, l)
+			default:
+				lines, changes = append(lines, l), append(changes, l.create)
+			}
+		}
+	}
+	return again, store.ErrConflict
+}
+
+// applyOnce is apply, but for the lines that were built by another schema than the one in force: those are stale, and the error is
+// why.
+func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []store.Change) (again, stale []*line, err error) {
+	var refusal error
 	for i, err := range im.ApplyAll(ctx, changes) {
 		l, c := lines[i], &changes[i]
 		if !c.Create && (err == nil || errors.Is(err, store.ErrUnconfirmed)) {
 			l.update = c
 		}
+		l.updating = !c.Create
 		switch {
+		case view.Followable(err):
+			stale, refusal = append(stale, l), err
 		case err == nil && c.Create:
 			l.finish(createdLine)
 		case err == nil:
@@ -135,10 +170,10 @@ func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Ch
 			errors.Is(err, store.ErrNotFound): // of one entry: the import goes on
 			l.refuse(err)
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return again, nil
+	return again, stale, refusal
 }
 
 // rehearse finds out what would become of lines, and writes nothing.

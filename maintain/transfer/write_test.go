@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -18,7 +17,7 @@ import (
 func importIn(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
 	var refused []string
 	o := ImportOptions{OnDuplicate: on, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
-	im, err := newImporter(t.Context(), view.Of(db), strings.NewReader(text), o)
+	im, err := newImporter(t.Context(), db, strings.NewReader(text), o)
 	if err != nil {
 		t.Fatal(err)
 	}

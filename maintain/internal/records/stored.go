@@ -1,12 +1,9 @@
 package records
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 )
 
 const (
@@ -154,37 +150,9 @@ func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(
 	})
 }
 
-// FieldNext is the field of ~/schema/TYPE with the schema that records are being brought to. Beside it are the schema that they
-// still follow, and a fingerprint that no handle has, so that no other program writes.
-//
-//	fingerprint  ~1f0c…>a93e…
-//	schema       {"primary":"uid","fold":"exact",…}
-//	next         {"primary":"uid",…}
-const FieldNext = "next"
-
-const AnotherSchema = "the schema is not the one that the fingerprint is of"
-
-// IsAnother reports whether a stored schema is not what was stored. While a change is under way the fingerprint is of no schema.
-func IsAnother(t schema.Type, fields map[string]string) bool {
-	return fields[FieldNext] == "" && t.Fingerprint() != fields[store.FieldFingerprint]
-}
-
 func Corrupt(key recordkey.Key, reason string) error {
 	return &store.CorruptError{Key: key.String(), Reason: reason}
 }
 
 // CopyMark names the store's own record in a namespace that is being copied to, ~/copying: where from.
 const CopyMark = "copying"
-
-// ParseType reads the JSON of a type's schema.
-func ParseType(name, stored string) (schema.Type, error) {
-	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})
-	if err != nil {
-		return schema.Type{}, fmt.Errorf("the stored schema of type %s is no JSON", Quoted(name))
-	}
-	s, err := schema.Load(bytes.NewReader(file))
-	if err != nil {
-		return schema.Type{}, fmt.Errorf("the stored schema cannot be read: %w", err)
-	}
-	return s.Types[name].FromStore(), nil
-}

@@ -1,0 +1,144 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A schema that a program declares is a claim about the stored one, which is in force for everybody. Following is to go by
+// the stored one, and to extend it where the claim has more that moves no record.
+
+// OnSchema is a userdb.OnSchema.
+type OnSchema int
+
+// What a program does that declares more than is stored.
+const (
+	Extend OnSchema = iota
+	Refuse
+	Later
+)
+
+// What the program declares more than is stored, and no record has to change for: what Follow does about it.
+type More int
+
+const (
+	Store More = iota // it is stored, as Config.OnSchema says
+	Keep              // the view has it; the first write stores it
+	Leave             // the view is by the stored schema alone
+)
+
+// extensions is how often a schema is extended again after others did.
+const extensions = 16
+
+// Follow is the view by what is stored of some types: another one, or v where nothing has changed. Types of which nothing is stored,
+// and those that a change is under way of, stay as they are. ErrSchemaMismatch: a claim contradicts what is stored.
+func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, error) {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = v.ByName[name].Guard.Key.String()
+	}
+	hashes, err := store.Hashes(ctx, v.Engine, keys)
+	if err != nil {
+		return nil, err
+	}
+	var others []*change.Type
+	for i, name := range names {
+		t, err := v.follow(ctx, more, v.ByName[name], hashes[i])
+		if err != nil {
+			return nil, err
+		}
+		if t != v.ByName[name] {
+			others = append(others, t)
+		}
+	}
+	if len(others) == 0 {
+		return v, nil
+	}
+	next := *v
+	next.Types = v.Types.With(others...)
+	return &next, nil
+}
+
+// follow is a type by the record of its schema.
+func (v *View) follow(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
+	for range extensions {
+		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint {
+			return t, nil
+		}
+		stored, err := storedIn(t, record)
+		if err != nil || stored.Generation == "" || stored.UnderWay() {
+			return t, err
+		}
+		if next, err := v.reconcile(ctx, more, t, stored); next != nil || err != nil {
+			return next, err
+		}
+		again, err := store.Hashes(ctx, v.Engine, []string{t.Guard.Key.String()})
+		if err != nil {
+			return nil, err
+		}
+		record = again[0]
+	}
+	return nil, store.ErrConflict
+}
+
+// storedIn reads the record of a type's schema.
+func storedIn(t *change.Type, record store.Raw) (change.Stored, error) {
+	corrupt := func(reason string) error { return &store.CorruptError{Key: t.Guard.Key.String(), Reason: reason} }
+	if record.Other {
+		return change.Stored{}, corrupt("not a hash")
+	}
+	stored, err := change.ParseStored(t.Name, record.Fields)
+	if err != nil {
+		return stored, corrupt(err.Error())
+	}
+	return stored, nil
+}
+
+// reconcile is a type by a stored schema, which is extended if that is due. It is nil where another program changed it meanwhile.
+func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored change.Stored) (*change.Type, error) {
+	claim := t.Claim()
+	relation, difference := claim.Against(stored.Type)
+	switch {
+	case stored.OtherForm(): // it can read: see query.Reader.FindMany
+		return t, nil
+	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != Leave && v.Config.OnSchema == Refuse:
+		return nil, mismatch(t, difference, relation)
+	case relation != schema.Adds || more == Leave:
+		return t.Follow(stored.Type, stored.Generation, stored.Text)
+	}
+	union := claim.Union(stored.Type)
+	if err := (schema.Schema{Types: map[string]schema.Type{t.Name: union}}).Validate(); err != nil {
+		return nil, fmt.Errorf("%w: type %s: with what is stored: %w", store.ErrSchemaMismatch, t.Name, err)
+	}
+	text := change.StoredText(union.InForm())
+	if more == Keep {
+		return t.Follow(union, "", text) // no schema has this generation
+	}
+	generation := change.Generation(text)
+	state := []store.Facet{{Field: store.FieldFingerprint, Wire: generation}, {Field: store.FieldSchema, Wire: text}}
+	is, err := v.Engine.Mend(ctx, store.Restate{Guard: t.Guard, Seen: stored.Generation, State: state})
+	if err != nil || !is {
+		return nil, err
+	}
+	return t.Follow(union, generation, text)
+}
+
+// mismatch says what a program's schema differs in from the stored one, and what mends that.
+func mismatch(t *change.Type, difference string, relation schema.Relation) error {
+	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	if relation == schema.Builds {
+		mends = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"
+	}
+	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
+}
+
+// Followable reports whether an error is a change that was refused because another schema is in force than its type's.
+func Followable(err error) bool {
+	mismatch, is := errors.AsType[*store.MismatchError](err)
+	return is && mismatch.Stored != ""
+}

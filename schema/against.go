@@ -1,0 +1,140 @@
+package schema
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Relation says how the declaration of a type by a program stands to the stored one, which is in force.
+type Relation int
+
+// The relations. Of several that hold, the last is meant.
+const (
+	// Same: neither says more than the other.
+	Same Relation = iota
+	// Lacks: the stored one has more fields, roles or tertiary records. A program can go by it.
+	Lacks
+	// Adds: the program's has more, and no record has to change for that.
+	Adds
+	// Builds: the program's has more, and records must be brought to it: roles, a required field, another name.
+	Builds
+	// Differs: they contradict each other, or the program's has a name that is retired.
+	Differs
+)
+
+// Against compares t, a program's declaration, with the one of the same type that is stored, and says what that relation
+// consists of, for people: `codec of "age": stored number; here text`. Policies of passwords, reserved values and the
+// version of the canonical form do not count: in the first two, the stored ones hold.
+func (t Type) Against(stored Type) (Relation, string) {
+	c := comparison{said: map[Relation][]string{}}
+	c.same("primary field", stored.Primary, t.Primary)
+	c.same("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
+	c.more("an open type", stored.Open, t.Open, Adds)
+	for _, name := range sorted(t.Fields) {
+		c.field(name, t.Fields[name], stored)
+	}
+	for _, name := range sorted(stored.Fields) {
+		if _, has := t.Fields[name]; !has {
+			c.say(Lacks, "field %s is stored", bare(name))
+		}
+	}
+	for _, name := range sorted(t.Tertiary) {
+		c.tertiary(name, t.Tertiary[name], stored)
+	}
+	for _, name := range sorted(stored.Tertiary) {
+		if _, has := t.Tertiary[name]; !has {
+			c.say(Lacks, "tertiary record %s is stored", bare(name))
+		}
+	}
+	return c.relation, strings.Join(c.said[c.relation], ", and ")
+}
+
+// A comparison collects what two declarations differ in.
+type comparison struct {
+	relation Relation
+	said     map[Relation][]string
+}
+
+func (c *comparison) say(r Relation, format string, args ...any) {
+	c.relation = max(c.relation, r)
+	c.said[r] = append(c.said[r], fmt.Sprintf(format, args...))
+}
+
+func (c *comparison) same(what, stored, here string) {
+	if stored != here {
+		c.say(Differs, "%s: stored %s; here %s", what, bare(stored), bare(here))
+	}
+}
+
+// more compares what one of the two may have besides; it is adding where only the program has it.
+func (c *comparison) more(what string, stored, here bool, adding Relation) {
+	switch {
+	case here && !stored:
+		c.say(adding, "%s: not stored", what)
+	case stored && !here:
+		c.say(Lacks, "%s: stored", what)
+	}
+}
+
+func (c *comparison) field(name string, here Field, in Type) {
+	stored, has := in.Fields[name]
+	_, renamed := in.Fields[here.Was]
+	what := "field " + bare(name)
+	switch {
+	case !has && slices.Contains(in.Retired, name):
+		c.say(Differs, "%s: retired", what)
+	case !has && renamed:
+		c.say(Builds, "%s: stored as %s", what, bare(here.Was))
+	case !has && here.Role == 0 && !here.Required:
+		c.say(Adds, "%s: not stored", what)
+	}
+	if has {
+		c.same("codec of "+what, string(cmp.Or(stored.Codec, CodecText)), string(cmp.Or(here.Codec, CodecText)))
+		c.same("kind of "+what, cmp.Or(stored.Kind, "none"), cmp.Or(here.Kind, "none"))
+		c.same("pattern of "+what, stored.Pattern, here.Pattern)
+	}
+	for _, r := range roleNames {
+		c.more(what+": role "+r.name, stored.Role.Has(r.role), here.Role.Has(r.role), Builds)
+	}
+	c.more(what+": required", stored.Required, here.Required, Builds)
+}
+
+func (c *comparison) tertiary(name string, here Tertiary, in Type) {
+	stored, has := in.Tertiary[name]
+	what := "tertiary record " + bare(name)
+	switch {
+	case has:
+		c.same("kind of "+what, stored.Kind, here.Kind)
+		c.more(what+": indexed", stored.Indexed, here.Indexed, Builds)
+	case slices.Contains(in.Retired, name):
+		c.say(Differs, "%s: retired", what)
+	default:
+		c.say(Adds, "%s: not stored", what)
+	}
+}
+
+// Union is stored with what t has more and no record has to change for.
+func (t Type) Union(stored Type) Type {
+	union := stored
+	union.Open = stored.Open || t.Open
+	union.Fields = withMore(stored.Fields, t.Fields)
+	for name, f := range union.Fields {
+		f.Was = ""
+		union.Fields[name] = f
+	}
+	union.Tertiary = withMore(stored.Tertiary, t.Tertiary)
+	return union
+}
+
+func withMore[V any](some, more map[string]V) map[string]V {
+	if len(some)+len(more) == 0 {
+		return nil
+	}
+	all := make(map[string]V, len(some)+len(more))
+	maps.Copy(all, more)
+	maps.Copy(all, some)
+	return all
+}

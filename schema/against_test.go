@@ -1,0 +1,102 @@
+package schema_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// with is the built-in type with a change.
+func with(change func(*schema.Type)) schema.Type {
+	t := schema.User().Types["user"]
+	change(&t)
+	return t
+}
+
+func TestAgainst(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		stored func(*schema.Type)
+		here   func(*schema.Type)
+		want   schema.Relation
+		words  string
+	}{
+		{"the same", nil, nil, schema.Same, ""},
+		{"spelled out", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Codec: schema.CodecText} }, schema.Same, ""},
+		{"what does not count", nil, func(t *schema.Type) {
+			t.Password = &schema.Password{Min: 12}
+			t.Fields["job"] = schema.Field{Reserved: []string{"root"}}
+		}, schema.Same, ""},
+		{"a renamed field that is there", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
+			func(t *schema.Type) { t.Fields["b"] = schema.Field{Was: "a"} }, schema.Same, ""},
+		{"a field less", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
+		{"a role less", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
+		{"no index", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
+		{"not required", func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, nil, schema.Lacks, "field job: required: stored"},
+		{"closed", func(t *schema.Type) { t.Open = true }, nil, schema.Lacks, "an open type: stored"},
+		{"a record less", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "tertiary record tags is stored"},
+		{"a plain field", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Adds, "field c: not stored"},
+		{"a plain field, and one less", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
+		{"a record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
+		{"open", nil, func(t *schema.Type) { t.Open = true }, schema.Adds, "an open type: not stored"},
+		{"a role", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleOrdered} }, schema.Builds, "field job: role ordered: not stored"},
+		{"a field with roles", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{Role: schema.RoleOrdered | schema.RoleIndexed} },
+			schema.Builds, "field c: role indexed: not stored, and field c: role ordered: not stored"},
+		{"an index of members", func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, nil, schema.Builds, "tertiary record tags: indexed: not stored"},
+		{"required", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, schema.Builds, "field job: required: not stored"},
+		{"renamed", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
+		{"a codec", nil, func(t *schema.Type) { t.Fields["added"] = schema.Field{} }, schema.Differs, "codec of field added: stored date; here text"},
+		{"a kind", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Kind: "url"} }, schema.Differs, "kind of field job: stored none; here url"},
+		{"a pattern", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Pattern: "^a"} }, schema.Differs, `pattern of field job: stored ""; here ^a`},
+		{"a primary field", nil, func(t *schema.Type) { t.Primary = "id" }, schema.Differs, "primary field: stored uid; here id"},
+		{"a fold", nil, func(t *schema.Type) { t.Fold = schema.FoldExact }, schema.Differs, "fold: stored casefold; here exact"},
+		{"a kind of record", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "list"} }, schema.Differs, "kind of tertiary record tags: stored set; here list"},
+		{"a retired field", func(t *schema.Type) { t.Retired = []string{"c"} }, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Differs, "field c: retired"},
+		{"a retired record", func(t *schema.Type) { t.Retired = []string{"x"} }, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set"} },
+			schema.Differs, "tertiary record x: retired"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nothing := func(*schema.Type) {}
+			if tt.stored == nil {
+				tt.stored = nothing
+			}
+			if tt.here == nil {
+				tt.here = nothing
+			}
+			if got, words := with(tt.here).Against(with(tt.stored)); got != tt.want || words != tt.words {
+				t.Errorf("got %d, %q; want %d, %q", got, words, tt.want, tt.words)
+			}
+		})
+	}
+}
+
+// TestUnionLaw: of what a program adds, the union has it and all that is stored, each program can go by it, and it is the
+// same whoever adds first.
+func TestUnionLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stored := anyType().Draw(t, "stored")
+		plain := func(name string) schema.Type {
+			here := stored
+			here.Fields = map[string]schema.Field{name: {Codec: schema.CodecNumber}}
+			here.Tertiary = map[string]schema.Tertiary{name: {Kind: "set", Indexed: rapid.Bool().Draw(t, "indexed")}}
+			here.Open = rapid.Bool().Draw(t, "open")
+			return here
+		}
+		a, b := plain("A"), plain("B")
+		one, other := a.Union(b.Union(stored)), b.Union(a.Union(stored))
+		if r, words := one.Against(other); r != schema.Same || strings.TrimSpace(words) != "" {
+			t.Fatalf("the unions differ: %s", words)
+		}
+		for _, here := range []schema.Type{a, b, stored} {
+			if r, words := here.Against(one); r > schema.Lacks {
+				t.Fatalf("a program cannot go by the union: %s", words)
+			}
+		}
+		if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": one}}).Validate(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,231 @@
+package userdb_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// program opens the store once more, as another program with its own schema would.
+func (s *site) program(sc schema.Schema) *userdb.DB {
+	s.t.Helper()
+	return s.open(userdb.Options{Schema: sc})
+}
+
+// agree lets changes of the stored schema be seen at once: on a cluster a program may go by what it read 5 s ago.
+func (s *site) stored(t *testing.T) schema.Type {
+	t.Helper()
+	sc, err := migrate.StoredSchema(t.Context(), s.first)
+	must(t, err)
+	return sc.Types["user"]
+}
+
+// TestExtenders: two programs that declare different things more end with both, whoever was first, and each goes on to write
+// only what it knows.
+func TestExtenders(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "name", "n")
+		city := changed(func(t *schema.Type) {
+			t.Fields["city"], t.Open = schema.Field{Codec: schema.CodecNumber}, false
+		})
+		log := changed(func(t *schema.Type) {
+			t.Fields["street"] = schema.Field{}
+			t.Tertiary["log"], t.Open = schema.Tertiary{Kind: "list"}, false
+		})
+		dbs := make([]*userdb.DB, 16)
+		for i, err := range atOnce(len(dbs), func(i int) (err error) {
+			sc := []schema.Schema{city, log}[i%2]
+			if !s.has(manyClients) {
+				dbs[i], err = s.first.With(sc)
+				return err
+			}
+			dbs[i], err = userdb.Open(t.Context(), s.url, userdb.Options{Schema: sc})
+			return err
+		}) {
+			must(t, err)
+			if s.has(manyClients) {
+				defer dbs[i].Close()
+			}
+		}
+		for i, db := range dbs {
+			users := typeOf(t, db, "user")
+			mine, other := []string{"city", "street"}[i%2], []string{"street", "city"}[i%2]
+			write := func(field string) error {
+				_, err := users.Update(t.Context(), hints.UID("u"), func(e *userdb.Entry) error {
+					e.Put(field, map[string]schema.Value{"city": schema.Number(float64(i)), "street": schema.Text("s" + itoa(i))}[field])
+					return nil
+				})
+				return err
+			}
+			must(t, write(mine))
+			err := write(other)
+			wantField(t, "what the program does not know", err, userdb.ErrInvalid, other)
+		}
+		stored := s.stored(t)
+		_, hasCity := stored.Fields["city"]
+		_, hasStreet := stored.Fields["street"]
+		_, hasLog := stored.Tertiary["log"]
+		if !hasCity || !hasStreet || !hasLog || !stored.Fields["job"].Role.Has(schema.RoleIndexed) || !stored.Open {
+			t.Errorf("not the union: %+v", stored)
+		}
+		e, err := typeOf(t, dbs[1], "user").Find(t.Context(), hints.UID("u"))
+		if city, _ := e.Get("city"); err != nil || city != schema.Number(14) {
+			t.Errorf("a program that lacks the field reads it as %v, %v", city, err)
+		}
+	})
+}
+
+// TestRefuse: with SchemaRefuse, a program that has more is refused at Open, and stores nothing.
+func TestRefuse(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		if !s.has(manyClients) {
+			t.Skip("the store is opened once")
+		}
+		add(t, s.wide(), "u", "name", "n")
+		s.unchanged("refused", func() {
+			more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
+			_, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaRefuse})
+			wantErr(t, "more", err, userdb.ErrSchemaMismatch, "field city: not stored")
+			less := changed(func(t *schema.Type) { delete(t.Fields, "nick") })
+			_, err = s.tryOpen(userdb.Options{Schema: less, OnSchema: userdb.SchemaRefuse})
+			must(t, err)
+		})
+	})
+}
+
+// TestFollows: what a program lacks is kept all the same: secondary and indexed fields, order, and tertiary records, by every verb
+// that writes.
+func TestFollows(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		rich := changed(func(t *schema.Type) {
+			t.Fields["age"] = schema.Field{Codec: schema.CodecNumber, Role: schema.RoleOrdered}
+		})
+		newer := typeOf(t, s.program(rich), "user")
+		s.views[view.Of(s.first).NS] = s.first
+		for _, uid := range []string{"u", "v"} {
+			_, err := newer.Create(t.Context(), userdb.NewEntry{UID: uid, Tags: []string{"t"}, Facets: schema.Facets{
+				"nick": schema.Text("N" + uid), "job": schema.Text("j"), "age": schema.Number(3),
+			}})
+			must(t, err)
+		}
+		poor := changed(func(t *schema.Type) {
+			t.Fields = map[string]schema.Field{"name": {Role: schema.RoleSecondary}, "job": {}, "rating": {Codec: schema.CodecJSON}}
+			t.Tertiary = map[string]schema.Tertiary{"tags": {Kind: "set"}}
+		})
+		older := typeOf(t, s.program(poor), "user")
+		_, err := older.Update(t.Context(), hints.UID("u"), func(e *userdb.Entry) error {
+			e.Put("job", schema.Text("k"))
+			e.Drop("age")
+			e.Drop("nick")
+			return nil
+		})
+		must(t, err)
+		must(t, errOf(older.Tags(hints.UID("u")).Add(t.Context(), "x")))
+		must(t, errOf(older.Tags(hints.UID("v")).Remove(t.Context(), "t")))
+		s.inspect(t)
+		_, err = newer.Create(t.Context(), userdb.NewEntry{UID: "w", Facets: schema.Texts("nick", "NU")})
+		must(t, err) // the value was given back
+		must(t, older.Delete(t.Context(), hints.UID("v")))
+		must(t, older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple"))
+		for tag, want := range map[string]int64{"x": 1, "t": 1} {
+			if n, err := newer.Count(t.Context(), userdb.Query{Has: []string{tag}}); err != nil || n.Entries != want {
+				t.Errorf("with tag %s: %v, %v", tag, n, err)
+			}
+		}
+		s.inspect(t)
+	})
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// TestFollowsMeanwhile: a program that runs notices at its next write that another has extended the stored schema, and goes on,
+// whatever the verb.
+func TestFollowsMeanwhile(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.wide()
+		add(t, users, "u", "name", "n")
+		if strings.HasPrefix(s.url, "redis+cluster:") {
+			t.Skip("a program goes by what it read up to 5 s ago: see internal/store/cluster")
+		}
+		stored := s.stored(t)
+		for name, write := range writes(t, users) {
+			if name == "delete" {
+				continue
+			}
+			stored.Fields["f"+name[:3]] = schema.Field{}
+			s.restate(t, stored)
+			if err := write(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		must(t, users.Delete(t.Context(), hints.UID("u")))
+	})
+}
+
+// restate stores another schema of type user, as another program would that has extended it.
+func (s *site) restate(t *testing.T, to schema.Type) {
+	t.Helper()
+	v := view.Of(s.first)
+	key := v.ByName["user"].Guard.Key.String()
+	db, err := s.first.With(schema.Schema{Types: map[string]schema.Type{"user": to}})
+	must(t, err)
+	_, err = view.Of(db).Follow(t.Context(), view.Store, "user")
+	must(t, err)
+	found, err := store.Hashes(t.Context(), v.Engine, []string{key})
+	must(t, err)
+	if found[0].Fields["fingerprint"] == v.ByName["user"].Guard.Fingerprint {
+		t.Fatal("the stored schema is the same")
+	}
+}
+
+// TestRetired: nothing brings a removed name back but a change of the schema.
+func TestRetired(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "name", "n", "nick", "x")
+		less := changed(func(t *schema.Type) {
+			delete(t.Fields, "nick")
+			delete(t.Fields, "rating")
+			delete(t.Tertiary, "notes")
+		})
+		apply := func(sc schema.Schema) {
+			t.Helper()
+			ch, err := migrate.Plan(t.Context(), s.first, sc)
+			must(t, err)
+			must(t, ch.Apply(t.Context(), nil))
+		}
+		apply(less)
+		if got := s.stored(t).Retired; strings.Join(got, " ") != "nick notes rating" {
+			t.Errorf("retired: %q", got)
+		}
+		for _, more := range []schema.Schema{
+			changed(func(t *schema.Type) {
+				*t = less.Types["user"]
+				t.Fields = map[string]schema.Field{"nick": {}}
+			}),
+			changed(func(t *schema.Type) { t.Fields = nil }),
+		} {
+			db, err := s.first.With(more)
+			must(t, err)
+			_, err = typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "v"})
+			wantErr(t, "a retired name", err, userdb.ErrSchemaMismatch, ": retired")
+		}
+		again := changed(func(*schema.Type) {})
+		apply(again)
+		if got := s.stored(t).Retired; len(got) > 0 {
+			t.Errorf("retired after it was brought back: %q", got)
+		}
+		db, err := s.first.With(again)
+		must(t, err)
+		s.views[view.Of(s.first).NS] = db
+		if _, err := typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "v", Facets: schema.Texts("nick", "x")}); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("the value is free: %v", err)
+		}
+	})
+}
