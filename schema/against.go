@@ -138,3 +138,50 @@ func withMore[V any](some, more map[string]V) map[string]V {
 	maps.Copy(all, some)
 	return all
 }
+
+// Whole is t without what is being built: what queries answer by.
+func (t Type) Whole() Type {
+	if t.Building == nil {
+		return t
+	}
+	whole := t
+	whole.Building, whole.Fields, whole.Tertiary = nil, maps.Clone(t.Fields), maps.Clone(t.Tertiary)
+	for name, building := range t.Building.What {
+		f, isField := whole.Fields[name]
+		r, isTertiary := whole.Tertiary[name]
+		for _, what := range building {
+			role, _ := roleOf(what)
+			f.Role &^= role
+			f.Required = f.Required && what != RequiredRule
+			r.Indexed = r.Indexed && role != RoleIndexed
+		}
+		if isField {
+			whole.Fields[name] = f
+		}
+		if isTertiary {
+			whole.Tertiary[name] = r
+		}
+	}
+	return whole
+}
+
+// Beyond is what t has more than another declaration of the same type that entries must be brought to.
+func (t Type) Beyond(other Type) map[string][]string {
+	more := map[string][]string{}
+	for name, f := range t.Fields {
+		before := other.Fields[name]
+		what := (f.Role &^ before.Role).Names()
+		if f.Required && !before.Required {
+			what = append(what, RequiredRule)
+		}
+		if len(what) > 0 {
+			more[name] = what
+		}
+	}
+	for name, r := range t.Tertiary {
+		if r.Indexed && !other.Tertiary[name].Indexed {
+			more[name] = append(more[name], RoleIndexed.String())
+		}
+	}
+	return more
+}

@@ -56,7 +56,7 @@ func readType(r *reader, n node) (t Type) {
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
 		"retired":   func(n node) { t.Retired = r.texts(n) },
-		"building":  func(n node) { t.Building = mapOf(r, n, (*reader).texts) },
+		"building":  func(n node) { t.Building = readBuilding(r, n) },
 	})
 	return t
 }
@@ -72,6 +72,15 @@ func readField(r *reader, n node) (f Field) {
 		"reserved": func(n node) { f.Reserved = r.texts(n) },
 	})
 	return f
+}
+
+func readBuilding(r *reader, n node) *Building {
+	var b Building
+	r.object(n, members{
+		"id":   func(n node) { b.ID = r.text(n) },
+		"what": func(n node) { b.What = mapOf(r, n, (*reader).texts) },
+	})
+	return &b
 }
 
 func readRole(r *reader, n node) (roles Role) {

@@ -36,9 +36,27 @@ type Type struct {
 	// Retired are names of fields and tertiary records that a change of the schema has removed. Only such a change brings
 	// one back.
 	Retired []string `json:"retired,omitempty"`
-	// Building is, in a stored schema, what records are being brought to, by the name of the field or the tertiary record:
-	// roles, which writers keep and no query answers by, and RequiredRule. In a program's it means nothing.
-	Building map[string][]string `json:"building,omitempty"`
+	// Building is what entries are being brought to, in a stored schema. In a program's it means nothing. Nil: nothing.
+	Building *Building `json:"building,omitempty"`
+}
+
+// Building is what the entries of a type are being brought to while programs write them. Writers keep all of it, and no query
+// answers by it until all entries are there.
+type Building struct {
+	// ID is another one whenever there is more to build.
+	ID string `json:"id"`
+	// What are roles, by the name of the field or the indexed tertiary record, and RequiredRule.
+	What map[string][]string `json:"what"`
+}
+
+// Has reports whether a role of a field, or the index of a tertiary record, is being built. b may be nil.
+func (b *Building) Has(name string, role Role) bool {
+	return b != nil && slices.ContainsFunc(role.Names(), func(what string) bool { return slices.Contains(b.What[name], what) })
+}
+
+// Requires reports whether a field is to be required, and entries may lack it still. b may be nil.
+func (b *Building) Requires(field string) bool {
+	return b != nil && slices.Contains(b.What[field], RequiredRule)
 }
 
 // RequiredRule is the rule of a field that is required: no live entry is made without it, or loses it.
@@ -226,6 +244,11 @@ func (t Type) Indexed() []string { return t.withRole(RoleIndexed) }
 
 // Ordered returns the names of the ordered fields, sorted.
 func (t Type) Ordered() []string { return t.withRole(RoleOrdered) }
+
+// Required returns the names of the required fields, sorted.
+func (t Type) Required() []string {
+	return namesWhere(t.Fields, func(f Field) bool { return f.Required })
+}
 
 // TertiaryNames returns the names of the tertiary records, sorted.
 func (t Type) TertiaryNames() []string { return sorted(t.Tertiary) }

@@ -176,13 +176,16 @@ func (t Type) retiredProblem() *problem {
 
 // buildingProblem finds what records cannot be brought to, for it is not declared.
 func (t Type) buildingProblem() *problem {
-	for _, name := range sorted(t.Building) {
+	if t.Building == nil {
+		return nil
+	}
+	for _, name := range sorted(t.Building.What) {
 		f := t.Fields[name]
-		for _, what := range t.Building[name] {
+		for _, what := range t.Building.What[name] {
 			role, _ := roleOf(what)
 			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
 			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) {
-				return problemf("not declared: %s", bare(what)).at(name)
+				return problemf("not declared: %s", bare(what)).at("what", name)
 			}
 		}
 	}

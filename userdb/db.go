@@ -2,6 +2,7 @@ package userdb
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -93,6 +94,14 @@ func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 
 // compare holds what the program declares to what is stored, and goes by that.
 func (db *DB) compare(ctx context.Context) error {
+	if db.options.OnSchema == SchemaApply {
+		if view.ApplySchema == nil {
+			return fmt.Errorf("%w: SchemaApply needs the program to import github.com/coffeenode/userdb/maintain/migrate", ErrSchemaMismatch)
+		}
+		if err := view.ApplySchema(ctx, db); err != nil {
+			return err
+		}
+	}
 	v, err := db.view().Follow(ctx, view.Store, db.Schema().Names()...)
 	if err == nil {
 		err = db.use(db.view(), v)
@@ -114,6 +123,15 @@ func (db *DB) follow(ctx context.Context, was *view.View, typ string) (*view.Vie
 		return nil, err
 	}
 	return db.view(), nil
+}
+
+// look is follow for those who read, and stores nothing.
+func (db *DB) look(ctx context.Context, was *view.View, types ...string) (*view.View, error) {
+	next, err := was.Follow(ctx, view.Keep, types...)
+	if err != nil {
+		return was, err
+	}
+	return next, db.use(was, next)
 }
 
 // view is the one by the schema in force, as far as this program knows it.

@@ -18,6 +18,9 @@ var (
 	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet that its codec
 	// cannot read, a value that belongs to two entries. Listings go on after it; check.Run says more.
 	ErrCorrupt = store.ErrCorrupt
+	// ErrIndexBuilding: a query by an index, or a search by a field, that 'userdb schema apply' is bringing entries to. Nothing was
+	// answered; when all entries are there, it will be.
+	ErrIndexBuilding = store.ErrIndexBuilding
 	// ErrCursor: a text that no listing gave as its continuation.
 	ErrCursor = store.ErrCursor
 )

@@ -46,13 +46,30 @@ func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
 
 // find looks in the copies first, if there are any. typ "" is type-free.
 func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
-	v := db.view()
-	t, l, err := v.Resolve(h, typ)
+	v, t, l, err := db.resolve(ctx, db.view(), h, typ)
 	if err != nil {
 		return Entry{}, err
 	}
 	l.Cached = true
 	return (&Type{db, v, t}).entry(v.FindOne(ctx, l))
+}
+
+// resolve turns a hint into a lookup, with the view to go on by. A search by a field needs to know that all entries can be found by
+// that: where the program does not know, it asks what is stored.
+func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ string) (*view.View, *change.Type, store.Lookup, error) {
+	t, l, err := v.Resolve(h, typ)
+	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.Compared() || l.PRK.IsValid()) {
+		return v, t, l, err
+	}
+	next, failed := db.look(ctx, v, v.Schema.Names()...)
+	switch {
+	case errors.Is(failed, ErrUnavailable):
+		err = cmp.Or(err, failed)
+	case failed == nil: // else the search goes by the program's own schema
+		v = next
+		t, l, err = v.Resolve(h, typ)
+	}
+	return v, t, l, err
 }
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
@@ -105,7 +122,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 	var lookups []store.Lookup
 	var of []*store.Found
 	for i, h := range hs {
-		_, l, err := t.view.Resolve(h, t.declared.Name)
+		_, _, l, err := t.db.resolve(ctx, t.now().view, h, t.declared.Name)
 		if all[i].Err = err; err == nil {
 			lookups, of = append(lookups, l), append(of, &all[i])
 		}
@@ -120,8 +137,11 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 // record reads what a hint points at, with all the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
 	t = t.now()
-	_, r, err := t.view.Find(ctx, h, t.declared.Name)
-	return r, err
+	v, _, l, err := t.db.resolve(ctx, t.view, h, t.declared.Name)
+	if err != nil {
+		return store.Record{}, err
+	}
+	return v.FindOne(ctx, l)
 }
 
 // A Query selects entries of a type. The zero Query selects all.
@@ -160,8 +180,7 @@ const pageLimit = 100
 // may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		t := t.now()
-		s, err := query.Select(t.declared, query.Query(q))
+		t, s, err := t.selection(ctx, q)
 		if err != nil {
 			yield(Entry{}, public(err))
 			return
@@ -181,6 +200,22 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
+// selection checks a query, with the type to go on by. An answer by an index needs to know that the index is whole: where the
+// program does not know, it asks what is stored.
+func (t *Type) selection(ctx context.Context, q Query) (*Type, query.Selection, error) {
+	t = t.now()
+	s, err := query.Select(t.declared, query.Query(q))
+	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.declared.Compared() || !s.ByIndex()) {
+		return t, s, err
+	}
+	if _, err := t.db.look(ctx, t.view, t.declared.Name); err != nil {
+		return t, s, err
+	}
+	t = t.now()
+	s, err = query.Select(t.declared, query.Query(q))
+	return t, s, err
+}
+
 // A Page is some entries of a listing, in its order.
 type Page struct {
 	Entries []Entry
@@ -195,8 +230,7 @@ func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
-	t = t.now()
-	s, err := query.Select(t.declared, query.Query(q))
+	t, s, err := t.selection(ctx, q)
 	if err != nil {
 		return Page{}, public(err)
 	}
@@ -258,8 +292,7 @@ type Total struct {
 // people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
 // the first, beside the count of the others. An entry with a damaged facet is one.
 func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
-	t = t.now()
-	s, err := query.Select(t.declared, query.Query(q))
+	t, s, err := t.selection(ctx, q)
 	if err != nil {
 		return Total{}, public(err)
 	}

@@ -69,6 +69,10 @@ const (
 	SchemaExtend = OnSchema(view.Extend)
 	// SchemaRefuse is ErrSchemaMismatch in place of that.
 	SchemaRefuse = OnSchema(view.Refuse)
+	// SchemaApply is SchemaExtend, and brings entries to roles that Schema has more, while other programs go on: before Open
+	// returns, and by one process at a time. The program must import package migrate, of this module's maintain. ErrCollision of
+	// that package: two entries would have one value.
+	SchemaApply = OnSchema(view.Apply)
 	// SchemaLater compares, as SchemaExtend does, at the first write, and not at Open: for tools that read any store.
 	SchemaLater = OnSchema(view.Later)
 )

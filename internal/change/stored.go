@@ -93,7 +93,8 @@ func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.Building, next.claim = in.Building, t.claim
+	next.claim = t.claim
+	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil
 }
@@ -115,3 +116,9 @@ func SchemaKey(ns recordkey.Namespace, name string) (recordkey.Key, error) {
 	key, err := recordkey.Own("schema", name)
 	return key.In(ns), err
 }
+
+// Compared reports whether t is known to be as the stored schema says, or said when it was looked at.
+func (t *Type) Compared() bool { return t.compared.Load() }
+
+// SetCompared says that it is.
+func (t *Type) SetCompared() { t.compared.Store(true) }

@@ -5,6 +5,7 @@ package change
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -60,9 +61,11 @@ type Type struct {
 	Secondary []string // sorted
 	Indexed   []string
 	Ordered   []string
+	Required  []string
 	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
 	Guard     store.Guard             // what a write to the type's records compares
-	Building  map[string][]string     // what no query answers by yet; see schema.Type
+	Building  *schema.Building        // what no query answers by yet
+	compared  *atomic.Bool            // it is as the stored schema says
 	claim     schema.Type             // what the program itself declares, where that is not Schema
 	ns        recordkey.Namespace
 }
@@ -72,6 +75,7 @@ const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.InForm()
+	building := st.Building
 	st.Building = nil
 	rules, err := validate.Compile(st)
 	if err != nil {
@@ -82,8 +86,8 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
 	t := &Type{
-		Name: name, Schema: st, Rules: rules, Guard: guard, claim: st, ns: ns,
-		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), cast: map[string]schema.Codec{},
+		Name: name, Schema: st, Rules: rules, Guard: guard, Building: building, claim: st, compared: &atomic.Bool{}, ns: ns,
+		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), cast: map[string]schema.Codec{},
 	}
 	for field := range st.Fields {
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {

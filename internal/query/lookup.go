@@ -10,6 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // A Reader reads the entries of a store.
@@ -29,7 +30,8 @@ func (rd *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, 
 }
 
 // Resolve turns a hint into a lookup of one key at least. A search under any field is narrowed to the one field that
-// takes the value, if there is one. ErrNotFound: the type has no secondary field at all.
+// takes the value, if there is one. ErrNotFound: the type has no secondary field at all. ErrIndexBuilding:
+// it is sought by a field that entries are being brought to.
 func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
 	t, target, err := rd.Target(h, typ)
 	if err != nil {
@@ -40,15 +42,23 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 		where = t.Rules.Candidates(target.Value)
 	}
 	l := store.Lookup{All: target.All}
+	var unbuilt error
 	for _, k := range target.Keys {
 		switch {
+		case k.Kind() == recordkey.KindSRK && t.Building.Has(k.Field(), schema.RoleSecondary):
+			if target.Pattern == "" { // a search under any field goes by the others
+				unbuilt = building(k.Field())
+			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
 		case where == nil || slices.Contains(where, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
 	}
-	if len(l.SRKs) == 0 {
+	switch {
+	case unbuilt != nil:
+		return nil, l, unbuilt
+	case len(l.SRKs) == 0:
 		return nil, l, store.ErrNotFound
 	}
 	return t, l, nil

@@ -43,6 +43,9 @@ func (s *Selection) orderBy(q Query) error {
 	if !slices.Contains(s.Type.Ordered, q.Order) {
 		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order")
 	}
+	if s.Type.Building.Has(q.Order, schema.RoleOrdered) {
+		return building(q.Order)
+	}
 	prefix, isText := s.Type.OrderPrefix(q.Order, q.Prefix)
 	if q.Prefix != "" && !isText {
 		return change.Invalid(q.Order, "query", "only text has a prefix")

@@ -3,8 +3,10 @@ package query
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -55,6 +57,9 @@ func Select(t *change.Type, q Query) (Selection, error) {
 	if len(q.Has) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
 		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
+	if len(q.Has) > 0 && t.Building.Has(change.TagsName, schema.RoleIndexed) {
+		return Selection{}, building(change.TagsName)
+	}
 	for _, tag := range q.Has {
 		key, ok := t.Index(change.TagsName, tag)
 		if !ok {
@@ -79,13 +84,15 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 		var err error
 		key, err = t.PRK(wire)
 		s.one, ok = &store.Lookup{PRK: key}, err == nil
-	case slices.Contains(t.Secondary, field):
+	case slices.Contains(t.Secondary, field) && !t.Building.Has(field, schema.RoleSecondary):
 		wire = t.Schema.Canonical(wire)
 		key, ok = t.SRK(field, wire)
 		s.one = &store.Lookup{SRKs: []recordkey.Key{key}}
-	case slices.Contains(t.Indexed, field):
+	case slices.Contains(t.Indexed, field) && !t.Building.Has(field, schema.RoleIndexed):
 		key, ok = t.Index(field, wire)
 		s.indexes, holder = append(s.indexes, key), "an index"
+	case t.Building.Has(field, schema.RoleSecondary|schema.RoleIndexed):
+		return building(field)
 	default:
 		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for")
 	}
@@ -95,6 +102,12 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 	s.where[field] = wire
 	return nil
 }
+
+// building is the error for what is asked by an index that is not whole.
+func building(name string) error { return fmt.Errorf("%w: of %s", store.ErrIndexBuilding, strconv.Quote(name)) }
+
+// ByIndex reports whether the answer depends on an index that entries may still have to be brought to.
+func (s Selection) ByIndex() bool { return len(s.indexes) > 0 || s.field != "" || s.one != nil && !s.one.PRK.IsValid() }
 
 // Decides is the index whose members are all that is selected; the zero key where none is.
 func (s Selection) Decides() recordkey.Key {
@@ -159,7 +172,7 @@ func (s Selection) holds(r store.Record) bool {
 	}
 	for field, wire := range s.where {
 		is := r.Fields[field] == wire
-		if slices.Contains(s.Type.Secondary, field) {
+		if slices.Contains(s.Type.Secondary, field) && !s.Type.Building.Has(field, schema.RoleSecondary) {
 			is = r.Holds(field, wire)
 		}
 		if !is {

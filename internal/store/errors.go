@@ -14,6 +14,7 @@ var (
 	ErrNotFound       = errors.New("not found")
 	ErrDuplicate      = errors.New("taken")
 	ErrConflict       = errors.New("changed meanwhile")
+	ErrIndexBuilding  = errors.New("the index is being built")
 	ErrSchemaMismatch = errors.New("schema differs from the one in the database")
 	ErrCorrupt        = errors.New("damaged record")
 	ErrUnavailable    = errors.New("store unavailable")

@@ -20,6 +20,7 @@ type OnSchema int
 const (
 	Extend OnSchema = iota
 	Refuse
+	Apply
 	Later
 )
 
@@ -68,11 +69,16 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 func (v *View) follow(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range extensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint {
+			t.SetCompared()
 			return t, nil
 		}
 		stored, err := storedIn(t, record)
-		if err != nil || stored.Generation == "" || stored.UnderWay() {
+		if err != nil || stored.UnderWay() {
 			return t, err
+		}
+		if stored.Generation == "" {
+			t.SetCompared()
+			return t, nil
 		}
 		if next, err := v.reconcile(ctx, more, t, stored); next != nil || err != nil {
 			return next, err

@@ -85,6 +85,9 @@ func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev s
 		c.Schema = guard
 		rev, err = v.Engine.Apply(ctx, c)
 	}
+	if err == nil {
+		t.SetCompared()
+	}
 	return rev, explain(t, err)
 }
 
@@ -174,6 +177,9 @@ var (
 	FollowIn func(ctx context.Context, db DB, was *View, typ string) (*View, error)
 	Like     func(DB, Config) (DB, error) // another *userdb.DB over the same connections
 )
+
+// ApplySchema brings the entries of a *userdb.DB to what its program declares more than is stored. Package migrate sets it.
+var ApplySchema func(ctx context.Context, db DB) error
 
 // With is Like with a configuration that edit may change: tests set a clock, or another engine.
 func With[D DB](db D, edit func(*Config)) (D, error) {

@@ -71,7 +71,14 @@ func (e *entry) judge(r *report) {
 		e.add(r, primaryWrong, e.key, records.Quoted(primary), e.quoted(primary))
 	}
 	for _, field := range e.t.Secondary {
-		e.judgeSecondary(r, field)
+		if !e.t.Building.Has(field, schema.RoleSecondary) {
+			e.judgeSecondary(r, field)
+		}
+	}
+	for _, field := range e.t.Required {
+		if _, has := e.fields[field]; !has && !e.t.Building.Requires(field) {
+			e.add(r, requiredMissing, e.key, records.Quoted(field)).seen += " " + field
+		}
 	}
 	for field, wire := range e.fields {
 		if codec := e.t.Schema.Codec(field); codec != schema.CodecText {

@@ -9,6 +9,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // lookAtMemberships looks whether entries are in the index sets of their facets, and at their places in the ordered
@@ -19,7 +20,7 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 	for _, e := range es {
 		for _, field := range e.t.Indexed {
 			facet, has := e.fields[field]
-			if !has {
+			if !has || e.t.Building.Has(field, schema.RoleIndexed) {
 				continue
 			}
 			index, ok := e.t.Index(field, facet)
@@ -35,6 +36,9 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 			e.add(r, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
 		}
 		for _, place := range places {
+			if e.t.Building.Has(place.Facet.Field, schema.RoleOrdered) {
+				continue
+			}
 			at, of = append(at, place), append(of, e)
 		}
 	}
@@ -242,6 +246,9 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 	var asked []store.Member
 	var of []int
 	for i, m := range items {
+		if c.ByName[m.key.Type()].Building.Has(m.key.Name(), schema.RoleIndexed) {
+			continue
+		}
 		index, err := recordkey.Index(m.key.Type(), m.key.Name(), m.member)
 		if err != nil {
 			r.add(i, indexUnkeyable, m.key, m.member, "a member", records.Unkeyable(m.member))

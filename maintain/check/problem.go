@@ -91,11 +91,12 @@ var (
 		"the secret of the namespace is not one that this store has made; the next login makes another")
 	ownThrottle = define("own_throttle", 0, ofRecord,
 		"not counters that this store can have written; its logins are refused until they go, and then counted from none")
-	ownTypes      = define("own_types", 0, beforehand, "%s")
-	primaryWrong  = define("primary_wrong", 3, ofEntry, "%s is %s")
-	prkKind       = define("prk_kind", 3, decision, "an entry is a hash, and this is not")
-	prkWrong      = define("prk_wrong", 3, ofEntry, "~prk is %s")
-	schemaMissing = define("schema_missing", 0, decision,
+	ownTypes        = define("own_types", 0, beforehand, "%s")
+	primaryWrong    = define("primary_wrong", 3, ofEntry, "%s is %s")
+	prkKind         = define("prk_kind", 3, decision, "an entry is a hash, and this is not")
+	prkWrong        = define("prk_wrong", 3, ofEntry, "~prk is %s")
+	requiredMissing = define("required_missing", 0, decision, "no %s, which its type requires")
+	schemaMissing   = define("schema_missing", 0, decision,
 		"the schema declares no type %s; nothing that belongs to this entry was checked")
 	skvWrong           = define("skv_wrong", 1, ofEntry, "~skv of %s is %s")
 	srkKind            = define("srk_kind", 4, ofRecord, "an SRK is a string, and this a %s")

@@ -39,7 +39,13 @@ func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) er
 		if err != nil {
 			return err
 		}
-		if err := s.apply(ctx); err != nil {
+		if to := merged(s.from, s.typ().Schema); tc.Online && !s.begun {
+			err = s.target(to, gone(s.from, to))
+		}
+		if err == nil && s.due() {
+			err = s.apply(ctx)
+		}
+		if err != nil {
 			return fmt.Errorf("changing the schema of type %s: %w", records.Quoted(tc.Type), err)
 		}
 	}
@@ -54,20 +60,31 @@ func (tc TypeChange) refused() error {
 }
 
 func (s *step) apply(ctx context.Context) error {
+	if s.online {
+		return s.applyOnline(ctx)
+	}
 	seen := s.fields[store.FieldFingerprint]
 	if s.moves() {
 		if err := s.begin(ctx); err != nil {
 			return err
 		}
-		for _, pass := range []func(context.Context) error{s.build, s.tidy, s.removeObsolete} {
-			bulk, end := s.Engine.Bulk(ctx)
-			if err := cmp.Or(pass(bulk), end(context.WithoutCancel(ctx))); err != nil {
-				return err
-			}
+		if err := s.pass(ctx, s.build, s.tidy, s.removeObsolete); err != nil {
+			return err
 		}
-		seen = s.t.Guard.Fingerprint
+		seen = s.typ().Guard.Fingerprint
 	}
 	return s.restate(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
+}
+
+// pass goes over the records, once for each step.
+func (s *step) pass(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, pass := range steps {
+		bulk, end := s.Engine.Bulk(ctx)
+		if err := cmp.Or(pass(bulk), end(context.WithoutCancel(ctx))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restate replaces what is stored of the schema, if its fingerprint is still the one seen.
@@ -86,7 +103,7 @@ func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next stri
 // nothing was changed, they may go on.
 func (s *step) begin(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
-	under := s.t.Guard.Fingerprint
+	under := s.typ().Guard.Fingerprint
 	if !s.begun {
 		from := schema
 		if !s.stored {
@@ -118,8 +135,10 @@ func (s *step) mend(ctx context.Context, m store.Step) error {
 // build brings all entries over; what they were found by before stays. An entry that gets a value which another one has by
 // the old schema and not by the new one can be brought over only after that one.
 func (s *step) build(ctx context.Context) error {
-	if err := s.discardOrders(ctx, s.newOrders); err != nil {
-		return err
+	if !s.online {
+		if err := s.discardOrders(ctx, s.newOrders); err != nil {
+			return err
+		}
 	}
 	var mu sync.Mutex
 	var late []recordkey.Key
@@ -151,9 +170,12 @@ func (s *step) build(ctx context.Context) error {
 
 // reshape brings one entry over, and puts it into the indexes that are new.
 func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
-	facets, err := records.Rewrite(ctx, s.View, s.t, prk, func(r store.Record) (store.Change, bool, error) {
+	facets, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
+		if s.online && len(s.newSRKs) == 0 {
+			return store.Change{}, false, nil
+		}
 		held, err := s.held(ctx, r)
-		c, due := s.t.Reshape(r, s.renames, func(srk recordkey.Key) bool { return slices.Contains(held, srk) })
+		c, due := t.Reshape(r, s.renames, func(srk recordkey.Key) bool { return slices.Contains(held, srk) })
 		return c, due && r.Live(), err
 	})
 	r := store.Record{Key: prk, Fields: facets}
@@ -163,7 +185,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 	for _, name := range s.newIndexes {
 		wire, has := r.Fields[name]
 		switch {
-		case s.t.Schema.Tertiary[name].Indexed:
+		case s.typ().Schema.Tertiary[name].Indexed:
 			err = s.indexMembers(ctx, prk, name)
 		case has:
 			err = s.join(ctx, prk, name, store.Align{At: store.Ranked{Facet: store.Facet{Field: name, Wire: wire}}})
@@ -172,7 +194,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 			return err
 		}
 	}
-	places, _ := s.t.Places(r) // check tells of entries that have none
+	places, _ := s.typ().Places(r) // check tells of entries that have none
 	for _, place := range places {
 		if slices.Contains(s.newOrders, place.Facet.Field) {
 			if err := s.mend(ctx, store.Align{Entry: prk, At: place}); err != nil {
@@ -185,7 +207,7 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 
 // held are the SRKs of an entry's values by the new schema that name it already.
 func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
-	srks := s.t.Secondaries(s.facets(r))
+	srks := s.typ().Secondaries(s.facets(r))
 	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
 	var held []recordkey.Key
 	for i, srv := range srvs {
@@ -197,7 +219,7 @@ func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error
 }
 
 func (s *step) join(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
-	index, ok := s.t.Index(name, m.At.Facet.Wire)
+	index, ok := s.typ().Index(name, m.At.Facet.Wire)
 	if !ok {
 		return nil // check says so
 	}
@@ -230,8 +252,8 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 // tidy removes from the entries what they were found by before.
 func (s *step) tidy(ctx context.Context) error {
 	return s.eachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
-		_, err := records.Rewrite(ctx, s.View, s.t, prk, func(r store.Record) (store.Change, bool, error) {
-			c, due := s.t.Tidy(r)
+		_, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
+			c, due := t.Tidy(r)
 			return c, due && r.Live(), nil
 		})
 		return err
@@ -240,9 +262,9 @@ func (s *step) tidy(ctx context.Context) error {
 
 // eachEntry calls f for each entry, several at once.
 func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
-	w := records.Walk{Pattern: s.t.Guard.Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
+	w := records.Walk{Pattern: s.typ().Guard.Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
 	return w.Each(ctx, s.View, func(ctx context.Context, keys []string) error {
-		for _, prk := range s.PRKs(s.t, keys) {
+		for _, prk := range s.PRKs(s.typ(), keys) {
 			if err := f(ctx, prk); err != nil {
 				return err
 			}
@@ -254,7 +276,7 @@ func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.
 // discardOrders removes the ordered indexes of fields.
 func (s *step) discardOrders(ctx context.Context, fields []string) error {
 	for _, field := range fields {
-		key, err := s.t.OrderKey(field)
+		key, err := s.typ().OrderKey(field)
 		if err == nil {
 			err = s.mend(ctx, store.Remove{Key: key.String()})
 		}
@@ -270,7 +292,7 @@ func (s *step) removeObsolete(ctx context.Context) error {
 	if err := s.discardOrders(ctx, s.oldOrders); err != nil {
 		return err
 	}
-	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.t.Name)+"/") + "*"
+	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.typ().Name)+"/") + "*"
 	w := records.Walk{Pattern: pattern, Size: records.LookBatch, AtOnce: removers, Progress: s.progress}
 	return w.Each(ctx, s.View, s.removeAmong)
 }
@@ -305,7 +327,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 			if err := s.mend(ctx, remove); err != nil {
 				return err
 			}
-		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.t.Name && slices.Contains(s.t.Secondary, srk.Field()):
+		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.typ().Name && slices.Contains(s.typ().Secondary, srk.Field()):
 			remove.Owner, remove.Field, remove.Value = owner.String(), srk.Field(), srk.Value()
 			named, owners = append(named, remove), append(owners, remove.Owner)
 		}
@@ -313,7 +335,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 	hashes, err := store.Hashes(ctx, s.Engine, owners)
 	for i, h := range hashes {
 		facet, has := h.Fields[named[i].Field]
-		if h.Other || records.Gone(h.Fields) || has && s.t.Schema.Canonical(facet) == named[i].Value {
+		if h.Other || records.Gone(h.Fields) || has && s.typ().Schema.Canonical(facet) == named[i].Value {
 			continue
 		}
 		if err := s.mend(ctx, named[i]); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
@@ -262,7 +263,11 @@ func TestApply(t *testing.T) {
 				if again, err := s.apply(s.Ctx, ch.to); err != nil || len(again.Types) != 0 {
 					t.Errorf("once more: %+v, %v", again.Types, err)
 				}
-				relation, _ := ch.from.Types["user"].Against(ch.to.Types["user"])
+				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
+				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
+					return // it may go on for some seconds by what it has read
+				}
+				relation, _ := ch.from.Types["user"].Against(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
 					e.Put("age", schema.Number(5))
 					return nil
@@ -441,6 +446,11 @@ func TestApplyWhileWriting(t *testing.T) {
 						_, err := user.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}})
 						if err == nil && i%2 == 0 {
 							err = user.Delete(ctx, hints.UID(uid).Of("user"))
+						}
+						relation, _ := ch.from.Types["user"].Against(ch.to.Types["user"])
+						renames := slices.ContainsFunc(slices.Collect(maps.Values(ch.to.Types["user"].Fields)), func(f schema.Field) bool { return f.Was != "" })
+						if relation <= schema.Lacks && !renames && n < 2 && errors.Is(err, userdb.ErrSchemaMismatch) {
+							t.Errorf("%s: a running writer is refused: %v", ch.name, err)
 						}
 						if err != nil && ctx.Err() == nil && !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
 							t.Errorf("writer %d: %v", n, err)

@@ -32,6 +32,9 @@ type TypeChange struct {
 	Rewritten  int64       `json:"rewritten"`            // entries in which fields change
 	SRKs       int64       `json:"srks"`                 // SRKs to be created
 	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
+	// Online says that the schema only has more than the stored one, so that programs go on to write, and Apply keeps what others
+	// add to it meanwhile.
+	Online bool `json:"online"`
 }
 
 // A Collision keeps a schema from being applied.
@@ -72,6 +75,7 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 		if err != nil {
 			return ch, err
 		}
+		tc.Online = s.online
 		ch.Types = append(ch.Types, tc)
 	}
 	return ch, nil
@@ -80,7 +84,7 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 // what names the difference.
 func (s *step) what() string {
 	var words []string
-	switch d := s.t.Schema.Difference(s.from); {
+	switch d := s.typ().Schema.Difference(s.from.Whole()); {
 	case !s.stored:
 		words = append(words, "no schema is stored yet")
 	case d != "":
@@ -95,7 +99,7 @@ func (s *step) what() string {
 
 // survey counts what is to do, and finds collisions.
 func (s *step) survey(ctx context.Context) (TypeChange, error) {
-	tc := TypeChange{Type: s.t.Name, What: s.what(), UnderWay: s.begun}
+	tc := TypeChange{Type: s.typ().Name, What: s.what(), UnderWay: s.begun || s.from.Building != nil}
 	live := func(r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
@@ -103,12 +107,12 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 		return s.facets(r)
 	}
 	var digests []uint64
-	err := records.EachEntry(ctx, s.View, s.t, s.progress, func(r store.Record) {
+	err := records.EachEntry(ctx, s.View, s.typ(), s.progress, func(r store.Record) {
 		if r.Live() {
 			s.count(&tc, r)
 		}
-		for _, value := range s.t.Values(live(r)) {
-			digests = append(digests, records.Digest(s.t.Name, value))
+		for _, value := range s.typ().Values(live(r)) {
+			digests = append(digests, records.Digest(s.typ().Name, value))
 		}
 	})
 	if err != nil {
@@ -121,7 +125,7 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 			wanted[digests[i]] = true
 		}
 	}
-	found, err := records.Contests(ctx, s.View, s.t, wanted, live, s.progress)
+	found, err := records.Contests(ctx, s.View, s.typ(), wanted, live, s.progress)
 	for _, k := range found {
 		tc.collide(k)
 	}
@@ -152,7 +156,7 @@ func (s *step) facets(r store.Record) map[string]string { return change.Renamed(
 func (s *step) count(tc *TypeChange, r store.Record) {
 	tc.Entries++
 	claimed := func(srk recordkey.Key) bool { return s.wasKey(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
-	change, due := s.t.Reshape(r, s.renames, claimed)
+	change, due := s.typ().Reshape(r, s.renames, claimed)
 	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {
 		tc.Rewritten++
 	}
@@ -170,14 +174,19 @@ func (s *step) count(tc *TypeChange, r store.Record) {
 	facets := s.facets(r)
 	for _, field := range s.newKeys(r) {
 		value, has := facets[field]
-		if slices.Contains(s.t.Secondary, field) {
-			value = s.t.Schema.Canonical(value)
+		if slices.Contains(s.typ().Secondary, field) {
+			value = s.typ().Schema.Canonical(value)
 		}
-		if _, keyable := s.t.SRK(field, value); has && !keyable {
+		if _, keyable := s.typ().SRK(field, value); has && !keyable {
 			refuse(field, value, "no key can name it: it is "+records.Unkeyable(value))
 		}
 	}
-	_, without := s.t.Places(store.Record{Key: r.Key, Fields: facets})
+	for _, field := range s.newRequired {
+		if _, has := facets[field]; !has {
+			refuse(field, "", "it has none, and the field is to be required")
+		}
+	}
+	_, without := s.typ().Places(store.Record{Key: r.Key, Fields: facets})
 	for _, field := range without {
 		if slices.Contains(s.newOrders, field) {
 			refuse(field, facets[field], "it has no place in an order: over 1 KiB, or not readable")
@@ -188,14 +197,14 @@ func (s *step) count(tc *TypeChange, r store.Record) {
 // newKeys are the fields of which an entry needs a new SRK or index member. A value that no key could name by the old
 // schema stays as it is; one that was named must not be lost.
 func (s *step) newKeys(r store.Record) (fields []string) {
-	for _, field := range s.t.Secondary {
-		_, named := s.t.SRK(field, r.SKV(field))
-		if s.stored && (!s.wasKey(field) || named && s.t.Schema.Fold != schema.FoldExact) {
+	for _, field := range s.typ().Secondary {
+		_, named := s.typ().SRK(field, r.SKV(field))
+		if s.stored && (!s.wasKey(field) || named && s.typ().Schema.Fold != schema.FoldExact) {
 			fields = append(fields, field)
 		}
 	}
 	for _, field := range s.newIndexes {
-		if slices.Contains(s.t.Indexed, field) { // and not a tertiary set
+		if slices.Contains(s.typ().Indexed, field) { // and not a tertiary set
 			fields = append(fields, field)
 		}
 	}
@@ -203,4 +212,6 @@ func (s *step) newKeys(r store.Record) (fields []string) {
 }
 
 // wasKey reports whether a field was a secondary one by the old schema.
-func (s *step) wasKey(field string) bool { return s.from.Fields[field].Role.Has(schema.RoleSecondary) }
+func (s *step) wasKey(field string) bool {
+	return s.from.Whole().Fields[field].Role.Has(schema.RoleSecondary)
+}

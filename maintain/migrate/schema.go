@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -86,14 +87,17 @@ type step struct {
 	*view.View
 	progress func(done, about int64)
 	guard    store.Guard       // of the new schema
+	mu       sync.RWMutex      // of t, which changes while the step is online
 	t        *change.Type      // by the new schema, under the guard of the change itself: nothing else writes under that
 	fields   map[string]string // of ~/schema/TYPE
 	from     schema.Type       // of an unstored one: as the original writes, as far as that is known
 	stored   bool              // there is a schema in the database
 	begun    bool              // an earlier Apply did not end
+	online   bool              // others write meanwhile: see online.go
 	renames  map[string]string // old name → new name
 
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
+	newSRKs, newRequired           []string // fields
 	oldSRKs, oldIndexes, oldOrders []string // what the old schema kept and the new one does not
 }
 
@@ -121,14 +125,28 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 	if s.from.Primary != t.Schema.Primary {
 		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}
 	}
-	if t, err = retiring(t, s.from); err != nil {
-		return nil, err
+	s.t = t
+	_, s.begun = s.fields[change.FieldNext]
+	return s, s.target(t.Schema, gone(s.from, t.Schema))
+}
+
+// target has the step bring the type to a schema, with the names that are retired.
+func (s *step) target(to schema.Type, retired []string) error {
+	to.Building, to.Retired = nil, retired
+	to = to.InForm()
+	text := change.StoredText(to)
+	t, err := s.t.Follow(to, change.Generation(text), text)
+	if err != nil {
+		return err
 	}
-	s.guard = t.Guard
-	next, begun := s.fields[change.FieldNext]
-	if s.begun = begun; begun && next != s.guard.JSON {
-		return nil, fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
-			store.ErrSchemaMismatch, records.Quoted(name))
+	if s.guard = t.Guard; s.begun && s.fields[change.FieldNext] != s.guard.JSON {
+		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
+			store.ErrSchemaMismatch, records.Quoted(t.Name))
+	}
+	s.compare(t.Schema)
+	if s.online = s.addsOnly(t.Schema); s.online {
+		s.t = t
+		return nil
 	}
 	under := s.guard
 	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint, false
@@ -136,41 +154,40 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 		under.Fingerprint = s.fields[store.FieldFingerprint]
 	}
 	s.t = t.Under(under)
-	s.compare(t.Schema)
-	return s, nil
+	return nil
 }
 
-// retiring is a type of the new schema with the names that are gone from the old one.
-func retiring(t *change.Type, from schema.Type) (*change.Type, error) {
-	to := t.Schema
-	gone := slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary)))
-	to.Retired = nil
-	for _, name := range gone {
+// gone are the names that one schema of a type has, or had, and another one has not.
+func gone(from, to schema.Type) (names []string) {
+	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]
 		_, tertiary := to.Tertiary[name]
 		if !field && !tertiary && name != to.Primary {
-			to.Retired = append(to.Retired, name)
+			names = append(names, name)
 		}
 	}
-	slices.Sort(to.Retired)
-	to.Retired = slices.Compact(to.Retired)
-	text := change.StoredText(to)
-	return t.Follow(to, change.Generation(text), text)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // compare notes what the new schema keeps beside the old one, and the other way round.
 func (s *step) compare(to schema.Type) {
+	clear(s.renames)
 	for name, f := range to.Fields {
 		if _, had := s.from.Fields[name]; f.Was != "" && !had {
 			s.renames[f.Was] = name
 		}
 	}
-	before := append(s.from.Indexed(), s.from.IndexedTertiary()...)
+	// What is being built is there, and not for all entries.
+	whole := s.from.Whole()
 	after := append(to.Indexed(), to.IndexedTertiary()...)
-	s.newIndexes, s.oldIndexes = without(after, before), without(before, after)
+	s.newIndexes = without(after, append(whole.Indexed(), whole.IndexedTertiary()...))
+	s.oldIndexes = without(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
+	s.newSRKs = without(to.Secondary(), whole.Secondary())
+	s.newRequired = without(to.Required(), whole.Required())
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
-		folds := s.from.Fold == to.Fold && s.from.Form == "" || !change.IsText(to.Codec(field))
-		return s.from.Fields[field].Role.Has(schema.RoleOrdered) && s.from.Codec(field) == to.Codec(field) && folds
+		folds := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
+		return whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
 	})
 	s.oldOrders = without(s.from.Ordered(), to.Ordered())
 	s.oldSRKs = without(s.from.Secondary(), to.Secondary())
@@ -179,13 +196,23 @@ func (s *step) compare(to schema.Type) {
 	}
 }
 
+// addsOnly reports whether the new schema only has more than the stored one, and some of it entries must be brought to. Then nobody
+// has to stop.
+func (s *step) addsOnly(to schema.Type) bool {
+	relation, _ := s.from.Against(to)
+	sameForm := s.from.Fold == schema.FoldExact || s.from.Form == ""
+	return s.stored && !s.begun && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Beyond(s.from.Whole())) > 0
+}
+
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
 // moves reports whether records have to change, not only what is stored of the schema.
 func (s *step) moves() bool {
-	return s.begun || s.t.Schema.Fingerprint() != s.from.Fingerprint() || len(s.renames)+len(s.newOrders) > 0
+	to := s.t.Schema.Fingerprint()
+	return s.begun || to != s.from.Fingerprint() || to != s.from.Whole().Fingerprint() ||
+		len(s.renames)+len(s.newOrders)+len(s.newRequired) > 0
 }
 
 // due reports whether there is anything to do.

@@ -1,0 +1,335 @@
+package migrate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// Where a schema only has more, entries are brought to it while others write them. What is new is stored as being built:
+// from then on writers keep it. When none goes on by what was stored before, all entries are gone over, and then it is
+// stored as whole. The ID of what is being built tells whether that is still what the entries were brought to: it is another
+// one after anybody else has given up, or has begun to build more.
+
+// rounds is how often the stored schema is read again because others have changed it.
+const rounds = 100
+
+var errLeft = errors.New("others do not stop changing the stored schema")
+
+// applyOnline brings the entries to the new schema. Any number of processes may do it at once, and go on where others were
+// stopped.
+func (s *step) applyOnline(ctx context.Context) error {
+	for range rounds {
+		building, err := s.announce(ctx)
+		if err != nil || building == nil {
+			return err
+		}
+		if err := s.fill(ctx); err != nil {
+			return err
+		}
+		whole, err := s.declare(ctx, building.ID)
+		if err != nil || whole {
+			return err
+		}
+	}
+	return errLeft
+}
+
+// announce stores what is new as being built, and goes by that. Nil: it is whole by now.
+func (s *step) announce(ctx context.Context) (*schema.Building, error) {
+	for range rounds {
+		stored, err := s.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		next := merged(stored.Type, s.typ().Schema)
+		more := next.Beyond(stored.Type.Whole())
+		if next.Building = stored.Type.Building; len(more) > 0 && !sameBuilding(next.Building, more) {
+			next.Building = &schema.Building{ID: rand.Text()[:12], What: more}
+		}
+		if next.Building == nil && change.StoredText(next.InForm()) == stored.Text {
+			return nil, nil
+		}
+		if is, err := s.put(ctx, stored, next); err != nil || is {
+			return next.Building, err
+		}
+	}
+	return nil, errLeft
+}
+
+// merged is a schema with what the stored one has besides: others may have added to that.
+func merged(stored, to schema.Type) schema.Type {
+	next := to
+	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
+	next.Fields, next.Tertiary = maps.Clone(stored.Fields), maps.Clone(stored.Tertiary)
+	for name, f := range to.Fields {
+		if next.Fields == nil {
+			next.Fields = map[string]schema.Field{}
+		}
+		f.Role |= stored.Fields[name].Role
+		f.Required = f.Required || stored.Fields[name].Required
+		next.Fields[name] = f
+	}
+	for name, r := range to.Tertiary {
+		if next.Tertiary == nil {
+			next.Tertiary = map[string]schema.Tertiary{}
+		}
+		r.Indexed = r.Indexed || stored.Tertiary[name].Indexed
+		next.Tertiary[name] = r
+	}
+	for _, name := range stored.Retired {
+		_, field := next.Fields[name]
+		_, tertiary := next.Tertiary[name]
+		if !field && !tertiary {
+			next.Retired = append(next.Retired, name)
+		}
+	}
+	return next
+}
+
+func sameBuilding(b *schema.Building, what map[string][]string) bool {
+	return b != nil && maps.EqualFunc(b.What, what, slices.Equal)
+}
+
+// read reads what is stored of the type.
+func (s *step) read(ctx context.Context) (change.Stored, error) {
+	hashes, err := store.Hashes(ctx, s.Engine, []string{s.guard.Key.String()})
+	if err != nil {
+		return change.Stored{}, err
+	}
+	stored, err := change.ParseStored(s.t.Name, hashes[0].Fields)
+	switch {
+	case hashes[0].Other || err != nil:
+		return stored, records.Corrupt(s.guard.Key, "not a schema that can be read")
+	case stored.UnderWay() || stored.Generation == "":
+		return stored, store.ErrConflict
+	}
+	return stored, nil
+}
+
+// put stores a schema in place of another one, and goes by it. False: others have changed that.
+func (s *step) put(ctx context.Context, stored change.Stored, next schema.Type) (bool, error) {
+	text := change.StoredText(next.InForm())
+	if text != stored.Text {
+		state := []store.Facet{{Field: store.FieldFingerprint, Wire: change.Generation(text)}, {Field: store.FieldSchema, Wire: text}}
+		is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: stored.Generation, State: state})
+		if err != nil || !is {
+			return false, err
+		}
+		stored.Generation, stored.Text = change.Generation(text), text
+	}
+	return true, s.goBy(next, stored)
+}
+
+// goBy has the step write by a stored schema.
+func (s *step) goBy(in schema.Type, stored change.Stored) error {
+	t, err := s.t.Follow(in, stored.Generation, stored.Text)
+	if err == nil {
+		s.mu.Lock()
+		s.t = t
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// typ is the type by which the step writes now.
+func (s *step) typ() *change.Type {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.t
+}
+
+// rewrite makes a change of an entry: again, by the stored schema, where others have added to that.
+func (s *step) rewrite(
+	ctx context.Context, prk recordkey.Key, how func(*change.Type, store.Record) (c store.Change, due bool, err error),
+) (facets map[string]string, err error) {
+	for range rounds {
+		t := s.typ()
+		facets, err = records.Rewrite(ctx, s.View, t, prk, func(r store.Record) (store.Change, bool, error) { return how(t, r) })
+		switch {
+		case s.online && errors.Is(err, store.ErrNotFound): // it was deleted meanwhile
+			return nil, nil
+		case !s.online || !view.Followable(err):
+			return facets, err
+		}
+		stored, failed := s.read(ctx)
+		if failed == nil && len(s.newIn(stored.Type)) > 0 {
+			failed = err // others have given up what this step brings entries to
+		}
+		if failed == nil {
+			failed = s.goBy(stored.Type, stored)
+		}
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	return nil, errLeft
+}
+
+// newIn is what the step brings entries to and a stored schema does not have.
+func (s *step) newIn(stored schema.Type) map[string][]string { return s.typ().Schema.Beyond(stored) }
+
+// fill brings all entries to what is being built, when nobody goes on without it. Where their values collide, it is given up.
+func (s *step) fill(ctx context.Context) error {
+	if err := s.mend(ctx, store.AwaitSchema{}); err != nil {
+		return err
+	}
+	tc, err := s.survey(ctx)
+	if err == nil {
+		err = tc.refused()
+	}
+	if err == nil {
+		err = s.pass(ctx, s.expel, s.build)
+	}
+	if err == nil && len(s.newSRKs) > 0 {
+		err = s.pass(ctx, s.tidy, s.removeObsolete)
+	}
+	if errors.Is(err, ErrCollision) || errors.Is(err, store.ErrDuplicate) {
+		return errors.Join(err, s.giveUp(ctx))
+	}
+	return err
+}
+
+// giveUp brings the entries back to the schema without what is being built. For that, others are stopped.
+func (s *step) giveUp(ctx context.Context) error {
+	stored, err := s.read(ctx)
+	if err != nil || stored.Type.Building == nil {
+		return err
+	}
+	before := stored.Type.Whole()
+	for name := range stored.Type.Building.What {
+		if _, had := s.from.Fields[name]; !had {
+			delete(before.Fields, name)
+		}
+		if _, had := s.from.Tertiary[name]; !had {
+			delete(before.Tertiary, name)
+		}
+	}
+	c := s.Config
+	c.Schema = schema.Schema{Types: map[string]schema.Type{s.t.Name: before}}
+	v, err := view.New(c)
+	if err != nil {
+		return err
+	}
+	back, err := newStep(ctx, v, s.t.Name, s.progress)
+	if err != nil {
+		return err
+	}
+	if err := back.target(before, stored.Type.Retired); err != nil {
+		return err
+	}
+	return back.apply(ctx)
+}
+
+// declare stores as whole what was being built, if it still is what the entries were brought to.
+func (s *step) declare(ctx context.Context, id string) (bool, error) {
+	for range rounds {
+		stored, err := s.read(ctx)
+		if err != nil {
+			return false, err
+		}
+		if stored.Type.Building == nil || stored.Type.Building.ID != id {
+			return false, nil
+		}
+		next := stored.Type
+		next.Building = nil
+		if is, err := s.put(ctx, stored, next); err != nil || is {
+			return is, err
+		}
+	}
+	return false, errLeft
+}
+
+// expel takes out of the new indexes what entries have left while not all writers kept those.
+func (s *step) expel(ctx context.Context) error {
+	for _, field := range s.newOrders {
+		if err := s.expelPlaces(ctx, field); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.newIndexes {
+		pattern := recordkey.Pattern{Namespace: s.NS, Kind: recordkey.KindIndex, Type: s.t.Name, Field: name}
+		w := records.Walk{Pattern: pattern.String(), Size: 1, AtOnce: rewriters, Progress: s.progress}
+		if err := w.Each(ctx, s.View, func(ctx context.Context, keys []string) error { return s.expelMembers(ctx, name, keys[0]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expelMembers looks at the members of one index set.
+func (s *step) expelMembers(ctx context.Context, name, raw string) error {
+	index, err := recordkey.Parse(raw)
+	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.t.Name {
+		return nil
+	}
+	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: index, Count: memberBatch}) {
+		if store.IsEntryError(err) {
+			return nil // another Redis type: check says so
+		}
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			entry, err := recordkey.Parse(s.NS.String() + m)
+			if err != nil || entry.Kind() != recordkey.KindPRK {
+				continue // check says so
+			}
+			a := store.Align{Entry: entry, At: store.Ranked{Key: index, Member: m, Facet: store.Facet{Field: name, Wire: index.Value()}}}
+			if s.t.Schema.Tertiary[name].Indexed {
+				a.At.Facet.Field = ""
+				a.Set, _ = entry.Tertiary(name)
+			}
+			if err := s.mend(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// expelPlaces looks at the places in the ordered index of one field.
+func (s *step) expelPlaces(ctx context.Context, field string) error {
+	key, err := s.t.OrderKey(field)
+	if err != nil {
+		return err
+	}
+	for o := (store.Order{Key: key, Count: records.LookBatch}); ; {
+		members, err := s.Engine.Order(ctx, o)
+		if err != nil {
+			return err
+		}
+		prks := records.Map(members, func(m string) string { return s.NS.String() + change.PlaceOwner(m) })
+		hashes, err := store.Hashes(ctx, s.Engine, prks)
+		if err != nil {
+			return err
+		}
+		for i, m := range members {
+			entry, err := recordkey.Parse(prks[i])
+			if err != nil || entry.Kind() != recordkey.KindPRK {
+				continue // check says so
+			}
+			wire, has := hashes[i].Fields[field]
+			if place, ok := s.t.Place(entry, field, wire); has && ok && place.Member == m {
+				continue
+			}
+			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}}
+			if err := s.mend(ctx, store.Align{Entry: entry, At: at, Free: true}); err != nil {
+				return err
+			}
+		}
+		if len(members) < o.Count {
+			return nil
+		}
+		o.Min = store.Bound{At: members[len(members)-1], Open: true, Is: true}
+	}
+}

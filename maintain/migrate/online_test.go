@@ -1,0 +1,238 @@
+package migrate_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// richer has more of everything that entries must be brought to.
+func richer() schema.Schema {
+	return typed(
+		schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), field("city", index),
+		field("email", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), indexed("likes", true),
+	)
+}
+
+// queries are those that only richer answers, and how many entries they find.
+func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, error) {
+	user := testdb.Must(db.Type("user"))
+	all := func(q userdb.Query) func() (int, error) {
+		return func() (n int, err error) {
+			for _, failed := range user.All(s.Ctx, q) {
+				if n++; failed != nil {
+					return 0, failed
+				}
+			}
+			return n, nil
+		}
+	}
+	return map[string]func() (int, error){
+		"order of a new field": all(userdb.Query{Order: "nick"}),
+		"order of an old one":  all(userdb.Query{Order: "email"}),
+		"index":                all(userdb.Query{Where: schema.Texts("city", "Bonn")}),
+		"count": func() (int, error) {
+			n, err := user.Count(s.Ctx, userdb.Query{Where: schema.Texts("city", "Bonn")})
+			return int(n.Entries), err
+		},
+		"page": func() (int, error) {
+			p, err := user.Page(s.Ctx, userdb.Query{Order: "nick"})
+			return len(p.Entries), err
+		},
+		"find": func() (int, error) {
+			_, err := user.Find(s.Ctx, hints.Field("nick", "nu1").Of("user"))
+			return 1, err
+		},
+	}
+}
+
+// TestOnline: while entries are brought to more, a program that runs goes on to write, no query answers by what is not whole,
+// and all find what they found before. Then all is whole.
+func TestOnline(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		people := s.people(t, typed(schema.FoldCasefold))
+		old, to := s.by(t, typed(schema.FoldCasefold)), s.by(t, richer())
+		user := testdb.Must(old.Type("user"))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, richer()))
+		meanwhile := func(int64, int64) {
+			if len(testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"].Building.What) == 0 {
+				t.Error("what is built is not stored as that")
+			}
+			for name, query := range queries(t, to, s) {
+				if n, err := query(); !errors.Is(err, userdb.ErrIndexBuilding) {
+					t.Errorf("%s: %d, %v", name, n, err)
+				}
+			}
+			if e, err := testdb.Must(to.Type("user")).Find(s.Ctx, hints.Any("name 1").Of("user")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("found by any: %v, %v", e, err)
+			}
+			_, err := user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
+				n, _ := e.Get("age")
+				at, _ := n.Number()
+				e.Put("age", schema.Number(at+1))
+				e.Put("city", schema.Text("Bonn"))
+				return nil
+			})
+			if err != nil {
+				t.Errorf("a writer that runs: %v", err)
+			}
+		}
+		var once sync.Once
+		if err := plan.Apply(s.Ctx, func(done, about int64) { once.Do(func() { meanwhile(done, about) }) }); err != nil {
+			t.Fatal(err)
+		}
+		for name, query := range queries(t, to, s) {
+			if n, err := query(); err != nil || n == 0 {
+				t.Errorf("%s: %d, %v", name, n, err)
+			}
+		}
+		delete(people["u1"], "age")
+		delete(people["u1"], "city")
+		s.after(t, "whole", richer(), people)
+	})
+}
+
+// TestGiveUp: where two entries come to have one value while they are brought to a new field, all is as before, and programs go on.
+func TestGiveUp(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.people(t, typed(schema.FoldCasefold))
+		old := s.by(t, typed(schema.FoldCasefold))
+		user := testdb.Must(old.Type("user"))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, richer()))
+		var once sync.Once
+		err := plan.Apply(s.Ctx, func(int64, int64) {
+			once.Do(func() {
+				stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
+				state := s.Raw.HGetAll(s.Ctx, s.Key("~/schema/user")).Val()
+				if stored.Building == nil {
+					t.Errorf("not being built: %v", state)
+				}
+				// As a program would have that wrote just before.
+				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
+			})
+		})
+		if !errors.Is(err, migrate.ErrCollision) && !errors.Is(err, userdb.ErrDuplicate) {
+			t.Fatalf("applying: %v", err)
+		}
+		stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
+		if relation, words := typed(schema.FoldCasefold).Types["user"].Against(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
+			t.Errorf("left in the stored schema: %s, %+v", words, stored)
+		}
+		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
+			t.Errorf("a writer afterwards: %v", err)
+		}
+		s.DB = old
+		got := slices.DeleteFunc(s.Check(t, check.Options{}), func(p string) bool { return p == "field_missing user/uid:later" })
+		testdb.Same(t, "check", got, nil)
+	})
+}
+
+// TestAppliersAtOnce: of processes that bring entries to different things at once, each ends with what it wanted being whole.
+func TestAppliersAtOnce(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.people(t, typed(schema.FoldCasefold))
+		db := s.by(t, typed(schema.FoldCasefold))
+		goals := []schema.Schema{
+			richer(), typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered})), richer(),
+			typed(schema.FoldCasefold, field("job", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
+		}
+		plans := make([]migrate.Change, len(goals))
+		for i, to := range goals {
+			plans[i] = testdb.Must(migrate.Plan(s.Ctx, db, to))
+		}
+		var appliers sync.WaitGroup
+		for _, plan := range plans {
+			appliers.Go(func() {
+				if err := plan.Apply(s.Ctx, nil); err != nil {
+					t.Errorf("applying: %v", err)
+				}
+			})
+		}
+		appliers.Wait()
+		stored := testdb.Must(migrate.StoredSchema(s.Ctx, db)).Types["user"]
+		for i, to := range goals {
+			if relation, words := to.Types["user"].Against(stored); relation > schema.Lacks || stored.Building != nil {
+				t.Errorf("goal %d: %s, %+v", i, words, stored.Building)
+			}
+		}
+		s.DB = s.by(t, schema.Schema{Types: map[string]schema.Type{"user": stored}})
+		testdb.Same(t, "check", s.Check(t, check.Options{}), nil)
+	})
+}
+
+// TestRequired: what is to be required is kept by writers before entries are looked at, is given up where one lacks it, and then
+// holds for programs, too, that do not know the field.
+func TestRequired(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		people := s.people(t, typed(schema.FoldCasefold))
+		old := s.by(t, typed(schema.FoldCasefold))
+		user := testdb.Must(old.Type("user"))
+		must := typed(schema.FoldCasefold, field("town", schema.Field{Required: true}))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, must))
+		lacks := func(c migrate.Collision) bool { return c.Field == "town" }
+		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !slices.ContainsFunc(plan.Types[0].Collisions, lacks) {
+			t.Fatalf("with entries that lack it: %v, %+v", err, plan.Types)
+		}
+		for uid := range people {
+			if _, err := user.Update(s.Ctx, hints.UID(uid).Of("user"), func(e *userdb.Entry) error { e.Put("town", schema.Text("Ulm")); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan = testdb.Must(migrate.Plan(s.Ctx, old, must))
+		if err := plan.Apply(s.Ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err := user.Create(s.Ctx, userdb.NewEntry{UID: "none"})
+		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" || refused.Field != "town" {
+			t.Errorf("made without it: %v", err)
+		}
+		_, err = user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error { e.Drop("town"); return nil })
+		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" {
+			t.Errorf("left without it: %v", err)
+		}
+		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "some", Facets: schema.Texts("town", "Ulm")}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRetired: nothing brings a removed name back but a change of the schema.
+func TestRetired(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.people(t, typed(schema.FoldCasefold, field("nick", secondary)))
+		less := typed(schema.FoldCasefold, drop("age"), func(t *schema.Type) { delete(t.Tertiary, "likes") })
+		testdb.Must(s.apply(s.Ctx, less))
+		stored := func() schema.Type { return testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"] }
+		if got := stored().Retired; !slices.Equal(got, []string{"age", "likes", "nick"}) {
+			t.Errorf("retired: %q", got)
+		}
+		for _, more := range []schema.Schema{
+			typed(schema.FoldCasefold, drop("age"), field("nick", schema.Field{}), func(t *schema.Type) { delete(t.Tertiary, "likes") }),
+			typed(schema.FoldCasefold, drop("age")),
+		} {
+			_, err := testdb.Must(s.by(t, more).Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "v"})
+			if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), ": retired") {
+				t.Errorf("a retired name: %v", err)
+			}
+		}
+		again := typed(schema.FoldCasefold, field("nick", secondary))
+		testdb.Must(s.apply(s.Ctx, again))
+		if got := stored().Retired; len(got) > 0 {
+			t.Errorf("retired after it was brought back: %q", got)
+		}
+		s.DB = s.by(t, again)
+		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("nick", "NU1")})
+		if !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("the value is free: %v", err)
+		}
+	})
+}

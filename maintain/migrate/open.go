@@ -1,0 +1,145 @@
+package migrate
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func init() {
+	view.ApplySchema = func(ctx context.Context, db view.DB) error { return applyAtOpen(ctx, db.(*userdb.DB)) }
+}
+
+// A process that brings entries to its schema when it opens the store says so in ~/applying: its name, and a time by its clock. Others
+// wait for it. One that says nothing for as long as silence is taken for dead; two at once do no harm.
+const (
+	applying = "applying"
+	silence  = 30 * time.Second
+	waiting  = 500 * time.Millisecond
+)
+
+// applyAtOpen brings entries to what a program's schema has more than the stored one, one process at a time.
+func applyAtOpen(ctx context.Context, db *userdb.DB) error {
+	key, err := recordkey.Own(applying)
+	if err != nil {
+		return err
+	}
+	l := lead{View: view.Of(db), key: key.In(view.Of(db).NS), name: rand.Text()}
+	for {
+		due, err := moreRoles(ctx, db)
+		if err != nil || len(due.Types) == 0 {
+			return err
+		}
+		ours, err := l.take(ctx)
+		if err != nil {
+			return err
+		}
+		if ours {
+			err := l.hold(ctx, func(ctx context.Context) error {
+				ch, err := Plan(ctx, db, due)
+				if err == nil {
+					err = ch.Apply(ctx, nil)
+				}
+				return err
+			})
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(waiting):
+		}
+	}
+}
+
+// moreRoles are the types of a program that have roles more than the stored ones, with those.
+func moreRoles(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
+	stored, err := StoredSchema(ctx, db)
+	due := schema.Schema{Types: map[string]schema.Type{}}
+	for name, own := range view.Of(db).Config.Schema.Types {
+		is, has := stored.Types[name]
+		if !has {
+			continue
+		}
+		relation, _ := own.Against(is.Whole())
+		if relation != schema.Builds {
+			continue
+		}
+		more := merged(is, own)
+		for field, f := range own.Fields {
+			_, had := is.Fields[field]
+			if f.Required && !is.Fields[field].Required || f.Was != "" && !had {
+				return schema.Schema{}, nil // for 'userdb schema apply' alone: Open says so
+			}
+		}
+		due.Types[name] = more
+	}
+	return due, err
+}
+
+// A lead is the right of one process to bring entries to a schema.
+type lead struct {
+	*view.View
+	key  recordkey.Key
+	name string
+	said string // what is at key
+}
+
+// take takes the lead, if nobody has it.
+func (l *lead) take(ctx context.Context) (bool, error) {
+	for {
+		mine := l.name + " " + strconv.FormatInt(time.Now().UnixMilli(), 10)
+		is, err := l.Engine.Secret(ctx, l.key, mine)
+		if err != nil || is == mine {
+			l.said = mine
+			return err == nil, err
+		}
+		_, at, _ := strings.Cut(is, " ")
+		ms, err := strconv.ParseInt(at, 10, 64)
+		if err == nil && time.Since(time.UnixMilli(ms)).Abs() < silence {
+			return false, nil
+		}
+		if _, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: is, Is: true}}); err != nil {
+			return false, err
+		}
+	}
+}
+
+// hold runs what is done in the lead, and says all the time that somebody does it.
+func (l *lead) hold(ctx context.Context, do func(context.Context) error) error {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(silence / 4):
+				if l.leave(ctx) == nil {
+					_, _ = l.take(ctx) // who comes in between does no harm
+				}
+			}
+		}
+	}()
+	err := do(ctx)
+	close(done)
+	<-ended
+	if left := l.leave(context.WithoutCancel(ctx)); left != nil && err == nil {
+		err = fmt.Errorf("ending the change of the schema: %w", left)
+	}
+	return err
+}
+
+func (l *lead) leave(ctx context.Context) error {
+	_, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: l.said, Is: true}})
+	return err
+}
