@@ -74,7 +74,7 @@ func TestAgainst(t *testing.T) {
 }
 
 // TestUnionLaw: of what a program adds, the union has it and all that is stored, each program can go by it, and it is the
-// same whoever adds first.
+// same in whichever order they add.
 func TestUnionLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "stored")

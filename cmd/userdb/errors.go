@@ -74,6 +74,7 @@ var verdicts = []verdict{
 	{userdb.ErrFileExposed, "unavailable", 6, ""},
 	{userdb.ErrFileLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
 	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
+	{userdb.ErrIndexBuilding, "unavailable", 6, "it answers when 'userdb schema apply' has ended"},
 	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
 	{errUsage, "usage", 2, ""},
 	{userdb.ErrURL, "usage", 2, "see --store in 'userdb --help'"},

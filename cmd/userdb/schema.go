@@ -43,7 +43,7 @@ if the schema alone tells that: too many fields, names or a type name that are t
 		RunE: s.runInForce(s.checkSchema, unlimited), // a proof takes what it takes
 	}
 	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
-  userdb schema check`}, show, check, applySchemaVerb(s))
+  userdb schema check`}, show, check, diffSchemaVerb(s), addToSchemaVerb(s), applySchemaVerb(s))
 }
 
 // runInForce makes f what a verb does with the schema that other commands would use.
@@ -105,95 +105,6 @@ func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
 	}
 	_, err := fmt.Fprintln(columns, strings.Join(words, "\t"))
 	return err
-}
-
-func applySchemaVerb(s *session) *cobra.Command {
-	var plan bool
-	c := &cobra.Command{
-		Use:   "apply",
-		Short: "Bring the records to a changed schema",
-		Long: `Bring the records to the schema of --schema: identifiers and indexes that are new are made, those
-that are gone are removed, another fold is put into force. A field that says {"was":"OLDNAME"} is a
-renamed one. Where entries would then have one identifier, they are listed and nothing is changed:
-'userdb unset', or 'userdb set' by the schema in force, takes it from one of them.
-
-While it works, nobody else can write entries of the types that change, and everybody finds them as
-before. It may be stopped; the same command goes on, also without --schema. On a cluster it first
-waits 15 s for other programs to notice. Without --schema it also brings records to this program's
-version of the canonical form, where they are of another.`,
-		Example: `  userdb schema apply --plan --schema schema.json
-  userdb schema apply --schema schema.json`,
-		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited, opened),
-	}
-	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
-	return c
-}
-
-// changeText is what happens to one type, for people.
-func changeText(tc migrate.TypeChange) string {
-	what := cmp.Or(tc.What, "only what is stored of the schema")
-	if tc.UnderWay {
-		what += " (under way)"
-	}
-	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
-		shown(tc.Type), what, count(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
-	for _, c := range tc.Collisions {
-		text += "\ncollision: " + oneLine(c.Reason)
-	}
-	return text
-}
-
-func (s *session) applySchema(ctx context.Context, plan bool) error {
-	to, err := s.nextSchema(ctx)
-	if err != nil {
-		return err
-	}
-	ch, err := migrate.Plan(ctx, s.db, to)
-	if err != nil {
-		return err
-	}
-	collisions := 0
-	for _, tc := range ch.Types {
-		collisions += len(tc.Collisions)
-		if err := s.out.say(tc, changeText(tc)); err != nil {
-			return err
-		}
-	}
-	switch {
-	case len(ch.Types) == 0 && !s.JSON:
-		return s.out.say(nil, "nothing to do: the records are as the schema says")
-	case collisions > 0:
-		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them",
-			migrate.ErrCollision, count(collisions, "collision"))
-	case plan || len(ch.Types) == 0:
-		return nil
-	}
-	p := s.progress("applying", !s.JSON)
-	err = ch.Apply(ctx, p.bar)
-	p.clear()
-	if err != nil || s.JSON {
-		return err
-	}
-	return s.out.say(nil, "applied")
-}
-
-// nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
-// stored one, where its records have another canonical form than this program gives.
-func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
-	if sc, err := s.namedSchema(schema.Schema{}); err != nil || s.Schema != "" {
-		return sc, err
-	}
-	begun, err := migrate.BegunSchema(ctx, s.db)
-	if err != nil || len(begun.Types) > 0 {
-		return begun, err
-	}
-	stored, err := migrate.StoredSchema(ctx, s.db)
-	for _, t := range stored.Types {
-		if t.InForm().OtherForm(t) {
-			return stored, err
-		}
-	}
-	return stored, cmp.Or(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
 }
 
 func namespaceVerb(s *session) *cobra.Command {

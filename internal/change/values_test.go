@@ -36,7 +36,7 @@ func TestUndeclared(t *testing.T) {
 	if err := typ.EncodeFacet(facets, "city", schema.Text("Bonn"), old); err != nil || facets["city"] != "Bonn" {
 		t.Errorf("an undeclared facet that is there already: %v, %v", err, facets)
 	}
-	typ.Schema.Open = true
+	typ.Schema.Open, typ.claim.Open = true, true
 	if err := typ.EncodeFacet(facets, "emial", schema.Text("x"), nil); err != nil || facets["emial"] != "x" {
 		t.Errorf("an open type: %v, %v", err, facets)
 	}

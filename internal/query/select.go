@@ -104,10 +104,14 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 }
 
 // building is the error for what is asked by an index that is not whole.
-func building(name string) error { return fmt.Errorf("%w: of %s", store.ErrIndexBuilding, strconv.Quote(name)) }
+func building(name string) error {
+	return fmt.Errorf("%w: of %s", store.ErrIndexBuilding, strconv.Quote(name))
+}
 
 // ByIndex reports whether the answer depends on an index that entries may still have to be brought to.
-func (s Selection) ByIndex() bool { return len(s.indexes) > 0 || s.field != "" || s.one != nil && !s.one.PRK.IsValid() }
+func (s Selection) ByIndex() bool {
+	return len(s.indexes) > 0 || s.field != "" || s.one != nil && !s.one.PRK.IsValid()
+}
 
 // Decides is the index whose members are all that is selected; the zero key where none is.
 func (s Selection) Decides() recordkey.Key {

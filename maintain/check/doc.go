@@ -41,6 +41,7 @@
 //	primary_wrong        3 e  the primary facet is missing or another than in the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3 e  ~prk is missing or another than the key
+//	required_missing     0    an entry lacks a field that its type requires
 //	schema_missing       0    an entry is of a type that the schema does not declare
 //	skv_wrong            1 e  ~skv:FIELD is not the canonical form of the facet
 //	srk_kind             4 r  an SRK is not a Redis string

@@ -299,7 +299,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	}
 	testdb.Skip(time.Minute)
 	testdb.Same(t, "applied: check", s.Check(t, check.Options{}), nil)
-	if lost := s.unfound(t, s.DB, people); len(lost) > 0 {
+	if lost := s.unfound(t, s.DB, s.DB.Schema(), people); len(lost) > 0 {
 		t.Errorf("not found: %q", lost)
 	}
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {

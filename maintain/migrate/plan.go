@@ -25,16 +25,16 @@ type Change struct {
 
 // A TypeChange is what happens to one type.
 type TypeChange struct {
-	Type       string      `json:"type"`
-	What       string      `json:"what"`                 // what differs, for people; "" where only the stored text does
-	UnderWay   bool        `json:"under_way"`            // it was begun, and is not finished
-	Entries    int64       `json:"entries"`              // of the type
-	Rewritten  int64       `json:"rewritten"`            // entries in which fields change
-	SRKs       int64       `json:"srks"`                 // SRKs to be created
-	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
+	Type      string `json:"type"`
+	What      string `json:"what"`      // what differs, for people; "" where only the stored text does
+	UnderWay  bool   `json:"under_way"` // it was begun, and is not finished
+	Entries   int64  `json:"entries"`   // of the type
+	Rewritten int64  `json:"rewritten"` // entries in which fields change
+	SRKs      int64  `json:"srks"`      // SRKs to be created
 	// Online says that the schema only has more than the stored one, so that programs go on to write, and Apply keeps what others
 	// add to it meanwhile.
-	Online bool `json:"online"`
+	Online     bool        `json:"online"`
+	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
 }
 
 // A Collision keeps a schema from being applied.
@@ -92,6 +92,9 @@ func (s *step) what() string {
 	}
 	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
+	}
+	for _, field := range s.newRequired {
+		words = append(words, records.Quoted(field)+" is required from now on")
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", and ")

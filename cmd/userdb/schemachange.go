@@ -1,0 +1,278 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+)
+
+func diffSchemaVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff",
+		Short: "Compare a program's schema with the stored one",
+		Long: `Show each type as it is stored and as a program has it, whose schema is that of --schema or else the
+built-in one, and what becomes of such a program when it opens the store:
+
+  same     it goes on
+  lacks    the stored one has more: the program follows it, and only writes no fields it does not know
+  adds     the program's has more, and no record changes: it is stored when the program opens the store
+  builds   entries must be brought to what the program has more: it is refused, until
+           'userdb schema apply' has done that
+  differs  they contradict each other: it is refused`,
+		Example: `  userdb schema diff
+  userdb schema diff --schema schema.json --json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			own, err := s.namedSchema(schema.User())
+			if err == nil {
+				err = s.open(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			stored, err := migrate.StoredSchema(ctx, s.db)
+			if err != nil {
+				return err
+			}
+			names := maps.Clone(own.Types)
+			maps.Copy(names, stored.Types)
+			for _, name := range slices.Sorted(maps.Keys(names)) {
+				if err := s.out.diff(name, stored.Types, own.Types); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}
+
+// A typeDiff is how the declaration of a type stands to the stored one.
+type typeDiff struct {
+	Type       string       `json:"type"`
+	Relation   string       `json:"relation"`   // same, lacks, adds, builds, differs
+	Difference string       `json:"difference"` // in words
+	Then       string       `json:"then"`       // what becomes of a program with the schema
+	Stored     *schema.Type `json:"stored,omitempty"`
+	Here       *schema.Type `json:"here,omitempty"`
+}
+
+// outcomes are the relations in words, and what becomes of a program.
+var outcomes = map[schema.Relation][2]string{
+	schema.Same:    {"same", "it goes on"},
+	schema.Lacks:   {"lacks", "it follows the stored schema, and only writes no fields that it does not know"},
+	schema.Adds:    {"adds", "it stores what it has more when it opens the store"},
+	schema.Builds:  {"builds", "it is refused until 'userdb schema apply' has brought the entries to it"},
+	schema.Differs: {"differs", "it is refused"},
+}
+
+func (o *output) diff(name string, stored, own map[string]schema.Type) error {
+	is, isStored := stored[name]
+	here, isHere := own[name]
+	d := typeDiff{Type: name}
+	relation := schema.Same
+	switch {
+	case !isStored:
+		relation, d.Difference = schema.Adds, "the type is not stored"
+	case !isHere:
+		relation, d.Difference = schema.Lacks, "the type is stored"
+	case here.OtherForm(is):
+		relation, d.Difference = schema.Differs, here.Difference(is)
+	default:
+		relation, d.Difference = here.Against(is.Whole())
+	}
+	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
+	if isStored {
+		d.Stored = &is
+	}
+	if isHere {
+		d.Here = &here
+	}
+	text := fmt.Sprintf("%s: %s: %s\n  %s", shown(name), d.Relation, cmp.Or(oneLine(d.Difference), "nothing differs"), d.Then)
+	for _, side := range []struct {
+		what string
+		is   *schema.Type
+	}{{"stored", d.Stored}, {"here", d.Here}} {
+		if side.is != nil {
+			line, err := jsonline.Marshal(side.is)
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintf("\n  %-6s  %s", side.what, line[:len(line)-1])
+		}
+	}
+	return o.say(d, text)
+}
+
+func addToSchemaVerb(s *session) *cobra.Command {
+	var f schema.Field
+	var roles []string
+	var codec string
+	c := &cobra.Command{
+		Use:   "add TYPE FIELD",
+		Short: "Add a field, or a role of one, to the stored schema",
+		Long: `Add a field to a type of the schema in force, or roles to one that is there, and bring the entries to
+that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
+		Example: `  userdb schema add user city --role indexed
+  userdb schema add user age --codec number --role ordered`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			f.Codec = schema.Codec(codec)
+			in, err := migrate.StoredSchema(ctx, s.db)
+			if _, has := in.Types[words[0]]; err == nil && !has {
+				in = s.db.Schema()
+			}
+			if err != nil {
+				return err
+			}
+			to, err := added(in, words[0], words[1], f, roles)
+			if err != nil {
+				return err
+			}
+			return s.bringTo(ctx, to, false)
+		}, unlimited, opened),
+	}
+	c.Flags().Func("role", "give it `R`: secondary, indexed or ordered; may be given again", func(role string) error {
+		if !slices.Contains([]string{"secondary", "indexed", "ordered"}, role) {
+			return fmt.Errorf("want one of secondary, indexed, ordered")
+		}
+		roles = append(roles, role)
+		return nil
+	})
+	choice(c, &codec, "codec", "values are written by `C`, text if not said", "text", "date", "number", "json", "boolean", "null", "identity")
+	choice(c, &f.Kind, "kind", "values must be of `K`", "email", "username", "nickname", "url")
+	return c
+}
+
+// added is a schema of one type with a field more, or roles of one that is there.
+func added(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
+	t, has := in.Types[typ]
+	if !has {
+		return schema.Schema{}, usagef("the schema has no type %s", shown(typ))
+	}
+	f, is := t.Fields[name]
+	switch {
+	case name == t.Primary:
+		return schema.Schema{}, usagef("%s is the primary field of type %s", shown(name), shown(typ))
+	case is && more.Codec != "" && more.Codec != t.Codec(name):
+		return schema.Schema{}, usagef("%s is there with the codec %s", shown(name), t.Codec(name))
+	case is && more.Kind != "" && more.Kind != f.Kind:
+		return schema.Schema{}, usagef("%s is there with the kind %s", shown(name), cmp.Or(f.Kind, "none"))
+	case !is:
+		f = more
+	}
+	for _, role := range roles {
+		f.Role |= map[string]schema.Role{"secondary": schema.RoleSecondary, "indexed": schema.RoleIndexed, "ordered": schema.RoleOrdered}[role]
+	}
+	t.Fields = maps.Clone(t.Fields)
+	if t.Fields == nil {
+		t.Fields = map[string]schema.Field{}
+	}
+	t.Fields[name] = f
+	to := schema.Schema{Types: map[string]schema.Type{typ: t}}
+	return to, to.Validate()
+}
+
+func applySchemaVerb(s *session) *cobra.Command {
+	var plan bool
+	c := &cobra.Command{
+		Use:   "apply",
+		Short: "Bring the records to a changed schema",
+		Long: `Bring the records to the schema of --schema: identifiers and indexes that are new are made, those
+that are gone are removed, another fold is put into force. A field that says {"was":"OLDNAME"} is a
+renamed one. Where entries would then have one identifier, they are listed and nothing is changed:
+'userdb unset', or 'userdb set' by the schema in force, takes it from one of them.
+
+Where the schema only has more than the stored one, other programs go on: what is new they keep from
+the beginning, and queries by it are answered when all entries are there. Otherwise nobody else can
+write entries of the types that change, and everybody finds them as before. It may be stopped; the
+same command goes on, also without --schema. On a cluster it first waits 15 s for other programs to
+notice. A name that it removes is retired: only this command brings it back. Without --schema it also
+brings records to this program's version of the canonical form, where they are of another.`,
+		Example: `  userdb schema apply --plan --schema schema.json
+  userdb schema apply --schema schema.json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited, opened),
+	}
+	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
+	return c
+}
+
+// changeText is what happens to one type, for people.
+func changeText(tc migrate.TypeChange) string {
+	what := cmp.Or(tc.What, "only what is stored of the schema")
+	if tc.UnderWay {
+		what += " (under way)"
+	}
+	if tc.Online {
+		what += " (while others write)"
+	}
+	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
+		shown(tc.Type), what, count(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	for _, c := range tc.Collisions {
+		text += "\ncollision: " + oneLine(c.Reason)
+	}
+	return text
+}
+
+func (s *session) applySchema(ctx context.Context, plan bool) error {
+	to, err := s.nextSchema(ctx)
+	if err != nil {
+		return err
+	}
+	return s.bringTo(ctx, to, plan)
+}
+
+// bringTo brings the records to a schema, or only says what that would do.
+func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) error {
+	ch, err := migrate.Plan(ctx, s.db, to)
+	if err != nil {
+		return err
+	}
+	collisions := 0
+	for _, tc := range ch.Types {
+		collisions += len(tc.Collisions)
+		if err := s.out.say(tc, changeText(tc)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(ch.Types) == 0 && !s.JSON:
+		return s.out.say(nil, "nothing to do: the records are as the schema says")
+	case collisions > 0:
+		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them",
+			migrate.ErrCollision, count(collisions, "collision"))
+	case plan || len(ch.Types) == 0:
+		return nil
+	}
+	p := s.progress("applying", !s.JSON)
+	err = ch.Apply(ctx, p.bar)
+	p.clear()
+	if err != nil || s.JSON {
+		return err
+	}
+	return s.out.say(nil, "applied")
+}
+
+// nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
+// stored one, where its records have another canonical form than this program gives, or are being brought to more.
+func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
+	if sc, err := s.namedSchema(schema.Schema{}); err != nil || s.Schema != "" {
+		return sc, err
+	}
+	begun, err := migrate.BegunSchema(ctx, s.db)
+	if err != nil || len(begun.Types) > 0 {
+		return begun, err
+	}
+	stored, err := migrate.StoredSchema(ctx, s.db)
+	for _, t := range stored.Types {
+		if t.InForm().OtherForm(t) || t.Building != nil {
+			return stored, err
+		}
+	}
+	return stored, cmp.Or(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
+}
