@@ -20,6 +20,9 @@ func (s *simulation) violated() string {
 			return "I7: committed twice: " + verb
 		}
 	}
+	if v := s.whole(); v != "" {
+		return v
+	}
 	holders := map[string]string{}
 	for _, key := range s.keys() {
 		c := s.world.at(key)
@@ -104,6 +107,9 @@ func (s *simulation) shown(k recordkey.Key, c *cell) string {
 
 // garbage says what is left of verbs that have all come to their end, "" for nothing.
 func (s *simulation) garbage() string {
+	if v := s.grown(); v != "" {
+		return v
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.world.cells)) {
 		c := s.world.at(key)
 		if c == nil {
@@ -123,7 +129,7 @@ func (s *simulation) garbage() string {
 			}
 		case recordkey.KindIndex:
 			for m := range c.hash {
-				if !s.isIn(m, k.Field(), k.Value()) {
+				if s.indexes() && !s.isIn(m, k.Field(), k.Value()) {
 					v = "I4: left over: " + m + " in " + key
 				}
 			}
@@ -151,7 +157,7 @@ func (s *simulation) indexAgrees(k recordkey.Key, c *cell) string {
 		return "still to be filled: " + k.String()
 	case !r.Live() && c.ends == 0:
 		return "a tombstone for ever: " + k.String()
-	case r.Live() && r.Fields["job"] != "":
+	case r.Live() && r.Fields["job"] != "" && s.indexes():
 		return s.indexed(k, "job", r.Fields["job"])
 	}
 	return ""

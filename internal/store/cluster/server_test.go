@@ -9,6 +9,8 @@ import (
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/coffeenode/userdb/internal/store/onekey"
 )
 
 // A world is a store in memory that runs the engine's own scripts: as exact as it must be for the
@@ -50,6 +52,9 @@ func (wrong) RedisError() {}
 
 const wrongType = wrong("WRONGTYPE Operation against a key holding the wrong kind of value")
 
+// simulated are the scripts that actors run.
+var simulated = append(slices.Clone(allScripts), onekey.RestateScript)
+
 // newWorld loads the scripts, as rewrite changes them.
 func newWorld(rewrite func(source string) string) *world {
 	w := &world{vm: lua.NewState(), answer: nonLocal, scripts: map[string]*lua.LFunction{}}
@@ -63,7 +68,7 @@ func newWorld(rewrite func(source string) string) *world {
 		return 1
 	}))
 	w.vm.SetGlobal("redis", r)
-	for _, s := range allScripts {
+	for _, s := range simulated {
 		w.scripts[s.SHA] = compile(w.vm, rewrite(s.Source))
 	}
 	return w

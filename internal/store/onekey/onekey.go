@@ -95,8 +95,12 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 // restate has every later change of another writer compare with the new state.
 func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 	g := r.Guard
-	if err := ks.client.SAdd(ctx, g.Types.String(), g.Key.Parts()[1]).Err(); err != nil {
-		return false, redisx.Fail(err)
+	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, []any{"sadd", g.Types.String(), g.Key.Parts()[1]})
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
+	})
+	if err != nil {
+		return false, redisx.Harmless(err)
 	}
 	args := []string{r.Seen}
 	for _, f := range r.State {

@@ -1,0 +1,244 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// older is the type before job was indexed.
+var older = func() *change.Type {
+	st := people.Schema
+	st.Fields = map[string]schema.Field{"email": st.Fields["email"], "name": st.Fields["name"], "job": {}}
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": st}}, recordkey.Namespace{})
+	if err != nil {
+		panic(err)
+	}
+	return c.ByName["user"]
+}()
+
+// These exist when the new index is declared whole, and where there is to be one.
+const (
+	declaredWhole = "~/schema/whole"
+	growingNow    = "~/schema/growing"
+)
+
+// by has a program change the job of an entry, or create one, by a type, and by the new one as soon as that is in force.
+func by(t *change.Type, uid, job string) verb {
+	v := byStill(t, uid, job)
+	still := v.do
+	v.do = func(ctx context.Context, a *actor) error {
+		a.engine.checked.Delete(t.Guard.Key) // it has only just begun
+		return still(ctx, a)
+	}
+	return v
+}
+
+// byStill is by for a program that may know the stored schema from what it did before.
+func byStill(t *change.Type, uid, job string) verb {
+	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
+		for now := t; ; now = people {
+			err := rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+				facets := change.Bare(r)
+				facets["job"] = job
+				return now.Update(r, facets, nil)
+			})
+			if now == people || !errors.Is(err, store.ErrSchemaMismatch) {
+				return err
+			}
+		}
+	}}
+}
+
+// The steps of a process that brings entries to the new index, and the order in which they are right.
+const (
+	announces = "announce "
+	waits     = "wait "
+	expels    = "expel "
+	fills     = "fill "
+	declares  = "declare "
+	asIsRight = announces + waits + expels + fills + declares
+)
+
+// grow brings entries to the index of jobs, in steps.
+func grow(steps string) verb {
+	return verb{name: "grow by " + strings.ReplaceAll(steps, " ", ","), do: func(ctx context.Context, a *actor) error {
+		for step := range strings.FieldsSeq(steps) {
+			if err := growing[step+" "](ctx, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+var growing = map[string]func(context.Context, *actor) error{
+	announces: func(ctx context.Context, a *actor) error {
+		state := []store.Facet{{Field: "fingerprint", Wire: people.Guard.Fingerprint}, {Field: "schema", Wire: people.Guard.JSON}}
+		is, err := a.engine.Mend(ctx, store.Restate{Guard: people.Guard, Seen: older.Guard.Fingerprint, State: state})
+		if err == nil && !is {
+			err = store.ErrConflict
+		}
+		return err
+	},
+	waits: func(_ context.Context, a *actor) error {
+		return a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() })
+	},
+	expels: func(ctx context.Context, a *actor) error {
+		for _, job := range []string{"cook", "baker"} {
+			index, _ := people.Index("job", job)
+			members, _, err := a.engine.Members(ctx, index.String())
+			if err != nil {
+				return err
+			}
+			for _, m := range members {
+				if err := a.align(ctx, m, index, job); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	},
+	fills: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK("A")
+		found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
+		if err == nil {
+			err = found[0].Err
+		}
+		if err != nil {
+			return err
+		}
+		job := found[0].Record.Fields["job"]
+		index, _ := people.Index("job", job)
+		return a.align(ctx, prk.String(), index, job)
+	},
+	declares: func(ctx context.Context, a *actor) error {
+		_, err := a.engine.command(ctx, redisx.IsNumber, "hset", declaredWhole, "on", "1")
+		return err
+	},
+}
+
+// align is alignIndex, but for what that does first about a record of another Redis type.
+func (a *actor) align(ctx context.Context, prk string, index recordkey.Key, job string) error {
+	entry, err := recordkey.Parse(prk)
+	if err != nil {
+		return err
+	}
+	step := store.Align{Entry: entry, At: store.Ranked{Key: index, Member: prk, Facet: store.Facet{Field: "job", Wire: job}}}
+	in := false
+	look := func() (_ func(membership) bool, err error) {
+		in, err = a.engine.isDue(ctx, step)
+		return func(membership) bool { return in }, err
+	}
+	if _, err := look(); err != nil {
+		return err
+	}
+	return a.engine.align(ctx, []membership{{key: index.String(), member: prk, in: in}}, look)
+}
+
+// whole checks that an index which was declared whole has the entry that nobody has changed. What others have changed it has
+// when they have ended, of which garbage tells.
+func (s *simulation) whole() string {
+	k, _ := people.PRK("A")
+	r := s.recordOf(k.String())
+	if s.world.at(declaredWhole) == nil || r.Fields[store.FieldRev] != "rA__________" {
+		return ""
+	}
+	if v := s.indexed(k, "job", r.Fields["job"]); v != "" {
+		return "whole, but " + v
+	}
+	return ""
+}
+
+// extend has a program add to the stored schema, which is a list of words here.
+func extend(word string) verb {
+	return verb{name: "extend " + word, do: func(ctx context.Context, a *actor) error {
+		for range verbAttempts {
+			found, err := store.Hashes(ctx, a.engine, []string{storedSchema})
+			if err != nil {
+				return err
+			}
+			was := found[0].Fields["fingerprint"]
+			state := []store.Facet{{Field: "fingerprint", Wire: was + "+" + word}, {Field: "schema", Wire: found[0].Fields["schema"] + "+" + word}}
+			if is, err := a.engine.Mend(ctx, store.Restate{Guard: people.Guard, Seen: was, State: state}); err != nil || is {
+				return err
+			}
+		}
+		return store.ErrConflict
+	}}
+}
+
+// grown is what is wrong with the stored schema when programs have extended it.
+func (s *simulation) grown() string {
+	c := s.world.at(storedSchema)
+	if c == nil {
+		return ""
+	}
+	if text, extended := strings.CutPrefix(c.hash["schema"], "words"); extended && (!strings.Contains(text, "+x") || !strings.Contains(text, "+y")) {
+		return "lost: stored is " + text
+	}
+	return ""
+}
+
+// indexes reports whether the index of jobs has to have all entries.
+func (s *simulation) indexes() bool {
+	return s.world.at(growingNow) == nil || s.world.at(declaredWhole) != nil
+}
+
+// growingScenarios are about a schema that gets more while programs write.
+func growingScenarios() []scenario {
+	start := func() map[string]*cell {
+		cells := with(entries(some, "A name=n job=cook"), storedSchema, hash("fingerprint="+older.Guard.Fingerprint+" schema={}"))()
+		delete(cells, "user/job:cook/~prks")
+		cells[growingNow] = hash("on=1")
+		return cells
+	}
+	same := with(entries(some, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
+	one := func(v ...verb) []verb { return v }
+	building := one(grow(asIsRight))
+	return []scenario{
+		{name: "growing: update by the old one | build", start: start, actors: [][]verb{one(by(older, "A", "baker")), building}, guarded: true},
+		{name: "growing: update by the new one | build", start: start, actors: [][]verb{one(by(people, "A", "baker")), building}, guarded: true},
+		{
+			name: "3: growing: update by the old one | by the new one | build", start: start, guarded: true, large: true,
+			actors: [][]verb{then(by(older, "A", "baker"), byStill(older, "A", "baker")), one(by(people, "A", "cook")), building},
+		},
+		{name: "growing: two extend", start: same, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
+	}
+}
+
+// TestGrowingWrong takes the steps of building an index in wrong orders, or leaves one out, and wants the search to notice.
+func TestGrowingWrong(t *testing.T) {
+	for name, steps := range map[string]string{
+		"no wait":          announces + expels + fills + declares,
+		"fill before wait": announces + expels + fills + waits + declares,
+		"whole too early":  announces + waits + expels + declares + fills,
+		"nothing expelled": announces + waits + fills + declares,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for _, b := range budgets {
+					for _, s := range growingScenarios()[:3] {
+						s.actors[len(s.actors)-1] = []verb{grow(steps)}
+						x := explorer{sim: newSimulation(newWorld(unchanged), nil), scenario: s, preemptions: b.preemptions, faults: b.faults, most: 200_000}
+						if v := x.explore(); v != "" {
+							first, _, _ := strings.Cut(v, "\n")
+							t.Logf("%d preemptions, %d faults, %q, %d states: %s", b.preemptions, b.faults, s.name, x.states, first)
+							return
+						}
+					}
+				}
+				t.Error("not found")
+			})
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package userdb_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestRoundTripsOfPages counts the round trips of pages in order: two, wherever the page begins and however many entries there are.
+// USERDB_ENTRIES makes them more.
+func TestRoundTripsOfPages(t *testing.T) {
+	entries := 2_000
+	if n, err := strconv.Atoi(os.Getenv("USERDB_ENTRIES")); err == nil {
+		entries = n
+	}
+	ordered := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleOrdered} })
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: ordered})
+		users := typeOf(t, db, "user")
+		var lines strings.Builder
+		for i := range entries {
+			fmt.Fprintf(&lines, `{"facets":{"uid":"u%d","city":"City %07d"}}`+"\n", i, i)
+		}
+		r, err := transfer.Import(t.Context(), db, strings.NewReader(lines.String()), transfer.ImportOptions{})
+		if err != nil || r.Created != int64(entries) {
+			t.Fatalf("importing: %+v, %v", r, err)
+		}
+		page := func(q userdb.Query) (p userdb.Page) {
+			t.Helper()
+			q.Order, q.Limit = "city", 50
+			got := s.tap.count(func() { p, err = users.Page(t.Context(), q) })
+			if err != nil || len(p.Entries) != 50 || got > 2 {
+				t.Errorf("%+v: %d entries in %d round trips, %v", q, len(p.Entries), got, err)
+			}
+			return p
+		}
+		at := schema.Text(fmt.Sprintf("City %07d", entries/2))
+		for range 2 { // the first time, the server learns the scripts
+			first := page(userdb.Query{})
+			next := page(userdb.Query{After: first.Next})
+			page(userdb.Query{Before: next.Back})
+			page(userdb.Query{Prefix: "cITY 00000"})
+			middle := page(userdb.Query{GTE: &at})
+			page(userdb.Query{After: middle.Next})
+			page(userdb.Query{Reverse: true})
+			if got := first.Entries[0].Text("city") + next.Entries[0].Text("city"); got != "City 0000000City 0000050" {
+				t.Errorf("pages begin with %s", got)
+			}
+		}
+	})
+}
