@@ -246,3 +246,26 @@ func TestSchemaApply(t *testing.T) {
 		s.views[view.Of(s.first).NS] = s.open(userdb.Options{Schema: more})
 	})
 }
+
+// TestEarlierGeneration: a database that an earlier version of this library has written keeps beside the schema what that version
+// compared. Programs go by it, and add to it.
+func TestEarlierGeneration(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "name", "n")
+		earlier := wideSchema(schema.FoldCasefold).Types["user"].Fingerprint()
+		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", earlier).Err())
+		fingerprint := func() string { return s.raw.HGet(t.Context(), "~/schema/user", "fingerprint").Val() }
+		same := s.program(wideSchema(schema.FoldCasefold))
+		add(t, typeOf(t, same, "user"), "v", "name", "m")
+		if got := fingerprint(); got != earlier {
+			t.Errorf("a program with the same schema has stored %s", got)
+		}
+		s.inspect(t)
+		more := s.program(changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }))
+		add(t, typeOf(t, more, "user"), "w", "name", "o", "city", "Bonn")
+		if got := fingerprint(); got == earlier {
+			t.Error("a program with more has stored nothing")
+		}
+		s.inspect(t)
+	})
+}

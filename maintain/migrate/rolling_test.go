@@ -1,0 +1,352 @@
+package migrate_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// programEnv holds what a process of a rolling deploy is, as JSON; a process that has it is one.
+const programEnv = "USERDB_ROLLING_PROGRAM"
+
+// A program is a process of a rolling deploy.
+type program struct {
+	URL     string
+	Name    string // in the UIDs of its entries
+	Version int    // of its schema: 1 or 2
+	Applies bool   // it brings entries to schema 2, and ends
+}
+
+const (
+	eachVersion = 8     // writers of each schema
+	controls    = 2_000 // entries that nobody changes
+	enough      = 5     // rounds of a writer
+	patience    = 2 * time.Minute
+)
+
+// versionOf is a schema: the second has a field more, indexed and ordered, and a second role for an old field.
+func versionOf(version int) schema.Schema {
+	t := schema.User().Types["user"]
+	if version == 2 {
+		t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
+		t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"}
+	}
+	return schema.Schema{Types: map[string]schema.Type{"user": t}}
+}
+
+// TestProgram is a process of TestRollingDeploy, and no test.
+func TestProgram(t *testing.T) {
+	text := os.Getenv(programEnv)
+	if text == "" {
+		t.Skip("a process of TestRollingDeploy, which runs it")
+	}
+	var p program
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Bool // its input has ended: so it is told to stop, and it ends with its parent
+	go func() { io.Copy(io.Discard, os.Stdin); told.Store(true) }()
+	say := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }
+	db, err := p.open(t.Context(), &told)
+	if err == nil && p.Applies {
+		var plan migrate.Change
+		if plan, err = migrate.Plan(t.Context(), db, versionOf(2)); err == nil {
+			say("applies")
+			err = plan.Apply(t.Context(), nil)
+		}
+	}
+	for round := 0; err == nil && !p.Applies && !told.Load(); round++ {
+		if err = p.round(t.Context(), testdb.Must(db.Type("user")), round); err == nil {
+			say("round %d", round)
+		}
+	}
+	if err != nil && !told.Load() {
+		say("error: %v", err)
+	}
+}
+
+// open opens the store. A program of schema 2 is started again and again until entries are brought to that.
+func (p program) open(ctx context.Context, told *atomic.Bool) (*userdb.DB, error) {
+	for {
+		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: versionOf(p.Version)})
+		if p.Version == 1 || told.Load() || !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), "userdb schema apply") {
+			return db, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// round is one of each verb, on entries that nobody else has.
+func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
+	uid := fmt.Sprintf("%s-%d", p.Name, n)
+	facets := schema.Texts("name", uid+" Name", "email", uid+"@example.com")
+	if p.Version == 2 {
+		facets["city"] = schema.Text("City " + uid)
+	}
+	if _, err := users.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{p.Name}, Password: "correct horse battery staple"}); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	for what, do := range map[string]func() error{
+		"update": func() error {
+			_, err := users.Update(ctx, hints.Field("name", uid+" name"), func(e *userdb.Entry) error {
+				e.Put("name", schema.Text(uid+" New"))
+				return nil
+			})
+			return err
+		},
+		"tags":     func() error { return second(users.Tags(hints.UID(uid)).Add(ctx, "staff")) },
+		"password": func() error { return users.SetPassword(ctx, hints.UID(uid), "another horse battery staple") },
+		"login": func() error {
+			_, err := users.Login(ctx, uid+"@example.com", "wrong", userdb.Attempt{})
+			if errors.Is(err, userdb.ErrLogin) {
+				return nil
+			}
+			return fmt.Errorf("let in, or refused for another reason: %v", err)
+		},
+		"what it does not know": func() error { return p.unknown(ctx, users, uid) },
+		"index":                 func() error { return p.query(ctx, users, uid) },
+	} {
+		if err := do(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	if n%3 == 0 {
+		if err := users.Delete(ctx, hints.UID(uid)); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
+	}
+	return nil
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// unknown writes a field that a program of schema 1 does not know.
+func (p program) unknown(ctx context.Context, users *userdb.Type, uid string) error {
+	if p.Version == 2 {
+		return nil
+	}
+	_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Put("city", schema.Text("x")); return nil })
+	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule == "undeclared" {
+		return nil
+	}
+	return fmt.Errorf("it was written, or refused for another reason: %v", err)
+}
+
+// query asks by what is new in schema 2: an answer has all entries, or there is none yet.
+func (p program) query(ctx context.Context, users *userdb.Type, uid string) error {
+	if p.Version == 1 {
+		return nil
+	}
+	for want, q := range map[string]userdb.Query{
+		"in the index":             {Where: schema.Texts("city", "City "+uid)},
+		"in the order of city":     {Order: "city", Prefix: "City " + uid},
+		"in the order of the name": {Order: "name", Prefix: "Control "},
+	} {
+		n := 0
+		var err error
+		for _, failed := range users.All(ctx, q) {
+			if err = failed; err == nil {
+				n++
+			}
+		}
+		least := 1
+		if q.Order == "name" {
+			least = controls
+		}
+		if err != nil && !errors.Is(err, userdb.ErrIndexBuilding) || err == nil && n < least {
+			return fmt.Errorf("%d %s, want %d; %v", n, want, least, err)
+		}
+	}
+	return nil
+}
+
+// A running program, seen from the test.
+type running struct {
+	program
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	rounds atomic.Int64
+	ended  chan struct{}
+	died   atomic.Bool // it was killed
+}
+
+// start starts a program. What it says of errors fails the test.
+func start(t *testing.T, p program) *running {
+	t.Helper()
+	r := &running{program: p, cmd: exec.Command(os.Args[0], "-test.run=^TestProgram$", "-test.timeout=0"), ended: make(chan struct{})}
+	r.cmd.Env = append(os.Environ(), programEnv+"="+string(testdb.Must(json.Marshal(p))))
+	r.cmd.Stderr = os.Stderr
+	r.input = testdb.Must(r.cmd.StdinPipe())
+	output := testdb.Must(r.cmd.StdoutPipe())
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.ended)
+		for sc := bufio.NewScanner(output); sc.Scan(); {
+			text, is := strings.CutPrefix(sc.Text(), "program: ")
+			switch {
+			case is && strings.HasPrefix(text, "error: "):
+				t.Errorf("%s of schema %d: %s", p.Name, p.Version, text)
+			case is:
+				r.rounds.Add(1)
+			}
+		}
+		r.cmd.Wait() // how it ended is known
+	}()
+	t.Cleanup(r.kill)
+	return r
+}
+
+func (r *running) kill() {
+	r.died.Store(true)
+	r.cmd.Process.Kill()
+	<-r.ended
+}
+
+// stop tells it to end, and waits for that.
+func (r *running) stop() {
+	r.input.Close()
+	<-r.ended
+}
+
+// until waits until each of some programs has done so many rounds more, or has ended.
+func until(t *testing.T, rs []*running, rounds int64) {
+	t.Helper()
+	begin := time.Now()
+	for _, r := range rs {
+		for from := r.rounds.Load(); r.rounds.Load() < from+rounds && !t.Failed(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > patience {
+				t.Fatalf("%s of schema %d: %d rounds within %v", r.Name, r.Version, r.rounds.Load(), patience)
+			}
+		}
+	}
+}
+
+// TestRollingDeploy has programs of two schemas write, each a process of its own, while entries are brought from the one to the
+// other. Programs are killed meanwhile, and so is the one that brings them. No call fails but where a program writes a field that
+// it does not know, and no query answers by a part of an index.
+func TestRollingDeploy(t *testing.T) {
+	for name, url := range map[string]func(t *testing.T) string{
+		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
+		"sentinel": func(t *testing.T) string { return redistest.StartSentinel(t).URL() },
+		"cluster":  func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			roll(t, url(t))
+		})
+	}
+}
+
+func roll(t *testing.T, url string) {
+	before := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(1)}))
+	defer before.Close()
+	var lines strings.Builder
+	for i := range controls {
+		fmt.Fprintf(&lines, `{"facets":{"name":"Control %d"}}`+"\n", i)
+	}
+	if _, err := transfer.Import(t.Context(), before, strings.NewReader(lines.String()), transfer.ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var all []*running
+	writers := func(version int, generation string) (rs []*running) {
+		for i := range eachVersion {
+			rs = append(rs, start(t, program{URL: url, Name: fmt.Sprintf("p%d%s%d", version, generation, i), Version: version}))
+		}
+		all = append(all, rs...)
+		return rs
+	}
+	old := writers(1, "a")
+	until(t, old, 2)
+	young := writers(2, "a")
+	apply := program{URL: url, Name: "apply", Version: 1, Applies: true}
+	first := start(t, apply)
+	for begin := time.Now(); testdb.Must(migrate.StoredSchema(t.Context(), before)).Types["user"].Building == nil; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > patience {
+			t.Fatal("nothing is being built")
+		}
+	}
+	first.kill()
+	old[0].kill()
+	old[1].kill()
+	all = append(all, start(t, program{URL: url, Name: "p1b0", Version: 1}), start(t, program{URL: url, Name: "p1b1", Version: 1}))
+	until(t, young, 1)
+	young[0].kill()
+	again := start(t, apply)
+	until(t, old[2:], 2)
+	<-again.ended
+	until(t, old[2:], enough)
+	until(t, young[1:], enough)
+	var stopping sync.WaitGroup
+	for _, r := range all {
+		stopping.Go(r.stop)
+	}
+	stopping.Wait()
+	rolled(t, url)
+}
+
+// rolled judges what is left.
+func rolled(t *testing.T, url string) {
+	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(2)}))
+	defer db.Close()
+	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
+		t.Errorf("still being built: %+v", stored.Building)
+	}
+	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")} // what killed programs leave there
+	for range 2 {
+		for p, err := range check.Run(t.Context(), db, repair) {
+			if err != nil || p.Severity == check.SeverityError && !repair.Repair {
+				t.Errorf("check: %v, %v", p, err)
+			}
+		}
+		repair.Repair = false
+	}
+	users := testdb.Must(db.Type("user"))
+	want := map[string]int64{}
+	entries := 0
+	for e, err := range users.All(t.Context(), userdb.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[e.Text("city")]++
+		entries++
+	}
+	ordered := 0
+	for _, err := range users.All(t.Context(), userdb.Query{Order: "name"}) {
+		if ordered++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ordered != entries {
+		t.Errorf("%d entries, %d in the order of names", entries, ordered)
+	}
+	for city, n := range want {
+		if city == "" {
+			continue
+		}
+		if got, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("city", city)}); err != nil || got.Entries != n {
+			t.Errorf("%s: %+v, %v; want %d", city, got, err, n)
+		}
+	}
+	t.Logf("%d entries", entries)
+}

@@ -1,0 +1,62 @@
+package transfer_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A switching reader does something once, when some lines have been read.
+type switching struct {
+	lines, at int
+	then      func()
+}
+
+func (s *switching) Read(p []byte) (int, error) {
+	if s.lines++; s.lines == s.at {
+		s.then()
+	}
+	if s.lines > 2*s.at {
+		return 0, io.EOF
+	}
+	return copy(p, fmt.Sprintf(`{"facets":{"uid":"i%d","name":"Name %d","job":"Job %d"}}`+"\n", s.lines, s.lines, s.lines%7)), nil
+}
+
+// TestImportFollows: while an import runs, entries are brought to an index more. It goes on, and all that it writes is in the index.
+func TestImportFollows(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		from := schema.User()
+		to := schema.User()
+		to.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
+		db := testdb.Must(s.DB.With(from))
+		input := &switching{at: 1500, then: func() {
+			plan := testdb.Must(migrate.Plan(s.Ctx, db, to))
+			if err := plan.Apply(s.Ctx, nil); err != nil {
+				t.Errorf("applying: %v", err)
+			}
+		}}
+		var refused strings.Builder
+		r, err := transfer.Import(s.Ctx, db, input, transfer.ImportOptions{Rejects: &refused})
+		if err != nil || r.Created != 3000 || r.Refused != 0 {
+			t.Fatalf("%+v, %v, %.300s", r, err, refused.String())
+		}
+		s.DB = testdb.Must(s.DB.With(to))
+		for _, p := range s.Check(t, check.Options{}) {
+			if !strings.HasPrefix(p, "field_missing ") {
+				t.Error(p)
+			}
+		}
+		n, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{Where: schema.Texts("job", "Job 3")})
+		if err != nil || n.Entries < 400 {
+			t.Errorf("in the index: %+v, %v", n, err)
+		}
+	})
+}
