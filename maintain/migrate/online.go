@@ -106,7 +106,7 @@ func (s *step) read(ctx context.Context) (change.Stored, error) {
 	if err != nil {
 		return change.Stored{}, err
 	}
-	stored, err := change.ParseStored(s.t.Name, hashes[0].Fields)
+	stored, err := change.ParseStored(s.typ().Name, hashes[0].Fields)
 	switch {
 	case hashes[0].Other || err != nil:
 		return stored, records.Corrupt(s.guard.Key, "not a schema that can be read")
@@ -132,7 +132,7 @@ func (s *step) put(ctx context.Context, stored change.Stored, next schema.Type) 
 
 // goBy has the step write by a stored schema.
 func (s *step) goBy(in schema.Type, stored change.Stored) error {
-	t, err := s.t.Follow(in, stored.Generation, stored.Text)
+	t, err := s.typ().Follow(in, stored.Generation, stored.Text)
 	if err == nil {
 		s.mu.Lock()
 		s.t = t
@@ -215,12 +215,12 @@ func (s *step) giveUp(ctx context.Context) error {
 		}
 	}
 	c := s.Config
-	c.Schema = schema.Schema{Types: map[string]schema.Type{s.t.Name: before}}
+	c.Schema = schema.Schema{Types: map[string]schema.Type{s.typ().Name: before}}
 	v, err := view.New(c)
 	if err != nil {
 		return err
 	}
-	back, err := newStep(ctx, v, s.t.Name, s.progress)
+	back, err := newStep(ctx, v, s.typ().Name, s.progress)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *step) expel(ctx context.Context) error {
 		}
 	}
 	for _, name := range s.newIndexes {
-		pattern := recordkey.Pattern{Namespace: s.NS, Kind: recordkey.KindIndex, Type: s.t.Name, Field: name}
+		pattern := recordkey.Pattern{Namespace: s.NS, Kind: recordkey.KindIndex, Type: s.typ().Name, Field: name}
 		w := records.Walk{Pattern: pattern.String(), Size: 1, AtOnce: rewriters, Progress: s.progress}
 		if err := w.Each(ctx, s.View, func(ctx context.Context, keys []string) error { return s.expelMembers(ctx, name, keys[0]) }); err != nil {
 			return err
@@ -269,7 +269,7 @@ func (s *step) expel(ctx context.Context) error {
 // expelMembers looks at the members of one index set.
 func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 	index, err := recordkey.Parse(raw)
-	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.t.Name {
+	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.typ().Name {
 		return nil
 	}
 	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: index, Count: memberBatch}) {
@@ -285,7 +285,7 @@ func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 				continue // check says so
 			}
 			a := store.Align{Entry: entry, At: store.Ranked{Key: index, Member: m, Facet: store.Facet{Field: name, Wire: index.Value()}}}
-			if s.t.Schema.Tertiary[name].Indexed {
+			if s.typ().Schema.Tertiary[name].Indexed {
 				a.At.Facet.Field = ""
 				a.Set, _ = entry.Tertiary(name)
 			}
@@ -299,7 +299,7 @@ func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 
 // expelPlaces looks at the places in the ordered index of one field.
 func (s *step) expelPlaces(ctx context.Context, field string) error {
-	key, err := s.t.OrderKey(field)
+	key, err := s.typ().OrderKey(field)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (s *step) expelPlaces(ctx context.Context, field string) error {
 				continue // check says so
 			}
 			wire, has := hashes[i].Fields[field]
-			if place, ok := s.t.Place(entry, field, wire); has && ok && place.Member == m {
+			if place, ok := s.typ().Place(entry, field, wire); has && ok && place.Member == m {
 				continue
 			}
 			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}}
