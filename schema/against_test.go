@@ -30,8 +30,10 @@ func TestAgainst(t *testing.T) {
 			t.Password = &schema.Password{Min: 12}
 			t.Fields["job"] = schema.Field{Reserved: []string{"root"}}
 		}, schema.Same, ""},
-		{"a renamed field that is there", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
-			func(t *schema.Type) { t.Fields["b"] = schema.Field{Was: "a"} }, schema.Same, ""},
+		{
+			"a renamed field that is there", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
+			func(t *schema.Type) { t.Fields["b"] = schema.Field{Was: "a"} }, schema.Same, "",
+		},
 		{"a field less", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
 		{"a role less", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
 		{"no index", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
@@ -43,8 +45,10 @@ func TestAgainst(t *testing.T) {
 		{"a record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
 		{"open", nil, func(t *schema.Type) { t.Open = true }, schema.Adds, "an open type: not stored"},
 		{"a role", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleOrdered} }, schema.Builds, "field job: role ordered: not stored"},
-		{"a field with roles", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{Role: schema.RoleOrdered | schema.RoleIndexed} },
-			schema.Builds, "field c: role indexed: not stored, and field c: role ordered: not stored"},
+		{
+			"a field with roles", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{Role: schema.RoleOrdered | schema.RoleIndexed} },
+			schema.Builds, "field c: role indexed: not stored, and field c: role ordered: not stored",
+		},
 		{"an index of members", func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, nil, schema.Builds, "tertiary record tags: indexed: not stored"},
 		{"required", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, schema.Builds, "field job: required: not stored"},
 		{"renamed", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
@@ -55,8 +59,10 @@ func TestAgainst(t *testing.T) {
 		{"a fold", nil, func(t *schema.Type) { t.Fold = schema.FoldExact }, schema.Differs, "fold: stored casefold; here exact"},
 		{"a kind of record", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "list"} }, schema.Differs, "kind of tertiary record tags: stored set; here list"},
 		{"a retired field", func(t *schema.Type) { t.Retired = []string{"c"} }, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Differs, "field c: retired"},
-		{"a retired record", func(t *schema.Type) { t.Retired = []string{"x"} }, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set"} },
-			schema.Differs, "tertiary record x: retired"},
+		{
+			"a retired record", func(t *schema.Type) { t.Retired = []string{"x"} }, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set"} },
+			schema.Differs, "tertiary record x: retired",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nothing := func(*schema.Type) {}

@@ -149,8 +149,10 @@ func (db *DB) use(was, next *view.View) error {
 // newDB makes a DB of a configuration, whose passwords are hashed by hs.
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // the hashers have them
-	db := &DB{hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
-		current: &atomic.Pointer[view.View]{}}
+	db := &DB{
+		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
+		current: &atomic.Pointer[view.View]{},
+	}
 	db.hashers.db, c.Hashing = db, db.hashers
 	v, err := view.New(c)
 	if err == nil {
