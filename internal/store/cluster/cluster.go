@@ -60,10 +60,10 @@ var _ store.Engine = (*Engine)(nil)
 func New(client redis.UniversalClient, o Options) *Engine {
 	cc, _ := client.(*redis.ClusterClient)
 	if cc != nil {
-		cc.OnNewNode(loadLater)
-		if o.Node != nil {
+		if o.Node != nil { // before anything connects to it
 			cc.OnNewNode(o.Node)
 		}
+		cc.OnNewNode(loadLater)
 	}
 	if o.Now == nil {
 		o.Now = time.Now

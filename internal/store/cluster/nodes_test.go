@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,4 +194,42 @@ func TestMastersBesideAHole(t *testing.T) {
 			t.Fatalf("got %v, %v, want %v", addrs(got), err, addrs(want))
 		}
 	}
+}
+
+// TestNodeIsToldFirst: what is done to the client of a node that joins, such as to bound its connections, is done before the
+// scripts are sent there: that connects.
+func TestNodeIsToldFirst(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
+	t.Cleanup(func() { client.Close() })
+	var dialed, told atomic.Int32
+	client.OnNewNode(func(node *redis.Client) {
+		node.AddHook(dials(func() {
+			if told.Load() == 0 {
+				dialed.Add(1)
+			}
+		}))
+	})
+	New(client, Options{Node: func(*redis.Client) {
+		time.Sleep(50 * time.Millisecond) // in which a connection would be made
+		told.Add(1)
+	}})
+	client.Ping(t.Context())
+	if told.Load() == 0 || dialed.Load() > 0 {
+		t.Errorf("told %d times, connected before that %d times", told.Load(), dialed.Load())
+	}
+}
+
+// dials calls a function for each connection that is made.
+type dials func()
+
+func (d dials) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d()
+		return next(ctx, network, addr)
+	}
+}
+func (d dials) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (d dials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
