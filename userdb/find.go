@@ -288,7 +288,8 @@ type Total struct {
 
 // Count counts the live entries that a query selects, whatever its Limit; After and bounds count from there. Where one
 // index decides, as for one value of an indexed field or for one tag, that is the size of the index: one command. All of a type
-// are counted by their keys, by SCAN: damaged ones are among them, of which check tells. Else entries are read, as All does: for
+// are counted by their keys, by SCAN: damaged ones are among them, of which check tells; and while the server's tables grow or
+// shrink, or where it starts again or a replica takes its place, one may be counted twice. Else entries are read, as All does: for
 // people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
 // the first, beside the count of the others. An entry with a damaged facet is one.
 func (t *Type) Count(ctx context.Context, q Query) (Total, error) {

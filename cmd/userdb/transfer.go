@@ -144,6 +144,9 @@ func (r *importRun) prepare(ctx context.Context) error {
 		r.o.Refused = r.tell
 		return nil
 	}
+	if r.rejects.path == "-" {
+		return usagef("--rejects - : refused lines go to a file")
+	}
 	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
 		return usagef("%s is the input: name another file for the refused lines", shown(r.rejects.path))
 	}

@@ -163,6 +163,10 @@ func (st *Status) declared(ctx context.Context, db *userdb.DB) (map[string]schem
 				"until 'userdb schema apply' has finished it", name))
 			continue
 		}
+		if t.Building != nil {
+			st.warn("schema_building", fmt.Sprintf("type %s: entries are being brought to what the schema has more: queries by that are not answered yet; "+
+				"if nobody does it any more, 'userdb schema apply' goes on with it", name))
+		}
 		if mine, has := own[name]; has && is {
 			st.compare(name, mine, t)
 		}

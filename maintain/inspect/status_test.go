@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -162,4 +163,29 @@ func TestStatusOfNothing(t *testing.T) {
 	if _, err := inspect.StatusOf(t.Context(), db, nil); !errors.Is(err, userdb.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestStatusBuilding: status tells that entries are being brought to more, and that an apply which was stopped goes on.
+func TestStatusBuilding(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.User(t, 1)
+		to := testdb.House()
+		user := to.Types["user"]
+		user.Fields["job"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
+		delete(to.Types, "firm")
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, to))
+		ctx, cancel := context.WithCancel(s.Ctx)
+		if err := plan.Apply(ctx, func(int64, int64) { cancel() }); err == nil {
+			t.Fatal("it was not stopped")
+		}
+		if got := s.status(t); !strings.HasSuffix(got, "; schema_building") {
+			t.Errorf("stopped: %s", got)
+		}
+		if err := plan.Apply(s.Ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.status(t); strings.Contains(got, "building") {
+			t.Errorf("whole: %s", got)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -44,10 +45,20 @@ type ExportOptions struct {
 // tables grow or shrink, which Import notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and
 // counters, which are void elsewhere.
 //
+// The stored schema says what there is: also what the program's own lacks.
+//
 // Report counts the entries written (Read) and those that cannot be read (Refused).
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
-	x := exporter{View: view.Of(db), o: o, w: bufio.NewWriterSize(w, 64<<10)}
-	err := cmp.Or(x.export(ctx), x.w.Flush())
+	v := view.Of(db)
+	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
+	switch {
+	case err == nil:
+		v = stored
+	case !errors.Is(err, userdb.ErrSchemaMismatch): // else it is by the program's own schema
+		return Report{}, err
+	}
+	x := exporter{View: v, o: o, w: bufio.NewWriterSize(w, 64<<10)}
+	err = cmp.Or(x.export(ctx), x.w.Flush())
 	return x.report, err
 }
 
