@@ -60,3 +60,23 @@ func TestImportFollows(t *testing.T) {
 		}
 	})
 }
+
+// TestExportFollows: an export has all that is stored, also what the program's own schema lacks.
+func TestExportFollows(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		db := testdb.Must(s.DB.With(schema.User()))
+		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "u", Tags: []string{"staff"}, Facets: schema.Texts("name", "Erin")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		less := schema.User()
+		user := less.Types["user"]
+		user.Tertiary = nil
+		less.Types["user"] = user
+		var out strings.Builder
+		_, err = transfer.Export(s.Ctx, testdb.Must(s.DB.With(less)), &out, transfer.ExportOptions{})
+		if err != nil || !strings.Contains(out.String(), `"staff"`) {
+			t.Errorf("%s, %v", out.String(), err)
+		}
+	})
+}
