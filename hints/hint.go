@@ -67,6 +67,9 @@ func (h Hint) Of(typ string) Hint {
 	return h
 }
 
+// Word is the value of a hint that is a bare word to Parse, which points at the entry with that UID; false for any other hint.
+func (h Hint) Word() (string, bool) { return h.value, h.form == formText }
+
 // IsZero reports whether h is the zero Hint.
 func (h Hint) IsZero() bool { return h.form == formNone && h.typ == "" }
 

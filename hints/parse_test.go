@@ -204,3 +204,20 @@ func FuzzParseJSON(f *testing.F) {
 		}
 	})
 }
+
+func TestWord(t *testing.T) {
+	for text, want := range map[string]string{
+		"17c0": "17c0", "alice@example.com": "alice@example.com", "name=Alice": "", "*=Alice": "", "user/uid:17c0": "", `["user","17c0"]`: "",
+	} {
+		h, err := hints.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if word, is := h.Word(); is != (want != "") || is && word != want {
+			t.Errorf("%s: %q, %t", text, word, is)
+		}
+	}
+	if _, is := hints.UID("17c0").Word(); is {
+		t.Error("a UID is no word")
+	}
+}

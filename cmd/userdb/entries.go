@@ -113,12 +113,9 @@ same, and the exit code is that of the first that failed.`,
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			all := make([]subject, len(words))
-			for i, text := range words {
-				var err error
-				if all[i], err = s.subject(ctx, text); err != nil {
-					return err
-				}
+			all, err := s.subjects(ctx, words)
+			if err != nil {
+				return err
 			}
 			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
 				all := e.Flat()
@@ -223,14 +220,14 @@ func deleteVerb(s *session) *cobra.Command {
 		Use:   "delete HINT",
 		Short: "Delete an entry and all that belongs to it",
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
-Prints the key that the entry had.`,
+Prints the key that the entry had. A bare word is a UID here, and never a name.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.turn("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {
 				return usagef("would delete %s with all that belongs to it: add --yes", shown(p.text))
 			}
 			return p.typ.Delete(ctx, p.hint)
-		}),
+		}, byUID),
 	})
 }
 

@@ -115,6 +115,7 @@ const (
 	public                 // visitors may see the output: nothing in it concerns the operator, or tells entries apart
 	opened                 // the store is open when it begins
 	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
+	byUID                  // a bare word is a UID, and nothing else
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
@@ -266,6 +267,58 @@ type subject struct {
 
 // subject reads a hint and finds its type.
 func (s *session) subject(ctx context.Context, text string) (subject, error) {
+	p, err := s.subjects(ctx, []string{text})
+	if err != nil {
+		return subject{}, err
+	}
+	return p[0], nil
+}
+
+// subjects reads hints. A bare word that is no UID is a value of any secondary field, but for verbs that go by UIDs.
+func (s *session) subjects(ctx context.Context, texts []string) ([]subject, error) {
+	all := make([]subject, len(texts))
+	words := map[string][]int{} // by type
+	for i, text := range texts {
+		p, err := s.asItIs(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		if all[i] = p; !s.is(byUID) {
+			if _, is := p.hint.Word(); is {
+				words[p.typ.Name()] = append(words[p.typ.Name()], i)
+			}
+		}
+	}
+	for _, of := range words {
+		if err := settle(ctx, all, of); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// settle has those of some subjects, which are bare words of one type, that no entry has as its UID be values of any secondary
+// field.
+func settle(ctx context.Context, all []subject, of []int) error {
+	typ, hs := all[of[0]].typ, make([]hints.Hint, len(of))
+	for i, at := range of {
+		hs[i] = all[at].hint
+	}
+	i := 0
+	for _, err := range typ.FindAll(ctx, hs...) {
+		if err != nil && !aboutEntry(err) {
+			return err
+		}
+		if word, _ := hs[i].Word(); errors.Is(err, userdb.ErrNotFound) {
+			all[of[i]].hint = hints.Any(word).Of(typ.Name())
+		}
+		i++
+	}
+	return nil
+}
+
+// asItIs reads a hint as the library does.
+func (s *session) asItIs(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {
 		return subject{}, err
@@ -293,10 +346,12 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 }
 
 // runOn makes f what a verb does with the subject that its first word names, and the other words.
-func (s *session) runOn(f func(ctx context.Context, p subject, words []string) error) func(*cobra.Command, []string) error {
+func (s *session) runOn(
+	f func(ctx context.Context, p subject, words []string) error, traits ...trait,
+) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		return s.onSubject(words[0], func(ctx context.Context, p subject) error { return f(ctx, p, words[1:]) })(ctx)
-	})
+	}, traits...)
 }
 
 // resolve reads a hint as one of the type that it names, else as one of the type that is meant.

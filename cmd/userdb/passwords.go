@@ -117,7 +117,7 @@ func enableVerb(s *session) *cobra.Command {
 }
 
 // turn does something to the entry that a hint points at, which it is given by its key, and prints the key.
-func (s *session) turn(done string, do func(context.Context, subject) error) func(*cobra.Command, []string) error {
+func (s *session) turn(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *session) turn(done string, do func(context.Context, subject) error) fun
 		}
 		p.text, p.hint = e.Key().String(), hints.Key(e.Key())
 		return s.result(p.text, done+" "+shown(p.text), do(ctx, p))
-	})
+	}, traits...)
 }
 
 func tokenVerb(s *session) *cobra.Command {

@@ -27,7 +27,8 @@ func hintVerb(s *session) *cobra.Command {
 		Short: "Show what a hint means",
 		Long: `A hint points at an entry. These are the forms:
 
-  17c07627d35e                       a UID
+  17c07627d35e                       a UID; where no entry has it, all verbs but delete take the
+                                     word for a value, as *=17c07627d35e
   user/uid:17c07627d35e              a record key, of an entry or of an identifier
   email=alice@example.com            a field and its value
   *=Alice                            a value, in whatever secondary field

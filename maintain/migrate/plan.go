@@ -94,7 +94,7 @@ func (s *step) what() string {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
 	}
 	for _, field := range s.newRequired {
-		words = append(words, records.Quoted(field)+" is required from now on")
+		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it make no entries any more")
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", and ")
