@@ -103,6 +103,7 @@ type importRun struct {
 	state   string      // the file of the state; "": it is not kept
 	bar     *progress
 	last    transfer.ImportState
+	kept    int64 // lines that the file of the state knows of
 	rejects rejectFile
 }
 
@@ -220,7 +221,7 @@ func (r *importRun) takeState() error {
 	if r.o.Resume, err = readState(r.state); err != nil {
 		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
 	}
-	r.last = r.o.Resume
+	r.last, r.kept = r.o.Resume, r.o.Resume.Lines
 	return nil
 }
 
@@ -271,7 +272,10 @@ func (r *importRun) save(state transfer.ImportState) error {
 	if err = cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(r.state+".new", r.state)
+	if err = os.Rename(r.state+".new", r.state); err == nil {
+		r.kept = state.Lines
+	}
+	return err
 }
 
 // tell names a refused line where no file takes it.
@@ -305,8 +309,14 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 // broken says how far an import came that an error ended, and how much of a file was not read.
 func (r *importRun) broken(err error) error {
 	more := ""
-	if r.state != "" {
+	switch {
+	case r.state == "":
+	case r.kept == r.last.Lines:
 		more = "; --resume goes on from there"
+	case r.kept > 0:
+		more = fmt.Sprintf("; --resume goes on after %s: more could not be noted", count(r.kept, "line"))
+	default:
+		more = "; that could not be noted, and --resume does not go on from there"
 	}
 	if unknown, ok := errors.AsType[*transfer.ColumnError](err); ok {
 		name, keep := "NAME", ""
