@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -160,7 +161,7 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 	verb.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(words) < len(names) && names[len(words)] == "TYPE" {
-			sc, _ := s.namedSchema(schema.User()) // of one that cannot be read, nothing is offered
+			sc, _ := s.namedSchema(context.Background(), schema.User()) // of one that cannot be read, nothing is offered
 			return sc.Names(), cobra.ShellCompDirectiveNoFileComp
 		}
 		if len(words) < len(names) && names[len(words)] == "FILE" {

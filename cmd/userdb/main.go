@@ -192,7 +192,7 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return usagef("--namespace: %v", err)
 	}
-	sc, err := s.namedSchema(schema.Schema{})
+	sc, err := s.namedSchema(ctx, schema.Schema{})
 	if err != nil {
 		return err
 	}
@@ -228,16 +228,22 @@ func (s *session) close() error {
 }
 
 // namedSchema is the schema of --schema, or otherwise.
-func (s *session) namedSchema(otherwise schema.Schema) (schema.Schema, error) {
+func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (schema.Schema, error) {
 	if s.Schema == "" {
 		return otherwise, nil
 	}
-	f, err := os.Open(s.Schema)
+	f, err := openUntil(ctx, s.Schema)
+	if ctx.Err() != nil {
+		return otherwise, context.Cause(ctx)
+	}
 	if err != nil {
 		return otherwise, usagef("--schema: %v", err)
 	}
 	defer f.Close()
-	sc, err := schema.Load(f)
+	sc, err := schema.Load(until(ctx, f))
+	if ctx.Err() != nil {
+		return otherwise, context.Cause(ctx)
+	}
 	if errors.Is(err, schema.ErrSchema) {
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)
 	} else if err != nil {

@@ -49,7 +49,7 @@ if the schema alone tells that: too many fields, names or a type name that are t
 // runInForce makes f what a verb does with the schema that other commands would use.
 func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, _ []string) error {
-		sc, err := s.namedSchema(schema.Schema{})
+		sc, err := s.namedSchema(ctx, schema.Schema{})
 		if err == nil && s.Schema == "" {
 			if err = s.open(ctx); err == nil {
 				sc = s.db.Schema()

@@ -30,7 +30,7 @@ built-in one, and what becomes of such a program when it opens the store:
 		Example: `  userdb schema diff
   userdb schema diff --schema schema.json --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			own, err := s.namedSchema(schema.User())
+			own, err := s.namedSchema(ctx, schema.User())
 			if err == nil {
 				err = s.open(ctx)
 			}
@@ -261,7 +261,7 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 // nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
 // stored one, where its records have another canonical form than this program gives, or are being brought to more.
 func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
-	if sc, err := s.namedSchema(schema.Schema{}); err != nil || s.Schema != "" {
+	if sc, err := s.namedSchema(ctx, schema.Schema{}); err != nil || s.Schema != "" {
 		return sc, err
 	}
 	begun, err := migrate.BegunSchema(ctx, s.db)

@@ -86,6 +86,25 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 	return out
 }
 
+// openUntil opens a file until ctx ends, also where it is a pipe without a writer.
+func openUntil(ctx context.Context, path string) (*os.File, error) {
+	type opening struct {
+		f   *os.File
+		err error
+	}
+	opened := make(chan opening, 1)
+	go func() {
+		f, err := os.Open(path)
+		opened <- opening{f, err}
+	}()
+	select {
+	case o := <-opened:
+		return o.f, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // maxSecret is how long a password may be on its way in, or what else is one line of standard input, in bytes. What
 // is kept is shorter still.
 const maxSecret = 4 << 10

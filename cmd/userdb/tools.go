@@ -43,7 +43,7 @@ the built-in one.`,
   userdb hint --as user '["name","Alice"]'
   userdb hint --batch < hints.jsonl`,
 		RunE: s.run(func(ctx context.Context, texts []string) error {
-			sc, err := s.namedSchema(schema.User())
+			sc, err := s.namedSchema(ctx, schema.User())
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		Result any    `json:"result,omitempty"`
 		Error  string `json:"error,omitempty"`
 	}
-	in := bufio.NewReaderSize(s.std.in, maxLine)
+	in := bufio.NewReaderSize(until(ctx, s.std.in), maxLine)
 	for ctx.Err() == nil {
 		line, err := in.ReadSlice('\n')
 		tooLong := err == bufio.ErrBufferFull

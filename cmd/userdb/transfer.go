@@ -123,7 +123,7 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 
 func (r *importRun) prepare(ctx context.Context) error {
 	r.o.Type, r.o.Save = r.s.Type, r.save
-	if err := r.names(); err != nil {
+	if err := r.names(ctx); err != nil {
 		return err
 	}
 	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
@@ -159,7 +159,7 @@ func (r *importRun) prepare(ctx context.Context) error {
 }
 
 // names reads what the flags say about the names in the input, and the parameters of a project.
-func (r *importRun) names() error {
+func (r *importRun) names(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
 		at := strings.LastIndex(pair, "=") // a column may be called so, a field need not
@@ -175,7 +175,10 @@ func (r *importRun) names() error {
 	if r.params == "" {
 		return nil
 	}
-	text, err := readParams(r.params)
+	text, err := readParams(ctx, r.params)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		return usagef("--from-params: %v", err)
 	}
@@ -184,7 +187,11 @@ func (r *importRun) names() error {
 }
 
 func (r *importRun) open(ctx context.Context) (err error) {
-	if r.opened, err = os.Open(r.file); err != nil {
+	r.opened, err = openUntil(ctx, r.file)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return usagef("%v", err)
 	}
 	r.info, err = r.opened.Stat()
@@ -228,13 +235,13 @@ func (r *importRun) takeState() error {
 // maxParams is how long a file of parameters may be, in bytes.
 const maxParams = 64 << 10
 
-func readParams(path string) (string, error) {
-	f, err := os.Open(path)
+func readParams(ctx context.Context, path string) (string, error) {
+	f, err := openUntil(ctx, path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxParams+1))
+	text, err := io.ReadAll(io.LimitReader(until(ctx, f), maxParams+1))
 	if err == nil && len(text) > maxParams {
 		err = fmt.Errorf("%s is longer than 64 KiB", shown(path))
 	}

@@ -440,3 +440,30 @@ func TestExposedFile(t *testing.T) {
 		t.Errorf("a link for a lock: %+v", got)
 	}
 }
+
+// A pipe without a writer, and a silent standard input, hold a command up only as long as --timeout says.
+func TestSilentFiles(t *testing.T) {
+	dir, store := folder(t, map[string]string{"users.jsonl": ""})
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"import", pipe},
+		{"import", "users.jsonl", "--from", "firebase", "--from-params", pipe},
+		{"list", "user", "--schema", pipe},
+		{"schema", "check", "--schema", pipe},
+		{"hint", "--batch"},
+	} {
+		cmd, errs := start(t, store, append(args, "--timeout", "300ms")...)
+		cmd.Dir = dir
+		silent, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := code(cmd.Run()); got != 6 || !strings.Contains(errs.String(), "--timeout") {
+			t.Errorf("%q: exit %d, %s", args, got, errs)
+		}
+		silent.Close()
+	}
+}
