@@ -268,3 +268,18 @@ func TestEarlierGeneration(t *testing.T) {
 		s.inspect(t)
 	})
 }
+
+// TestBuildingOfAProgram: what a program's own schema says of a build, which is that of a file that was printed during one, means
+// nothing.
+func TestBuildingOfAProgram(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "job", "cook")
+		printed := changed(func(t *schema.Type) {
+			t.Building = &schema.Building{ID: "x", What: map[string][]string{"job": {"indexed"}}}
+		})
+		n, err := typeOf(t, s.program(printed), "user").Count(t.Context(), userdb.Query{Where: schema.Texts("job", "cook")})
+		if err != nil || n.Entries != 1 {
+			t.Errorf("by the index: %+v, %v", n, err)
+		}
+	})
+}

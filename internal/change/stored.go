@@ -93,7 +93,7 @@ func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.claim = t.claim
+	next.claim, next.Building = t.claim, in.Building
 	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil

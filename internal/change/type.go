@@ -75,8 +75,7 @@ const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.InForm()
-	building := st.Building
-	st.Building = nil
+	st.Building = nil // in a program's schema it means nothing
 	rules, err := validate.Compile(st)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)
@@ -86,7 +85,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
 	t := &Type{
-		Name: name, Schema: st, Rules: rules, Guard: guard, Building: building, claim: st, compared: &atomic.Bool{}, ns: ns,
+		Name: name, Schema: st, Rules: rules, Guard: guard, claim: st, compared: &atomic.Bool{}, ns: ns,
 		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), cast: map[string]schema.Codec{},
 	}
 	for field := range st.Fields {
