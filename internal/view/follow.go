@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -73,8 +74,11 @@ func (v *View) follow(ctx context.Context, more More, t *change.Type, record sto
 			return t, nil
 		}
 		stored, err := storedIn(t, record)
-		if err != nil || stored.UnderWay() {
+		if err != nil {
 			return t, err
+		}
+		if stored.UnderWay() {
+			return waitFor(t, stored)
 		}
 		if stored.Generation == "" {
 			t.SetCompared()
@@ -90,6 +94,26 @@ func (v *View) follow(ctx context.Context, more More, t *change.Type, record sto
 		record = again[0]
 	}
 	return nil, store.ErrConflict
+}
+
+// waitFor is a type while a change is under way that lets nobody else write. Where the program is of the schema after it, no query
+// answers by an index that is being built; single entries are found as soon as they were brought over.
+func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
+	claim := t.Claim()
+	building := schema.Building{What: map[string][]string{}}
+	for name, more := range claim.Beyond(stored.Type) {
+		indexes := slices.DeleteFunc(more, func(what string) bool {
+			return what == schema.RoleSecondary.String() || what == schema.RequiredRule
+		})
+		if len(indexes) > 0 {
+			building.What[name] = indexes
+		}
+	}
+	if len(building.What) == 0 {
+		return t, nil
+	}
+	claim.Building = &building
+	return t.Follow(claim, t.Guard.Fingerprint, t.Guard.JSON)
 }
 
 // storedIn reads the record of a type's schema.

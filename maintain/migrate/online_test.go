@@ -236,3 +236,49 @@ func TestRetired(t *testing.T) {
 		}
 	})
 }
+
+// TestStoppingChange: while a change is under way for which others stop, a program of the schema after it gets no part of an index
+// either, whenever it was opened.
+func TestStoppingChange(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.people(t, typed(schema.FoldCasefold))
+		next := richer()
+		delete(next.Types["user"].Fields, "age") // so that it does not only add
+		db := s.by(t, typed(schema.FoldCasefold))
+		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "b", Facets: schema.Texts("city", "Bonn", "nick", "bonny")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := testdb.Must(migrate.Plan(s.Ctx, db, next))
+		if plan.Types[0].Online {
+			t.Fatal("nobody has to stop")
+		}
+		to := s.by(t, next)
+		n := 0
+		if err := plan.Apply(s.Ctx, func(int64, int64) {
+			if n++; n < 4 { // it has only looked
+				return
+			}
+			for name, query := range queries(t, s.by(t, next), s) {
+				if _, err := query(); name != "find" && !errors.Is(err, userdb.ErrIndexBuilding) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for name, query := range queries(t, to, s) {
+				if _, err := query(); name != "find" && !errors.Is(err, userdb.ErrIndexBuilding) {
+					t.Errorf("%s, opened before: %v", name, err)
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n < 4 {
+			t.Errorf("asked after %d steps of the change", n)
+		}
+		for name, query := range queries(t, to, s) {
+			if n, err := query(); err != nil || n == 0 {
+				t.Errorf("%s afterwards: %d, %v", name, n, err)
+			}
+		}
+	})
+}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package migrate_test
 
 import (
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,6 +220,8 @@ func start(t *testing.T, p program) *running {
 	return r
 }
 
+func (r *running) signal(s syscall.Signal) { r.cmd.Process.Signal(s) }
+
 func (r *running) kill() {
 	r.died.Store(true)
 	r.cmd.Process.Kill()
@@ -243,7 +248,7 @@ func until(t *testing.T, rs []*running, rounds int64) {
 }
 
 // TestRollingDeploy has programs of two schemas write, each a process of its own, while entries are brought from the one to the
-// other. Programs are killed meanwhile, and so is the one that brings them. No call fails but where a program writes a field that
+// other. Programs are killed meanwhile, or stand still, and so is killed the one that brings them. No call fails but where a program writes a field that
 // it does not know, and no query answers by a part of an index.
 func TestRollingDeploy(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
@@ -292,9 +297,16 @@ func roll(t *testing.T, url string) {
 	all = append(all, start(t, program{URL: url, Name: "p1b0", Version: 1}), start(t, program{URL: url, Name: "p1b1", Version: 1}))
 	until(t, young, 1)
 	young[0].kill()
+	still, moving := old[2:4], old[4:]
+	for _, r := range still { // somewhere in a call, until all is whole
+		r.signal(syscall.SIGSTOP)
+	}
 	again := start(t, apply)
-	until(t, old[2:], 2)
+	until(t, moving, 2)
 	<-again.ended
+	for _, r := range still {
+		r.signal(syscall.SIGCONT)
+	}
 	until(t, old[2:], enough)
 	until(t, young[1:], enough)
 	var stopping sync.WaitGroup
