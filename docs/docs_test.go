@@ -128,7 +128,8 @@ func script(page string, blocks []string) string {
 		if m := exits.FindStringSubmatch(line); m != nil {
 			want = m[1]
 		}
-		fmt.Fprintf(&b, "%s\ncode=$?; if [ $code != %s ]; then echo \"exit $code, want %s\"; cat <<'LINE'\n%s\nLINE\nexit 1; fi\n", line, want, want, line)
+		fmt.Fprintf(&b, "%s\ncode=$?; if [ $code != %s ]; then echo \"exit $code, want %s\"; cat <<'LINE'\n%s\nLINE\nexit 1; fi\n",
+			line, want, want, line)
 	}
 	return b.String()
 }
@@ -136,7 +137,8 @@ func script(page string, blocks []string) string {
 // Every command that is shown works in a real shell, in the order of its page.
 func TestCommands(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "userdb"), "../cmd/userdb").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "userdb"), "../cmd/userdb")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, page := range pages(t) {

@@ -88,7 +88,8 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Type, "type", "user", "type `T` is meant where a hint names none")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
-	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\nwhere much may be read or written, no limit)"
+	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
+		"where much may be read or written, no limit)"
 	flags.Func("timeout", usage, func(text string) error {
 		d, err := duration(text)
 		s.Timeout = &d

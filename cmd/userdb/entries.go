@@ -298,7 +298,8 @@ func checkFields(texts []string) error {
 		case !ok || name == "":
 			return usagef("%s is not FIELD=VALUE", shown(text))
 		case name == passwordField:
-			return usagef("a password is no argument, for others could read it: leave it out to be asked, or use --password-stdin; 'userdb passwd' changes it")
+			return usagef("a password is no argument, for others could read it: " +
+				"leave it out to be asked, or use --password-stdin; 'userdb passwd' changes it")
 		case seen[name]:
 			return usagef("the field %s is given twice", shown(name))
 		}

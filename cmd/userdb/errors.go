@@ -50,7 +50,10 @@ var refusals = []struct{ word, advice string }{
 	{"NOAUTH", "give user and password in the store's URL, or in USERDB_STORE: redis://USER:PASSWORD@HOST:PORT"},
 	{"WRONGPASS", "mend user and password in the store's URL"},
 	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
-	{"ERR The user executing the script", "the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"},
+	{
+		"ERR The user executing the script",
+		"the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights",
+	},
 	{"ERR ACL failure in script", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
 	{"ERR DB index is out of range", "the server has no database of that number: name another one in the store's URL"},
 	{"NOREPLICAS", "the server has too few replicas to write (min-replicas-to-write): bring them back"},

@@ -70,7 +70,8 @@ func pageFlags(c *cobra.Command, q *userdb.Query) {
 
 // orderFlags declares what a listing is put in order by.
 func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
-	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by its canonical form, numbers by\nsize, dates by time")
+	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by its canonical form, numbers by\n"+
+		"size, dates by time")
 	for name, usage := range map[string]string{
 		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
 		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",

@@ -154,7 +154,8 @@ disabled entry has none (3).`,
 			return s.result(map[string]string{"token": token}, token, err)
 		}),
 	}
-	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\nfacet to the value when it is redeemed")
+	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\n"+
+		"facet to the value when it is redeemed")
 	c.Flags().StringVar(&tk.Value, "value", "", "it is bound to `VALUE`, such as an address")
 	c.Flags().Func("life", "it is good for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
 		if tk.Life, err = duration(text); err == nil && tk.Life == 0 {

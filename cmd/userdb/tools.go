@@ -70,7 +70,8 @@ the built-in one.`,
 			})
 		}, unlimited),
 	}
-	choice(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n`WHICH`, entry or user", "entry", "user")
+	choice(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n"+
+		"`WHICH`, entry or user", "entry", "user")
 	return s.withBatch(c)
 }
 

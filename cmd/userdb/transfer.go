@@ -76,8 +76,10 @@ goes on from there.`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
-	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\nthe line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
-	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\nname and .rejects)")
+	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\n"+
+		"the line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
+	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\n"+
+		"name and .rejects)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
 	choice(c, &r.o.From, "from", "the input is the export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
 	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a project of Firebase")
