@@ -363,7 +363,10 @@ func dumpVerb(s *session) *cobra.Command {
 		Use:   "dump [PATTERN]",
 		Short: "Show records with what is in them",
 		Long: `Show records with what is in them, all or those that PATTERN matches. It is for people: scripts take
-get, list and keys. Password hashes are only shown with --reveal.`,
+get, list and keys. Password hashes are only shown with --reveal.
+
+Up to 10,000 records stand in the order of their keys. More are shown as they are found, with no
+order over the whole, and one may stand there twice.`,
 		Example: `  userdb dump
   userdb dump 'user/uid:*' --format short`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
