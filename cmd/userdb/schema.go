@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
 )
 
@@ -191,7 +192,8 @@ func dropNamespaceVerb(s *session) *cobra.Command {
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, with those inside it. Without --yes it says how many records
-there are. Nothing outside the namespace is touched. Prints how many were removed.`,
+there are. Nothing outside the namespace is touched. Prints how many were removed; where there are
+none, it exits 3.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -199,11 +201,17 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 			if err != nil {
 				return err
 			}
-			if !s.yes {
-				n, err := migrate.CountNamespace(ctx, s.db, ns)
-				return cmp.Or(err, usagef("namespace %s holds %s; add --yes to remove them", shown(words[0]), count(n, "record")))
+			name, do := shown(words[0]), migrate.CountNamespace
+			if s.yes {
+				do = migrate.DropNamespace
 			}
-			n, err := migrate.DropNamespace(ctx, s.db, ns)
+			n, err := do(ctx, s.db, ns)
+			switch {
+			case err == nil && n == 0:
+				return fmt.Errorf("namespace %s holds no records: %w", name, userdb.ErrNotFound)
+			case err == nil && !s.yes:
+				return usagef("namespace %s holds %s; add --yes to remove them", name, count(n, "record"))
+			}
 			return s.result(n, "removed "+count(n, "record"), err)
 		}, unlimited, opened),
 	})
