@@ -86,19 +86,27 @@ func newCSVRows(in *bufio.Reader, refused bool) (*csvRows, error) {
 // and forgets an error after half a row that is wrong in itself; this does not.
 type rowText struct {
 	r       *bufio.Reader // fails only when all before was read; larger than a csv.Reader's, which would be read into past it
-	tooLong string        // what to say of more than 16 MiB
+	tooLong string        // what to say of what has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // other than io.EOF
 }
 
 func (t *rowText) Read(p []byte) (int, error) {
-	if t.text.Len() > maxImportLine {
-		t.err = fmt.Errorf("%w: %s", ErrInput, t.tooLong)
+	room := maxImportLine - t.text.Len()
+	if room == 0 { // all of it is of one row, which may end here
+		_, err := t.r.Peek(1)
+		switch {
+		case err == io.EOF:
+			return 0, err
+		case err == nil:
+			err = fmt.Errorf("%w: %s", ErrInput, t.tooLong)
+		}
+		t.err = err
 	}
 	if t.err != nil {
 		return 0, t.err
 	}
-	n, err := t.r.Read(p)
+	n, err := t.r.Read(p[:min(len(p), room)])
 	t.text.Write(p[:n])
 	if err != io.EOF {
 		t.err = err

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// maxImportLine is how long one entry may be, in bytes.
+// maxImportLine is how long one entry may be in the input, in bytes, with the end of its line.
 const maxImportLine = 16 << 20
 
 // jsonLines is an input of JSON lines.

@@ -1,0 +1,46 @@
+package transfer
+
+import (
+	"bufio"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A row has as many bytes as a line of JSON may have, wherever it stands and however it ends.
+func TestLongestRow(t *testing.T) {
+	for _, before := range []string{"", "1," + strings.Repeat("A", 4000) + "\n"} {
+		for _, tt := range []struct{ begin, end, after string }{
+			{"x,", "\n", "2,B\n"}, {"x,", "\r\n", ""}, {"x,", "", ""}, {`x,"`, "\"\n", "2,B\n"},
+		} {
+			for over := range 2 {
+				row := tt.begin + strings.Repeat("N", maxImportLine-len(tt.begin)-len(tt.end)+over) + tt.end
+				in := strings.NewReader("uid,name\n" + before + row + tt.after)
+				s, err := newCSVRows(bufio.NewReaderSize(in, 1<<20), false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last, longest := readAll(s)
+				var unread *ReadError
+				taken := last == nil && longest == maxImportLine
+				if refused := errors.As(last, &unread); taken != (over == 0) || refused == taken {
+					t.Errorf("%d bytes after %d, ended by %q: the longest has %d, %v", len(row), len(before), tt.end, longest, last)
+				}
+			}
+		}
+	}
+}
+
+// readAll reads rows to the end, and tells how long the longest was.
+func readAll(s *csvRows) (last error, longest int64) {
+	for {
+		var l line
+		more, err := s.next(&l)
+		if err != nil || !more {
+			return err, longest
+		}
+		if longest = max(longest, l.size); l.err != nil {
+			return l.err, longest
+		}
+	}
+}
