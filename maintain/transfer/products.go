@@ -315,6 +315,39 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	p = password.FirebaseScrypt{
 		SignerKey: found["base64_signer_key"], SaltSeparator: found["base64_salt_separator"], Rounds: rounds, MemCost: memory,
 	}
+	if err := wrongParams(p); err != nil {
+		return p, err
+	}
 	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // any hash is as long
 	return p, err
+}
+
+// wrongParams says in the names of the parameters why no hash could be verified with them.
+func wrongParams(p password.FirebaseScrypt) error {
+	key, notKey := paramBytes(p.SignerKey)
+	separator, notSeparator := paramBytes(p.SaltSeparator)
+	switch {
+	case notKey != nil:
+		return errors.New("base64_signer_key is not base64")
+	case key < 16 || key > 128:
+		return fmt.Errorf("base64_signer_key has %d bytes, which are not 16 to 128: is it whole?", key)
+	case notSeparator != nil:
+		return errors.New("base64_salt_separator is not base64")
+	case separator > 120: // a salt of 8 bytes is with it
+		return fmt.Errorf("base64_salt_separator has %d bytes, which are over 120", separator)
+	case p.Rounds < 1 || p.Rounds > 32:
+		return fmt.Errorf("rounds is %d, which is not 1 to 32", p.Rounds)
+	case p.MemCost < 1 || p.MemCost > 20:
+		return fmt.Errorf("mem_cost is %d, which is not 1 to 20", p.MemCost)
+	case p.Rounds<<p.MemCost > 2<<20:
+		return fmt.Errorf("mem_cost %d and rounds %d take %d MiB a login, which are over 256", p.MemCost, p.Rounds, p.Rounds<<p.MemCost>>13)
+	}
+	return nil
+}
+
+// paramBytes is how many bytes a text in either alphabet of base64 stands for.
+func paramBytes(text string) (int, error) {
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	return len(raw), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -220,14 +221,26 @@ func TestImportFirebaseParams(t *testing.T) {
 		{good + "rounds: 9", "rounds stands there twice"},
 		{strings.Replace(good, "SCRYPT", "BCRYPT", 1), `the algorithm is "BCRYPT", not SCRYPT`},
 		{strings.Replace(good, "rounds: 8", "rounds: eight", 1), "rounds and mem_cost are numbers"},
-		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds 0 is less than 1"},
-		{strings.Replace(good, "mem_cost: 14", "mem_cost: 40", 1), "firebase-scrypt"},
-		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: *", 1), "the signer key is not base64"},
+		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds is 0, which is not 1 to 32"},
+		{strings.Replace(good, "rounds: 8", "rounds: 33", 1), "rounds is 33, which is not 1 to 32"},
+		{strings.Replace(good, "rounds: 8", "rounds: 32", 1), ""},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 0", 1), "mem_cost is 0, which is not 1 to 20"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 40", 1), "mem_cost is 40, which is not 1 to 20"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 18", 1), ""},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 19", 1), "mem_cost 19 and rounds 8 take 512 MiB a login, which are over 256"},
+		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: *", 1), "base64_signer_key is not base64"},
+		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: AAAA, #", 1), "base64_signer_key has 3 bytes, which are not 16 to 128"},
+		{strings.Replace(good, "separator: Bw==", "separator: *", 1), "base64_salt_separator is not base64"},
+		{strings.Replace(good, "separator: Bw==", "separator: "+strings.Repeat("A", 160), 1), ""},
+		{strings.Replace(good, "separator: Bw==", "separator: "+strings.Repeat("A", 164), 1), "base64_salt_separator has 123 bytes"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("[]"), transfer.ImportOptions{From: "firebase", FromParams: tt.params})
 			if report.Read != 0 || (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !errors.Is(err, transfer.ErrInput)) {
 				t.Errorf("%s: %v, want %s", tt.params, err, tt.want)
+			}
+			if errors.Is(err, password.ErrHash) {
+				t.Errorf("%s: %v speaks of a hash, and there is none", tt.params, err)
 			}
 		})
 	}
