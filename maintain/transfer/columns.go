@@ -258,7 +258,7 @@ func (im *importer) header(s *csvRows) error {
 			known = true
 			continue
 		}
-		err := im.refusesColumn(s, s.header[i], name)
+		err := im.refusesColumn(s, i, name)
 		refused = cmp.Or(refused, err)
 		known = known || err == nil || strings.Contains(err.Error(), "did you mean")
 	}
@@ -269,7 +269,7 @@ func (im *importer) header(s *csvRows) error {
 }
 
 // refusesColumn is the error for a column that no type whose entries may be in the rows has as a facet or a tertiary record.
-func (im *importer) refusesColumn(s *csvRows, column, name string) error {
+func (im *importer) refusesColumn(s *csvRows, column int, name string) error {
 	types := []string{im.o.Type}
 	if slices.Contains(s.names, columnType) {
 		types = im.Types.Schema.Names()
@@ -286,7 +286,7 @@ func (im *importer) refusesColumn(s *csvRows, column, name string) error {
 			return nil
 		}
 		open = open || t.Schema.Open
-		refused = unknown(1, column, name, reason, open)
+		refused = unknown(s.headAt[column], s.header[column], name, reason, open)
 	}
 	return refused
 }

@@ -34,6 +34,7 @@ func TestImportUnknownNames(t *testing.T) {
 		{"a column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
 		{"a column of clear passwords", "email,name,Password\na@x.org,Ann,secret word\n", true, 1, "Password", `type "user" has no such field; did you mean "password"?`, 0},
 		{"a column without rows", "name,shoes", true, 1, "shoes", `type "user" has no such field`, 0},
+		{"a column under blank lines", "\ufeff\n\nname,shoes\nAnn,44\n", true, 3, "shoes", `type "user" has no such field`, 0},
 		{"a column for another type", "~isa,id,email\nuser,,a@x.org\nfirm,f1,\nfirm,f2,b@x.org\n", true, 4, "email", `type "firm" has no such field`, 2},
 		{"a facet", good + good[:10] + `{"emial":"a@x.org"}}`, false, 2, "emial", `type "user" has no such field; did you mean "email"?`, 1},
 		{"a key", strings.Repeat(good, 3) + `{"facet":{}}`, false, 4, "facet", `no line of an export has such a key; did you mean "facets"?`, 3},
@@ -59,6 +60,10 @@ func TestImportUnknownNames(t *testing.T) {
 				unknown, is := errors.AsType[*transfer.ColumnError](err)
 				if !is || unknown.Line != tt.line || report.Read != tt.before {
 					t.Errorf("read once: %+v, %v", report, err)
+				}
+				rest := strings.Join(strings.SplitAfter(tt.in, "\n")[tt.line-1:], "")
+				if unread, is := errors.AsType[*transfer.ReadError](err); is && unread.Offset != int64(len(tt.in)-len(rest)) {
+					t.Errorf("read once: %d bytes before it, want %d", unread.Offset, len(tt.in)-len(rest))
 				}
 			})
 		})
@@ -91,6 +96,11 @@ func TestImportMaps(t *testing.T) {
 		},
 		{"two of one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
 		{"no such column", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which was to be mapped or ignored`},
+		{
+			"in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",
+			transfer.ImportOptions{CSV: true, Ignore: []string{"the\nage"}},
+			full(), `line 2: "shoes": type "user" has no such field`,
+		},
 		{"to a name that no field has", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
 		{
 			"flat JSON", `{"Id":"1","email":"A@x.org","shoes":44}`,

@@ -49,15 +49,17 @@ type csvRows struct {
 	r       *csv.Reader
 	input   rowText
 	header  []string
+	headAt  []int64  // the lines on which the columns' names stand
 	names   []string // what the columns are to the import; "": nothing
 	lines   int64    // of text, that were read and cut off
 	size    int64    // their bytes
 	refused bool     // the header of the rejects is written
 }
 
-// newCSVRows reads the header.
-func newCSVRows(in *bufio.Reader, refused bool) (*csvRows, error) {
-	s := &csvRows{input: rowText{r: in, tooLong: "a row of over 16 MiB: is there a quote that does not end?"}, refused: refused}
+// newCSVRows reads the header, before which some bytes were read.
+func newCSVRows(in *bufio.Reader, before int64, refused bool) (*csvRows, error) {
+	const tooLong = "a row of over 16 MiB: is there a quote that does not end?"
+	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, refused: refused}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -71,6 +73,8 @@ func newCSVRows(in *bufio.Reader, refused bool) (*csvRows, error) {
 	}
 	s.cut()
 	for i, name := range header {
+		at, _ := s.r.FieldPos(i)
+		s.headAt = append(s.headAt, int64(at))
 		if name == "" || slices.Contains(header[:i], name) {
 			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, records.Quoted(name))
 		}
@@ -86,6 +90,7 @@ func newCSVRows(in *bufio.Reader, refused bool) (*csvRows, error) {
 // and forgets an error after half a row that is wrong in itself; this does not.
 type rowText struct {
 	r       *bufio.Reader // fails only when all before was read; larger than a csv.Reader's, which would be read into past it
+	before  int64         // bytes of the input that were read already
 	tooLong string        // what to say of what has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // other than io.EOF
@@ -155,7 +160,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 
 // unread is the error of an input of which nothing more can be read.
 func (s *csvRows) unread(err error) error {
-	return &ReadError{Line: s.lines + 1, Offset: s.size, Err: err}
+	return &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
 }
 
 // unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the

@@ -149,7 +149,8 @@ type importer struct {
 	state      ImportState
 	resumed    bool
 	surveyed   bool            // all names in the input mean something
-	bytes      int64           // of the input, that were read
+	before     int64           // bytes of the input before its lines: a byte order mark, and a header
+	bytes      int64           // of its lines, that were read
 	seen       map[uint64]bool // digests of the keys that a dry run has met in its input
 	spare      []*batch        // what batches hold is most of an import's memory: they are used again
 	first      int             // lines of the first batch
@@ -257,7 +258,7 @@ func (im *importer) understand() (err error) {
 
 // open begins to read an input.
 func (im *importer) open(r io.Reader) (source, error) {
-	in := bufio.NewReaderSize(r, 1<<20)
+	in, before := bufio.NewReaderSize(r, 1<<20), 0
 	mark, err := in.Peek(len(byteOrderMark))
 	switch {
 	case err != nil && err != io.EOF:
@@ -265,16 +266,18 @@ func (im *importer) open(r io.Reader) (source, error) {
 	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"):
 		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
 	case string(mark) == byteOrderMark:
-		_, _ = in.Discard(len(mark)) // they are there
+		before, _ = in.Discard(len(mark)) // they are there
 	}
+	im.before = int64(before)
 	switch {
 	case im.o.From != "":
-		return newProductUsers(in, im.o.From, im.firebase, &im.model), nil
+		return newProductUsers(in, im.before, im.o.From, im.firebase, &im.model), nil
 	case !im.o.CSV:
-		return &jsonLines{r: in, columns: im.columns}, nil
+		return &jsonLines{r: in, size: im.before, columns: im.columns}, nil
 	}
-	s, err := newCSVRows(in, im.resumed && im.state.Report.Refused > 0)
+	s, err := newCSVRows(in, im.before, im.resumed && im.state.Report.Refused > 0)
 	if err == nil {
+		im.before += s.size
 		err = im.header(s)
 	}
 	return s, err
@@ -378,7 +381,7 @@ func (im *importer) fill(b *batch, most int) (more bool, err error) {
 		if !im.surveyed {
 			if err = im.known(im.src, l); err != nil {
 				b.lines = b.lines[:len(b.lines)-1]
-				err = &ReadError{Line: l.no, Offset: im.bytes, Err: err}
+				err = &ReadError{Line: l.no, Offset: im.before + im.bytes, Err: err}
 				break
 			}
 		}

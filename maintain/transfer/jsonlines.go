@@ -25,7 +25,7 @@ type jsonLines struct {
 	r       *bufio.Reader
 	columns columns
 	no      int64
-	size    int64
+	size    int64 // bytes that were read, with those before the lines
 }
 
 // next reads over a line that is too long.

@@ -32,8 +32,9 @@ type productUsers struct {
 // maxAccount is how long one account may be, in bytes.
 const maxAccount = maxImportLine / 2
 
-func newProductUsers(in *bufio.Reader, name string, params password.FirebaseScrypt, model *string) *productUsers {
-	s := &productUsers{product: productsByName[name], firebase: params, model: model, input: rowText{r: in, tooLong: "an account of over 16 MiB"}}
+func newProductUsers(in *bufio.Reader, before int64, name string, params password.FirebaseScrypt, model *string) *productUsers {
+	input := rowText{r: in, before: before, tooLong: "an account of over 16 MiB"}
+	s := &productUsers{product: productsByName[name], firebase: params, model: model, input: input}
 	s.dec = json.NewDecoder(&s.input)
 	return s
 }
@@ -44,7 +45,8 @@ func (s *productUsers) next(l *line) (more bool, err error) {
 		err = errors.New("the list of accounts does not end")
 	}
 	if err != nil {
-		return false, &ReadError{Line: s.lines + 1, Offset: s.size, Err: cmp.Or(s.input.err, fmt.Errorf("%w: %w", ErrInput, err))}
+		err = cmp.Or(s.input.err, fmt.Errorf("%w: %w", ErrInput, err))
+		return false, &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
 	}
 	l.raw = account
 	l.no = s.lines + 1 + int64(bytes.Count(s.text()[:max(0, len(s.text())-len(account))], []byte("\n")))

@@ -23,7 +23,7 @@ func TestLargeProductExports(t *testing.T) {
 		{"a large account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxAccount) + `"}]`, []int64{1, 1}, true, ""},
 		{"a larger one", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
 	} {
-		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), "firebase", password.FirebaseScrypt{}, new(string))
+		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), 0, "firebase", password.FirebaseScrypt{}, new(string))
 		var lines []int64
 		var bytes int64
 		var l line
