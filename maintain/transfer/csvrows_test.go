@@ -20,7 +20,7 @@ func TestLongestRow(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				last, longest := readAll(s)
+				longest, last := readAll(s)
 				var unread *ReadError
 				taken := last == nil && longest == maxImportLine
 				if refused := errors.As(last, &unread); taken != (over == 0) || refused == taken {
@@ -32,15 +32,15 @@ func TestLongestRow(t *testing.T) {
 }
 
 // readAll reads rows to the end, and tells how long the longest was.
-func readAll(s *csvRows) (last error, longest int64) {
+func readAll(s *csvRows) (longest int64, last error) {
 	for {
 		var l line
 		more, err := s.next(&l)
 		if err != nil || !more {
-			return err, longest
+			return longest, err
 		}
 		if longest = max(longest, l.size); l.err != nil {
-			return l.err, longest
+			return longest, l.err
 		}
 	}
 }
