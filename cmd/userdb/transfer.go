@@ -274,17 +274,23 @@ func (r *importRun) save(state transfer.ImportState) error {
 	if r.state == "" {
 		return nil
 	}
+	if err := r.keep(state); err != nil {
+		return fmt.Errorf("noting how far the import came: %w", err)
+	}
+	r.kept = state.Lines
+	return nil
+}
+
+// keep writes the file of the state.
+func (r *importRun) keep(state transfer.ImportState) error {
 	f, err := ownfile.Create(r.state + ".new")
 	if err != nil {
 		return err
 	}
-	if err = cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
+	if err := cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(r.state+".new", r.state); err == nil {
-		r.kept = state.Lines
-	}
-	return err
+	return os.Rename(r.state+".new", r.state)
 }
 
 // tell names a refused line where no file takes it.
