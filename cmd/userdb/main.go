@@ -234,7 +234,7 @@ func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (sch
 	}
 	f, err := openUntil(ctx, s.Schema)
 	if ctx.Err() != nil {
-		return otherwise, context.Cause(ctx)
+		return otherwise, stalled(ctx, s.Schema)
 	}
 	if err != nil {
 		return otherwise, usagef("--schema: %v", err)
@@ -242,7 +242,7 @@ func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (sch
 	defer f.Close()
 	sc, err := schema.Load(until(ctx, f))
 	if ctx.Err() != nil {
-		return otherwise, context.Cause(ctx)
+		return otherwise, stalled(ctx, s.Schema)
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)

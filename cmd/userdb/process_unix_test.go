@@ -94,16 +94,22 @@ func TestInterrupt(t *testing.T) {
 		if got != (result{130, "", want}) {
 			t.Errorf("%v at standard input: %+v", sig, got)
 		}
-		// Nothing tells when the command has come to the lock: one that was too early is killed, and
-		// then the next one gets more time.
-		got = result{code: -1}
-		for wait := 50 * time.Millisecond; got.code == -1 && wait < 10*time.Second; wait *= 2 {
-			got = interrupt(t, locked, sig, "list user --json", func(io.Writer, io.Reader) { time.Sleep(wait) })
-		}
+		got = interruptWaiting(t, locked, sig, "list user --json")
 		if got != (result{130, "", want}) {
 			t.Errorf("%v at a locked file: %+v", sig, got)
 		}
 	}
+}
+
+// interruptWaiting interrupts a command that waits for what nobody tells about. One that the signal meets too early is
+// killed by it, and then the next one gets more time.
+func interruptWaiting(t *testing.T, store string, sig os.Signal, line string) result {
+	t.Helper()
+	got := result{code: -1}
+	for wait := 50 * time.Millisecond; got.code == -1 && wait < 10*time.Second; wait *= 2 {
+		got = interrupt(t, store, sig, line, func(io.Writer, io.Reader) { time.Sleep(wait) })
+	}
+	return got
 }
 
 // interrupt starts a command line, and sends it a signal when it is ready.

@@ -86,6 +86,17 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 	return out
 }
 
+// standardInput is its name in errors.
+const standardInput = "standard input"
+
+// stalled is the error for an input that was waited for until ctx ended.
+func stalled(ctx context.Context, what string) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, errTimeout) {
+		return cause
+	}
+	return fmt.Errorf("%w: %s", errStalled, shown(what))
+}
+
 // openUntil opens a file until ctx ends, also where it is a pipe without a writer.
 func openUntil(ctx context.Context, path string) (*os.File, error) {
 	type opening struct {
@@ -176,7 +187,7 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	text, err := unlessDone(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return "", err
+		return "", stalled(ctx, standardInput)
 	case err == io.EOF && text == "":
 		return "", usagef("no %s on standard input", what)
 	case err != nil && err != io.EOF:

@@ -178,7 +178,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		Error  string `json:"error,omitempty"`
 	}
 	in := bufio.NewReaderSize(until(ctx, s.std.in), maxLine)
-	for ctx.Err() == nil {
+	for {
 		line, err := in.ReadSlice('\n')
 		tooLong := err == bufio.ErrBufferFull
 		for err == bufio.ErrBufferFull { // to the end of the line
@@ -187,6 +187,8 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		line = bytes.TrimSpace(line)
 		var a answer
 		switch {
+		case ctx.Err() != nil:
+			return stalled(ctx, standardInput)
 		case err != nil && err != io.EOF:
 			return fmt.Errorf("reading standard input: %w", err)
 		case tooLong:
@@ -204,7 +206,6 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 			return err
 		}
 	}
-	return ctx.Err()
 }
 
 // build is what is known of how the program was made.

@@ -179,7 +179,7 @@ func (r *importRun) names(ctx context.Context) error {
 	}
 	text, err := readParams(ctx, r.params)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return stalled(ctx, r.params)
 	}
 	if err != nil {
 		return usagef("--from-params: %v", err)
@@ -191,7 +191,7 @@ func (r *importRun) names(ctx context.Context) error {
 func (r *importRun) open(ctx context.Context) (err error) {
 	r.opened, err = openUntil(ctx, r.file)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return stalled(ctx, r.file)
 	}
 	if err != nil {
 		return usagef("%v", err)

@@ -441,29 +441,33 @@ func TestExposedFile(t *testing.T) {
 	}
 }
 
-// A pipe without a writer, and a silent standard input, hold a command up only as long as --timeout says.
+// A pipe without a writer, and a silent standard input, hold a command up only as long as --timeout says, and up to Ctrl-C.
 func TestSilentFiles(t *testing.T) {
 	dir, store := folder(t, map[string]string{"users.jsonl": ""})
-	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+	t.Chdir(dir)
+	if err := unix.Mkfifo("pipe", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		{"import", pipe},
-		{"import", "users.jsonl", "--from", "firebase", "--from-params", pipe},
-		{"list", "user", "--schema", pipe},
-		{"schema", "check", "--schema", pipe},
-		{"hint", "--batch"},
+	for line, from := range map[string]string{
+		"import pipe": "pipe",
+		"import users.jsonl --from firebase --from-params pipe": "pipe",
+		"list user --schema pipe":                               "pipe",
+		"schema check --schema pipe":                            "pipe",
+		"hint --batch":                                          "standard input",
+		"token redeem - --purpose x":                            "standard input",
 	} {
-		cmd, errs := start(t, store, append(args, "--timeout", "300ms")...)
-		cmd.Dir = dir
+		cmd, errs := start(t, store, strings.Fields(line+" --timeout 300ms")...)
 		silent, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := code(cmd.Run()); got != 6 || !strings.Contains(errs.String(), "--timeout") {
-			t.Errorf("%q: exit %d, %s", args, got, errs)
+		want := "userdb: the input did not come in time: " + from + "; does something write to it? --timeout gives more time\n"
+		if got := code(cmd.Run()); got != 6 || errs.String() != want {
+			t.Errorf("%s: exit %d, %s", line, got, errs)
 		}
 		silent.Close()
+		if got := interruptWaiting(t, store, syscall.SIGINT, line); got != (result{130, "", "userdb: interrupted\n"}) {
+			t.Errorf("%s, interrupted: %+v", line, got)
+		}
 	}
 }
