@@ -35,7 +35,7 @@ again where its fingerprint is left and is that of the schema in hand; else only
   userdb check email=alice@example.com --json
   userdb check --repair
   userdb check --repair --keep user/uid:17c0`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
+		RunE: s.readingIf(func() bool { return !o.Repair }, s.run(func(ctx context.Context, words []string) error {
 			var err error
 			if o.Keep, err = keepers(keep, o.Repair); err != nil {
 				return err
@@ -52,7 +52,7 @@ again where its fingerprint is left and is that of the schema in hand; else only
 				return fmt.Errorf("%w: %s", errDamage, count(sum.Errors, "error"))
 			}
 			return nil
-		}, unlimited),
+		}, unlimited)),
 	}
 	c.Flags().BoolVar(&o.Repair, "repair", false, "mend what needs no decision; may be stopped and run again")
 	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: where entries have one identifier, `PRK` keeps it; may be given again")

@@ -130,7 +130,7 @@ same, and the exit code is that of the first that failed.`,
 				}
 				return s.print(all)
 			})
-		}),
+		}, reading),
 	}
 	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "search * also under fields that the schema no longer declares, by SCAN")
 	c.Flags().BoolVar(&reveal, "reveal", false, "print the password hash, too")
@@ -236,6 +236,8 @@ func (s *session) withYes(c *cobra.Command) *cobra.Command {
 	return c
 }
 
+func (s *session) withoutYes() bool { return !s.yes }
+
 func tagsVerb(s *session) *cobra.Command {
 	change := func(do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
 		return s.runOn(func(ctx context.Context, p subject, tags []string) error {
@@ -269,7 +271,7 @@ func tagsVerb(s *session) *cobra.Command {
 				return s.out.line(append([]string{}, tags...))
 			}
 			return sayEach(s.out, tags)
-		}),
+		}, reading),
 	}, &cobra.Command{
 		Use:   "find TAG…",
 		Short: "Find the entries that have all of some tags",
@@ -282,7 +284,7 @@ func tagsVerb(s *session) *cobra.Command {
 				return err
 			}
 			return printed(s.listing(t.Name(), nil), t.All(ctx, userdb.Query{Has: tags}))
-		}),
+		}, reading),
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 var (
 	errInterrupted = errors.New("interrupted")
 	errTimeout     = errors.New("not done in time")
+	errNoStore     = errors.New("no such store")
 	errStalled     = errors.New("the input did not come in time")
 	errUsage       = errors.New("usage")
 	errDamage      = errors.New("the check found damage")
@@ -77,6 +78,7 @@ var verdicts = []verdict{
 	{userdb.ErrFileFull, "unavailable", 6, ""},
 	{userdb.ErrFileExposed, "unavailable", 6, ""},
 	{userdb.ErrFileLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
+	{errNoStore, "unavailable", 6, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' make a new one"},
 	{errStalled, "unavailable", 6, "does something write to it? --timeout gives more time"},
 	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
 	{userdb.ErrIndexBuilding, "unavailable", 6, "it answers when 'userdb schema apply' has ended"},

@@ -33,6 +33,7 @@ func TestVerdicts(t *testing.T) {
 		{fmt.Errorf("%w: %w: %w", userdb.ErrUnavailable, userdb.ErrFileLocked, errTimeout), "unavailable", 6},
 		{errTimeout, "unavailable", 6},
 		{errStalled, "unavailable", 6},
+		{errNoStore, "unavailable", 6},
 		{userdb.ErrUnavailable, "unavailable", 6},
 		{usagef("wrong"), "usage", 2},
 		{userdb.ErrURL, "usage", 2},

@@ -52,7 +52,7 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 				return printed(s.listing(words[0], fields), t.All(ctx, q))
 			}
 			return s.pages(ctx, t, q, s.listing(words[0], fields))
-		}),
+		}, reading),
 	}
 	selectFlags(c, &q, &where)
 	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all")
@@ -248,7 +248,7 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 				fmt.Fprintln(s.std.err, "userdb: an estimate: on a cluster an index may have members too many, which 'userdb check' finds")
 			}
 			return cmp.Or(s.number(n.Entries, nil), err)
-		}),
+		}, reading),
 	}
 	selectFlags(c, &q, &where)
 	return c
@@ -291,7 +291,7 @@ form: under the fold casefold in small letters, and domains as A-labels (xn--str
 			}
 			slices.Sort(keys)
 			return sayEach(s.out, slices.Compact(keys))
-		}, opened),
+		}, opened, reading),
 	}
 }
 
@@ -303,7 +303,7 @@ func walkVerb(s *session) *cobra.Command {
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
-		}, opened),
+		}, opened, reading),
 	}
 }
 
@@ -345,7 +345,7 @@ that stays, stays, too. Without --yes it says how many records match. Prints how
 A pattern matches whole keys: '*' in the root reaches into all namespaces, 'user/*' does not.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
+		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
 			if s.yes {
 				return s.number(inspect.RemoveKeys(ctx, s.db, words[0]))
 			}
@@ -353,7 +353,7 @@ A pattern matches whole keys: '*' in the root reaches into all namespaces, 'user
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs",
 				shown(words[0]), count(n, "record")))
-		}, opened),
+		}, opened)),
 	})
 }
 
@@ -381,7 +381,7 @@ order over the whole, and one may stand there twice.`,
 			}
 			o.Color = s.out.live && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 			return inspect.Dump(ctx, s.db, s.out, o)
-		}),
+		}, reading),
 	}
 	choice(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")
 	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also password hashes")

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
@@ -116,6 +117,7 @@ const (
 	opened                 // the store is open when it begins
 	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
 	byUID                  // a bare word is a UID, and nothing else
+	reading                // it changes nothing, and makes no store where the one that is named does not exist
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
@@ -141,6 +143,17 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 			})
 		}
 		return nil
+	}
+}
+
+// readingIf gives a verb the trait reading where its flags say so.
+func (s *session) readingIf(so func() bool, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		err := run(c, words)
+		if so() {
+			s.traits = append(s.traits, reading)
+		}
+		return err
 	}
 }
 
@@ -196,6 +209,9 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.there(); err != nil {
+		return err
+	}
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater})
 	if err != nil {
 		return err
@@ -204,6 +220,16 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// there refuses to read a file that was named and does not exist: a name that was mistyped would pass for an empty store,
+// and become one.
+func (s *session) there() error {
+	path := connect.File(s.Store)
+	if path == "" || !s.is(reading) || embedded.Exists(path) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errNoStore, shown(path))
 }
 
 // useStored reads and writes by the schema in the database, if there is one.

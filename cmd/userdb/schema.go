@@ -30,7 +30,7 @@ write, else the built-in one. What it prints can be edited and given to --schema
 		RunE: s.runInForce(func(sc schema.Schema) error {
 			text, err := jsonline.Indent(sc)
 			return s.result(sc, strings.TrimSuffix(string(text), "\n"), err)
-		}),
+		}, reading),
 	}
 	check := &cobra.Command{
 		Use:   "check",
@@ -41,7 +41,7 @@ never two entries. A line follows for what keeps all entries out of Redis' compa
 if the schema alone tells that: too many fields, names or a type name that are too long.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
-		RunE: s.runInForce(s.checkSchema, unlimited), // a proof takes what it takes
+		RunE: s.runInForce(s.checkSchema, unlimited, reading), // a proof takes what it takes
 	}
 	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
   userdb schema check`}, show, check, diffSchemaVerb(s), addToSchemaVerb(s), applySchemaVerb(s))
@@ -162,7 +162,7 @@ inside it not counted.`,
 				return s.out.say(nil, "no namespaces")
 			}
 			return nil
-		}, unlimited, opened),
+		}, unlimited, opened, reading),
 	}
 }
 
@@ -196,7 +196,7 @@ there are. Nothing outside the namespace is touched. Prints how many were remove
 none, it exits 3.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
+		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
 			ns, err := s.space(words[0])
 			if err != nil {
 				return err
@@ -213,6 +213,6 @@ none, it exits 3.`,
 				return usagef("namespace %s holds %s; add --yes to remove them", name, count(n, "record"))
 			}
 			return s.result(n, "removed "+count(n, "record"), err)
-		}, unlimited, opened),
+		}, unlimited, opened)),
 	})
 }

@@ -49,7 +49,7 @@ built-in one, and what becomes of such a program when it opens the store:
 				}
 			}
 			return nil
-		}),
+		}, reading),
 	}
 }
 
@@ -196,7 +196,9 @@ notice. A name that it removes is retired: only this command brings it back. Wit
 brings records to this program's version of the canonical form, where they are of another.`,
 		Example: `  userdb schema apply --plan --schema schema.json
   userdb schema apply --schema schema.json`,
-		RunE: s.run(func(ctx context.Context, _ []string) error { return s.applySchema(ctx, plan) }, unlimited, opened),
+		RunE: s.readingIf(func() bool { return plan }, s.run(func(ctx context.Context, _ []string) error {
+			return s.applySchema(ctx, plan)
+		}, unlimited, opened)),
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
 	return c

@@ -35,7 +35,7 @@ are asked for by CONFIG GET; what a server does not let this user ask is "not to
 				return err
 			}
 			return s.out.say(st, s.statusText(st))
-		}, unlimited),
+		}, unlimited, reading),
 	}
 }
 

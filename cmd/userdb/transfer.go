@@ -50,7 +50,7 @@ come in no order, and no lock is held.`,
 				err = fmt.Errorf("%v: the export is not whole", err)
 			}
 			return cmp.Or(err, unreadable.err())
-		}, unlimited, opened),
+		}, unlimited, opened, reading),
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
 	return c

@@ -67,17 +67,35 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", store.ErrUnsuitable, c)
 }
 
-// openFile takes what follows file: a path, or ///PATH as browsers write it.
-func openFile(ctx context.Context, path string) (store.Engine, error) {
-	if strings.HasPrefix(path, "///") {
-		u, err := url.Parse("file:" + path)
-		if err != nil {
-			return nil, badURL("not a file URL")
-		}
-		path = u.Path
+// File returns the path of the file in which a URL names an embedded store; "" for any other URL.
+func File(text string) string {
+	rest, is := strings.CutPrefix(text, "file:")
+	if !is {
+		return ""
 	}
-	if path == "" {
-		return nil, badURL("file: names no file")
+	path, _ := filePath(rest) // what is no path, Open refuses
+	return path
+}
+
+// filePath reads what follows file: a path, or ///PATH as browsers write it.
+func filePath(rest string) (string, error) {
+	if strings.HasPrefix(rest, "///") {
+		u, err := url.Parse("file:" + rest)
+		if err != nil {
+			return "", badURL("not a file URL")
+		}
+		rest = u.Path
+	}
+	if rest == "" {
+		return "", badURL("file: names no file")
+	}
+	return rest, nil
+}
+
+func openFile(ctx context.Context, rest string) (store.Engine, error) {
+	path, err := filePath(rest)
+	if err != nil {
+		return nil, err
 	}
 	return openEmbedded(ctx, path)
 }

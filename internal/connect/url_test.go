@@ -51,6 +51,17 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 	}
 }
 
+func TestFile(t *testing.T) {
+	for url, want := range map[string]string{
+		"file:a.jsonl": "a.jsonl", "file:/d/a b": "/d/a b", "file:///d/a%20b": "/d/a b", "file:./a?b": "./a?b",
+		"file:": "", "file:///%zz": "", "memory:": "", "redis://h/0": "", "a.jsonl": "",
+	} {
+		if got := File(url); got != want {
+			t.Errorf("File(%q) = %q, want %q", url, got, want)
+		}
+	}
+}
+
 // TestHalfAPair: a certificate without its key is told as that, and not as a file that cannot be read.
 func TestHalfAPair(t *testing.T) {
 	for _, query := range []string{"tls_cert=me.crt", "tls_key=me.key", "tls_cert=me.crt&tls_key="} {

@@ -67,6 +67,14 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
+// Exists reports whether there is a store in the file at path, or one that a process has begun to make. It touches nothing.
+// Of what cannot be told, Open says why.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	_, unlocked := os.Lstat(path + ".lock")
+	return !errors.Is(err, fs.ErrNotExist) || !errors.Is(unlocked, fs.ErrNotExist)
+}
+
 func (s *Store) start() (err error) {
 	if s.engine, err = newEngine(); err != nil {
 		return err

@@ -383,3 +383,25 @@ func TestCloseWaitsForCommands(t *testing.T) {
 		t.Errorf("a command after Close: %v, want ErrClosed", err)
 	}
 }
+
+func TestExists(t *testing.T) {
+	path := file(t)
+	if Exists(path) {
+		t.Error("there is nothing yet")
+	}
+	if _, err := os.Lstat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it made the folder: %v", err)
+	}
+	s := open(t, path)
+	if !Exists(path) {
+		t.Error("one that is open, and has no record yet, does not exist")
+	}
+	do(t, s.Client(), "set k v")
+	closeStore(t, s)
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if !Exists(path) {
+		t.Error("a copy of a store does not exist")
+	}
+}
