@@ -112,7 +112,8 @@ func (c caller) simple(ctx context.Context, q ask) error {
 	case "delete":
 		return c.users.Delete(ctx, c.uid(q))
 	case "password":
-		return c.users.SetPassword(ctx, c.uid(q), passwordText(q.Password))
+		_, err := c.users.SetPassword(ctx, c.uid(q), passwordText(q.Password))
+		return err
 	case "disable":
 		return c.users.Disable(ctx, c.uid(q))
 	case "enable":

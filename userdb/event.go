@@ -20,6 +20,8 @@ import (
 //	issue     a token was issued
 //	redeem    a token was spent
 //	refuse    a token was not accepted
+//	start     a session began
+//	end       a session was ended, or all of an entry where Session is ""
 //
 // A new kind also goes into docs/security.md and into eventCases of userdb_test; if an import can cause it, into
 // view.Hashing, its methods in password.go, and follow in maintain/transfer.
@@ -29,6 +31,7 @@ type Event struct {
 	Origin     string        // as the caller gave it, at most 256 bytes of it
 	Identifier string        // of an identifier that nobody has, a keyed hash
 	Purpose    string        // of a token
+	Session    string        // the ID of a session
 	Wait       time.Duration // of a throttle
 	Renewed    string        // of a login after which the hash was replaced: "algorithm", "encoding", "pepper" or "cost"
 }
@@ -51,6 +54,7 @@ func (e Event) attrs() []slog.Attr {
 	var attrs []slog.Attr
 	for _, a := range [][2]string{
 		{"prk", relative(e.PRK)}, {"origin", e.Origin}, {"identifier", e.Identifier}, {"purpose", e.Purpose}, {"renewed", e.Renewed},
+		{"session", e.Session},
 	} {
 		if a[1] != "" {
 			attrs = append(attrs, slog.String(a[0], a[1]))

@@ -15,13 +15,14 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and forgets its failed logins.
+// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and sessions and forgets its failed
+// logins. It returns the entry, for a session of the caller's own.
 // *password.PolicyError says what speaks against a password, such as being over 72 bytes (1024 with a pepper). The
 // bytes are hashed as they are: nothing is trimmed, folded or normalised.
-func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) error {
+func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (Entry, error) {
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return err
+		return Entry{}, err
 	}
 	return t.setPassword(ctx, r, pw, "", func(store.Record) error { return nil })
 }
@@ -30,17 +31,17 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) error {
 // wrong one is ErrLogin, and counts as an attempt to log in; so does an entry that is disabled, or was disabled or
 // deleted meanwhile. ErrConflict says that the password, or its hash, was changed at the same moment. The hint
 // is the application's, of a user whom it knows: other than Login, it tells ErrNotFound.
-func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) error {
+func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (Entry, error) {
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return err
+		return Entry{}, err
 	}
 	p := proof{t: t, r: r, origin: a.Origin}
 	if _, err := p.prove(ctx, old); err != nil {
-		return err
+		return Entry{}, err
 	}
 	proved := p.hash()
-	err = t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
+	e, err := t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
 		switch {
 		case now.Fields[store.FieldDisabled] != "":
 			return ErrLogin
@@ -55,17 +56,19 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	if errors.Is(err, ErrLogin) {
 		t.db.emit(ctx, p.event("failure"))
 	}
-	return err
+	return e, err
 }
 
 // setPassword replaces the hash of a record, while its owner may.
-func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) error {
+func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) (Entry, error) {
+	before, after := r, r
 	err := t.following(ctx, func(t *Type) error {
-		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields))
+		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(before.Fields))
 		if err != nil {
 			return err
 		}
-		_, err = t.rewriteRead(ctx, r, func(now store.Record) (c store.Change, due bool, err error) {
+		after, err = t.rewriteRead(ctx, before, func(now store.Record) (c store.Change, due bool, err error) {
+			before = now
 			if err := may(now); err != nil {
 				return c, false, err
 			}
@@ -74,9 +77,10 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 		return err
 	})
 	if done(err) {
-		t.passwordSet(ctx, r, origin)
+		t.passwordSet(ctx, after, origin)
+		t.now().clearSessions(ctx, before, after)
 	}
-	return err
+	return t.now().entry(after, err)
 }
 
 // passwordChange is the change that gives a record another password.
@@ -99,8 +103,8 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	t.db.emit(ctx, Event{Kind: "password", PRK: r.Key, Origin: origin})
 }
 
-// Disable keeps an entry from logging in, and ends its tokens: none is issued or redeemed until Enable. It
-// stays readable.
+// Disable keeps an entry from logging in, and ends its tokens and sessions: none is issued, redeemed or begun until Enable.
+// It stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
 	return t.setDisabled(ctx, h, "disable")
 }
@@ -115,18 +119,23 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error
 	if err != nil {
 		return public(err)
 	}
+	before := r
 	// After a conflict it is the same entry, whichever the hint may lead to by then.
 	err = t.following(ctx, func(t *Type) (err error) {
 		r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
-			own := map[string]string{store.FieldDisabled: ""}
+			before = now
+			own := map[string]string{}
 			if kind == "disable" {
 				change.Disable(now, t.view.Now(), own)
+			} else {
+				change.Enable(now, own)
 			}
 			return t.declared.Update(now, change.Bare(now), own)
 		})
 		return err
 	})
 	if done(err) {
+		t.now().clearSessions(ctx, before, r)
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
 	}
 	return err

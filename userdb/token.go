@@ -195,6 +195,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
 	r, token, err := t.now().held(ctx, purpose, secret)
+	before := r
 	if err == nil {
 		var refused error
 		err = t.following(ctx, func(t *Type) (err error) {
@@ -202,7 +203,10 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 			if hash, refused = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
 				return refused
 			}
-			r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) { return t.passwordChange(now, hash) })
+			r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) {
+				before = now
+				return t.passwordChange(now, hash)
+			})
 			return err
 		})
 		if refused != nil {
@@ -212,8 +216,30 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 	e, err := t.now().spent(ctx, purpose, r, err)
 	if done(err) {
 		t.passwordSet(ctx, r, "")
+		t.now().clearSessions(ctx, before, r)
 	}
 	return e, err
+}
+
+// RedeemSession is Redeem for signing in by a link: it spends a token and begins a session, and returns the session's secret.
+// A token that is spent without a session is not possible, nor a session of somebody whose token was not spent.
+func (t *Type) RedeemSession(ctx context.Context, purpose, secret string, o SessionOptions) (Entry, Session, string, error) {
+	e, _, err := t.Peek(ctx, purpose, secret)
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	s, key, err := t.StartSession(ctx, e, o)
+	if errors.Is(err, ErrConflict) { // all sessions end, and the token with them
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	if e, _, err = t.Redeem(ctx, purpose, secret); !done(err) {
+		// Nobody has the session's secret.
+		return Entry{}, Session{}, "", errors.Join(err, t.EndSession(context.WithoutCancel(ctx), key))
+	}
+	return e, s, key, err
 }
 
 // told is what the caller hears of a token.

@@ -62,9 +62,9 @@ func asApplication(ctx context.Context, db *userdb.DB) error {
 		},
 		func() error { _, err := users.Login(ctx, "anna", pw, userdb.Attempt{Origin: "192.0.2.1"}); return err },
 		func() error {
-			return notErr(users.ChangePassword(ctx, h, "wrong", other, userdb.Attempt{}), userdb.ErrLogin)
+			return notErr(errOf(users.ChangePassword(ctx, h, "wrong", other, userdb.Attempt{})), userdb.ErrLogin)
 		},
-		func() error { return users.SetPassword(ctx, h, other) },
+		func() error { return errOf(users.SetPassword(ctx, h, other)) },
 		func() error { return users.Disable(ctx, h) },
 		func() error { return users.Enable(ctx, h) },
 		func() (err error) { token, err = users.Issue(ctx, h, userdb.Token{Purpose: "p"}); return err },

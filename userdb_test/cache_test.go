@@ -117,7 +117,7 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 		return nil
 	},
 	"set password": func(t *testing.T, h *hotSite) error {
-		return h.users.SetPassword(t.Context(), uid("u"), otherPassword)
+		return errOf(h.users.SetPassword(t.Context(), uid("u"), otherPassword))
 	},
 	"disable": func(t *testing.T, h *hotSite) error { return h.users.Disable(t.Context(), uid("u")) },
 	"redeem": func(t *testing.T, h *hotSite) error {
@@ -276,7 +276,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 			return err
 		}, userdb.ErrLogin},
 		{"change of password", disable, func(t *testing.T, h *hotSite, _ string) error {
-			return h.users.ChangePassword(t.Context(), uid("u"), clearPassword, otherPassword, userdb.Attempt{})
+			return errOf(h.users.ChangePassword(t.Context(), uid("u"), clearPassword, otherPassword, userdb.Attempt{}))
 		}, userdb.ErrLogin},
 		{"token", disable, func(t *testing.T, h *hotSite, secret string) error {
 			_, _, err := h.users.Redeem(t.Context(), "reset", secret)
@@ -325,7 +325,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 func disable(ctx context.Context, others *userdb.Type) error { return others.Disable(ctx, uid("u")) }
 func remove(ctx context.Context, others *userdb.Type) error  { return others.Delete(ctx, uid("u")) }
 func newPassword(ctx context.Context, others *userdb.Type) error {
-	return others.SetPassword(ctx, uid("u"), otherPassword)
+	return errOf(others.SetPassword(ctx, uid("u"), otherPassword))
 }
 
 // TestCacheMakesNoConflict: an update past an old copy reads the entry as it is, and is made at once.

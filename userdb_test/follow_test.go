@@ -133,7 +133,7 @@ func TestFollows(t *testing.T) {
 		_, err = newer.Create(t.Context(), userdb.NewEntry{UID: "w", Facets: schema.Texts("nick", "NU")})
 		must(t, err) // the value was given back
 		must(t, older.Delete(t.Context(), hints.UID("v")))
-		must(t, older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple"))
+		must(t, errOf(older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple")))
 		for tag, want := range map[string]int64{"x": 1, "t": 1} {
 			if n, err := newer.Count(t.Context(), userdb.Query{Has: []string{tag}}); err != nil || n.Entries != want {
 				t.Errorf("with tag %s: %v, %v", tag, n, err)

@@ -61,7 +61,7 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 		"add tags":     func(ctx context.Context) error { _, err := users.Tags(u).Add(ctx, "x"); return err },
 		"append":       func(ctx context.Context) error { _, err := users.List(u, "notes").Append(ctx, "x"); return err },
 		"put":          func(ctx context.Context) error { return users.Hash(u, "settings").Put(ctx, "a", "b") },
-		"set password": func(ctx context.Context) error { return users.SetPassword(ctx, u, "correct horse") },
+		"set password": func(ctx context.Context) error { return errOf(users.SetPassword(ctx, u, "correct horse")) },
 		"remove keys":  func(ctx context.Context) error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
 	}
 }

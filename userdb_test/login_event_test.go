@@ -63,14 +63,14 @@ var eventCases = []struct {
 		return g.in("Nobody", alicePassword, "")
 	}, []string{"throttle identifier:32 wait:1s"}},
 	{"a password set", func(ctx context.Context, g *gate) error {
-		return g.users.SetPassword(ctx, uid("alice"), "brand new horse")
+		return errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 	}, []string{"password user/uid:alice"}},
-	{"a password refused", func(ctx context.Context, g *gate) error { return g.users.SetPassword(ctx, uid("alice"), "short") }, nil},
+	{"a password refused", func(ctx context.Context, g *gate) error { return errOf(g.users.SetPassword(ctx, uid("alice"), "short")) }, nil},
 	{"a password changed", func(ctx context.Context, g *gate) error {
-		return g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"})
+		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"password user/uid:alice origin:1.2.3.4"}},
 	{"a password not changed", func(ctx context.Context, g *gate) error {
-		return g.users.ChangePassword(ctx, uid("alice"), wrongPassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"})
+		return errOf(g.users.ChangePassword(ctx, uid("alice"), wrongPassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"failure user/uid:alice origin:1.2.3.4"}},
 	{"disable and enable", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
@@ -101,7 +101,7 @@ var eventCases = []struct {
 	}, []string{"issue user/uid:alice purpose:reset", "refuse purpose:login"}},
 	{"a void token", func(ctx context.Context, g *gate) error {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
-		must(g.t, g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
+		must(g.t, errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse")))
 		_, _, err := g.users.Redeem(ctx, "reset", secret)
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse purpose:reset"}},
@@ -202,10 +202,10 @@ func TestNothingLeaks(t *testing.T) {
 			for _, pw := range []string{wrongPassword, alicePassword, strings.Repeat("brand new horse", 10)} {
 				e, err := g.users.Login(t.Context(), who, pw, userdb.Attempt{Origin: "1.2.3.4"})
 				say(e, err)
-				say(nil, g.users.ChangePassword(t.Context(), uid(who), pw, "brand new horse "+pw, userdb.Attempt{}))
+				say(nil, errOf(g.users.ChangePassword(t.Context(), uid(who), pw, "brand new horse "+pw, userdb.Attempt{})))
 			}
 		}
-		say(nil, g.users.SetPassword(t.Context(), uid("alice"), "brand new horse"))
+		say(nil, errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")))
 		for _, tk := range []userdb.Token{{Purpose: "reset"}, {Purpose: "change:email", Value: "bare@example.com"}} {
 			secret := g.issue(tk)
 			secrets = append(secrets, secret)
@@ -321,8 +321,8 @@ func speak(t *testing.T, s *site, users *userdb.Type, heard *ears) {
 		e, err := users.Login(ctx, "N", pw, userdb.Attempt{Origin: "here"})
 		heard.hear(e, err)
 	}
-	heard.hear(users.SetPassword(ctx, hints.UID("u"), clearPassword), users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000)))
-	heard.hear(users.ChangePassword(ctx, hints.UID("u"), otherPassword, clearPassword, userdb.Attempt{}))
+	heard.hear(errOf(users.SetPassword(ctx, hints.UID("u"), clearPassword)), errOf(users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000))))
+	heard.hear(errOf(users.ChangePassword(ctx, hints.UID("u"), otherPassword, clearPassword, userdb.Attempt{})))
 	for e, err := range users.All(ctx, userdb.Query{}) {
 		heard.hear(e, err)
 	}

@@ -121,7 +121,7 @@ func TestBrokenTokens(t *testing.T) {
 		must(t, g.raw.HSet(ctx, aliceTokens, "junk", "junk", "more", "99999999999999 x", "", "").Err())
 		g.redeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
 		for _, do := range []func() error{
-			func() error { return g.users.SetPassword(ctx, uid("alice"), resetPassword) },
+			func() error { return errOf(g.users.SetPassword(ctx, uid("alice"), resetPassword)) },
 			func() error { _, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "reset"}); return err },
 			func() error { return g.users.Delete(ctx, uid("alice")) },
 		} {

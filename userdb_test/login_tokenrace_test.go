@@ -103,7 +103,7 @@ var tokenRaces = []struct {
 }{
 	{"disable", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Disable(ctx, uid("alice")) }},
 	{"set password", func(ctx context.Context, g *gate, _, _ string) error {
-		return g.users.SetPassword(ctx, uid("alice"), "the owner's own")
+		return errOf(g.users.SetPassword(ctx, uid("alice"), "the owner's own"))
 	}},
 	{"delete", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Delete(ctx, uid("alice")) }},
 	{"redeem", tokenVerbs[0].do},

@@ -283,10 +283,10 @@ func TestFullQueue(t *testing.T) {
 			t.Errorf("a read beside a full queue: %v", err)
 		}
 		for what, err := range map[string]error{
-			"set":    g.users.SetPassword(t.Context(), uid("alice"), "brand new horse"),
-			"change": g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "brand new horse", userdb.Attempt{}),
+			"set":    errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")),
+			"change": errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "brand new horse", userdb.Attempt{})),
 			// To find that out may take seconds of a processor, so it takes a worker, too.
-			"set a weak one": g.users.SetPassword(t.Context(), uid("alice"), weakPassword),
+			"set a weak one": errOf(g.users.SetPassword(t.Context(), uid("alice"), weakPassword)),
 			"create":         g.create("bob", weakPassword),
 		} {
 			wantErr(t, what, err, userdb.ErrUnavailable, "hashing passwords")
@@ -308,7 +308,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		own, other := g.hashes(func() {
 			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
 			wantErr(t, "canceled", err, context.Canceled)
-			err = g.users.SetPassword(ctx, uid("alice"), "brand new horse")
+			err = errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 			wantErr(t, "canceled before", err, context.Canceled)
 		})
 		if own != 0 || other != 0 {

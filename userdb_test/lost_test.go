@@ -59,7 +59,7 @@ var lossyVerbs = []lossy{
 		return err
 	}},
 	{name: "set password", do: func(ctx context.Context, users *userdb.Type) error {
-		return users.SetPassword(ctx, hints.UID("u"), "correct horse")
+		return errOf(users.SetPassword(ctx, hints.UID("u"), "correct horse"))
 	}},
 	{name: "put a setting", do: func(ctx context.Context, users *userdb.Type) error {
 		return users.Hash(hints.UID("u"), "settings").Put(ctx, "k", "v")
@@ -92,6 +92,7 @@ func (s *site) outcome() map[string]string {
 			if r.fields["password"] != "" {
 				r.fields["password"] = "set"
 				delete(r.fields, "~passwd")
+				delete(r.fields, "~epoch")
 			}
 			if uid := r.fields["uid"]; len(uid) == 12 {
 				r.fields["uid"], r.fields["~prk"] = "new", "new"

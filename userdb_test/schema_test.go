@@ -66,7 +66,7 @@ func writes(t *testing.T, users *userdb.Type) map[string]func() error {
 			return err
 		},
 		"delete":       func() error { return users.Delete(ctx, hints.Field("name", "n")) },
-		"set password": func() error { return users.SetPassword(ctx, hints.Field("name", "n"), "correct horse battery staple") },
+		"set password": func() error { return errOf(users.SetPassword(ctx, hints.Field("name", "n"), "correct horse battery staple")) },
 		"add a tag": func() error {
 			_, err := users.Tags(hints.Field("name", "n")).Add(ctx, "t")
 			return err

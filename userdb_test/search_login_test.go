@@ -128,9 +128,9 @@ func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
 	case "login":
 		return d.users.Login(ctx, d.name("name"), passwordOf(words[1]), userdb.Attempt{})
 	case "set":
-		return userdb.Entry{}, d.users.SetPassword(ctx, uid(d.uid), passwordOf(words[1]))
+		return userdb.Entry{}, errOf(d.users.SetPassword(ctx, uid(d.uid), passwordOf(words[1])))
 	case "change":
-		return userdb.Entry{}, d.users.ChangePassword(ctx, uid(d.uid), passwordOf(words[1]), passwordOf(words[2]), userdb.Attempt{})
+		return userdb.Entry{}, errOf(d.users.ChangePassword(ctx, uid(d.uid), passwordOf(words[1]), passwordOf(words[2]), userdb.Attempt{}))
 	case "disable":
 		return userdb.Entry{}, d.users.Disable(ctx, uid(d.uid))
 	case "enable":

@@ -84,9 +84,11 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 				return err
 			}), s.onSubject(words[0], func(ctx context.Context, p subject) error {
 				if change {
-					return p.typ.ChangePassword(ctx, p.hint, old, pw, userdb.Attempt{})
+					_, err := p.typ.ChangePassword(ctx, p.hint, old, pw, userdb.Attempt{})
+					return err
 				}
-				return p.typ.SetPassword(ctx, p.hint, pw)
+				_, err := p.typ.SetPassword(ctx, p.hint, pw)
+				return err
 			}), secrets...)
 		}, asking),
 	}

@@ -82,6 +82,9 @@ func (t *Type) Delete(old store.Record) store.Change {
 	if counters, err := t.Counters(old); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}
+	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
+		c.Drop = append(c.Drop, store.Container{Key: sessions})
+	}
 	return c
 }
 

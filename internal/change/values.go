@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -80,8 +79,8 @@ func Into(after map[string]string, c store.Change, rev string) store.Record {
 }
 
 // SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:
-// the time, which is after that of the last one, and the end of its single-use tokens. A hash that was only renewed is
-// not another one.
+// the time, which is after that of the last one, and the end of its single-use tokens and sessions. A hash that was only
+// renewed is not another one.
 func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
 	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
@@ -89,13 +88,29 @@ func SetPassword(now store.Record, at time.Time, hash string, facets, own map[st
 	facets[store.FieldPassword] = hash
 	own[store.FieldChanged] = schema.Date(at).Wire()
 	own[store.FieldTokens] = ""
+	EndSessions(own)
 }
 
-// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens.
+// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens and
+// sessions.
 func Disable(now store.Record, at time.Time, own map[string]string) {
-	own[store.FieldDisabled] = cmp.Or(now.Fields[store.FieldDisabled], schema.Date(at).Wire())
 	own[store.FieldTokens] = ""
+	if now.Fields[store.FieldDisabled] == "" {
+		own[store.FieldDisabled] = schema.Date(at).Wire()
+		EndSessions(own)
+	}
 }
+
+// Enable adds what lets it log in again. Sessions that began before stay ended, whichever program disabled it.
+func Enable(now store.Record, own map[string]string) {
+	own[store.FieldDisabled] = ""
+	if now.Fields[store.FieldDisabled] != "" {
+		EndSessions(own)
+	}
+}
+
+// EndSessions adds a new epoch.
+func EndSessions(own map[string]string) { own[store.FieldEpoch] = store.NewRev() }
 
 // ChangedAt is when the password of a record was last set; the zero time where that is not known.
 func ChangedAt(r store.Record) time.Time {

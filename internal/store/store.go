@@ -78,6 +78,15 @@ type Engine interface {
 	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It does not ask
 	// whether the entry has tokens at all.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
+
+	// StartSession keeps a session of a live entry, if that is not disabled and has not ended all its sessions since it
+	// was seen; else ErrNotFound, or ErrConflict. The oldest goes where there would be more than MostSessions.
+	StartSession(ctx context.Context, s Start) (Session, error)
+	// FindSession returns an entry and its session of that ID, in one round trip, and notes that the session was seen.
+	// ErrNotFound: it has ended. The caller asks whether the session admits to the entry.
+	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
+	// Sessions does something to the sessions of an entry, and returns those that it was done to.
+	Sessions(ctx context.Context, op SessionsOp) ([]Session, error)
 }
 
 // A Cache says how many entries are copied into this process, about, and how old a copy gets at most. The zero Cache

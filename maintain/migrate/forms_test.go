@@ -207,7 +207,7 @@ func TestOtherFormGivesUp(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := user.SetPassword(s.Ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
+		if _, err := user.SetPassword(s.Ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
 			t.Errorf("a password: %v", err)
 		}
 		if got := s.records(t); !maps.Equal(before, got) {

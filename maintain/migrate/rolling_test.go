@@ -117,7 +117,7 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 			return err
 		},
 		"tags":     func() error { return second(users.Tags(hints.UID(uid)).Add(ctx, "staff")) },
-		"password": func() error { return users.SetPassword(ctx, hints.UID(uid), "another horse battery staple") },
+		"password": func() error { return second(users.SetPassword(ctx, hints.UID(uid), "another horse battery staple")) },
 		"login": func() error {
 			_, err := users.Login(ctx, uid+"@example.com", "wrong", userdb.Attempt{})
 			if errors.Is(err, userdb.ErrLogin) {

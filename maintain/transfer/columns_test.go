@@ -231,7 +231,7 @@ func TestImportMapsEnvelope(t *testing.T) {
 		if err := s.Type(t, "user").Enable(s.Ctx, hints.UID("1")); err != nil {
 			t.Error(err)
 		}
-		if err := s.Type(t, "user").ChangePassword(s.Ctx, hints.UID("1"), "correct horse battery", "staple battery horse", userdb.Attempt{}); err != nil {
+		if _, err := s.Type(t, "user").ChangePassword(s.Ctx, hints.UID("1"), "correct horse battery", "staple battery horse", userdb.Attempt{}); err != nil {
 			t.Error(err)
 		}
 		o.Map = map[string]string{"nosuch": "email"}

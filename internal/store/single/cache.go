@@ -105,6 +105,12 @@ func (c *Cached) Issue(ctx context.Context, i store.Issue) error {
 	return c.Engine.Issue(ctx, i)
 }
 
+// StartSession implements [store.Engine].
+func (c *Cached) StartSession(ctx context.Context, s store.Start) (store.Session, error) {
+	defer c.copies.forget(s.PRK.String())
+	return c.Engine.StartSession(ctx, s)
+}
+
 // Mend implements [store.Engine].
 func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {

@@ -111,6 +111,10 @@ if not done then
     canonical[#canonical + 1] = '~tokens'
     canonical[#canonical + 1] = tokens.mark
   end
+  if tombstone then -- who saw the entry that was here before begins no session of this one
+    canonical[#canonical + 1] = '~epoch'
+    canonical[#canonical + 1] = ARGV[1]
+  end
   for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
   refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end

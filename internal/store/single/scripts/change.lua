@@ -257,6 +257,10 @@ else
     if refused then return refused end
     redis.call('PERSIST', entry)
   end
+  if tombstone and verb == 'create' then -- who saw the entry that was here before begins no session of this one
+    set[#set + 1] = '~epoch'
+    set[#set + 1] = own
+  end
   if tokens.mark then
     set[#set + 1] = '~tokens'
     set[#set + 1] = tokens.mark

@@ -1,0 +1,33 @@
+-- epoch: the epoch that a session of an entry is bound to. It gives the entry one if it has none.
+--
+-- KEYS[1]  the entry
+-- ARGV[1]  type      ARGV[2], ARGV[3], ARGV[4]  its ~rev (the first twelve characters), ~epoch and ~passwd as a login saw
+--          them, "" for none      ARGV[5]  the epoch for an entry without one
+-- Reply: {"ok", epoch} | {"absent"}: it is gone, or disabled | {"conflict"}: all sessions have ended since, or the entry was
+--        made anew
+--
+-- An entry that was seen without an epoch may have been another one of the same name, long ago. So its rev must be among
+-- those that this one remembers, and if this one was made over a tombstone, which its epoch tells, not from before that.
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled')
+if head.err then return redis.error_reply(head.err) end
+local function text(n) return head[n] or '' end
+local past, epoch, seen = text(2), text(3), ARGV[2]
+if text(1) ~= ARGV[1] or text(5) ~= '' then return {'absent'} end
+if text(4) ~= ARGV[4] then return {'conflict'} end
+local same = epoch ~= '' and epoch == ARGV[3]
+if ARGV[3] == '' then
+  local at, made = seen == '' and past == '' and 1, (epoch == '' or string.sub(epoch, 1, 1) == '-') and #past + 1
+  for i = 1, #past, 12 do
+    local rev = string.sub(past, i, i + 11)
+    if rev == seen then at = at or i end
+    if rev == epoch then made = made or i end
+  end
+  same = at and made and at <= made
+end
+if not same then return {'conflict'} end
+if epoch == '' then
+  epoch = ARGV[5]
+  local reply = redis.pcall('HSET', KEYS[1], '~epoch', epoch)
+  if type(reply) == 'table' then return redis.error_reply(reply.err) end
+end
+return {'ok', epoch}

@@ -1,0 +1,479 @@
+package userdb_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// aliceSessions is where the sessions of alice lie.
+const aliceSessions = "~/session/{user/uid:alice}"
+
+// login logs alice in.
+func (g *gate) login() userdb.Entry {
+	g.t.Helper()
+	e, err := g.users.Login(g.t.Context(), "alice", alicePassword, userdb.Attempt{})
+	must(g.t, err)
+	return e
+}
+
+// start begins a session of alice.
+func (g *gate) start(o userdb.SessionOptions) (userdb.Session, string) {
+	g.t.Helper()
+	e, err := g.users.Find(g.t.Context(), uid("alice"))
+	must(g.t, err)
+	s, secret, err := g.users.StartSession(g.t.Context(), e, o)
+	must(g.t, err)
+	return s, secret
+}
+
+// good wants a secret to be good for a session of alice.
+func (g *gate) good(why, secret string) userdb.Session {
+	g.t.Helper()
+	e, s, err := g.users.Session(g.t.Context(), secret)
+	if err != nil || e.UID() != "alice" || e.Text("name") != "alice" {
+		g.t.Errorf("%s: %v, %+v, %v; want alice", why, e, s, err)
+	}
+	return s
+}
+
+// ended wants a secret to be refused as one that was made up.
+func (g *gate) ended(why, secret string) {
+	g.t.Helper()
+	e, s, err := g.users.Session(g.t.Context(), secret)
+	if err != userdb.ErrNotFound || e.UID() != "" || s != (userdb.Session{}) {
+		g.t.Errorf("%s: %v, %+v, %v; want exactly ErrNotFound", why, e, s, err)
+	}
+}
+
+// devices are the sessions of alice.
+func (g *gate) devices() (all []userdb.Session) {
+	g.t.Helper()
+	for s, err := range g.users.Sessions(g.t.Context(), uid("alice")) {
+		must(g.t, err)
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestSessions: one begins, is asked for and listed, and ends.
+func TestSessions(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		begun := g.now
+		s, secret, err := g.users.StartSession(ctx, g.login(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
+		must(t, err)
+		want := userdb.Session{
+			ID: s.ID, Begun: begun, Seen: begun, Verified: begun, Ends: begun.Add(30 * 24 * time.Hour), Origin: "192.0.2.7", Agent: "A browser; of mine",
+		}
+		sameSession(t, "begun", s, want)
+		bytes, err := base64.RawURLEncoding.DecodeString(secret)
+		if err != nil || len(bytes) != 20+len("alice") || strings.Contains(secret, s.ID) || s.ID == "" {
+			t.Errorf("secret %q, ID %q", secret, s.ID)
+		}
+		sameSession(t, "asked for", g.good("at once", secret), want)
+		g.pass(time.Minute)
+		want.Seen = g.now
+		sameSession(t, "a minute later", g.good("a minute later", secret), want)
+		g.pass(59 * time.Second)
+		sameSession(t, "within the minute", g.good("within the minute", secret), want)
+		other, second := g.start(userdb.SessionOptions{})
+		all := g.devices()
+		if len(all) != 2 || all[0].ID != other.ID || all[1].ID != s.ID {
+			t.Fatalf("%+v, want the one that was seen last first", all)
+		}
+		sameSession(t, "listed", all[1], want)
+
+		must(t, g.users.EndSessionID(ctx, uid("alice"), s.ID))
+		g.ended("by its ID", secret)
+		wantErr(t, "twice", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
+		wantErr(t, "of nobody", g.users.EndSessionID(ctx, uid("nobody"), s.ID), userdb.ErrNotFound)
+		g.good("the other", second)
+		must(t, g.users.EndSession(ctx, second))
+		must(t, g.users.EndSession(ctx, second))
+		must(t, g.users.EndSession(ctx, "made up"))
+		g.ended("by its secret", second)
+		if left := g.devices(); len(left) != 0 {
+			t.Errorf("%+v is left", left)
+		}
+		for k, r := range g.dump(ctx) {
+			if text := k + r.String(); strings.Contains(text, secret) || strings.Contains(text, second) {
+				t.Errorf("%s holds a secret", k)
+			}
+		}
+	})
+}
+
+func sameSession(t *testing.T, what string, got, want userdb.Session) {
+	t.Helper()
+	const layout = time.RFC3339 // a session's times are whole milliseconds, the clock's are not
+	text := func(s userdb.Session) string {
+		return fmt.Sprint(s.ID, s.Begun.UnixMilli(), s.Seen.UnixMilli(), s.Verified.UnixMilli(), s.Ends.UnixMilli(), s.Origin, s.Agent)
+	}
+	if text(got) != text(want) {
+		t.Errorf("%s: %+v, want %+v, begun %s", what, got, want, want.Begun.Format(layout))
+	}
+}
+
+// sessionEnds are the verbs after which no session is good, nor one that follows from an earlier login.
+var sessionEnds = []struct {
+	name string
+	do   func(ctx context.Context, g *gate) error
+}{
+	{"end all", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
+	{"set password", func(ctx context.Context, g *gate) error {
+		return errOf(g.users.SetPassword(ctx, uid("alice"), alicePassword))
+	}},
+	{"change password", func(ctx context.Context, g *gate) error {
+		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, alicePassword+"!", userdb.Attempt{}))
+	}},
+	{"reset password", func(ctx context.Context, g *gate) error {
+		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "brand new horse")
+		return err
+	}},
+	{"disable", func(ctx context.Context, g *gate) error { return g.users.Disable(ctx, uid("alice")) }},
+	{"disable, enable", func(ctx context.Context, g *gate) error {
+		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
+	}},
+	{"disabled by a program that knows no sessions, enable", func(ctx context.Context, g *gate) error {
+		g.store("alice", store.FieldDisabled, schema.Date(g.now).Wire())
+		return g.users.Enable(ctx, uid("alice"))
+	}},
+	{"a password by a program that knows no sessions", func(_ context.Context, g *gate) error {
+		g.store("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
+		return nil
+	}},
+	{"delete", func(ctx context.Context, g *gate) error { return g.users.Delete(ctx, uid("alice")) }},
+	{"delete and make anew", func(ctx context.Context, g *gate) error {
+		return errors.Join(g.users.Delete(ctx, uid("alice")), g.create("alice", alicePassword))
+	}},
+	{"delete and make anew long after", func(ctx context.Context, g *gate) error {
+		return errors.Join(g.users.Delete(ctx, uid("alice")), g.raw.Del(ctx, "user/uid:alice").Err(), g.create("alice", ""))
+	}},
+}
+
+// TestSessionEnds: all sessions end with these verbs, and none begins that follows from a login before them.
+func TestSessionEnds(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for _, before := range []string{"with sessions", "without"} {
+			for _, end := range sessionEnds {
+				g.restart()
+				var secrets []string
+				stale := []userdb.Entry{g.login()}
+				if before == "with sessions" {
+					for range 2 {
+						_, secret := g.start(userdb.SessionOptions{})
+						secrets = append(secrets, secret)
+					}
+					stale = append(stale, g.login())
+				}
+				must(t, end.do(t.Context(), g))
+				for _, secret := range secrets {
+					g.ended(before+", "+end.name, secret)
+				}
+				for i, e := range stale {
+					_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+					if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) || secret != "" {
+						t.Errorf("%s, %s: a session of login %d: %v", before, end.name, i, err)
+					}
+				}
+				if strings.HasPrefix(end.name, "a password by") {
+					continue // what that program left goes with its time
+				}
+				if left := g.under("~/session/"); len(left) > 0 {
+					t.Errorf("%s, %s: %q is left", before, end.name, left)
+				}
+			}
+		}
+	})
+}
+
+// restart makes alice anew.
+func (g *gate) restart() {
+	g.t.Helper()
+	if g.stored("alice", "~isa") != "" {
+		must(g.t, g.users.Delete(g.t.Context(), uid("alice")))
+	}
+	must(g.t, g.raw.Del(g.t.Context(), aliceSessions).Err())
+	g.add("alice", alicePassword)
+}
+
+// TestOwnSession: who ends all sessions, or makes the account, begins one by what that returned.
+func TestOwnSession(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		begin := func(what string, e userdb.Entry, err error) {
+			t.Helper()
+			must(t, err)
+			_, secret, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+				return
+			}
+			g.good(what, secret)
+		}
+		e, err := g.users.SetPassword(ctx, uid("alice"), alicePassword)
+		begin("set", e, err)
+		e, err = g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{})
+		begin("change", e, err)
+		e, err = g.users.EndSessions(ctx, uid("alice"))
+		begin("end all", e, err)
+		e, err = g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), alicePassword)
+		begin("reset", e, err)
+		for _, made := range []string{"over a tombstone", "and changed"} {
+			must(t, g.users.Delete(ctx, uid("alice")))
+			e, err = g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice")})
+			if made == "and changed" {
+				must(t, err)
+				e.Put("job", schema.Text("cook"))
+				e, err = g.users.Save(ctx, e)
+			}
+			begin(made, e, err)
+		}
+		// Other changes end nothing, and a login goes on over a few of them.
+		_, secret := g.start(userdb.SessionOptions{})
+		g.add("bob", "battery staple bob")
+		bob, err := g.users.Login(ctx, "bob", "battery staple bob", userdb.Attempt{})
+		must(t, err)
+		for _, name := range []string{"alice", "bob"} {
+			for i := range 3 {
+				_, err := g.users.Update(ctx, uid(name), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+				must(t, err)
+			}
+		}
+		must(t, g.users.Enable(ctx, uid("alice")))
+		g.good("other changes", secret)
+		_, _, err = g.users.StartSession(ctx, bob, userdb.SessionOptions{})
+		must(t, err)
+	})
+}
+
+// TestSessionTimes: a session ends when it is not seen, and when its life is over; and it keeps no record.
+func TestSessionTimes(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
+		for range 20 { // seen, it stays
+			g.pass(9 * time.Minute)
+			g.good("seen", idle)
+		}
+		g.pass(10 * time.Minute)
+		g.ended("idle", idle)
+		_, short := g.start(userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
+		for range 59 {
+			g.pass(time.Minute)
+			g.good("young", short)
+		}
+		g.pass(time.Minute)
+		g.ended("old", short)
+		if left := g.devices(); len(left) > 0 {
+			t.Errorf("%+v", left)
+		}
+		ttl, err := g.raw.PTTL(t.Context(), aliceSessions).Result()
+		if err != nil || ttl > time.Hour || ttl < 0 {
+			t.Errorf("the record lives for %v, %v", ttl, err)
+		}
+		for _, tt := range []struct {
+			field string
+			o     userdb.SessionOptions
+		}{
+			{"life", userdb.SessionOptions{Life: -1}}, {"life", userdb.SessionOptions{Life: 401 * 24 * time.Hour}},
+			{"idle", userdb.SessionOptions{Idle: time.Minute}}, {"idle", userdb.SessionOptions{Idle: -time.Hour}},
+		} {
+			_, _, err := g.users.StartSession(t.Context(), g.login(), tt.o)
+			wantField(t, fmt.Sprintf("%+v", tt.o), err, userdb.ErrInvalid, tt.field)
+		}
+		s, _ := g.start(userdb.SessionOptions{Origin: strings.Repeat("ö", 200), Agent: "\xff\x00 " + strings.Repeat("x", 10_000)})
+		if len(s.Origin) != 256 || len(s.Agent) > 256 || !strings.HasPrefix(s.Agent, "\ufffd\x00 x") {
+			t.Errorf("%q, %q", s.Origin, s.Agent)
+		}
+		_, _, err = g.users.StartSession(t.Context(), userdb.Entry{}, userdb.SessionOptions{})
+		wantErr(t, "of no entry", err, userdb.ErrInvalid)
+	})
+}
+
+// TestMostSessions: a hundred, and then the oldest goes.
+func TestMostSessions(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(cheapWrites)
+		var secrets []string
+		for range 103 {
+			_, secret := g.start(userdb.SessionOptions{})
+			secrets = append(secrets, secret)
+			g.pass(time.Millisecond)
+		}
+		for i, secret := range secrets {
+			if i < 3 {
+				g.ended("one of the oldest", secret)
+			} else {
+				g.good(fmt.Sprint(i), secret)
+			}
+		}
+		if n := len(g.devices()); n != 100 {
+			t.Errorf("%d devices", n)
+		}
+	})
+}
+
+// TestVerifySession: who gives the password again is known to have.
+func TestVerifySession(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		_, secret := g.start(userdb.SessionOptions{})
+		g.pass(time.Hour)
+		_, _, err := g.users.VerifySession(ctx, secret, wrongPassword, userdb.Attempt{})
+		wantErr(t, "wrong", err, userdb.ErrLogin)
+		if s := g.good("still", secret); s.Verified.Equal(s.Seen) {
+			t.Error("a wrong password verifies")
+		}
+		_, s, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
+		if err != nil || s.Verified.UnixMilli() != g.now.UnixMilli() || !g.good("verified", secret).Verified.Equal(s.Verified) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		must(t, g.users.EndSession(ctx, secret))
+		_, _, err = g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
+		wantErr(t, "ended", err, userdb.ErrNotFound)
+		_, _, err = g.users.VerifySession(ctx, "made up", alicePassword, userdb.Attempt{})
+		wantErr(t, "made up", err, userdb.ErrNotFound)
+	})
+}
+
+// TestRedeemSession: a link is spent and a session begins, or neither.
+func TestRedeemSession(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		link := g.issue(userdb.Token{Purpose: "sign in"})
+		e, s, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{Agent: "mine"})
+		if err != nil || e.UID() != "alice" || s.Agent != "mine" {
+			t.Fatalf("%v, %+v, %v", e, s, err)
+		}
+		g.good("by a link", secret)
+		g.void("a second time", "sign in", link)
+		refused := func(why string, want error) {
+			t.Helper()
+			_, _, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
+			g.tap.set(nil)
+			if !errors.Is(err, want) || secret != "" || len(g.devices()) != 1 {
+				t.Errorf("%s: %q, %v, %d devices", why, secret, err, len(g.devices()))
+			}
+		}
+		refused("spent", userdb.ErrNotFound)
+		link = g.issue(userdb.Token{Purpose: "sign in"})
+		g.refuse("user/uid:alice")
+		refused("a full server", userdb.ErrUnavailable)
+		_, _, secret, err = g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
+		must(t, err)
+		g.good("at last", secret)
+	})
+}
+
+// TestSessionTrips: a session is found in one round trip, also where its slot's node does not know the script yet.
+func TestSessionTrips(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		_, secret := g.start(userdb.SessionOptions{})
+		g.good("so that the scripts are known", secret)
+		trips := 0
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			trips++
+			return send()
+		})
+		g.good("counted", secret)
+		g.tap.set(nil)
+		if trips != 1 {
+			t.Errorf("%d round trips", trips)
+		}
+	})
+}
+
+// TestSessionRecords: what is no session counts as none, and a record of another kind gives way.
+func TestSessionRecords(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		s, secret := g.start(userdb.SessionOptions{})
+		member, err := g.raw.HGet(ctx, aliceSessions, s.ID).Result()
+		must(t, err)
+		for _, text := range []string{
+			"", "x", strings.Replace(member, " ", "  ", 1), "-1" + member, member + " ", member[:len(member)-4], strings.Replace(member, "/", "", 1),
+			"99999999999999999999999 " + member, strings.Repeat("9", 400) + member, "nan" + member, member + "\n",
+		} {
+			must(t, g.raw.HSet(ctx, aliceSessions, s.ID, text).Err())
+			g.ended(fmt.Sprintf("%q", text), secret)
+		}
+		must(t, g.raw.Del(ctx, aliceSessions).Err())
+		must(t, g.raw.Set(ctx, aliceSessions, "no hash", 0).Err())
+		g.ended("of a record of another type", secret)
+		must(t, g.users.EndSession(ctx, secret))
+		if left := g.devices(); len(left) > 0 {
+			t.Errorf("%+v", left)
+		}
+		_, secret = g.start(userdb.SessionOptions{})
+		g.good("in its place", secret)
+	})
+}
+
+// TestSessionsOfOthers: a session is one of its entry, type and namespace, and an operator's copy has none.
+func TestSessionsOfOthers(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		g.add("bob", "battery staple bob")
+		mine, secret := g.start(userdb.SessionOptions{})
+		wantErr(t, "another's", g.users.EndSessionID(ctx, uid("bob"), mine.ID), userdb.ErrNotFound)
+		forged := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("x", 20) + "alice"))
+		g.ended("forged", forged)
+		bytes, _ := base64.RawURLEncoding.DecodeString(secret)
+		g.ended("of bob", base64.RawURLEncoding.EncodeToString(append(slices.Clone(bytes[:20]), "bob"...)))
+		g.ended("with a line end", secret+"\n")
+		_, _, err := g.users.Redeem(ctx, "", secret)
+		wantErr(t, "as a token", err, userdb.ErrNotFound)
+		g.ended("a token", g.issue(userdb.Token{Purpose: "reset"}))
+		g.good("after all that", secret)
+	})
+}
+
+// TestSessionsWhereWritesAreRefused: sessions are found all the same, and none begins.
+func TestSessionsWhereWritesAreRefused(t *testing.T) {
+	for _, r := range refusals {
+		if r.reads {
+			continue
+		}
+		t.Run(r.prefix, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, redistest.Config(r.config...))
+			g := newGate(s, gateOptions())
+			g.add("alice", alicePassword)
+			admin := s.raw.(*redis.Client).Conn()
+			defer admin.Close()
+			_, secret := g.start(userdb.SessionOptions{})
+			e := g.find("alice")
+			g.pass(2 * time.Minute) // so that it is to be kept that it was seen
+			r.begin(s, admin)
+			g.good("refused", secret)
+			_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+			r.end(s, admin)
+			r.want(t, "begin", err)
+			g.good("after that", secret)
+			if n := len(g.devices()); n != 1 {
+				t.Errorf("%d sessions", n)
+			}
+		})
+	}
+}
+
+func (g *gate) find(name string) userdb.Entry {
+	g.t.Helper()
+	e, err := g.users.Find(g.t.Context(), uid(name))
+	must(g.t, err)
+	return e
+}
+
