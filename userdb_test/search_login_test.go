@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A deed is a verb: "login P", "change P Q", "create P name".
+// A deed is a verb: "login P", "session P", which is a login and a session, "change P Q", "create P name".
 type deed string
 
 // A done deed, and between which steps it was done.
@@ -31,6 +31,7 @@ type done struct {
 	begin, end int
 	err        error
 	entry      userdb.Entry
+	secret     string // of a session that began
 }
 
 // A standing is an entry as it was after a step.
@@ -113,7 +114,13 @@ func (s *stageOfLogins) play(p *play) {
 				p.mu.Unlock()
 				entry, err := d.do(ctx, deed(text))
 				p.mu.Lock()
-				d.done = append(d.done, done{deed(text), who.id, begin, p.steps, err, entry})
+				end, secret := p.steps, ""
+				p.mu.Unlock()
+				if strings.HasPrefix(text, "session") && err == nil {
+					_, secret, err = d.users.StartSession(ctx, entry, userdb.SessionOptions{})
+				}
+				p.mu.Lock()
+				d.done = append(d.done, done{deed(text), who.id, begin, end, err, entry, secret})
 				p.mu.Unlock()
 			}
 		})
@@ -125,12 +132,14 @@ func (d *drama) name(of string) string { return of + " of " + d.uid }
 func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
 	words := strings.Fields(string(what))
 	switch words[0] {
-	case "login":
+	case "login", "session":
 		return d.users.Login(ctx, d.name("name"), passwordOf(words[1]), userdb.Attempt{})
 	case "set":
 		return userdb.Entry{}, errOf(d.users.SetPassword(ctx, uid(d.uid), passwordOf(words[1])))
 	case "change":
 		return userdb.Entry{}, errOf(d.users.ChangePassword(ctx, uid(d.uid), passwordOf(words[1]), passwordOf(words[2]), userdb.Attempt{}))
+	case "end":
+		return d.users.EndSessions(ctx, uid(d.uid))
 	case "disable":
 		return userdb.Entry{}, d.users.Disable(ctx, uid(d.uid))
 	case "enable":
@@ -198,6 +207,8 @@ func (s *stageOfLogins) judge() string {
 	for _, one := range d.done {
 		during := d.history[one.begin : one.end+1]
 		switch strings.Fields(string(one.deed))[0] {
+		case "session":
+			d.judgeSession(one)
 		case "login":
 			d.judgeLogin(one, during)
 		default:
@@ -226,6 +237,40 @@ func (d *drama) judgeLogin(one done, during []standing) {
 	}
 }
 
+// judgeSession: a session is good in the end if and only if all were not ended since the login before it, and it is refused for
+// that reason alone.
+func (d *drama) judgeSession(one done) {
+	if one.entry.UID() == "" {
+		return // the login is judged by others
+	}
+	last := one.end // of what the login found
+	for last > one.begin && !strings.HasPrefix(d.history[last].rev, one.entry.Rev()) {
+		last--
+	}
+	ended := false
+	for i := last + 1; i < len(d.history); i++ {
+		was, now := d.history[i-1], d.history[i]
+		ended = ended || !now.live || now.disabled || now.changed != was.changed || now.rev != was.rev && d.casts(now.by) == "end"
+	}
+	_, _, err := d.users.Session(context.Background(), one.secret)
+	switch {
+	case ended && err == nil:
+		d.blame("%s is good, and all sessions have ended since its login", one.deed)
+	case !ended && one.err != nil:
+		d.blame("%s answered %v", one.deed, one.err)
+	case !ended && err != nil:
+		d.blame("%s began, and is not good: %v", one.deed, err)
+	}
+}
+
+// casts is what a player does, if it is one deed.
+func (d *drama) casts(who int) string {
+	if who < 0 {
+		return ""
+	}
+	return d.stageOfLogins.cast[who]
+}
+
 // judgeOther: a verb that succeeds did what it says in its time, another changed nothing of that and has a reason.
 func (d *drama) judgeOther(one done, during []standing) {
 	words := strings.Fields(string(one.deed))
@@ -250,7 +295,7 @@ func (d *drama) judgeOther(one done, during []standing) {
 		ok = one.err == nil && wrote ||
 			!wrote && (errors.Is(one.err, userdb.ErrLogin) && refused || errors.Is(one.err, userdb.ErrNotFound) && gone ||
 				errors.Is(one.err, userdb.ErrConflict) && any(func(s standing) bool { return s.hash != during[0].hash }))
-	default: // set, create, rename
+	default: // set, end, create, rename
 		ok = one.err == nil && wrote || errors.Is(one.err, userdb.ErrNotFound) && gone
 	}
 	if !ok {
@@ -284,6 +329,14 @@ var dramas = [][]string{
 	{"change P Q", "change P R"},
 	{"change P Q", "delete, create P name"},
 	{"change P Q", "login P", "delete"},
+	{"session P", "end"},
+	{"session P", "set P"},
+	{"session P", "change P Q"},
+	{"session P", "disable, enable"},
+	{"session P", "delete, create P name"},
+	{"session P, session P", "end"},
+	{"session P", "session P", "end"},
+	{"session P", "rename another"},
 }
 
 // hashesOfP are one that the next login replaces, and one that stays.
@@ -375,6 +428,14 @@ var mutations = []mutation{
 	{name: "a change from any hash", deed: "change", tried: true, read: asItBegan("password"), cast: []string{"change P Q", "set R"}, kept: true, finds: "change P Q was carried out"},
 	{name: "a change of a disabled entry", deed: "change", tried: true, read: enabled, cast: []string{"change P Q", "disable"}, kept: true, finds: "change P Q was carried out"},
 	{name: "a change over any version", deed: "change", write: anyVersion, cast: []string{"change P Q", "disable"}, kept: true, finds: "change P Q was carried out"},
+	{name: "a session of any epoch", deed: "session", write: anyEpoch, cast: []string{"session P", "end"}, kept: true, finds: "session P is good"},
+}
+
+// anyEpoch has the script that looks at the entry of a session expect the epoch that there is.
+func anyEpoch(d *drama, args []any) {
+	if now := d.history[len(d.history)-1]; len(args) == 9 {
+		*args[6].(*string), *args[7].(*string) = now.fields["~epoch"], now.changed
+	}
 }
 
 // anyVersion has a script expect the version that there is.

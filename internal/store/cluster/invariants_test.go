@@ -45,7 +45,7 @@ func (s *simulation) violated() string {
 			}
 		}
 	}
-	return ""
+	return s.sessionsHold()
 }
 
 // keys are those of all records but what is laid ready.

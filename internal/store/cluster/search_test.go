@@ -185,6 +185,21 @@ var mutants = []mutant{
 	{name: "onlyone", finds: "2 verbs", in: []string{"tokens: old | new"}, rewrite: replaced("e.spend ~= '' and t.purpose == e.purpose", "t.name == e.spend")},
 	{name: "anyrev", finds: "tokens", in: []string{"tokens: issue | disable"}, rewrite: replaced("return {'conflict'}", "")},
 	{name: "unbound", finds: "tokens", in: []string{"tokens: issue | update email"}, rewrite: replaced("goes = goes or touched[field]", "goes = goes")},
+	{name: "anylogin", finds: "sessions: one from", in: []string{"sessions: first: log in | end all", "sessions: another: log in | set"}, rewrite: replaced("if not same then return {'conflict'} end", "")},
+	{name: "anyincarnation", finds: "sessions: one from", in: []string{"sessions: first: log in | delete"}, rewrite: replaced("same = at and made and at <= made", "same = made")},
+	{name: "sameepoch", finds: "sessions: one from", in: []string{"sessions: first: log in | delete"}, rewrite: replaced("canonical[#canonical + 1] = '~epoch'", "canonical[#canonical + 1] = '~other'")},
+	{name: "noending", finds: "sessions: one is good after", in: []string{"sessions: another: log in, end | late"}, rewrite: replaced(
+		"local reply = put('- ' .. ms(now + 3600000), now + 3600000)", "local reply = {} redis.call('HDEL', record, hash)")},
+	{name: "beginanew", finds: "sessions: one is good after", in: []string{"sessions: another: log in, end | late"}, rewrite: replaced("if begun then return", "if false then return")},
+	{name: "noepoch", finds: "sessions: one from", in: []string{"sessions: another: log in | end all"}, tamper: func(_ *actor, args []string) ([]string, any) {
+		args = slices.Clone(args)
+		for i := range args {
+			if i > 0 && args[i-1] == "~epoch" && args[1] == commitScript.SHA {
+				args[i] = epochNamed("E")
+			}
+		}
+		return args, nil
+	}},
 	{name: "nofill", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == readyScript.SHA { // into the set itself
 			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]

@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+const (
+	sessionsOfA  = "~/session/{user/uid:A}"
+	acknowledged = "~/acknowledged" // a field for each session of which somebody was told that it has ended
+)
+
+// epochNamed is an epoch that tells who has given it.
+func epochNamed(by string) string { return (by + "____________")[:store.RevLen] }
+
+// withEpoch is an entry A that had sessions before.
+func withEpoch(start func() map[string]*cell) func() map[string]*cell {
+	return func() map[string]*cell {
+		cells := start()
+		cells["user/uid:A"].hash[store.FieldEpoch] = epochNamed("E")
+		return cells
+	}
+}
+
+// aSession is what an actor asks for by a login that found these fields. The session's origin is the job that the entry had
+// then: every verb that ends sessions changes that.
+func aSession(id string, seen map[string]string) store.Start {
+	prk, _ := people.PRK("A")
+	return store.Start{
+		PRK: prk, Seen: seen, First: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
+	}
+}
+
+// logIn reads the entry, as a login does at last, and begins a session.
+func logIn(id string) verb {
+	return verb{name: "log in " + id, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK("A")
+		found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
+		if err == nil {
+			err = found[0].Err
+		}
+		if err == nil && found[0].Record.Fields[store.FieldDisabled] != "" {
+			err = store.ErrNotFound
+		}
+		if err == nil {
+			_, err = a.engine.StartSession(ctx, aSession(id, found[0].Record.Fields))
+		}
+		return err
+	}}
+}
+
+// lateStart has the scripts of a beginning arrive once more, at any time: it was sent by somebody who logged in before all
+// others began.
+func lateStart(id string, seen map[string]string) verb {
+	return verb{name: "late start " + id, do: func(ctx context.Context, a *actor) error {
+		s := aSession(id, seen)
+		if _, err := a.engine.StartSession(ctx, s); err == nil {
+			return nil
+		}
+		bond := store.Bond(seen)
+		if seen[store.FieldEpoch] == "" {
+			bond = store.Bond(map[string]string{store.FieldEpoch: s.First})
+		}
+		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, bond,
+			"3600000", "3600000", s.Origin, "", "100")
+		return err
+	}}
+}
+
+// endOne ends a session, and tells.
+func endOne(id string) verb {
+	return verb{name: "end " + id, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK("A")
+		done, err := a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id})
+		if err == nil && len(done) > 0 {
+			_, err = a.engine.command(ctx, redisx.IsNumber, "hset", acknowledged, id, "1")
+		}
+		return err
+	}}
+}
+
+// endAll is a change that ends all sessions, with what becomes of the record of those before; own has what else it sets.
+func endAll(name string, own map[string]string) verb {
+	return verb{name: name, do: func(ctx context.Context, a *actor) error {
+		before := ""
+		err := rewriteEntry(ctx, a, "A", func(r store.Record) (store.Change, bool, error) {
+			before = store.Bond(r.Fields)
+			facets := change.Bare(r)
+			facets["job"] = name
+			set := map[string]string{store.FieldEpoch: epochNamed(name)}
+			for field, text := range own {
+				set[field] = text
+			}
+			return people.Update(r, facets, set)
+		})
+		if err == nil {
+			prk, _ := people.PRK("A")
+			_, err = a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsClear, Bond: before})
+		}
+		return err
+	}}
+}
+
+// sessionsHold is what is wrong with the sessions of A at any moment.
+func (s *simulation) sessionsHold() string {
+	e, sessions, told := s.recordOf("user/uid:A"), s.world.at(sessionsOfA), s.world.at(acknowledged)
+	for _, id := range sessions.names() {
+		text, _ := sessions.field(id).(string)
+		words := strings.Split(text, " ")
+		if len(words) != 8 || !e.Live() || !(store.Session{Bond: words[5]}).Admits(e) {
+			continue
+		}
+		if job := e.Fields["job"]; words[6] != job {
+			return fmt.Sprintf("sessions: one from the time of %q is good in that of %q", words[6], job)
+		}
+		if told.field(id) != nil {
+			return "sessions: one is good after its end"
+		}
+	}
+	return ""
+}
+
+// sessionScenarios are those in which sessions begin, and end.
+func sessionScenarios() []scenario {
+	one := func(v ...verb) []verb { return v }
+	bare := entries(some, "A email=a job=old")
+	had := withEpoch(bare)
+	seen := func(start func() map[string]*cell) map[string]string { return start()["user/uid:A"].hash }
+	end, password := endAll("end", nil), endAll("set", map[string]string{store.FieldChanged: "later"})
+	disabled, enabled := endAll("disable", map[string]string{store.FieldDisabled: "now"}), endAll("enable", map[string]string{store.FieldDisabled: ""})
+	anew := then(remove("A"), create("A", "email=n job=new"))
+	var all []scenario
+	for i, start := range []func() map[string]*cell{bare, had} {
+		name := []string{"first", "another"}[i]
+		for _, s := range []struct {
+			name        string
+			left, right []verb
+		}{
+			{"log in | end all", one(logIn("h1")), one(end)},
+			{"log in | set password", one(logIn("h1")), one(password)},
+			{"log in | disable, enable", one(logIn("h1")), then(disabled, enabled)},
+			{"log in | delete, create", one(logIn("h1")), anew},
+			{"log in | log in", one(logIn("h1")), one(logIn("h2"))},
+			{"log in, end | late", then(logIn("h1"), endOne("h1")), one(lateStart("h1", seen(start)))},
+			{"log in, end all | late", then(logIn("h1"), end), one(lateStart("h1", seen(start)))},
+			{"log in | end all, log in", one(logIn("h1")), then(end, logIn("h2"))},
+			{"late | delete, create, log in", one(lateStart("h1", seen(start))), append(anew[:2:2], logIn("h2"))},
+		} {
+			all = append(all, scenario{name: "sessions: " + name + ": " + s.name, start: start, actors: [][]verb{s.left, s.right}})
+		}
+	}
+	return all
+}
