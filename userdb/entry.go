@@ -44,6 +44,14 @@ func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Recor
 // Disabled reports whether the entry may not log in.
 func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }
 
+// Verified reports whether the owner of the entry has proved to read what is sent to the address in this facet: by Accept, by a
+// token of PurposeChange, or by one that IssueFor made. A new value is not verified.
+func (e Entry) Verified(field string) bool {
+	_, edited := e.edits[field]
+	mark := e.was[store.FieldVerified(field)]
+	return mark != "" && !edited && mark == store.Verified(e.was[field])
+}
+
 // Fields gives the names of the facets, sorted.
 func (e Entry) Fields() iter.Seq[string] {
 	return slices.Values(slices.Sorted(maps.Keys(e.all())))

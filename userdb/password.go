@@ -72,7 +72,7 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 			if err := may(now); err != nil {
 				return c, false, err
 			}
-			return t.passwordChange(now, hash)
+			return t.passwordChange(now, hash, change.Bare(now), map[string]string{})
 		})
 		return err
 	})
@@ -84,8 +84,7 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 }
 
 // passwordChange is the change that gives a record another password.
-func (t *Type) passwordChange(now store.Record, hash string) (c store.Change, due bool, err error) {
-	facets, own := change.Bare(now), map[string]string{}
+func (t *Type) passwordChange(now store.Record, hash string, facets, own map[string]string) (c store.Change, due bool, err error) {
 	change.SetPassword(now, t.view.Now(), hash, facets, own)
 	return t.declared.Update(now, facets, own)
 }

@@ -81,7 +81,12 @@ func (r tertiary) run(ctx context.Context, does effect, command string, args []s
 	if err != nil {
 		return store.Reply{}, public(err)
 	}
-	return r.t.view.Tertiary(ctx, r.t.declared, op)
+	reply, err := r.t.view.Tertiary(ctx, r.t.declared, op)
+	same := reply.Int == 0 && (command == "SADD" || command == "SREM")
+	if op.Write && done(err) && !same {
+		r.t.tellUpdate(ctx, op.PRK, []string{r.name})
+	}
+	return reply, err
 }
 
 // count is the answer of a command that answers with a number.

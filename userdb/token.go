@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,6 +17,13 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 )
+
+// purposeInvite is how the purpose of an invitation begins; the field follows.
+const purposeInvite = "invite:"
+
+// sent is what a token of IssueFor is bound to besides: it was sent to the facet that comes before. No change touches a field
+// of that name.
+const sent = "~sent"
 
 // A Token lets the one who has its secret do one thing once: prove to own an address, set a new password, log in by a
 // link. What the purposes are is up to the application, but for those that begin with PurposeChange.
@@ -48,30 +56,39 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", Err
 // hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays as it is. ErrNotFound: there is no
 // such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes.
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error) {
-	secret, _, err := t.issue(ctx, h, tk)
+	secret, _, err := t.issue(ctx, h, tk, tk.bonds())
 	return secret, err
 }
 
 // IssueFor is Issue for a token that is sent to an address of the entry, and returns that besides: what the entry
 // has in the field, never what a visitor typed, which may be another address that means the same here.
-// The token ends when the entry's address is changed. ErrInvalid: the entry has no such facet.
+// The token ends when the entry's address is changed; when it is spent, the address is verified. ErrInvalid: the entry has no
+// such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
-	switch {
-	case tk.Field != "" && tk.Field != field:
-		return "", "", invalid("field", "field", "not the one that the token is sent to")
-	case field == "":
-		return "", "", invalid("field", "field", "none is given")
+	if err := tk.sentTo(field); err != nil {
+		return "", "", err
 	}
-	tk.Field = field
-	secret, r, err := t.issue(ctx, h, tk)
+	secret, r, err := t.issue(ctx, h, tk, append(tk.bonds(), sent))
 	if err != nil {
 		return "", "", err
 	}
 	return secret, t.bare(r).Text(field), nil
 }
 
+// sentTo says of a token to which facet of its entry it is sent.
+func (tk *Token) sentTo(field string) error {
+	switch {
+	case tk.Field != "" && tk.Field != field:
+		return invalid("field", "field", "not the one that the token is sent to")
+	case field == "":
+		return invalid("field", "field", "none is given")
+	}
+	tk.Field = field
+	return nil
+}
+
 // issue makes a token for the entry as it is when the token is kept.
-func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string, r store.Record, err error) {
+func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string) (secret string, r store.Record, err error) {
 	t = t.now()
 	if err := t.checkToken(&tk); err != nil {
 		return "", r, err
@@ -87,7 +104,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 			return false, err
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: tk.bonds(), Value: tk.Value},
+			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
 		})
 		return errors.Is(err, ErrConflict), err
@@ -117,6 +134,8 @@ func (t *Type) checkToken(tk *Token) error {
 	switch {
 	case tk.Purpose == "" || len(tk.Purpose) > maxPurpose:
 		return invalid("purpose", "size", "empty or over 256 bytes")
+	case strings.HasPrefix(tk.Purpose, purposeInvite):
+		return invalid("purpose", "name", "what begins so is an invitation: see Invite")
 	case len(tk.Value) > maxValue:
 		return invalid("value", "size", "over 4 KiB")
 	case tk.Life < time.Millisecond || tk.Life > longestLife:
@@ -168,14 +187,18 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	if err == nil {
 		err = t.following(ctx, func(t *Type) (err error) {
 			r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
-				facets := change.Bare(now)
+				facets, own := change.Bare(now), map[string]string{}
 				if changes {
 					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
 				}
 				if err != nil {
 					return c, false, err
 				}
-				return t.declared.Update(now, facets, nil)
+				if proved := provedBy(token); proved == "" && changes || proved != "" && proved != field {
+					proved = cmp.Or(proved, field)
+					change.Verify(proved, facets[proved], own)
+				}
+				return t.declared.Update(now, facets, own)
 			})
 			return err
 		})
@@ -205,7 +228,11 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 			}
 			r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) {
 				before = now
-				return t.passwordChange(now, hash)
+				facets, own := change.Bare(now), map[string]string{}
+				if proved := provedBy(token); proved != "" {
+					change.Verify(proved, facets[proved], own)
+				}
+				return t.passwordChange(now, hash, facets, own)
 			})
 			return err
 		})
@@ -240,6 +267,15 @@ func (t *Type) RedeemSession(ctx context.Context, purpose, secret string, o Sess
 		return Entry{}, Session{}, "", errors.Join(err, t.EndSession(context.WithoutCancel(ctx), key))
 	}
 	return e, s, key, err
+}
+
+// provedBy is the facet to which a token was sent: who has it reads what is sent there. "": who has it tells nothing, or one of
+// PurposeChange was sent to the address that it brings.
+func provedBy(token store.Token) string {
+	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sent {
+		return token.Fields[0]
+	}
+	return ""
 }
 
 // told is what the caller hears of a token.

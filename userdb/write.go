@@ -79,6 +79,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 			var rev string
 			if rev, err = t.view.Apply(ctx, t.declared, c); done(err) {
 				r = change.Into(d.Facets, c, rev)
+				t.db.emit(ctx, Event{Kind: "create", PRK: c.Key})
 			}
 		}
 		taken, is := errors.AsType[*store.FieldError](err)
@@ -203,7 +204,10 @@ func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err er
 // that changes meanwhile is deleted as it is at that time.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
 	return t.following(ctx, func(t *Type) error {
-		_, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
+		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
+		if done(err) {
+			t.db.emit(ctx, Event{Kind: "delete", PRK: r.Key})
+		}
 		return err
 	})
 }
@@ -268,6 +272,7 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 	v, err := t.view.Apply(ctx, t.declared, c)
 	if done(err) {
 		r = change.After(c, v, r.Fields)
+		t.changed(ctx, c)
 	}
 	return r, err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -108,12 +109,71 @@ var eventCases = []struct {
 	{"a change of an address", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
 		return err
-	}, []string{"issue user/uid:alice purpose:change:email", "redeem user/uid:alice purpose:change:email"}},
+	}, []string{
+		"issue user/uid:alice purpose:change:email", "update user/uid:alice fields:email", "identifier user/uid:alice fields:email",
+		"redeem user/uid:alice purpose:change:email",
+	}},
 	{"a change to an address that is taken", func(ctx context.Context, g *gate) error {
 		g.add("bob", "")
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"}))
 		return err
-	}, []string{"issue user/uid:alice purpose:change:email", "refuse user/uid:alice purpose:change:email"}},
+	}, []string{"create user/uid:bob", "issue user/uid:alice purpose:change:email", "refuse user/uid:alice purpose:change:email"}},
+	{"edits", func(ctx context.Context, g *gate) error {
+		_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("Alicia"))
+			e.Put("job", schema.Text("cook"))
+			return nil
+		})
+		must(g.t, err)
+		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("job"); return nil })
+		must(g.t, err)
+		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("name", schema.Text("Alicia")); return nil })
+		return err
+	}, []string{"update user/uid:alice fields:job,name", "identifier user/uid:alice fields:name", "update user/uid:alice fields:job"}},
+	{"tags", func(ctx context.Context, g *gate) error {
+		for range 2 {
+			_, err := g.users.Tags(uid("alice")).Add(ctx, "admin", "staff")
+			must(g.t, err)
+		}
+		_, err := g.users.Tags(uid("alice")).Remove(ctx, "admin", "nobody")
+		return err
+	}, []string{"update user/uid:alice fields:tags", "update user/uid:alice fields:tags"}},
+	{"create and delete", func(ctx context.Context, g *gate) error {
+		g.add("bob", "")
+		return g.users.Delete(ctx, uid("bob"))
+	}, []string{"create user/uid:bob", "delete user/uid:bob"}},
+	{"a session", func(ctx context.Context, g *gate) error {
+		_, secret := g.start(userdb.SessionOptions{Origin: "1.2.3.4"})
+		_, _, err := g.users.Session(ctx, secret)
+		must(g.t, err)
+		return errors.Join(g.users.EndSession(ctx, secret), g.users.EndSession(ctx, secret))
+	}, []string{"start user/uid:alice origin:1.2.3.4 session:43", "end user/uid:alice session:43"}},
+	{"all sessions", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }, []string{"end user/uid:alice"}},
+	{"a visitor's token", func(ctx context.Context, g *gate) error {
+		for range 4 {
+			_, _, err := g.users.IssueForVisitor(ctx, "email", "Nobody", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "1.2.3.4"})
+			if !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, userdb.ErrTooManyAttempts) {
+				return err
+			}
+		}
+		_, _, err := g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "1.2.3.4"})
+		return err
+	}, []string{"throttle identifier:32 origin:1.2.3.4 wait:1h0m0s", "issue user/uid:alice origin:1.2.3.4 purpose:reset"}},
+	{"an invitation", func(ctx context.Context, g *gate) error {
+		i, err := g.users.Invite(ctx, "email", "new@example.com", userdb.Token{}, userdb.Attempt{})
+		must(g.t, err)
+		e, err := g.users.Accept(ctx, i.Secret, userdb.NewEntry{})
+		must(g.t, err)
+		_, err = g.users.Accept(ctx, i.Secret, userdb.NewEntry{})
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for j := range g.events {
+			if g.events[j].PRK == e.Key() {
+				g.events[j].PRK = recordkey.Key{}
+			}
+		}
+		return err
+	}, []string{"issue purpose:invite:email", "create", "redeem purpose:invite:email", "refuse purpose:invite:"}},
 	{"a store that does not answer", func(ctx context.Context, g *gate) error {
 		g.refuse("admit")
 		defer g.tap.set(nil)

@@ -295,10 +295,13 @@ func brief(e userdb.Event) string {
 	if e.Identifier != "" {
 		words = append(words, fmt.Sprintf("identifier:%d", len(e.Identifier)))
 	}
-	for _, w := range [][2]string{{"origin", e.Origin}, {"purpose", e.Purpose}, {"renewed", e.Renewed}} {
+	for _, w := range [][2]string{{"origin", e.Origin}, {"purpose", e.Purpose}, {"renewed", e.Renewed}, {"fields", strings.Join(e.Fields, ",")}} {
 		if w[1] != "" {
 			words = append(words, w[0]+":"+w[1])
 		}
+	}
+	if e.Session != "" {
+		words = append(words, fmt.Sprintf("session:%d", len(e.Session)))
 	}
 	if e.Wait > 0 {
 		words = append(words, "wait:"+e.Wait.String())

@@ -53,6 +53,12 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	c, err := t.difference(old, facets)
 	c.Seen, c.Tokens.Known = old.Seen(), old.HasTokens()
 	_, c.Tokens.All = own[store.FieldTokens]
+	for mark := range old.Fields {
+		field := store.VerifiedField(mark)
+		if _, anew := own[mark]; field != "" && !anew && facets[field] != old.Fields[field] {
+			c.Unset = append(c.Unset, mark)
+		}
+	}
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
 		case field == store.FieldTokens: // the engine knows whether there are any by now

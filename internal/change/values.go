@@ -109,6 +109,12 @@ func Enable(now store.Record, own map[string]string) {
 	}
 }
 
+// Verify adds to the own fields that a record shall have the mark that the value of a facet is one whose owner reads what is
+// sent there. It goes in the change that sets or unsets the facet.
+func Verify(field, wire string, own map[string]string) {
+	own[store.FieldVerified(field)] = store.Verified(wire)
+}
+
 // EndSessions adds a new epoch.
 func EndSessions(own map[string]string) { own[store.FieldEpoch] = store.NewRev() }
 

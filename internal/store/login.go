@@ -63,12 +63,28 @@ type Issue struct {
 	Now  time.Time // zero: the server's clock
 }
 
+// An Invitation is a token for an entry that does not exist yet, at the PRK that it will have.
+type Invitation struct {
+	Token
+	PRK  recordkey.Key
+	Life time.Duration
+	Now  time.Time // zero: the server's clock
+}
+
+// A Limit is how often something may be done in a time.
+type Limit struct {
+	Counter recordkey.Key
+	Most    int
+	Window  time.Duration
+	Now     time.Time // zero: the server's clock
+}
+
 // An Ending says what a change does to the tokens of its entry. Whatever it says, those that are bound to a facet which
 // the change sets or unsets end, and with a delete all.
 type Ending struct {
 	Known   bool      // the entry was read with tokens
 	All     bool      // all end
-	Spend   string    // the hash of a token that must be good, or else the change is ErrNotFound; "": none
+	Spend   string    // the hash of a token that must be good, or else the change is ErrNotFound; of a create, of an invitation; "": none
 	Purpose string    // of that one: it ends, and all others of the purpose
 	Now     time.Time // zero: the server's clock
 }

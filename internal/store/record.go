@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"strings"
 
@@ -43,6 +44,26 @@ func FieldLost(field string) string { return "~lost:" + field }
 // FieldWas is the field that keeps, while a schema changes, the canonical value of a secondary field
 // by the old schema, so that it can still be found by that.
 func FieldWas(field string) string { return "~was:" + field }
+
+// FieldVerified is the field that keeps of which value of a facet its owner has proved to read what is sent there: see Verified.
+func FieldVerified(field string) string { return verifiedPrefix + field }
+
+const verifiedPrefix = "~verified:"
+
+// Verified is the mark of a value, as FieldVerified has it.
+func Verified(wire string) string {
+	sum := sha256.Sum256([]byte(wire))
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// VerifiedField is the facet that an own field of FieldVerified is about; "" for other fields.
+func VerifiedField(own string) string {
+	field, is := strings.CutPrefix(own, verifiedPrefix)
+	if !is {
+		return ""
+	}
+	return field
+}
 
 // Holds reports whether the record has a canonical value under a secondary field, by the schema in force
 // or by the one that is just being left.

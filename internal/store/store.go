@@ -79,6 +79,11 @@ type Engine interface {
 	// whether the entry has tokens at all.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
 
+	// Invite keeps an invitation. ErrDuplicate: something lies there already. It ends by the Change that makes the entry.
+	Invite(ctx context.Context, i Invitation) error
+	// Limit counts something, if that is within the limit, or returns how long to wait. It is exact.
+	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
+
 	// StartSession keeps a session of a live entry, if that is not disabled and has not ended all its sessions since it
 	// was seen; else ErrNotFound, or ErrConflict. The oldest goes where there would be more than MostSessions.
 	StartSession(ctx context.Context, s Start) (Session, error)

@@ -185,6 +185,7 @@ var mutants = []mutant{
 	{name: "onlyone", finds: "2 verbs", in: []string{"tokens: old | new"}, rewrite: replaced("e.spend ~= '' and t.purpose == e.purpose", "t.name == e.spend")},
 	{name: "anyrev", finds: "tokens", in: []string{"tokens: issue | disable"}, rewrite: replaced("return {'conflict'}", "")},
 	{name: "unbound", finds: "tokens", in: []string{"tokens: issue | update email"}, rewrite: replaced("goes = goes or touched[field]", "goes = goes")},
+	{name: "uninvited", finds: "3 verbs", in: []string{"tokens: accept, delete"}, rewrite: replaced("if tokens.refused", "if false")},
 	{name: "anylogin", finds: "sessions: one from", in: []string{"sessions: first: log in | end all", "sessions: another: log in | set"}, rewrite: replaced("if not same then return {'conflict'} end", "")},
 	{name: "anyincarnation", finds: "sessions: one from", in: []string{"sessions: first: log in | delete"}, rewrite: replaced("same = at and made and at <= made", "same = made")},
 	{name: "sameepoch", finds: "sessions: one from", in: []string{"sessions: first: log in | delete"}, rewrite: replaced("canonical[#canonical + 1] = '~epoch'", "canonical[#canonical + 1] = '~other'")},

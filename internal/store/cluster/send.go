@@ -36,7 +36,7 @@ var (
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
-	onekey.EpochScript, onekey.SessionScript,
+	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript,
 }
 
 const attempts = 8

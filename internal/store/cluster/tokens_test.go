@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 const tokensOfA = "~/token/{user/uid:A}"
@@ -93,6 +94,37 @@ func issue(uid, hash string) verb {
 	}}
 }
 
+// invited is an invitation h1 to an entry P that does not exist.
+func invited() map[string]*cell {
+	text := fmt.Sprintf("%d 1 %s  v", startTime+3_600_000, recordkey.Escape("invite:email"))
+	return map[string]*cell{"~/token/{user/uid:P}": {kind: 'h', hash: map[string]string{"h1": text}, ends: startTime + 3_600_000}}
+}
+
+// accept makes the entry that an invitation is for.
+func accept(words string) verb {
+	return verb{name: "accept P " + words, commits: true, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK("P")
+		t, err := a.engine.Peek(ctx, prk, "h1", time.Time{})
+		if err != nil {
+			return err
+		}
+		c, err := people.Create(change.Draft{UID: "P", Facets: pairs(words)})
+		if err == nil {
+			c.Tokens = store.Ending{Known: true, All: true, Spend: t.Hash, Purpose: t.Purpose}
+			err = a.apply(ctx, c)
+		}
+		return err
+	}}
+}
+
+// spentInvitation is what is wrong after an invitation was accepted.
+func spentInvitation(s *simulation) string {
+	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.HasToken("h1") == e.HasTokens() {
+		return "tokens: the invitation is left"
+	}
+	return ""
+}
+
 // tokensHold is what is wrong with the tokens of A whenever all have ended.
 func tokensHold(s *simulation) string {
 	e, record := s.world.at("user/uid:A"), s.world.at(tokensOfA)
@@ -150,6 +182,18 @@ func tokenScenarios() []scenario {
 		{"issue | delete, create", bare, 0, one(issue("A", "h9")), then(remove("A"), create("A", "email=m"))},
 	} {
 		all = append(all, scenario{name: "tokens: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, final: tokensHold})
+	}
+	for _, s := range []struct {
+		name        string
+		wins        int
+		left, right []verb
+	}{
+		{"accept | accept", 1, one(accept("email=x name=first")), one(accept("email=y name=second"))},
+		{"accept, delete | accept", 2, then(accept("email=x"), remove("P")), one(accept("email=y"))},
+		{"accept | create the same", 1, one(accept("email=x")), one(create("P", "email=x job=cook"))},
+		{"accept | create the address", 1, one(accept("email=x")), one(create("Q", "email=x"))},
+	} {
+		all = append(all, scenario{name: "tokens: " + s.name, start: invited, actors: [][]verb{s.left, s.right}, wins: s.wins, final: spentInvitation})
 	}
 	return all
 }

@@ -128,6 +128,9 @@ var (
 	TokensLua   = redisx.Source(scripts, "tokens")
 	IssueScript = redisx.NewScript(scripts, "issue", redisx.IsVerdict, TokensLua)
 	PeekScript  = redisx.NewScript(scripts, "peek", redisx.IsTexts, TokensLua)
+
+	InviteScript = redisx.NewScript(scripts, "invite", redisx.IsVerdict, TokensLua)
+	LimitScript  = redisx.NewScript(scripts, "limit", redisx.IsNumber)
 )
 
 // mostTokens is how many tokens of an entry are good at a time: the newest.
@@ -139,14 +142,8 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	if err != nil {
 		return err
 	}
-	fields := make([]string, len(i.Fields))
-	for j, f := range i.Fields {
-		fields[j] = hex.EncodeToString([]byte(f))
-	}
-	reply, _, err := ks.client.Write(ctx, IssueScript, []string{i.PRK.String(), key.String()}, []string{
-		i.PRK.Type(), i.Rev, i.Hash, recordkey.Escape(i.Purpose), strings.Join(fields, "/"), recordkey.Escape(i.Value),
-		strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), millis(i.Now),
-	})
+	reply, _, err := ks.client.Write(ctx, IssueScript, []string{i.PRK.String(), key.String()}, append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...),
+		strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), millis(i.Now)))
 	if err != nil {
 		return fmt.Errorf("issuing a token: %w", err)
 	}
@@ -157,6 +154,44 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 		return store.ErrConflict
 	}
 	return store.ErrNotFound
+}
+
+// tokenArgs lays a token out as scripts read it: hash, purpose, facets, value.
+func tokenArgs(t store.Token) []string {
+	fields := make([]string, len(t.Fields))
+	for i, f := range t.Fields {
+		fields[i] = hex.EncodeToString([]byte(f))
+	}
+	return []string{t.Hash, recordkey.Escape(t.Purpose), strings.Join(fields, "/"), recordkey.Escape(t.Value)}
+}
+
+// Invite implements [store.Engine]: one script, harmless when sent again.
+func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
+	key, err := store.TokenKey(i.PRK)
+	if err != nil {
+		return err
+	}
+	reply, _, err := ks.client.Write(ctx, InviteScript, []string{key.String()}, append(tokenArgs(i.Token),
+		strconv.FormatInt(i.Life.Milliseconds(), 10), millis(i.Now)))
+	switch {
+	case err != nil:
+		return fmt.Errorf("issuing an invitation: %w", redisx.Harmless(err))
+	case redisx.Text(redisx.Items(reply), 0) != "ok":
+		return store.Taken(i.PRK.Field())
+	}
+	return nil
+}
+
+// Limit implements [store.Engine]: one script. Sent again after a lost answer, it counts twice, which lets nobody do more.
+func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error) {
+	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, []string{
+		strconv.Itoa(l.Most), strconv.FormatInt(l.Window.Milliseconds(), 10), millis(l.Now),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("counting: %w", redisx.Harmless(err))
+	}
+	wait, _ := reply.(int64)
+	return time.Duration(wait) * time.Millisecond, nil
 }
 
 // Peek implements [store.Engine]: one script, which only reads and may arrive twice.

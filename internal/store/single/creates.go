@@ -31,7 +31,7 @@ type creation struct {
 
 // onlyCreates reports whether a change creates an entry, not a huge one, and nothing else.
 func onlyCreates(c *store.Change) bool {
-	return c.Create && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) &&
+	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) &&
 		words(c) <= groupWords
 }
 

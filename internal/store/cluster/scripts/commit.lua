@@ -41,8 +41,10 @@ local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
 local n, mark = tonumber(ARGV[12]), live and head[6]
+local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done -- of an invitation, which lies where tokens will
+if made then mark = '1' end
 -- Sent again, it has ended its tokens, and removes what it could not: those that came since stay.
-local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}}
+local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}, made = made}
 if done then
   if not KEYS[2] then mark = '' end
   ending = {all = '', now = ARGV[9], spend = '', purpose = '', touched = {}}

@@ -53,7 +53,7 @@ end
 
 -- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. e has: all, "1" if all go;
 -- now; spend, a token that must be good, or refused is true, and its purpose, all of which goes; and
--- touched, the facets that the change sets or unsets. What stays is open then, and mark what ~tokens becomes with the
+-- touched, the facets that the change sets or unsets; and made, if it makes the entry of an invitation. What stays is open then, and mark what ~tokens becomes with the
 -- rev, nil if it stays as it is.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
@@ -73,7 +73,7 @@ local function end_tokens(record, mark, e)
     end
   end
   tokens.open = stay
-  if #stay == 0 then
+  if #stay == 0 and not e.made then
     tokens.mark = ''
   elseif #tokens.ended > 0 then
     tokens.mark = '1 ' .. table.concat(tokens.ended, ' ')
@@ -96,7 +96,7 @@ end
 -- finish_tokens is what follows a change of the entry: what ended is removed, and ~tokens names it no longer.
 local function finish_tokens(entry, record, tokens)
   write_tokens(record, tokens)
-  if tokens.mark == '' then
+  if tokens.mark and #tokens.open == 0 then
     redis.call('HDEL', entry, '~tokens')
   elseif tokens.mark then
     redis.call('HSET', entry, '~tokens', '1')

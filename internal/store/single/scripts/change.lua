@@ -42,11 +42,13 @@ local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
 local mark = live and head[5]
+local made = verb == 'create' and ending[3] ~= '' and rev ~= own -- of an invitation, which lies where tokens will
+if made then mark = '1' end
 local function ended()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
-  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched})
+  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = made})
 end
 
 -- What refuses it.

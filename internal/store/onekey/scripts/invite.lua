@@ -1,0 +1,21 @@
+-- invite: puts an invitation where the tokens of the entry will lie that it is for. After tokens.lua.
+--
+-- KEYS[1]  the record of the tokens
+-- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and what it is bound to
+-- ARGV[4]  value                   ARGV[5]  milliseconds that it is good      ARGV[6]  the time, "" for the server's
+-- Reply: {"ok"} | {"exists"}: something lies there that is good still
+--
+-- Sent twice, it is one invitation (I7). It counts while there is no entry, and is spent by the change that makes one.
+local now = clock(ARGV[6])
+local tokens = read_tokens(KEYS[1], '1', now)
+if tokens.err then return redis.error_reply(tokens.err) end
+for _, t in ipairs(tokens.open) do
+  if t.name == ARGV[1] then return {'ok'} end
+end
+if #tokens.open > 0 or tokens.foreign then return {'exists'} end
+local text = table.concat({string.format('%.0f', now + ARGV[5]), '1', ARGV[2], ARGV[3], ARGV[4]}, ' ')
+local first = redis.pcall('HSET', KEYS[1], ARGV[1], text)
+if type(first) == 'table' then return redis.error_reply(first.err) end
+tokens.open[1] = token_of(ARGV[1], text, now)
+write_tokens(KEYS[1], tokens)
+return {'ok'}

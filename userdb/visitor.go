@@ -1,0 +1,332 @@
+package userdb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// How many tokens and invitations visitors may ask for in an hour.
+const (
+	visitorWindow  = time.Hour
+	mostIdentifier = 3  // for one identifier, by whomever
+	mostOrigin     = 30 // from one origin, for whomever
+)
+
+// IssueForVisitor is IssueFor for the text that a visitor typed: one of the identifiers of an entry, as for Login. It does the same
+// work whether there is such an entry or not, and whether it may have a token.
+//
+// ErrNotFound: nobody has the identifier, the entry is disabled, or it has no such facet. Answer the visitor as always, and send
+// nothing. So after ErrTooManyAttempts, which comes after three tokens and invitations for one identifier in an hour, and after
+// thirty from one origin.
+func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
+	t = t.now()
+	if err := cmp.Or(tk.sentTo(field), t.checkToken(&tk)); err != nil {
+		return "", "", err
+	}
+	if err := t.admitVisitor(ctx, typed, a); err != nil {
+		return "", "", err
+	}
+	bonds := append(tk.bonds(), sent)
+	err = retry(ctx, func() (conflict bool, err error) {
+		r, err := t.known(ctx, typed)
+		if err != nil {
+			return false, err
+		}
+		may := r.Live() && t.mayHave(r, tk) == nil
+		if may {
+			address = t.bare(r).Text(field)
+		} else if r, err = t.nobody(); err != nil {
+			return false, err
+		}
+		if secret, err = newSecret(r.Key.Value()); err != nil {
+			return false, err
+		}
+		err = t.view.Engine.Issue(ctx, store.Issue{
+			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
+			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+		})
+		if err == nil {
+			t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
+		}
+		return may && errors.Is(err, ErrConflict), err
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return secret, address, nil
+}
+
+// nobody is a record of a UID that no entry has, to do work on.
+func (t *Type) nobody() (store.Record, error) {
+	uid, err := RandomUID(32)()
+	if err != nil {
+		return store.Record{}, err
+	}
+	prk, err := t.declared.PRK(uid)
+	return store.Record{Key: prk}, err
+}
+
+// admitVisitor counts what a visitor asks for.
+func (t *Type) admitVisitor(ctx context.Context, typed string, a Attempt) error {
+	if err := t.db.loadSecret(ctx); err != nil {
+		return err
+	}
+	e := Event{Kind: "throttle", Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
+	limits := []struct {
+		kind, name string
+		most       int
+	}{{"origin", "", mostOrigin}, {"identifier", e.Identifier, mostIdentifier}}
+	if a.Origin != "" {
+		limits[0].name = t.db.digest("origin", a.Origin)
+	}
+	for _, l := range limits {
+		if l.name == "" {
+			continue
+		}
+		counter, err := t.declared.Own("visits", l.kind, l.name)
+		if err != nil {
+			return err
+		}
+		e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: l.most, Window: visitorWindow, Now: t.view.StoreTime()})
+		if err != nil {
+			return err
+		}
+		if e.Wait > 0 {
+			t.db.emit(ctx, e)
+			return &WaitError{Wait: e.Wait}
+		}
+	}
+	return nil
+}
+
+// known is the entry that has an identifier under any secondary field, the zero record where none does. It takes as many round
+// trips, and reads as many records, in both cases. A text that no entry can have takes none.
+func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
+	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
+	if err != nil {
+		return store.Record{}, nil
+	}
+	keys := make([]string, len(l.SRKs))
+	for i, srk := range l.SRKs {
+		keys[i] = srk.String()
+	}
+	owners, err := store.Texts(ctx, t.view.Engine, keys)
+	if err != nil {
+		return store.Record{}, err
+	}
+	reads := make([]store.Lookup, len(owners))
+	for i, o := range owners {
+		prk, err := recordkey.Parse(store.Owner(o.Wire))
+		if err != nil || prk.Kind() != recordkey.KindPRK {
+			r, err := t.nobody()
+			if err != nil {
+				return store.Record{}, err
+			}
+			prk = r.Key
+		}
+		reads[i].PRK = prk.In(t.view.NS)
+	}
+	found, err := t.view.Engine.Find(ctx, reads)
+	if err != nil {
+		return store.Record{}, err
+	}
+	var candidates []store.Candidate
+	for i, f := range found {
+		if f.Err == nil {
+			candidates = append(candidates, store.Candidate{SRK: l.SRKs[i], Owner: store.Owner(owners[i].Wire), Fields: f.Record.Fields})
+		}
+	}
+	f := store.Believe(l, candidates)
+	if store.IsEntryError(f.Err) {
+		return store.Record{}, nil
+	}
+	return f.Record, f.Err
+}
+
+// An Invitation is what Invite made: a mail to be sent to Address, with the Secret in a link or, where somebody has the address
+// already, with that news.
+type Invitation struct {
+	Field   string // the facet that the address is to be
+	Address string // as it was typed; where an entry has it, as it is there
+	Value   string // of the token
+	Secret  string // for Accept; "" if Known
+	Known   bool   // an entry has the address, or another identifier that means the same
+}
+
+// Invite begins an account for a visitor who typed an address, which is to be the facet field of an entry: the one who gets the mail
+// makes the account, with Accept. It fixes the UID that the account will have, and claims nothing. Whether somebody has the address
+// already is said to the application alone, after the same work: let the visitor see no difference.
+//
+// Of the token only Value and Life count: what PeekInvitation gives, and how long the invitation is good. ErrInvalid: the address is
+// not one that the facet can have. ErrTooManyAttempts: as with IssueForVisitor, answer as always and send nothing.
+func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (Invitation, error) {
+	t = t.now()
+	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Life: tk.Life}
+	address, value := typed, tk.Value
+	if tk.Value = address; len(address)+len(value) > maxValue {
+		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
+	}
+	if err := t.checkToken(&tk); err != nil { // the address is held to the rules of a change to it
+		return Invitation{}, err
+	}
+	if err := t.admitVisitor(ctx, typed, a); err != nil {
+		return Invitation{}, err
+	}
+	r, err := t.known(ctx, typed)
+	if err != nil {
+		return Invitation{}, err
+	}
+	i := Invitation{Field: field, Address: address, Value: value}
+	if r.Live() {
+		i.Known = true
+		if r.SKV(field) == t.declared.Schema.Canonical(typed) {
+			i.Address = t.bare(r).Text(field)
+		}
+	}
+	secret, prk, err := t.invite(ctx, store.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Life, i.Known)
+	if err != nil || i.Known {
+		return i, err
+	}
+	i.Secret = secret
+	t.db.emit(ctx, Event{Kind: "issue", PRK: prk, Origin: a.Origin, Purpose: purposeInvite + field})
+	return i, nil
+}
+
+// invite keeps an invitation at the next UID that nobody has, no entry and no other invitation; for show, under one of which nobody
+// learns the secret.
+func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, show bool) (secret string, prk recordkey.Key, err error) {
+	newUID := t.db.options.NewUID
+	if show {
+		newUID = RandomUID(32)
+	}
+	for range uidAttempts {
+		uid, err := newUID()
+		if err == nil {
+			prk, err = t.declared.PRK(uid)
+		}
+		if err == nil {
+			secret, err = newSecret(uid)
+		}
+		if err != nil {
+			return "", prk, err
+		}
+		tk.Hash = hashOf(secret)
+		_, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
+		switch {
+		case err == nil, errors.Is(err, ErrCorrupt):
+			continue
+		case !errors.Is(err, ErrNotFound):
+			return "", prk, err
+		}
+		err = t.view.Engine.Invite(ctx, store.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
+		if !errors.Is(err, ErrDuplicate) {
+			return secret, prk, err
+		}
+	}
+	return "", prk, errUIDs
+}
+
+// PeekInvitation returns what an invitation is for, and spends nothing: for the page that asks for a name and a password. ErrNotFound
+// is the one answer to a secret that is spent, expired or made up.
+func (t *Type) PeekInvitation(ctx context.Context, secret string) (Invitation, error) {
+	i, _, _, err := t.now().invitation(ctx, secret)
+	return i, err
+}
+
+// invitation reads what a secret invites to, and where the entry will lie.
+func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store.Token, recordkey.Key, error) {
+	refuse := func(err error) (Invitation, store.Token, recordkey.Key, error) {
+		return Invitation{}, store.Token{}, recordkey.Key{}, err
+	}
+	prk, ok := t.ownerOf(secret)
+	if !ok {
+		return refuse(ErrNotFound)
+	}
+	tk, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
+	if err != nil {
+		return refuse(err)
+	}
+	field, is := strings.CutPrefix(tk.Purpose, purposeInvite)
+	address, value, _ := strings.Cut(tk.Value, " ")
+	address, err = recordkey.Unescape(address)
+	if !is || err != nil {
+		return refuse(ErrNotFound)
+	}
+	// Where there is an entry, or was one that took the invitation with it, the invitation is spent.
+	if _, err = t.view.FindOne(ctx, store.Lookup{PRK: prk}); !errors.Is(err, ErrNotFound) {
+		return refuse(cmp.Or(store.NotOfEntry(err), ErrNotFound))
+	}
+	return Invitation{Field: field, Address: address, Value: value}, tk, prk, nil
+}
+
+// Accept makes the account that an invitation is for, in the change that spends it: of any number of callers one gets the entry. The
+// address is that of the invitation, and verified. UID stays "", and the address is not among the facets.
+//
+// ErrNotFound is the one answer to a secret that is spent, expired or made up. Whatever else is wrong leaves the invitation good: a
+// value that is refused or taken, or a password against the policy. ErrDuplicate of the address: somebody has it by now.
+func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (Entry, error) {
+	i, tk, prk, err := t.now().invitation(ctx, secret)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			t.db.emit(ctx, Event{Kind: "refuse", Purpose: purposeInvite})
+		}
+		return Entry{}, err
+	}
+	if _, given := n.Facets[i.Field]; given || n.UID != "" {
+		return Entry{}, invalid(i.Field, "invitation", "the UID and the address are those of the invitation")
+	}
+	n.UID, n.Facets = prk.Value(), maps.Clone(n.Facets)
+	if n.Facets == nil {
+		n.Facets = schema.Facets{}
+	}
+	n.Facets[i.Field] = schema.Text(i.Address)
+	var e Entry
+	err = t.following(ctx, func(t *Type) (err error) {
+		e, err = t.accept(ctx, n, i.Field, tk)
+		return err
+	})
+	if taken, is := errors.AsType[*FieldError](err); is && errors.Is(taken, ErrDuplicate) && taken.Field == t.now().declared.Schema.Primary {
+		err = ErrNotFound // another has accepted it
+	}
+	switch {
+	case done(err):
+		t.db.emit(ctx, Event{Kind: "redeem", PRK: prk, Purpose: tk.Purpose})
+	case errors.Is(err, ErrNotFound):
+		t.db.emit(ctx, Event{Kind: "refuse", PRK: prk, Purpose: tk.Purpose})
+	}
+	return e, err
+}
+
+// accept is create with an invitation.
+func (t *Type) accept(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
+	d, err := t.draft(ctx, n)
+	if err != nil {
+		return Entry{}, public(err)
+	}
+	if d.Own == nil {
+		d.Own = map[string]string{}
+	}
+	change.Verify(field, d.Facets[field], d.Own)
+	c, err := t.declared.Create(d)
+	if err != nil {
+		return Entry{}, public(err)
+	}
+	c.Tokens = store.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
+	var r store.Record
+	rev, err := t.view.Apply(ctx, t.declared, c)
+	if done(err) {
+		r = change.Into(d.Facets, c, rev)
+		t.db.emit(ctx, Event{Kind: "create", PRK: c.Key})
+	}
+	return t.entry(r, public(err))
+}

@@ -1,0 +1,329 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// trips counts the round trips and the commands of something.
+func (g *gate) trips(do func()) string {
+	var trips, commands atomic.Int64
+	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		trips.Add(1)
+		commands.Add(int64(len(cmds)))
+		return send()
+	})
+	do()
+	g.tap.set(nil)
+	return fmt.Sprintf("%d round trips, %d commands", trips.Load(), commands.Load())
+}
+
+// visitors are who asks, and what is known of them.
+var visitors = []struct {
+	typed string
+	known bool
+}{
+	{"alice", true}, {"ALICE@example.com", true}, {"nobody", false}, {"nobody@example.com", false}, {"dis", false}, {"dis@example.com", false},
+	{"no-address", false},
+}
+
+// visitorStore has alice, one who is disabled and one without an address.
+func visitorStore(g *gate) {
+	g.add("dis", "battery staple dis")
+	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
+	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
+	must(g.t, err)
+	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
+	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{}, userdb.Attempt{Origin: "warm"})
+}
+
+// TestVisitorsSeeNoDifference: the same hashes and round trips, whoever is asked for.
+func TestVisitorsSeeNoDifference(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		visitorStore(g)
+		work := map[string][]string{}
+		for i, v := range visitors {
+			a := userdb.Attempt{Origin: fmt.Sprint("origin", i)}
+			var secret, address string
+			var err error
+			var trips string
+			own, other := g.hashes(func() {
+				trips = g.trips(func() {
+					secret, address, err = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, a)
+				})
+			})
+			work[fmt.Sprint("issue: ", trips, own, other)] = append(work[fmt.Sprint("issue: ", trips, own, other)], v.typed)
+			switch {
+			case v.known && (err != nil || address != "alice@example.com"):
+				t.Errorf("%s: %q, %v", v.typed, address, err)
+			case v.known:
+				g.redeem("reset", secret, "")
+			case err != userdb.ErrNotFound || secret != "" || address != "":
+				t.Errorf("%s: %q, %q, %v", v.typed, secret, address, err)
+			}
+			if !strings.Contains(v.typed, "@") {
+				continue
+			}
+			var in userdb.Invitation
+			trips = g.trips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
+			must(t, err)
+			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
+			if known := v.known || strings.HasPrefix(v.typed, "dis"); in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
+				t.Errorf("%s: %+v", v.typed, in)
+			}
+			if v.known && in.Address != "alice@example.com" {
+				t.Errorf("the mail goes to %s, not to the address that there is", in.Address)
+			}
+		}
+		if len(work) != 2 {
+			t.Errorf("different work: %v", work)
+		}
+	})
+}
+
+// TestVisitorLimits: of many at once no more are let through than the limits say, for an identifier, in any spelling, and for an
+// origin; and an hour later again.
+func TestVisitorLimits(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ask := func(n int, identifier, origin func(i int) string) (let int) {
+			var wg sync.WaitGroup
+			var good atomic.Int64
+			for i := range n {
+				wg.Go(func() {
+					var err error
+					if i%2 == 0 {
+						_, _, err = g.users.IssueForVisitor(t.Context(), "email", identifier(i), userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin(i)})
+					} else {
+						_, err = g.users.Invite(t.Context(), "email", identifier(i), userdb.Token{}, userdb.Attempt{Origin: origin(i)})
+					}
+					var wait *userdb.WaitError
+					switch {
+					case err == nil, errors.Is(err, userdb.ErrNotFound):
+						good.Add(1)
+					case !errors.As(err, &wait) || wait.Wait <= 0 || wait.Wait > time.Hour:
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			wg.Wait()
+			return int(good.Load())
+		}
+		one := func(text string) func(int) string { return func(int) string { return text } }
+		for round := range 2 {
+			for _, who := range []string{"alice@example.com", "nobody@example.com"} {
+				spelled := func(i int) string {
+					if i%3 == 0 {
+						return strings.ToUpper(who)
+					}
+					return who
+				}
+				if n := ask(20, spelled, one("")); n != 3 {
+					t.Errorf("round %d: %d for %s", round, n, who)
+				}
+			}
+			if n := ask(60, func(i int) string { return fmt.Sprintf("v%d-%d@example.com", round, i) }, one("192.0.2.7")); n != 30 {
+				t.Errorf("round %d: %d from one origin", round, n)
+			}
+			g.pass(time.Hour)
+		}
+	})
+}
+
+// TestVisitorRules: what cannot be asked for.
+func TestVisitorRules(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		for _, tt := range []struct{ field, typed, want string }{
+			{"email", "no address", "email"}, {"email", "", "email"}, {"job", "cook", "purpose"}, {"uid", "x", "purpose"}, {"password", "x", "purpose"},
+			{"email", strings.Repeat("x", 5000) + "@example.com", "value"},
+		} {
+			_, err := g.users.Invite(ctx, tt.field, tt.typed, userdb.Token{}, userdb.Attempt{})
+			wantField(t, tt.field, err, userdb.ErrInvalid, tt.want)
+		}
+		_, err := g.users.Invite(ctx, "email", "a@example.com", userdb.Token{Life: -1}, userdb.Attempt{})
+		wantField(t, "life", err, userdb.ErrInvalid, "life")
+		_, _, err = g.users.IssueForVisitor(ctx, "", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+		wantField(t, "no field", err, userdb.ErrInvalid, "field")
+		_, _, err = g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{}, userdb.Attempt{})
+		wantField(t, "no purpose", err, userdb.ErrInvalid, "purpose")
+		_, err = g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "invite:email"})
+		wantField(t, "a made invitation", err, userdb.ErrInvalid, "purpose")
+		for _, junk := range []string{"", "\xff", strings.Repeat("x", 5000), "~/token/{user/uid:alice}"} {
+			_, _, err = g.users.IssueForVisitor(ctx, "email", junk, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+			wantErr(t, fmt.Sprintf("%.20q", junk), err, userdb.ErrNotFound)
+		}
+	})
+}
+
+// invite invites an address that nobody has.
+func (g *gate) invite(address string) string {
+	g.t.Helper()
+	i, err := g.users.Invite(g.t.Context(), "email", address, userdb.Token{Value: "a plan"}, userdb.Attempt{})
+	if err != nil || i.Secret == "" || i.Known {
+		g.t.Fatalf("%+v, %v", i, err)
+	}
+	return i.Secret
+}
+
+// TestAccept: an account is made once, with the address that was invited, and whatever is refused leaves the invitation good.
+func TestAccept(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		secret := g.invite("New@Example.com")
+		i, err := g.users.PeekInvitation(ctx, secret)
+		if want := (userdb.Invitation{Field: "email", Address: "New@Example.com", Value: "a plan"}); err != nil || i != want {
+			t.Errorf("%+v, %v", i, err)
+		}
+		accept := func(facets schema.Facets, pw string) error {
+			_, err := g.users.Accept(ctx, secret, userdb.NewEntry{Facets: facets, Password: pw})
+			return err
+		}
+		wantField(t, "a name that is taken", accept(schema.Texts("name", "alice"), ""), userdb.ErrDuplicate, "name")
+		wantErr(t, "a weak password", accept(schema.Texts("name", "new"), "short"), password.ErrPolicy)
+		wantErr(t, "the address as password", accept(nil, "new@example.com"), password.ErrPolicy)
+		wantField(t, "another address", accept(schema.Texts("email", "other@example.com"), ""), userdb.ErrInvalid, "email")
+		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{UID: "mine"})
+		wantField(t, "another UID", err, userdb.ErrInvalid, "email")
+		for _, purpose := range []string{"invite:email", "change:email", "reset"} {
+			_, _, err = g.users.Redeem(ctx, purpose, secret)
+			wantErr(t, "as a token", err, userdb.ErrNotFound)
+		}
+		e, err := g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "new"), Password: "battery staple new", Tags: []string{"staff"}})
+		if err != nil || e.Text("email") != "New@Example.com" || !e.Verified("email") || e.Verified("name") {
+			t.Fatalf("%v, %v", e, err)
+		}
+		must(t, g.in("new@example.com", "battery staple new", ""))
+		_, session, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
+		must(t, err)
+		_, _, err = g.users.Session(ctx, session)
+		must(t, err)
+		spent := func(why string) {
+			t.Helper()
+			_, err := g.users.PeekInvitation(ctx, secret)
+			if err != userdb.ErrNotFound {
+				t.Errorf("%s: peek: %v", why, err)
+			}
+			wantErr(t, why, accept(schema.Texts("name", "newer"), ""), userdb.ErrNotFound)
+		}
+		spent("accepted")
+		must(t, g.users.Delete(ctx, uid(e.UID())))
+		spent("and deleted")
+		if left := g.under("~/token/"); len(left) > 0 {
+			t.Errorf("%q is left", left)
+		}
+		secret = g.invite("late@example.com")
+		g.pass(time.Hour)
+		spent("expired")
+		for _, junk := range []string{"", "x", strings.Repeat("A", 300), g.issue(userdb.Token{Purpose: "reset"})} {
+			secret = junk
+			spent("made up")
+		}
+		secret = g.invite("taken@example.com")
+		_, err = g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "Taken@example.com")})
+		must(t, err)
+		wantField(t, "an address that is taken by now", accept(nil, ""), userdb.ErrDuplicate, "email")
+	})
+}
+
+// TestAcceptRaces: of any number at once one makes the account; and none where it was made in another way.
+func TestAcceptRaces(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for round := range 5 {
+			secret := g.invite(fmt.Sprintf("r%d@example.com", round))
+			var wg sync.WaitGroup
+			var made atomic.Int64
+			for i := range 8 {
+				wg.Go(func() {
+					var err error
+					switch {
+					case round == 4 && i == 0: // the address goes to somebody else
+						_, err = g.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", fmt.Sprintf("r%d@example.com", round))})
+					default:
+						_, err = g.users.Accept(t.Context(), secret, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("r", round, "-", i))})
+					}
+					switch {
+					case err == nil:
+						made.Add(1)
+					case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, userdb.ErrDuplicate):
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if made.Load() != 1 {
+				t.Errorf("round %d: %d accounts", round, made.Load())
+			}
+		}
+	})
+}
+
+// TestVerified: an address is verified by what was sent to it, and its change unverifies it, whoever writes.
+func TestVerified(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		want := func(why string, is bool) {
+			t.Helper()
+			if e := g.find("alice"); e.Verified("email") != is || e.Verified("name") || e.Verified("uid") {
+				t.Errorf("%s: verified: %v, want %v", why, e.Verified("email"), is)
+			}
+		}
+		put := func(address string) {
+			t.Helper()
+			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
+				e.Put("email", schema.Text(address))
+				return nil
+			})
+			must(t, err)
+		}
+		want("made by the application", false)
+		g.redeem("reset", g.issue(userdb.Token{Purpose: "reset", Field: "email"}), "")
+		want("a token that may have been sent elsewhere", false)
+		secret, _, err := g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "verify"})
+		must(t, err)
+		g.redeem("verify", secret, "")
+		want("a token that was sent there", true)
+		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+		must(t, err)
+		want("another change", true)
+		put("Alice@example.com")
+		want("another spelling", false)
+		put("alice@example.com")
+		want("and back", false)
+		g.redeem("change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "alice2@example.com"}), "alice2@example.com")
+		want("a change by the new address", true)
+		secret, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "change:email", Value: "alice3@example.com"})
+		must(t, err)
+		g.redeem("change:email", secret, "alice3@example.com")
+		want("a change by the old address", false)
+		secret, _, err = g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+		must(t, err)
+		_, err = g.users.ResetPassword(ctx, "reset", secret, "brand new horse")
+		must(t, err)
+		want("a reset", true)
+		e := g.find("alice")
+		e.Put("email", schema.Text("alice3@example.com"))
+		if e.Verified("email") {
+			t.Error("an edit is verified")
+		}
+		g.store("alice", "email", "alice4@example.com") // by a program that knows nothing of it
+		want("written by others", false)
+		g.store("alice", "email", "alice3@example.com")
+		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("email"); return nil })
+		must(t, err)
+		if mark := g.stored("alice", "~verified:email"); mark != "" {
+			t.Errorf("%q is left", mark)
+		}
+	})
+}
