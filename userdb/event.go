@@ -60,7 +60,11 @@ func (db *DB) emit(ctx context.Context, e Event) {
 func (e Event) attrs() []slog.Attr {
 	var attrs []slog.Attr
 	for _, a := range [][2]string{
-		{"prk", relative(e.PRK)}, {"origin", e.Origin}, {"identifier", e.Identifier}, {"purpose", e.Purpose}, {"renewed", e.Renewed},
+		{"prk", relative(e.PRK)},
+		{"origin", e.Origin},
+		{"identifier", e.Identifier},
+		{"purpose", e.Purpose},
+		{"renewed", e.Renewed},
 		{"session", e.Session},
 	} {
 		if a[1] != "" {

@@ -66,7 +66,9 @@ var eventCases = []struct {
 	{"a password set", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 	}, []string{"password user/uid:alice"}},
-	{"a password refused", func(ctx context.Context, g *gate) error { return errOf(g.users.SetPassword(ctx, uid("alice"), "short")) }, nil},
+	{"a password refused", func(ctx context.Context, g *gate) error {
+		return errOf(g.users.SetPassword(ctx, uid("alice"), "short"))
+	}, nil},
 	{"a password changed", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"password user/uid:alice origin:1.2.3.4"}},

@@ -65,8 +65,10 @@ func writes(t *testing.T, users *userdb.Type) map[string]func() error {
 			_, err := users.Update(ctx, hints.Field("name", "n"), func(e *userdb.Entry) error { e.Put("x", schema.Text("y")); return nil })
 			return err
 		},
-		"delete":       func() error { return users.Delete(ctx, hints.Field("name", "n")) },
-		"set password": func() error { return errOf(users.SetPassword(ctx, hints.Field("name", "n"), "correct horse battery staple")) },
+		"delete": func() error { return users.Delete(ctx, hints.Field("name", "n")) },
+		"set password": func() error {
+			return errOf(users.SetPassword(ctx, hints.Field("name", "n"), "correct horse battery staple"))
+		},
 		"add a tag": func() error {
 			_, err := users.Tags(hints.Field("name", "n")).Add(ctx, "t")
 			return err

@@ -5,12 +5,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
@@ -288,8 +291,10 @@ func TestSessionTimes(t *testing.T) {
 			field string
 			o     userdb.SessionOptions
 		}{
-			{"life", userdb.SessionOptions{Life: -1}}, {"life", userdb.SessionOptions{Life: 401 * 24 * time.Hour}},
-			{"idle", userdb.SessionOptions{Idle: time.Minute}}, {"idle", userdb.SessionOptions{Idle: -time.Hour}},
+			{"life", userdb.SessionOptions{Life: -1}},
+			{"life", userdb.SessionOptions{Life: 401 * 24 * time.Hour}},
+			{"idle", userdb.SessionOptions{Idle: time.Minute}},
+			{"idle", userdb.SessionOptions{Idle: -time.Hour}},
 		} {
 			_, _, err := g.users.StartSession(t.Context(), g.login(), tt.o)
 			wantField(t, fmt.Sprintf("%+v", tt.o), err, userdb.ErrInvalid, tt.field)
@@ -477,3 +482,142 @@ func (g *gate) find(name string) userdb.Entry {
 	return e
 }
 
+// A crowd is many sessions of many accounts that are asked for while they end.
+type crowd struct {
+	users   *userdb.Type
+	secrets [][]string      // by account
+	over    [][]atomic.Bool // by account and session: its end was acknowledged
+	begun   []atomic.Bool   // by account: its end has begun
+}
+
+// newCrowd makes accounts with ten sessions each.
+func newCrowd(t *testing.T, users *userdb.Type, accounts int) *crowd {
+	t.Helper()
+	c := &crowd{users: users, secrets: make([][]string, accounts), over: make([][]atomic.Bool, accounts), begun: make([]atomic.Bool, accounts)}
+	var group errgroup.Group
+	group.SetLimit(32)
+	for i := range accounts {
+		c.over[i] = make([]atomic.Bool, 10)
+		group.Go(func() error {
+			e, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("c", i), Facets: schema.Texts("name", fmt.Sprint("c", i))})
+			for range c.over[i] {
+				var secret string
+				if err == nil {
+					_, secret, err = users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "of the crowd"})
+				}
+				c.secrets[i] = append(c.secrets[i], secret)
+			}
+			return err
+		})
+	}
+	must(t, group.Wait())
+	return c
+}
+
+// ask asks for one session, and says what is wrong.
+func (c *crowd) ask(ctx context.Context, i, j int) error {
+	over, begun := c.over[i][j].Load(), c.begun[i].Load()
+	e, _, err := c.users.Session(ctx, c.secrets[i][j])
+	switch {
+	case err == nil && over:
+		return fmt.Errorf("session %d of account %d is good after its end", j, i)
+	case err == nil && e.UID() != fmt.Sprint("c", i):
+		return fmt.Errorf("session %d of account %d is %s's", j, i, e.UID())
+	case errors.Is(err, userdb.ErrNotFound) && !begun && !c.begun[i].Load():
+		return fmt.Errorf("session %d of account %d is not good, and nobody ends it", j, i)
+	case errors.Is(err, userdb.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+// end ends sessions of an account, in a way of its own.
+func (c *crowd) end(ctx context.Context, i int) (err error) {
+	c.begun[i].Store(true)
+	h, ended := uid(fmt.Sprint("c", i)), len(c.over[i])
+	switch i % 4 {
+	case 0:
+		_, err = c.users.EndSessions(ctx, h)
+	case 1:
+		err = c.users.Disable(ctx, h)
+	case 2:
+		err, ended = c.users.EndSession(ctx, c.secrets[i][0]), 1
+	case 3:
+		err = c.users.Delete(ctx, h)
+	}
+	for j := range ended {
+		if err == nil {
+			c.over[i][j].Store(true)
+		}
+	}
+	return err
+}
+
+// run ends the sessions while they are asked for.
+func (c *crowd) run(t *testing.T, meanwhile func()) {
+	t.Helper()
+	var askers, enders errgroup.Group
+	stop := make(chan struct{})
+	var asked atomic.Int64
+	for a := range 16 {
+		askers.Go(func() error {
+			rnd := rand.New(rand.NewPCG(uint64(a), 1))
+			for {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if err := c.ask(t.Context(), rnd.IntN(len(c.over)), rnd.IntN(10)); err != nil {
+					return err
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for e := range 4 {
+		enders.Go(func() error {
+			for i := e; i < len(c.over); i += 4 {
+				if err := c.end(t.Context(), i); err != nil {
+					return fmt.Errorf("ending the sessions of account %d: %w", i, err)
+				}
+			}
+			return nil
+		})
+	}
+	meanwhile()
+	must(t, enders.Wait())
+	close(stop)
+	must(t, askers.Wait())
+	for i := range c.secrets {
+		for j := range c.secrets[i] {
+			must(t, c.ask(t.Context(), i, j))
+		}
+	}
+	t.Logf("%d sessions were asked for meanwhile", asked.Load())
+}
+
+// TestManySessions: 10,000 sessions of 1,000 accounts, ended while they are asked for.
+func TestManySessions(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(cheapWrites)
+		accounts := 1000
+		if !s.has(manyClients) {
+			accounts = 50 // a store in memory interprets its scripts
+		}
+		newCrowd(t, s.users(), accounts).run(t, func() {})
+	})
+}
+
+// TestManySessionsMove: the same while the slots of a cluster move.
+func TestManySessionsMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	newCrowd(t, typeOf(t, db, "user"), 1000).run(t, func() {
+		reshard(t, c, 200, "user/uid:c500", "user/uid:c501", "user/uid:c998", "user/uid:c999")
+	})
+	mended(t, db, never)
+}

@@ -35,7 +35,12 @@ var visitors = []struct {
 	typed string
 	known bool
 }{
-	{"alice", true}, {"ALICE@example.com", true}, {"nobody", false}, {"nobody@example.com", false}, {"dis", false}, {"dis@example.com", false},
+	{"alice", true},
+	{"ALICE@example.com", true},
+	{"nobody", false},
+	{"nobody@example.com", false},
+	{"dis", false},
+	{"dis@example.com", false},
 	{"no-address", false},
 }
 
@@ -146,7 +151,11 @@ func TestVisitorRules(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		for _, tt := range []struct{ field, typed, want string }{
-			{"email", "no address", "email"}, {"email", "", "email"}, {"job", "cook", "purpose"}, {"uid", "x", "purpose"}, {"password", "x", "purpose"},
+			{"email", "no address", "email"},
+			{"email", "", "email"},
+			{"job", "cook", "purpose"},
+			{"uid", "x", "purpose"},
+			{"password", "x", "purpose"},
 			{"email", strings.Repeat("x", 5000) + "@example.com", "value"},
 		} {
 			_, err := g.users.Invite(ctx, tt.field, tt.typed, userdb.Token{}, userdb.Attempt{})
