@@ -11,6 +11,7 @@
 //	user/tags:python/~prks                set     the same for the members of a tertiary set
 //	~acme/user/uid:9a4c88dbc084           hash    the same in namespace acme; values stay relative to it
 //	~/token/{user/uid:9a4c88dbc084}       hash    the store's own: an entry's single-use tokens, in its cluster slot
+//	~/session/{user/uid:9a4c88dbc084}    hash    its sessions, in the same slot
 //	~/schema/user                         hash    the store's own: the schema that records were written by
 //	~/types                               set     the types that have one
 //

@@ -18,8 +18,8 @@ import (
 // How many tokens and invitations visitors may ask for in an hour.
 const (
 	visitorWindow  = time.Hour
-	mostIdentifier = 3  // for one identifier, by whomever
-	mostOrigin     = 30 // from one origin, for whomever
+	mostIdentifier = 3  // for one identifier
+	mostOrigin     = 30 // from one origin
 )
 
 // IssueForVisitor is IssueFor for the text that a visitor typed: one of the identifiers of an entry, as for Login. It does the same

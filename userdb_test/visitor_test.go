@@ -54,7 +54,7 @@ func visitorStore(g *gate) {
 	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{}, userdb.Attempt{Origin: "warm"})
 }
 
-// TestVisitorsSeeNoDifference: the same hashes and round trips, whoever is asked for.
+// TestVisitorsSeeNoDifference: the same hashes and round trips, for everybody who may be asked for.
 func TestVisitorsSeeNoDifference(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		visitorStore(g)
@@ -278,7 +278,7 @@ func TestAcceptRaces(t *testing.T) {
 	})
 }
 
-// TestVerified: an address is verified by what was sent to it, and its change unverifies it, whoever writes.
+// TestVerified: an address is verified by what was sent to it, and its change unverifies it, by any program.
 func TestVerified(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
