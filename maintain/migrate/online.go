@@ -59,7 +59,11 @@ func (s *step) announce(ctx context.Context) (*schema.Building, error) {
 		if next.Building == nil && change.StoredText(next.InForm()) == stored.Text {
 			return nil, nil
 		}
-		if is, err := s.put(ctx, stored, next); err != nil || is {
+		is, err := s.put(ctx, stored, next)
+		if is { // others may have begun with more than this step knew of: all of it is stored as whole in the end
+			s.compare(s.typ().Schema, stored.Type.Whole())
+		}
+		if err != nil || is {
 			return next.Building, err
 		}
 	}

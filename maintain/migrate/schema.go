@@ -143,7 +143,7 @@ func (s *step) target(to schema.Type, retired []string) error {
 		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
 			store.ErrSchemaMismatch, records.Quoted(t.Name))
 	}
-	s.compare(t.Schema)
+	s.compare(t.Schema, s.from.Whole())
 	if s.online = s.addsOnly(t.Schema); s.online {
 		s.t = t
 		return nil
@@ -170,16 +170,15 @@ func gone(from, to schema.Type) (names []string) {
 	return slices.Compact(names)
 }
 
-// compare notes what the new schema keeps beside the old one, and the other way round.
-func (s *step) compare(to schema.Type) {
+// compare notes what the new schema keeps beside the old one, and the other way round. whole is what all entries have already:
+// what is being built is there, and not for all of them.
+func (s *step) compare(to, whole schema.Type) {
 	clear(s.renames)
 	for name, f := range to.Fields {
 		if _, had := s.from.Fields[name]; f.Was != "" && !had {
 			s.renames[f.Was] = name
 		}
 	}
-	// What is being built is there, and not for all entries.
-	whole := s.from.Whole()
 	after := append(to.Indexed(), to.IndexedTertiary()...)
 	s.newIndexes = without(after, append(whole.Indexed(), whole.IndexedTertiary()...))
 	s.oldIndexes = without(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)

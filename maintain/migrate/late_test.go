@@ -1,0 +1,68 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A paused engine is that of a process which stands still before one of its steps, while others do something.
+type paused struct {
+	store.Engine
+	before func(store.Step) bool // the step that it stands still before; once
+	others func()
+}
+
+func (p *paused) Mend(ctx context.Context, s store.Step) (bool, error) {
+	if p.before != nil && p.before(s) {
+		p.before = nil
+		p.others()
+	}
+	return p.Engine.Mend(ctx, s)
+}
+
+// pausing is a database whose process stands still.
+func (s *site) pausing(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
+	t.Helper()
+	db, err := view.With(s.DB, func(c *view.Config) { c.Engine = &paused{c.Engine, before, others} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func isStep[S store.Step](s store.Step) bool { _, is := s.(S); return is }
+
+// TestApplierTakesOver: a process that brings entries to one thing, and finds that another one has begun with more and is dead, says
+// of neither that it is whole before all entries have both.
+func TestApplierTakesOver(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		people := s.people(t, typed(schema.FoldCasefold))
+		s.DB = s.by(t, typed(schema.FoldCasefold))
+		nick, city := typed(schema.FoldCasefold, field("nick", secondary)), typed(schema.FoldCasefold, field("city", index))
+		dies := func() {
+			ctx, die := context.WithCancel(s.Ctx)
+			plan := testdb.Must(migrate.Plan(ctx, s.DB, nick))
+			if err := plan.Apply(ctx, func(int64, int64) { die() }); err == nil {
+				t.Error("it lives")
+			}
+		}
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, isStep[store.Restate], dies), city))
+		if err := plan.Apply(s.Ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		both := typed(schema.FoldCasefold, field("nick", secondary), field("city", index))
+		s.after(t, "both", both, people)
+		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "rival", Facets: schema.Texts("nick", "nu1")})
+		if !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("a value that an entry has: %v", err)
+		}
+	})
+}
