@@ -45,6 +45,7 @@ type Remove struct {
 	Owner  string // raw key of the entry that may hold it; "" for a record that belongs to none
 	Field  string // where not empty, the entry holds it only with this Value under this secondary field; a record that
 	Value  string // belongs to none goes only if it is a hash with this Value in this Field
+	Schema Guard  // where it has a key, the record goes only while this schema is stored; else ErrConflict
 }
 
 // Restate replaces what is stored of a schema, if it still has the fingerprint seen ("": none is stored). False: another

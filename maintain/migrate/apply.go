@@ -63,12 +63,24 @@ func (s *step) apply(ctx context.Context) error {
 	if s.online {
 		return s.applyOnline(ctx)
 	}
+	err := s.applyAlone(ctx)
+	if errors.Is(err, store.ErrConflict) || view.Followable(err) { // another process makes the same change, and is there first
+		stored, failed := s.read(ctx)
+		if failed == nil && stored.Generation == s.guard.Fingerprint {
+			return nil
+		}
+	}
+	return err
+}
+
+// applyAlone brings the entries to the new schema while nobody else writes.
+func (s *step) applyAlone(ctx context.Context) error {
 	seen := s.fields[store.FieldFingerprint]
 	if s.moves() {
 		if err := s.begin(ctx); err != nil {
 			return err
 		}
-		if err := s.pass(ctx, s.build, s.tidy, s.removeObsolete); err != nil {
+		if err := s.pass(ctx, s.expel, s.build, s.tidy, s.removeObsolete); err != nil {
 			return err
 		}
 		seen = s.typ().Guard.Fingerprint
@@ -135,11 +147,6 @@ func (s *step) mend(ctx context.Context, m store.Step) error {
 // build brings all entries over; what they were found by before stays. An entry that gets a value which another one has by
 // the old schema and not by the new one can be brought over only after that one.
 func (s *step) build(ctx context.Context) error {
-	if !s.online {
-		if err := s.discardOrders(ctx, s.newOrders); err != nil {
-			return err
-		}
-	}
 	var mu sync.Mutex
 	var late []recordkey.Key
 	var why error
@@ -273,24 +280,23 @@ func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.
 	})
 }
 
-// discardOrders removes the ordered indexes of fields.
-func (s *step) discardOrders(ctx context.Context, fields []string) error {
-	for _, field := range fields {
-		key, err := s.typ().OrderKey(field)
-		if err == nil {
-			err = s.mend(ctx, store.Remove{Key: key.String()})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// discard removes what the new schema does not have any more, while nobody has changed what is stored of the schema: another
+// process may have finished the change, and what goes here may have come back since.
+func (s *step) discard(ctx context.Context, r store.Remove) error {
+	r.Schema = s.typ().Guard
+	return s.mend(ctx, r)
 }
 
 // removeObsolete removes the SRKs and the indexes that the old schema had and the new one has not.
 func (s *step) removeObsolete(ctx context.Context) error {
-	if err := s.discardOrders(ctx, s.oldOrders); err != nil {
-		return err
+	for _, field := range s.oldOrders {
+		key, err := s.typ().OrderKey(field)
+		if err == nil {
+			err = s.discard(ctx, store.Remove{Key: key.String()})
+		}
+		if err != nil {
+			return err
+		}
 	}
 	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.typ().Name)+"/") + "*"
 	w := records.Walk{Pattern: pattern, Size: records.LookBatch, AtOnce: removers, Progress: s.progress}
@@ -307,7 +313,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 		case k.Kind() == recordkey.KindSRK:
 			srks = append(srks, k)
 		case k.Kind() == recordkey.KindIndex && slices.Contains(s.oldIndexes, k.Field()):
-			if err := s.mend(ctx, store.Remove{Key: raw}); err != nil {
+			if err := s.discard(ctx, store.Remove{Key: raw}); err != nil {
 				return err
 			}
 		}
@@ -324,7 +330,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 		switch {
 		case !srvs[i].Is:
 		case slices.Contains(s.oldSRKs, srk.Field()):
-			if err := s.mend(ctx, remove); err != nil {
+			if err := s.discard(ctx, remove); err != nil {
 				return err
 			}
 		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.typ().Name && slices.Contains(s.typ().Secondary, srk.Field()):

@@ -66,3 +66,62 @@ func TestApplierTakesOver(t *testing.T) {
 		}
 	})
 }
+
+// TestApplierComesLate: a process that stood still while it removed what a schema does not have any more, until others had finished
+// that and brought it back, takes nothing away from them.
+func TestApplierComesLate(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		rich := typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
+		for name, before := range map[string]func(store.Step) bool{
+			"before it removes": isStep[store.Remove],
+			"before an identifier": func(st store.Step) bool {
+				r, is := st.(store.Remove)
+				return is && r.Seen.Is
+			},
+			"before it begins": isStep[store.AwaitSchema],
+		} {
+			s.empty(t)
+			s.DB = s.by(t, rich)
+			people := s.people(t, rich)
+			poor := typed(schema.FoldCasefold)
+			others := func() {
+				testdb.Must(s.apply(s.Ctx, poor))
+				testdb.Must(s.apply(s.Ctx, rich))
+			}
+			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, before, others), poor))
+			err := plan.Apply(s.Ctx, nil)
+			if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrSchemaMismatch) {
+				t.Errorf("%s: the one who came late: %v", name, err)
+			}
+			s.after(t, name, rich, people)
+		}
+	})
+}
+
+// TestAppliersOfOneChange: of two processes that make the same change for which others stop, the slower one takes nothing away from
+// what the faster one has declared.
+func TestAppliersOfOneChange(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		from, to := typed(schema.FoldExact), typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))
+		people := s.people(t, from)
+		s.DB = s.by(t, from)
+		count := func() {
+			n, err := testdb.Must(s.by(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
+			if err != nil || len(n.Entries) != len(people) {
+				t.Errorf("a part of the index: %d, %v", len(n.Entries), err)
+			}
+		}
+		whole := false
+		others := func() { testdb.Must(s.apply(s.Ctx, to)); whole = true }
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, isStep[store.AwaitSchema], others), to))
+		err := plan.Apply(s.Ctx, func(int64, int64) {
+			if whole {
+				count()
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		s.after(t, "both", to, people)
+	})
+}

@@ -253,7 +253,8 @@ func (s *step) declare(ctx context.Context, id string) (bool, error) {
 	return false, errLeft
 }
 
-// expel takes out of the new indexes what entries have left while not all writers kept those.
+// expel takes out of the new indexes what is not due there: what entries have left while not all writers kept those, and what stood
+// there by another schema.
 func (s *step) expel(ctx context.Context) error {
 	for _, field := range s.newOrders {
 		if err := s.expelPlaces(ctx, field); err != nil {
@@ -304,6 +305,9 @@ func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 // expelPlaces looks at the places in the ordered index of one field.
 func (s *step) expelPlaces(ctx context.Context, field string) error {
 	key, err := s.typ().OrderKey(field)
+	if err == nil {
+		err = s.mend(ctx, store.Remove{Key: key.String(), Kind: "zset"})
+	}
 	if err != nil {
 		return err
 	}

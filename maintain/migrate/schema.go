@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,7 +150,8 @@ func (s *step) target(to schema.Type, retired []string) error {
 		return nil
 	}
 	under := s.guard
-	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint, false
+	// No two attempts have one: who stood still in an earlier one ends nothing that goes on now.
+	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
 	if s.begun {
 		under.Fingerprint = s.fields[store.FieldFingerprint]
 	}

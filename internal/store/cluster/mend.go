@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,8 +60,16 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 	if r.Owner != "" { // which may lie in another slot
 		r.Owner, r.Field, r.Value = "", "", ""
 	}
+	until := ""
+	if r.Schema.Key.IsValid() { // whose own slot is another one, too
+		at, err := e.stillStored(ctx, r.Schema)
+		if err != nil {
+			return false, err
+		}
+		until, r.Schema = strconv.FormatInt(at, 10), store.Guard{}
+	}
 	discard := func(ctx context.Context) (err error) {
-		gone, err = e.Keys.Mend(ctx, r)
+		gone, err = e.RemoveUntil(ctx, r, []string{r.Key}, until)
 		return err
 	}
 	if owned && field == "" {

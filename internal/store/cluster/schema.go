@@ -48,6 +48,31 @@ func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err err
 	return until, nil
 }
 
+// stillStored is guard for what must not store a schema where there is none: a schema that is not stored is ErrConflict.
+func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, err error) {
+	found, _ := e.checked.Load(g.Key)
+	last, _ := found.(checkedSchema)
+	begin := e.now()
+	if last.fingerprint == g.Fingerprint && begin.Sub(last.at) < fresh {
+		return last.until, nil
+	}
+	answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, g.Fingerprint, g.JSON, "0")
+	if err != nil {
+		return 0, redisx.Harmless(err)
+	}
+	reply := redisx.Items(answer)
+	if redisx.Text(reply, 0) != "ok" {
+		return 0, store.ErrConflict
+	}
+	at, err := redisx.Numbers(reply[1:])
+	if err != nil || len(at) != 1 {
+		return 0, redisx.Fail(redisx.Unknown("ok"))
+	}
+	until = at[0] + stale.Milliseconds()
+	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, begin, until})
+	return until, nil
+}
+
 // compareSchema stores the schema where none is. If it was known to be there, all records have been
 // removed by another process, and ours are the first again. It returns when it was so, in milliseconds of the
 // clock of the node that has the schema.

@@ -89,7 +89,20 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	if r.Owner != "" {
 		keys = append(keys, r.Owner)
 	}
-	return ks.Yes(ctx, RemoveScript, keys, r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value)
+	if r.Schema.Key.IsValid() {
+		keys = append(keys, r.Schema.Key.String())
+	}
+	return ks.RemoveUntil(ctx, r, keys, "")
+}
+
+// RemoveUntil removes a record, and answers ErrConflict after until, a time in milliseconds by the server's clock; "": at any time.
+func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
+	args := []string{r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
+	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
+	if err == nil && reply == int64(-1) {
+		err = store.ErrConflict
+	}
+	return reply == int64(1), redisx.Harmless(err)
 }
 
 // restate has every later change of another writer compare with the new state.

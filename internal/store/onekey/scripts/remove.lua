@@ -1,13 +1,20 @@
 -- remove: removes a record, or one member of a set, that is not what it must be, or that no live entry holds, if that is
 -- still so (I1, I4).
 --
--- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
+-- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any          KEYS[n]  ~/schema/TYPE, where ARGV[7] is given
 -- ARGV[1]  the Redis type that it must be of: it goes if it is of another one; ""
 -- ARGV[2]  "1": it goes if it is exactly the string ARGV[3]      ARGV[4]  the one set member that goes, or ""
 -- ARGV[5], ARGV[6]  secondary field and canonical value that make the entry hold it, or ""; where no entry is given, a
 --                   field that the record must have, a hash, with this value
--- Reply: 1 if it went, else 0
-if KEYS[2] then
+-- ARGV[7]  the fingerprint that the stored schema must have, or ""
+-- ARGV[8]  milliseconds of the clock until which it is known which one it has, or ""
+-- Reply: 1 if it went, else 0; -1 where the stored schema is, or may be, another one
+if ARGV[7] ~= '' and redis.pcall('HGET', KEYS[#KEYS], 'fingerprint') ~= ARGV[7] then return -1 end
+if ARGV[8] ~= '' then
+  local time = redis.call('TIME')
+  if time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[8]) then return -1 end
+end
+if #KEYS > (ARGV[7] ~= '' and 2 or 1) then
   local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5])
   if q.err == nil and q[1] and q[1] ~= '' and (ARGV[5] == '' or (q[2] or q[3]) == ARGV[6]) then return 0 end
 elseif ARGV[5] ~= '' and redis.pcall('HGET', KEYS[1], ARGV[5]) ~= ARGV[6] then
