@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -281,5 +282,54 @@ func TestBuildingOfAProgram(t *testing.T) {
 		if err != nil || n.Entries != 1 {
 			t.Errorf("by the index: %+v, %v", n, err)
 		}
+	})
+}
+
+// TestEmptiedStore: a program that declares more than was stored, and has only read until all records were removed, is the first to
+// write there.
+func TestEmptiedStore(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "name", "n")
+		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
+		db, err := s.first.With(more)
+		must(t, err)
+		_, err = typeOf(t, db, "user").Find(t.Context(), hints.Field("name", "n"))
+		must(t, err)
+		keys := s.raw.Keys(t.Context(), "*").Val()
+		for _, k := range keys {
+			s.raw.Del(t.Context(), k)
+		}
+		add(t, typeOf(t, db, "user"), "v", "name", "n")
+		if s.raw.HGet(t.Context(), "~/schema/user", "fingerprint").Val() == "" {
+			t.Error("no fingerprint")
+		}
+		_, err = s.tryOpen(userdb.Options{Schema: more})
+		must(t, err)
+	})
+}
+
+// TestAfterStoppingChange: a program that has asked while a change was under way to just what it declares is answered afterwards.
+func TestAfterStoppingChange(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		add(t, s.wide(), "u", "name", "n", "city", "Bonn")
+		next := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed} })
+		db, err := s.first.With(next)
+		must(t, err)
+		v := view.Of(db)
+		g := v.ByName["user"].Guard
+		was := s.raw.HGet(t.Context(), "~/schema/user", "fingerprint").Val()
+		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", "~"+was+">", "next", g.JSON).Err())
+		q := userdb.Query{Where: schema.Texts("city", "Bonn")}
+		if _, err := typeOf(t, db, "user").Count(t.Context(), q); !errors.Is(err, userdb.ErrIndexBuilding) {
+			t.Error(err)
+		}
+		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
+		must(t, s.raw.HDel(t.Context(), "~/schema/user", "next").Err())
+		must(t, s.raw.SAdd(t.Context(), "user/city:Bonn/~prks", "user/uid:u").Err())
+		n, err := typeOf(t, db, "user").Count(t.Context(), q)
+		if err != nil || n.Entries != 1 {
+			t.Errorf("afterwards: %v %v", n, err)
+		}
+		s.views[view.Of(s.first).NS] = db
 	})
 }

@@ -20,7 +20,8 @@ type Stored struct {
 	Generation string // "" where nothing is stored
 	Text       string // the schema as it is stored
 	Type       schema.Type
-	Next       string // the schema that records are being brought to while nobody else may write; "": none
+	Next       string          // the schema that records are being brought to while nobody else may write; "": none
+	named      map[string]bool // tertiary records that were written, whether the schema declares them or not
 }
 
 // FieldNext is the field of ~/schema/TYPE with the schema that records are being brought to by a change that stops all writers.
@@ -40,10 +41,27 @@ func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	if len(fields) == 0 {
 		return s, nil
 	}
+	s.named = store.NamedIn(fields)
 	if s.Type, err = ParseType(name, s.Text); err == nil && !s.UnderWay() && !s.isOf(s.Generation) {
 		err = ErrAnother
 	}
 	return s, err
+}
+
+// Against is how a program's declaration stands to what is stored: see [schema.Type.Against]. An indexed set that the stored schema
+// does not have, and that was written all the same, by a program of an earlier version, is one that records must be brought to.
+func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
+	relation, difference := claim.Against(s.Type)
+	if relation != schema.Adds {
+		return relation, difference
+	}
+	for _, name := range claim.TertiaryNames() {
+		_, has := s.Type.Tertiary[name]
+		if claim.Tertiary[name].Indexed && !has && s.named[name] {
+			return schema.Builds, "tertiary record " + strconv.Quote(name) + ": indexed: not stored, and entries have it"
+		}
+	}
+	return relation, difference
 }
 
 // UnderWay reports whether a change is under way that lets nobody else write.

@@ -65,6 +65,7 @@ type Type struct {
 	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
 	Guard     store.Guard             // what a write to the type's records compares
 	Building  *schema.Building        // what no query answers by yet
+	Waits     bool                    // a change is under way that Building is of, and not what is stored
 	compared  *atomic.Bool            // it is as the stored schema says
 	claim     schema.Type             // what the program itself declares, where that is not Schema
 	ns        recordkey.Namespace

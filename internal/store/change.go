@@ -171,6 +171,18 @@ func (g Guard) Named() []string {
 	return fields
 }
 
+// NamedIn are the names of tertiary records that the fields of ~/schema/TYPE have.
+func NamedIn(fields map[string]string) map[string]bool {
+	names := map[string]bool{}
+	for field := range fields {
+		escaped, is := strings.CutPrefix(field, fieldTertiary)
+		if name, err := recordkey.Unescape(escaped); is && err == nil {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 // Stored is what a delete must know of ~/schema/TYPE.
 type Stored struct {
 	JSON  string   // the schema as it is stored

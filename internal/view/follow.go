@@ -69,7 +69,7 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 // follow is a type by the record of its schema.
 func (v *View) follow(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range extensions {
-		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint {
+		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.Waits {
 			t.SetCompared()
 			return t, nil
 		}
@@ -96,24 +96,42 @@ func (v *View) follow(ctx context.Context, more More, t *change.Type, record sto
 	return nil, store.ErrConflict
 }
 
-// waitFor is a type while a change is under way that lets nobody else write. Where the program is of the schema after it, no query
-// answers by an index that is being built; single entries are found as soon as they were brought over.
+// waitFor is a type while a change is under way that lets nobody else write: no query answers by an index that is being built, or
+// that goes. Single entries are found as soon as they were brought over.
 func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
-	claim := t.Claim()
-	building := schema.Building{What: map[string][]string{}}
-	for name, more := range claim.Beyond(stored.Type) {
-		indexes := slices.DeleteFunc(more, func(what string) bool {
-			return what == schema.RoleSecondary.String() || what == schema.RequiredRule
-		})
-		if len(indexes) > 0 {
-			building.What[name] = indexes
+	next, err := change.ParseType(t.Name, stored.Next)
+	if err != nil {
+		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
+	}
+	moved := map[string]schema.Role{}
+	for _, than := range []schema.Type{stored.Type.Whole(), next} {
+		for name, more := range t.Schema.Beyond(than) {
+			for _, role := range []schema.Role{schema.RoleIndexed, schema.RoleOrdered} {
+				if slices.Contains(more, role.String()) {
+					moved[name] |= role
+				}
+			}
 		}
 	}
-	if len(building.What) == 0 {
+	refolds := stored.Type.Fold != next.Fold || stored.Type.Form != next.Form
+	for _, field := range t.Ordered {
+		if refolds || stored.Type.Codec(field) != next.Codec(field) {
+			moved[field] |= schema.RoleOrdered
+		}
+	}
+	if len(moved) == 0 {
 		return t, nil
 	}
-	claim.Building = &building
-	return t.Follow(claim, t.Guard.Fingerprint, t.Guard.JSON)
+	in := t.Schema
+	in.Building = &schema.Building{What: map[string][]string{}}
+	for name, roles := range moved {
+		in.Building.What[name] = roles.Names()
+	}
+	waiting, err := t.Follow(in, t.Guard.Fingerprint, t.Guard.JSON)
+	if err == nil {
+		waiting.Waits = true
+	}
+	return waiting, err
 }
 
 // storedIn reads the record of a type's schema.
@@ -132,7 +150,7 @@ func storedIn(t *change.Type, record store.Raw) (change.Stored, error) {
 // reconcile is a type by a stored schema, which is extended if that is due. It is nil where another program changed it meanwhile.
 func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored change.Stored) (*change.Type, error) {
 	claim := t.Claim()
-	relation, difference := claim.Against(stored.Type)
+	relation, difference := stored.Against(claim)
 	switch {
 	case stored.OtherForm(): // it can read: see query.Reader.FindMany
 		return t, nil
@@ -147,7 +165,7 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	}
 	text := change.StoredText(union.InForm())
 	if more == Keep {
-		return t.Follow(union, "", text) // no schema has this generation
+		return t.Follow(union, change.Generation(text), text)
 	}
 	generation := change.Generation(text)
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: generation}, {Field: store.FieldSchema, Wire: text}}

@@ -282,3 +282,70 @@ func TestStoppingChange(t *testing.T) {
 		}
 	})
 }
+
+// TestStoppingChangeOfIndexes: while a change is under way for which others stop, a program that opens the store gets no part of an
+// order that is made anew, nor of an index that goes, nor of what was being built and is given up.
+func TestStoppingChangeOfIndexes(t *testing.T) {
+	ordered := schema.Field{Role: schema.RoleOrdered}
+	eachEngine(t, func(t *testing.T, s *site) {
+		for name, c := range map[string]struct {
+			from, to schema.Schema
+			query    userdb.Query
+		}{
+			"another fold":    {typed(schema.FoldExact, field("city", ordered)), typed(schema.FoldCasefold, field("city", ordered)), userdb.Query{Order: "city"}},
+			"another codec":   {typed(schema.FoldExact, field("age", ordered)), typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), userdb.Query{Order: "age"}},
+			"a dropped index": {typed(schema.FoldExact), typed(schema.FoldExact, field("job", schema.Field{})), userdb.Query{Where: schema.Texts("job", "Cook")}},
+			"a dropped order": {typed(schema.FoldExact, field("city", ordered)), typed(schema.FoldExact), userdb.Query{Order: "city"}},
+		} {
+			s.empty(t)
+			people := s.people(t, c.from)
+			s.DB = s.by(t, c.from)
+			plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, c.to))
+			asked := 0
+			if err := plan.Apply(s.Ctx, func(int64, int64) {
+				stored := testdb.Must(migrate.BegunSchema(s.Ctx, s.DB))
+				if len(stored.Types) == 0 {
+					return
+				}
+				for _, sch := range []schema.Schema{c.from, c.to} {
+					p, err := testdb.Must(s.by(t, sch).Type("user")).Page(s.Ctx, c.query)
+					if err == nil && len(p.Entries) != len(people) {
+						t.Errorf("%s: a part of it: %d", name, len(p.Entries))
+					}
+					if asked++; err != nil && !errors.Is(err, userdb.ErrIndexBuilding) && !errors.Is(err, userdb.ErrInvalid) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}); err != nil || asked == 0 {
+				t.Fatalf("%s: %v, asked %d times", name, err, asked)
+			}
+		}
+	})
+}
+
+// TestGivingUpAnIndex: while what was being built is given up, a program that opens the store gets no part of it.
+func TestGivingUpAnIndex(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		people := s.people(t, typed(schema.FoldCasefold))
+		s.DB = s.by(t, typed(schema.FoldCasefold))
+		to := typed(schema.FoldCasefold, field("nick", secondary), field("city", index))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, to))
+		n, asked := 0, 0
+		err := plan.Apply(s.Ctx, func(int64, int64) {
+			if n++; n == 1 {
+				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
+			}
+			if len(testdb.Must(migrate.BegunSchema(s.Ctx, s.DB)).Types) == 0 {
+				return
+			}
+			asked++
+			p, err := testdb.Must(s.by(t, to).Type("user")).Page(s.Ctx, userdb.Query{Where: schema.Texts("city", "Ulm")})
+			if err == nil && len(p.Entries) != len(people) {
+				t.Errorf("a part of it: %d", len(p.Entries))
+			}
+		})
+		if err == nil || asked == 0 {
+			t.Errorf("applying: %v, asked %d times", err, asked)
+		}
+	})
+}
