@@ -333,3 +333,54 @@ func TestAfterStoppingChange(t *testing.T) {
 		s.views[view.Of(s.first).NS] = db
 	})
 }
+
+// TestUnstoredSet: an indexed set that the stored schema lacks, and that entries have by a program of an earlier version, which did not
+// store it, is no whole index before they were brought to it.
+func TestUnstoredSet(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		if !s.has(manyClients) {
+			t.Skip("the store is opened once")
+		}
+		plain := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set"} })
+		add(t, typeOf(t, s.program(plain), "user"), "u", "name", "n")
+		must(t, errOf(typeOf(t, s.program(plain), "user").Set(hints.UID("u"), "log2").Add(t.Context(), "x")))
+		earlier, err := s.first.With(wideSchema(schema.FoldCasefold)) // which had stored one that lacks the set
+		must(t, err)
+		g := view.Of(earlier).ByName["user"].Guard
+		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
+		ix := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
+		_, err = s.tryOpen(userdb.Options{Schema: ix})
+		if !errors.Is(err, userdb.ErrSchemaMismatch) {
+			t.Errorf("half an index is declared whole: %v", err)
+		}
+		db, err := s.tryOpen(userdb.Options{Schema: ix, OnSchema: userdb.SchemaApply})
+		must(t, err)
+		s.views[view.Of(s.first).NS] = db
+	})
+}
+
+// TestApplyKeepsPolicy: a program that brings entries to a role more when it opens the store leaves the policy of passwords and
+// the reserved values as they are stored.
+func TestApplyKeepsPolicy(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		if !s.has(manyClients) {
+			t.Skip("the store is opened once")
+		}
+		strict := changed(func(t *schema.Type) {
+			t.Password = &schema.Password{Cost: 5, Min: 20}
+			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Reserved: []string{"root"}}
+		})
+		add(t, typeOf(t, s.program(strict), "user"), "u", "name", "n")
+		more := changed(func(t *schema.Type) {
+			t.Password = &schema.Password{Cost: 4, Min: 1}
+			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}
+		})
+		db, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaApply})
+		must(t, err)
+		s.views[view.Of(s.first).NS] = db
+		stored := s.stored(t)
+		if p := stored.Policy(); p.Min != 20 || p.Cost != 5 || len(stored.Fields["name"].Reserved) != 1 || !stored.Fields["name"].Role.Has(schema.RoleOrdered) {
+			t.Errorf("stored: %+v, %+v", p, stored.Fields["name"])
+		}
+	})
+}

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -63,27 +65,47 @@ func applyAtOpen(ctx context.Context, db *userdb.DB) error {
 
 // moreRoles are the types of a program that have roles more than the stored ones, with those.
 func moreRoles(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
-	stored, err := StoredSchema(ctx, db)
-	due := schema.Schema{Types: map[string]schema.Type{}}
-	for name, own := range view.Of(db).Config.Schema.Types {
-		is, has := stored.Types[name]
-		if !has {
+	due, none := schema.Schema{Types: map[string]schema.Type{}}, schema.Schema{}
+	v := view.Of(db)
+	for name, own := range v.Config.Schema.Types {
+		key := v.ByName[name].Guard.Key
+		hashes, err := store.Hashes(ctx, v.Engine, []string{key.String()})
+		if err != nil {
+			return none, err
+		}
+		stored, err := change.ParseStored(name, hashes[0].Fields)
+		if err != nil || hashes[0].Other {
+			return none, records.Corrupt(key, "not a schema that can be read")
+		}
+		if stored.Generation == "" {
 			continue
 		}
-		relation, _ := own.Against(is.Whole())
-		if relation != schema.Builds {
+		is := stored.Type
+		stored.Type = is.Whole()
+		if relation, _ := stored.Against(own); relation != schema.Builds {
 			continue
 		}
-		more := merged(is, own)
 		for field, f := range own.Fields {
 			_, had := is.Fields[field]
 			if f.Required && !is.Fields[field].Required || f.Was != "" && !had {
-				return schema.Schema{}, nil // for 'userdb schema apply' alone: Open says so
+				return none, nil // for 'userdb schema apply' alone: Open says so
 			}
 		}
-		due.Types[name] = more
+		due.Types[name] = byPolicyOf(is, merged(is, own))
 	}
-	return due, err
+	return due, nil
+}
+
+// byPolicyOf is a type with the policy of passwords and the reserved values of another one: the stored ones hold.
+func byPolicyOf(stored, t schema.Type) schema.Type {
+	t.Password = stored.Password
+	for name, f := range t.Fields {
+		if was, had := stored.Fields[name]; had {
+			f.Reserved = was.Reserved
+			t.Fields[name] = f
+		}
+	}
+	return t
 }
 
 // A lead is the right of one process to bring entries to a schema.
