@@ -30,7 +30,7 @@ type Stored struct {
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
 //	next         {"primary":"uid",…}
-const FieldNext = "next"
+const FieldNext = store.FieldNext
 
 // ErrAnother is a stored schema that is not the one that the generation beside it is of.
 var ErrAnother = errors.New("the schema is not the one that the fingerprint is of")

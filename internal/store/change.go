@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"hash/maphash"
@@ -126,6 +127,7 @@ func Each(cs []Change, atOnce int, f func(i int)) {
 const (
 	FieldFingerprint = "fingerprint"
 	FieldSchema      = "schema"
+	FieldNext        = "next" // see change.FieldNext
 )
 
 // A Guard is compared with what ~/schema/TYPE says, in every change.
@@ -169,6 +171,15 @@ func (g Guard) Named() []string {
 		fields[i] = fieldTertiary + recordkey.Escape(name)
 	}
 	return fields
+}
+
+// Indexes reports whether the schema in the fields of ~/schema/TYPE, or the one that records are being brought to, indexes a set.
+func Indexes(fields map[string]string, name string) bool {
+	var declared struct {
+		Tertiary map[string]struct{ Indexed bool } `json:"tertiary"`
+	}
+	_ = json.Unmarshal([]byte(cmp.Or(fields[FieldNext], fields[FieldSchema])), &declared)
+	return declared.Tertiary[name].Indexed
 }
 
 // NamedIn are the names of tertiary records that the fields of ~/schema/TYPE have.

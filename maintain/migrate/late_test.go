@@ -3,11 +3,17 @@ package migrate_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -124,4 +130,57 @@ func TestAppliersOfOneChange(t *testing.T) {
 		}
 		s.after(t, "both", to, people)
 	})
+}
+
+// A late command is sent only after others have done something.
+type late struct {
+	is     func(redis.Cmder) bool // the command; once
+	others func()
+}
+
+func (l *late) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if l.is != nil && l.is(cmd) {
+			l.is = nil
+			l.others()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestMembersComeLate: on a cluster, what a process puts into a set, or takes out, after it stood still while others indexed the
+// set, is in the index, or is not.
+func TestMembersComeLate(t *testing.T) {
+	s := on(testdb.AsCluster(t, typed(schema.FoldCasefold)))
+	s.people(t, typed(schema.FoldCasefold))
+	for name, write := range map[string]func(userdb.Set) (int64, error){
+		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
+		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
+	} {
+		older := testdb.Must(view.With(s.by(t, typed(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		user := testdb.Must(older.Type("user"))
+		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil { // by what it has read
+			t.Fatal(err)
+		}
+		s.Raw.AddHook(&late{
+			func(cmd redis.Cmder) bool {
+				return cmd.Name() == name && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), "user/uid:u1/likes")
+			},
+			func() { testdb.Must(s.apply(s.Ctx, typed(schema.FoldCasefold, indexed("likes", true)))) },
+		})
+		n, err := write(user.Set(hints.UID("u1"), "likes"))
+		if err != nil || n != 1 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+		s.DB = s.by(t, typed(schema.FoldCasefold, indexed("likes", true)))
+		testdb.Same(t, name, s.Check(t, check.Options{}), nil)
+		testdb.Must(s.apply(s.Ctx, typed(schema.FoldCasefold)))
+		s.DB = s.by(t, typed(schema.FoldCasefold))
+	}
 }

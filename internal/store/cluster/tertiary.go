@@ -31,12 +31,12 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	var members []string
-	for _, k := range slices.Concat(op.Index, op.Unindex) { // no command has both
-		members = append(members, k.Value())
+	members, err := e.indexedMembers(ctx, op)
+	if err != nil {
+		return store.Reply{}, &doneError{err}
 	}
 	for {
-		live, err := e.alignMembers(ctx, op.Key, members, len(op.Index) > 0)
+		live, err := e.alignMembers(ctx, op.Key, members, op.Command == "SADD")
 		if redisx.WrongType(err) {
 			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
@@ -50,6 +50,27 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			return store.Reply{}, store.ErrNotFound
 		}
 	}
+}
+
+// indexedMembers are those members that a command put into a set, or took out, of which index sets are kept. No script compares the
+// schema with such a command, which may have come late: so the schema is looked at once more after it, and where it is another one by
+// now, that decides.
+func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []string, err error) {
+	if op.Command != "SADD" && op.Command != "SREM" {
+		return nil, nil
+	}
+	indexed := len(op.Index)+len(op.Unindex) > 0
+	_, err = e.guard(ctx, op.Schema)
+	if errors.Is(err, store.ErrSchemaMismatch) {
+		var now []store.Raw
+		if now, err = store.Hashes(ctx, e, []string{op.Schema.Key.String()}); err == nil {
+			indexed = store.Indexes(now[0].Fields, op.Key.Name())
+		}
+	}
+	if err != nil || !indexed {
+		return nil, err
+	}
+	return slices.Clone(op.Args), nil
 }
 
 // A doneError is about a command that was carried out. The look at the entry after it failed, so that it is not known
