@@ -184,11 +184,11 @@ func (r *reader) integer(n node) int {
 	return int(i)
 }
 
-// truth returns true or false.
 // texts are the items of a list of texts.
 func (r *reader) texts(n node) (texts []string) {
 	r.each(n, aList, func(item node) { texts = append(texts, r.text(item)) })
 	return texts
 }
 
+// truth returns true or false.
 func (r *reader) truth(n node) bool { return r.want(n, aTruth) && n.token == true }

@@ -40,7 +40,9 @@ func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) er
 			return err
 		}
 		if to := merged(s.from, s.typ().Schema); tc.Online && !s.begun {
-			err = s.target(to, gone(s.from, to))
+			if err = onlyMore(s.from, to); err == nil {
+				err = s.target(to, gone(s.from, to))
+			}
 		}
 		if err == nil && s.due() {
 			err = s.apply(ctx)

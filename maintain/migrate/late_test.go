@@ -184,3 +184,22 @@ func TestMembersComeLate(t *testing.T) {
 		s.DB = s.by(t, typed(schema.FoldCasefold))
 	}
 }
+
+// TestPlannedOnline: what was planned to go on beside others stops nobody, and takes back nothing that others have stored since.
+func TestPlannedOnline(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.people(t, typed(schema.FoldCasefold))
+		s.DB = s.by(t, typed(schema.FoldCasefold))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, typed(schema.FoldCasefold, field("city", index))))
+		other := typed(schema.FoldCasefold, field("age", schema.Field{}))
+		testdb.Must(s.apply(s.Ctx, other))
+		err := plan.Apply(s.Ctx, nil)
+		if !errors.Is(err, userdb.ErrConflict) {
+			t.Errorf("applying: %v", err)
+		}
+		stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
+		if stored.Fields["age"].Codec != "" && stored.Fields["age"].Codec != schema.CodecText {
+			t.Errorf("taken back: %+v", stored.Fields["age"])
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -52,6 +53,9 @@ func (s *step) announce(ctx context.Context) (*schema.Building, error) {
 			return nil, err
 		}
 		next := merged(stored.Type, s.typ().Schema)
+		if err := onlyMore(stored.Type, next); err != nil {
+			return nil, err
+		}
 		more := next.Beyond(stored.Type.Whole())
 		if next.Building = stored.Type.Building; len(more) > 0 && !sameBuilding(next.Building, more) {
 			next.Building = &schema.Building{ID: rand.Text()[:12], What: more}
@@ -98,6 +102,15 @@ func merged(stored, to schema.Type) schema.Type {
 		}
 	}
 	return next
+}
+
+// onlyMore is ErrConflict where a schema, which was planned to have only more than the stored one, says otherwise than that by now.
+func onlyMore(stored, to schema.Type) error {
+	relation, difference := stored.Against(to)
+	if relation <= schema.Lacks {
+		return nil
+	}
+	return fmt.Errorf("%w: the stored schema was changed meanwhile: %s", store.ErrConflict, difference)
 }
 
 func sameBuilding(b *schema.Building, what map[string][]string) bool {
