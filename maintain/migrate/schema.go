@@ -141,7 +141,7 @@ func (s *step) target(to schema.Type, retired []string) error {
 		return err
 	}
 	if s.guard = t.Guard; s.begun && s.fields[change.FieldNext] != s.guard.JSON {
-		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it with that one first",
+		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' and no --schema, or with that schema",
 			store.ErrSchemaMismatch, records.Quoted(t.Name))
 	}
 	s.compare(t.Schema, s.from.Whole())
