@@ -1,8 +1,8 @@
 // Package schema declares what an account store keeps, and how each value is written. It consists of data and pure
 // functions.
 //
-// A [Schema] has types, a [Type] fields. It comes from a file ([Load]), from the program, or is the built-in one
-// ([User]):
+// A [Schema] has types, a [Type] fields. It comes from a file ([Load]), from the program ([From] writes a type by the tags of
+// a struct), or is the built-in one ([User]):
 //
 //	{"types": {"user": {
 //	    "primary": "uid", "fold": "casefold",

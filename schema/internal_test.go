@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/structs"
 )
 
 // TestFoldedIsRight compares the quick test that most values pass with fold itself.
@@ -51,4 +53,13 @@ func TestInDateForm(t *testing.T) {
 			t.Fatalf("%q is not taken", wire)
 		}
 	})
+}
+
+// TestTagOptions: a tag takes every role by its name.
+func TestTagOptions(t *testing.T) {
+	for _, n := range roleNames {
+		if tag, err := structs.ParseTag("x," + n.name); err != nil || len(tag.Options) != 1 {
+			t.Errorf("role %s: %v, %v", n.name, tag, err)
+		}
+	}
 }

@@ -1,0 +1,115 @@
+package structs
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// The interfaces by which types are written and read, and the type of times.
+var (
+	Time = reflect.TypeFor[time.Time]()
+
+	marshalsText   = reflect.TypeFor[encoding.TextMarshaler]()
+	unmarshalsText = reflect.TypeFor[encoding.TextUnmarshaler]()
+	marshalsJSON   = reflect.TypeFor[json.Marshaler]()
+	unmarshalsJSON = reflect.TypeFor[json.Unmarshaler]()
+)
+
+// Textual reports whether a type, or a pointer to it, is written as a text and read from one by its own methods.
+func Textual(t reflect.Type) bool {
+	writes, reads := methods(t, marshalsText, unmarshalsText)
+	return writes && reads
+}
+
+// methods reports which of two interfaces a pointer to a type has: what is written and read here can be pointed at.
+func methods(t, write, read reflect.Type) (writes, reads bool) {
+	p := reflect.PointerTo(t)
+	return p.Implements(write), p.Implements(read)
+}
+
+// Codecs returns the names of the codecs that hold a type, or what it points at: the best one first. Where there is none
+// the error says why.
+func Codecs(t reflect.Type) ([]string, error) {
+	t, _ = Base(t)
+	err := jsonProblem(t, map[reflect.Type]bool{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	switch k := t.Kind(); {
+	case t == Time:
+		return []string{"date", "text", "identity", "json"}, nil
+	case Textual(t):
+		names = append(names, "text", "identity")
+	case k == reflect.String:
+		return []string{"text", "identity", "json"}, nil
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		names = append(names, "boolean")
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		names = append(names, "number")
+	}
+	return append(names, "json"), nil
+}
+
+// jsonProblem says why encoding/json cannot write a type and read it back. seen are the types above it, which may hold it.
+func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
+	if seen[t] {
+		return nil
+	}
+	seen[t] = true
+	for _, pair := range [][2]reflect.Type{{marshalsJSON, unmarshalsJSON}, {marshalsText, unmarshalsText}} {
+		switch writes, reads := methods(t, pair[0], pair[1]); {
+		case writes != reads:
+			return fmt.Errorf("type %s has only one of the methods of %s and %s", t, pair[0], pair[1])
+		case writes:
+			return nil
+		}
+	}
+	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer, reflect.Uintptr:
+		return fmt.Errorf("no codec holds type %s", t)
+	case reflect.Interface:
+		if t.NumMethod() > 0 {
+			return fmt.Errorf("no codec reads an interface with methods such as %s", t)
+		}
+	case reflect.Map:
+		if k := t.Key(); !isName(k) {
+			return fmt.Errorf("no codec holds type %s: its keys are no texts", t)
+		}
+		return jsonProblem(t.Elem(), seen)
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return jsonProblem(t.Elem(), seen)
+	case reflect.Struct:
+		return membersProblem(t, seen)
+	}
+	return nil
+}
+
+// isName reports whether encoding/json makes names of members of a type.
+func isName(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return true
+	}
+	return t.Implements(marshalsText) && reflect.PointerTo(t).Implements(unmarshalsText)
+}
+
+func membersProblem(t reflect.Type, seen map[reflect.Type]bool) error {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
+			continue
+		}
+		if err := jsonProblem(f.Type, seen); err != nil {
+			return fmt.Errorf("%w (field %s)", err, f.Name)
+		}
+	}
+	return nil
+}

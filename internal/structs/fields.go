@@ -1,0 +1,141 @@
+package structs
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+)
+
+// A Field is a tagged field of a struct.
+type Field struct {
+	Tag
+	Path  string // for people: Account.Address.City
+	Index []int  // as reflect.Value.FieldByIndex takes it
+	Type  reflect.Type
+}
+
+// An Error says what is wrong with a struct. It becomes a schema.Error, which this package cannot name.
+type Error struct {
+	Path   string // the struct or its field: Account.Email
+	Reason string
+}
+
+// known are the fields of the types that were asked for, and what is wrong with the others.
+var known sync.Map
+
+type answer struct {
+	fields []Field
+	bad    *Error
+}
+
+// Fields returns the tagged fields of a struct and of the structs embedded in it, which are read once for each type. They
+// are everybody's: nobody changes them.
+func Fields(t reflect.Type) ([]Field, *Error) {
+	if a, is := known.Load(t); is {
+		a := a.(answer)
+		return a.fields, a.bad
+	}
+	fields, bad := walk(t)
+	known.Store(t, answer{fields, bad})
+	return fields, bad
+}
+
+// Title is the name of a struct, for people.
+func Title(t reflect.Type) string { return cmp.Or(t.Name(), "struct") }
+
+// A part is a struct, or one that is embedded in it.
+type part struct {
+	typ    reflect.Type
+	path   string
+	index  []int
+	sealed bool // in a pointer that nobody can set
+}
+
+// walk goes down level by level, as encoding/json does: of two fields with one name the one that is embedded less deeply
+// hides the other. On one level neither is meant, and that is an error.
+func walk(t reflect.Type) (fields []Field, bad *Error) {
+	if t.Kind() != reflect.Struct {
+		return nil, &Error{t.String(), "not a struct"}
+	}
+	seen, above := map[reflect.Type]bool{}, map[string]bool{}
+	for level := []part{{typ: t, path: Title(t)}}; len(level) > 0; {
+		found, deeper, bad := each(level)
+		if bad != nil {
+			return nil, bad
+		}
+		for _, f := range found {
+			if !above[f.Name] {
+				fields = append(fields, f)
+			}
+			above[f.Name] = true
+		}
+		for _, p := range level { // only now: what is embedded twice on one level has all its fields twice
+			seen[p.typ] = true
+		}
+		level = slices.DeleteFunc(deeper, func(p part) bool { return seen[p.typ] })
+	}
+	if len(fields) == 0 {
+		return nil, &Error{Title(t), "no field has a tag " + Key}
+	}
+	return fields, nil
+}
+
+// each gives the fields of one level, and the structs of the next.
+func each(level []part) (found []Field, deeper []part, bad *Error) {
+	paths := map[string]string{}
+	for _, p := range level {
+		fields, embedded, bad := p.fields()
+		if bad != nil {
+			return nil, nil, bad
+		}
+		for _, f := range fields {
+			if other := paths[f.Name]; other != "" {
+				return nil, nil, &Error{f.Path, fmt.Sprintf("has the name %q, as has %s", f.Name, other)}
+			}
+			paths[f.Name] = f.Path
+		}
+		found, deeper = append(found, fields...), append(deeper, embedded...)
+	}
+	return found, deeper, nil
+}
+
+// fields are those of one struct that are tagged, and the structs that are embedded in it without a tag.
+func (p part) fields() (tagged []Field, embedded []part, bad *Error) {
+	for i := range p.typ.NumField() {
+		f := p.typ.Field(i)
+		path := p.path + "." + f.Name
+		index := append(append(make([]int, 0, len(p.index)+1), p.index...), i)
+		text, has, err := Lookup(string(f.Tag))
+		switch {
+		case err != nil:
+			return nil, nil, &Error{path, err.Error()}
+		case text == "-":
+		case !has && f.Anonymous:
+			if t, pointer := Base(f.Type); t.Kind() == reflect.Struct {
+				embedded = append(embedded, part{t, path, index, p.sealed || pointer && !f.IsExported()})
+			}
+		case !has:
+		case !f.IsExported():
+			return nil, nil, &Error{path, "is not exported, so that it cannot be set"}
+		case p.sealed:
+			return nil, nil, &Error{path, "is embedded by a pointer that is not exported, so that it cannot be set"}
+		default:
+			tag, err := ParseTag(text)
+			if err != nil {
+				return nil, nil, &Error{path, err.Error()}
+			}
+			tagged = append(tagged, Field{tag, path, index, f.Type})
+		}
+	}
+	return tagged, embedded, nil
+}
+
+// Base is what a pointer points at, and any other type itself.
+func Base(t reflect.Type) (base reflect.Type, pointer bool) {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem(), true
+	}
+	return t, false
+}

@@ -1,0 +1,151 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+type person struct {
+	UID   string    `userdb:"uid,primary"`
+	Email string    `userdb:"email,secondary,kind=email"`
+	Name  *string   `userdb:"name,kind=nickname,secondary,ordered"`
+	Added time.Time `userdb:"added,required"`
+	Job   string    `userdb:"job"`
+	Notes []string
+	home
+}
+
+type home struct {
+	City netip.Addr      `userdb:"city,indexed"`
+	Size *float32        `userdb:"size,ordered,indexed"`
+	Own  bool            `userdb:"own"`
+	Debt *big.Int        `userdb:"debt"`
+	Pets map[string]int8 `userdb:"pets"`
+	Any  any             `userdb:"any"`
+}
+
+func TestFrom(t *testing.T) {
+	got, err := schema.From[person]()
+	want := schema.Type{Primary: "uid", Fields: map[string]schema.Field{
+		"email": {Role: schema.RoleSecondary, Kind: "email"},
+		"name":  {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"},
+		"added": {Codec: schema.CodecDate, Required: true},
+		"job":   {},
+		"city":  {Role: schema.RoleIndexed},
+		"size":  {Codec: schema.CodecNumber, Role: schema.RoleIndexed | schema.RoleOrdered},
+		"own":   {Codec: schema.CodecBoolean},
+		"debt":  {},
+		"pets":  {Codec: schema.CodecJSON},
+		"any":   {Codec: schema.CodecJSON},
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+	again, _ := schema.From[person]()
+	again.Fields["more"] = schema.Field{} // it is the caller's
+	if third, _ := schema.From[person](); !reflect.DeepEqual(third, want) {
+		t.Errorf("after a change of another: %+v", third)
+	}
+}
+
+// TestFromUser: a struct says what the built-in schema says of its fields.
+func TestFromUser(t *testing.T) {
+	type user struct {
+		UID   string    `userdb:"uid,primary"`
+		Email string    `userdb:"email,secondary,kind=email"`
+		Name  string    `userdb:"name,secondary,kind=nickname"`
+		Added time.Time `userdb:"added"`
+		Job   string    `userdb:"job"`
+	}
+	got, err := schema.From[user]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if relation, words := got.Against(schema.User().Types["user"]); relation != schema.Lacks || words != "tertiary record tags is stored" {
+		t.Errorf("got %d, %s", relation, words)
+	}
+}
+
+func wantFrom[T any](t *testing.T, want string) {
+	t.Helper()
+	got, err := schema.From[T]()
+	var bad *schema.Error
+	if !errors.As(err, &bad) || err.Error() != want || got.Primary != "" || got.Fields != nil {
+		t.Errorf("got %+v, %v\nwant %s", got, err, want)
+	}
+}
+
+type noKey struct {
+	Email string `userdb:"email,secondary"`
+}
+
+type mistyped struct {
+	UID string `userdb:"uid,primary"`
+	Bad string `userdb:"str,omitempty"`
+}
+
+func TestFromErrors(t *testing.T) {
+	wantFrom[int](t, "schema: int: not a struct")
+	wantFrom[*person](t, "schema: *schema_test.person: not a struct")
+	wantFrom[struct{ A string }](t, "schema: struct: no field has a tag userdb")
+	wantFrom[noKey](t, "schema: noKey: no field has the option primary")
+	wantFrom[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME`)
+	wantFrom[struct {
+		A string `userdb:"a,primary"`
+		B string `userdb:"b,primary"`
+	}](t, "schema: struct.B: a second primary field, besides a")
+	wantFrom[struct {
+		A string `userdb:"a,primary,secondary"`
+	}](t, "schema: struct.A: role: two roles: it is the primary key")
+	wantFrom[struct {
+		A int `userdb:"a,primary"`
+	}](t, "schema: struct.A: codec: a key is a text")
+	wantFrom[struct {
+		noKey
+		A string `userdb:"a,primary"`
+		B int    `userdb:"b,secondary"`
+	}](t, "schema: struct.B: codec: a key is a text")
+	wantFrom[struct {
+		A string `userdb:"a,primary"`
+		B struct {
+			C chan int
+		} `userdb:"b"`
+	}](t, "schema: struct.B: no codec holds type chan int (field C)")
+	wantFrom[struct {
+		A string `userdb:"a,primary"`
+		B string `userdb:"b,kind=mail"`
+	}](t, "schema: struct.B: kind: unknown kind mail; known are email, nickname, pattern, url, username")
+	wantFrom[struct {
+		A string `userdb:"a,primary"`
+		B string `userdb:"*"`
+	}](t, "schema: struct.B: the name * is reserved: in a hint it is every secondary field")
+	wantFrom[struct {
+		A string `userdb:"password,primary"`
+	}](t, "schema: struct.A: a password is no facet of a struct: it has verbs of its own")
+}
+
+func ExampleFrom() {
+	type Account struct {
+		ID    string    `userdb:"id,primary"`
+		Email string    `userdb:"email,secondary,kind=email"`
+		Age   *int      `userdb:"age,ordered"`
+		Since time.Time `userdb:"since,required"`
+	}
+	account, err := schema.From[Account]()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s := schema.Schema{Types: map[string]schema.Type{"account": account}}
+	text, err := json.Marshal(s)
+	fmt.Println(string(text), err)
+	// Output: {"types":{"account":{"primary":"id","fields":{"age":{"role":"ordered","codec":"number"},"email":{"role":"secondary","kind":"email"},"since":{"codec":"date","required":true}}}}} <nil>
+}
