@@ -1,0 +1,237 @@
+// Package typed turns structs with `userdb` tags into facets, and facets into structs.
+package typed
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/structs"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A Plan is how the fields of a struct become the facets of entries of one type, and back. It is made once, never changes,
+// and is safe for concurrent use.
+type Plan struct {
+	Rev     []int  // where the struct has the entry's revision; nil: nowhere
+	primary string // the name of the primary field
+	fields  []field
+}
+
+// A field is one of the struct.
+type field struct {
+	structs.Field
+	codec   schema.Codec
+	pointer bool // nil is absent, and everything else is present
+	form
+}
+
+// A Problem is a field that cannot be read, or written.
+type Problem struct {
+	Field  string // the facet's
+	Reason string // for people: with the field of the struct
+}
+
+func (f *field) problem(err error) *Problem {
+	return &Problem{f.Name, fmt.Sprintf("Go field %s (%s): %v", f.Path, f.Type, err)}
+}
+
+// New is the plan of a struct for entries of a type. refuses says why a facet cannot be written, "" where it can; rev is
+// what a field for the revision must be. The error is a *schema.Error with the field of the struct.
+func New(t reflect.Type, declared schema.Type, refuses func(field string) string, rev reflect.Type) (*Plan, error) {
+	tagged, bad := structs.Fields(t)
+	if bad != nil {
+		return nil, (*schema.Error)(bad)
+	}
+	p := &Plan{primary: declared.Primary}
+	for _, f := range tagged {
+		switch {
+		case f.Name != structs.RevName:
+			bound, reason := bind(f, declared, refuses)
+			if reason != "" {
+				return nil, &schema.Error{Path: f.Path, Reason: reason}
+			}
+			p.fields = append(p.fields, bound)
+		case f.Type != rev:
+			return nil, &schema.Error{Path: f.Path, Reason: fmt.Sprintf("%s needs type %s, not %s", structs.RevName, rev, f.Type)}
+		default:
+			p.Rev = f.Index
+		}
+	}
+	return p, nil
+}
+
+// bind holds a field of the struct to the type, and returns what is wrong with it.
+func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b field, reason string) {
+	codec := declared.Codec(f.Name)
+	if reason := refuses(f.Name); reason != "" {
+		return b, fmt.Sprintf("facet %s: %s", strconv.Quote(f.Name), reason)
+	}
+	if claim := beyond(f.Tag, declared); claim != "" {
+		return b, fmt.Sprintf("the tag says %s of facet %s, and the schema does not", claim, strconv.Quote(f.Name))
+	}
+	names, err := structs.Codecs(f.Type)
+	if err != nil {
+		return b, err.Error()
+	}
+	if !slices.Contains(names, string(codec)) {
+		return b, fmt.Sprintf("facet %s has codec %s, which does not hold type %s", strconv.Quote(f.Name), codec, f.Type)
+	}
+	base, pointer := structs.Base(f.Type)
+	return field{f, codec, pointer, formOf(base, codec)}, ""
+}
+
+// beyond is what a tag says of its field and the schema does not; "" if that is nothing.
+func beyond(t structs.Tag, declared schema.Type) string {
+	f := declared.Fields[t.Name]
+	for _, option := range t.Options {
+		has := slices.Contains(f.Role.Names(), option) || option == structs.Required && f.Required ||
+			option == structs.Primary && t.Name == declared.Primary
+		if !has {
+			return option
+		}
+	}
+	if t.Kind != "" && t.Kind != f.Kind {
+		return "kind " + t.Kind
+	}
+	return ""
+}
+
+// Read fills a zero struct with the facets of an entry as they are written. A facet that its codec cannot read is absent,
+// as it is to every reader of an entry.
+func (p *Plan) Read(v reflect.Value, wires map[string]string) *Problem {
+	for i := range p.fields {
+		f := &p.fields[i]
+		wire, has := wires[f.Name]
+		if !has {
+			continue
+		}
+		into, _ := At(v, f.Index, true)
+		if err := f.get(into, wire); err != nil {
+			if _, bad := schema.Decode(f.codec, wire); bad == nil {
+				return f.problem(err)
+			}
+		}
+	}
+	return nil
+}
+
+// Facets are what a struct has for a new entry, with the primary value apart.
+func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, problem *Problem) {
+	facets = make(schema.Facets, len(p.fields))
+	for i := range p.fields {
+		f := &p.fields[i]
+		from, there := At(v, f.Index, false)
+		if !there {
+			continue
+		}
+		wire, is, err := f.put(from)
+		if err != nil {
+			return "", nil, f.problem(err)
+		}
+		if f.Name == p.primary {
+			uid = wire
+			continue
+		}
+		if is {
+			if facets[f.Name], err = f.value(wire); err != nil {
+				return "", nil, f.problem(err)
+			}
+		}
+	}
+	return uid, facets, nil
+}
+
+// Changes tells edit what a struct says otherwise than the entry it was read from: a facet and its new value, nil where it
+// is to be absent. What the struct would be read as from the entry is no change, however it is written there.
+func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field string, v *schema.Value)) *Problem {
+	for i := range p.fields {
+		f := &p.fields[i]
+		from, there := At(v, f.Index, false)
+		was, had := wires[f.Name]
+		if !had && (!there || from.IsZero()) {
+			continue
+		}
+		wire, is, err := "", false, error(nil)
+		if there {
+			wire, is, err = f.put(from)
+		}
+		switch {
+		case err != nil:
+			return f.problem(err)
+		case had && f.same(was, wire, is):
+		case is:
+			value, err := f.value(wire)
+			if err != nil {
+				return f.problem(err)
+			}
+			edit(f.Name, &value)
+		case had:
+			edit(f.Name, nil)
+		}
+	}
+	return nil
+}
+
+// same reports whether a struct that was read from what is written would be written in this way: 42.0 is 42.
+func (f *field) same(was, wire string, is bool) bool {
+	if is && was == wire {
+		return true
+	}
+	again := reflect.New(f.Type).Elem()
+	if f.get(again, was) != nil {
+		return false
+	}
+	wireAgain, isAgain, err := f.put(again)
+	return err == nil && isAgain == is && (!is || wireAgain == wire)
+}
+
+// get sets a field to what is written.
+func (f *field) get(into reflect.Value, wire string) error {
+	if isNull(f.codec, wire) {
+		return nil
+	}
+	if !f.pointer {
+		return f.read(into, wire)
+	}
+	base := reflect.New(f.Type.Elem())
+	err := f.read(base.Elem(), wire)
+	if err == nil {
+		into.Set(base)
+	}
+	return err
+}
+
+// put is what a field is written as, and whether its facet is there at all.
+func (f *field) put(from reflect.Value) (wire string, is bool, err error) {
+	if !f.pointer {
+		wire, empty, err := f.write(from)
+		return wire, !empty, err
+	}
+	if from.IsNil() {
+		return "", false, nil
+	}
+	wire, _, err = f.write(from.Elem())
+	if err == nil && isNull(f.codec, wire) {
+		err = errNull
+	}
+	return wire, true, err
+}
+
+// At is the field of a struct at an index; false where an embedded pointer on the way is nil, unless they are to be made.
+func At(v reflect.Value, index []int, making bool) (reflect.Value, bool) {
+	for n, i := range index {
+		if n > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				if !making {
+					return reflect.Value{}, false
+				}
+				v.Set(reflect.New(v.Type().Elem()))
+			}
+			v = v.Elem()
+		}
+		v = v.Field(i)
+	}
+	return v, true
+}
