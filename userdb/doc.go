@@ -37,6 +37,11 @@
 // under every secondary field of the type, and writes all or nothing; on a cluster claims and one commit do. A reader
 // believes an SRK only if its entry is live and holds the value.
 //
+// # Structs
+//
+// Of is a view of a type by the `userdb` tags of a struct, which schema.From makes a schema of: its verbs take and return
+// structs, and write the facets in which a struct differs from the entry that it was read from.
+//
 // # Caveats
 //
 // Text from visitors goes through hints.Any and hints.Field, which never parse keys; hints.Parse is for operators. A

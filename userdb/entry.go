@@ -73,6 +73,21 @@ func (e Entry) all() schema.Facets {
 	return facets
 }
 
+// wires are the facets as they are written, and fields of the store's own besides. They are not changed.
+func (e Entry) wires() map[string]string {
+	if len(e.edits) == 0 {
+		return e.was
+	}
+	wires := make(map[string]string, len(e.was)+len(e.edits))
+	maps.Copy(wires, e.was)
+	for field, v := range e.edits {
+		if delete(wires, field); v != nil {
+			wires[field] = v.Wire()
+		}
+	}
+	return wires
+}
+
 // Get returns a facet, and whether there is one.
 func (e Entry) Get(field string) (schema.Value, bool) {
 	switch v, is := e.edits[field]; {

@@ -18,6 +18,8 @@ var (
 	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet that its codec
 	// cannot read, a value that belongs to two entries. Listings go on after it; check.Run says more.
 	ErrCorrupt = store.ErrCorrupt
+	// ErrUnmarshal: a facet that the struct of a Typed cannot hold. A *FieldError names it. Listings go on after it.
+	ErrUnmarshal = errors.New("stored value does not fit")
 	// ErrIndexBuilding: a query by an index, or a search by a field, that 'userdb schema apply' is bringing entries to. Nothing was
 	// answered; when all entries are there, it will be.
 	ErrIndexBuilding = store.ErrIndexBuilding
@@ -95,9 +97,9 @@ func (e *WaitError) Error() string {
 // Unwrap gives ErrTooManyAttempts.
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
-// A FieldError stands in the chain of ErrDuplicate and ErrInvalid. It never says who holds a value.
+// A FieldError stands in the chain of ErrDuplicate, ErrInvalid and ErrUnmarshal. It never says who holds a value.
 type FieldError struct {
-	Err    error  // ErrDuplicate or ErrInvalid
+	Err    error  // ErrDuplicate, ErrInvalid or ErrUnmarshal
 	Field  string // of the entry, or what else was given; "": the entry as a whole is too large
 	Rule   string // which rule refuses the value, as in a schema, or "key", "size", "kind", "query" and the like; "" for ErrDuplicate
 	Reason string // the same for people; "" for ErrDuplicate
@@ -105,7 +107,7 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return (*store.FieldError)(e).Error() }
 
-// Unwrap gives ErrDuplicate or ErrInvalid.
+// Unwrap gives Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
 func invalid(field, rule, reason string) error {

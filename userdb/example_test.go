@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
@@ -226,6 +227,126 @@ func ExampleType_Page() {
 	// Output:
 	// 2
 	// 1
+}
+
+// An Account is a user, as an application has it in a struct.
+type Account struct {
+	UID   string          `userdb:"uid,primary"`
+	Rev   userdb.Revision `userdb:"~rev"`
+	Email string          `userdb:"email,secondary,kind=email"`
+	Name  string          `userdb:"name,secondary,kind=nickname"`
+	Age   *int            `userdb:"age"` // nil: not known
+	Added time.Time       `userdb:"added"`
+}
+
+// openAccounts opens an empty store with a schema that the tags of Account write.
+func openAccounts() (*userdb.DB, *userdb.Typed[Account]) {
+	user, err := schema.From[Account]()
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := userdb.Open(context.Background(), "memory:", userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{"user": user}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	users, err := db.Type("user")
+	if err != nil {
+		log.Fatal(err)
+	}
+	accounts, err := userdb.Of[Account](users)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, accounts
+}
+
+func ExampleOf() {
+	ctx := context.Background()
+	db, accounts := openAccounts()
+	defer db.Close()
+	alice, err := accounts.Create(ctx, Account{Email: "alice@hotmail.com", Name: "Alice"})
+	fmt.Println(len(alice.UID), alice.Added.IsZero(), err)
+	found, err := accounts.Find(ctx, hints.Any("ALICE"))
+	fmt.Println(found.Email, found.Age, found.Rev.String() == alice.Rev.String(), err)
+	// Output:
+	// 12 false <nil>
+	// alice@hotmail.com <nil> true <nil>
+}
+
+func ExampleOf_error() {
+	db, users := open()
+	defer db.Close()
+	_, err := userdb.Of[struct {
+		Mail string `userdb:"emial"`
+	}](users)
+	fmt.Println(err)
+	_, err = userdb.Of[struct {
+		Job string `userdb:"job,omitempty"`
+	}](users)
+	fmt.Println(err)
+	_, err = userdb.Of[struct {
+		Job int `userdb:"job"`
+	}](users)
+	fmt.Println(err)
+	// Output:
+	// schema: struct.Mail: facet "emial": type "user" has no such field; did you mean "email"?
+	// schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME
+	// schema: struct.Job: facet "job" has codec text, which does not hold type int
+}
+
+func ExampleTyped_Update() {
+	ctx := context.Background()
+	db, accounts := openAccounts()
+	defer db.Close()
+	_, err := accounts.Create(ctx, Account{UID: "17c07627d35e", Name: "Alice"})
+	fmt.Println(err)
+	alice, err := accounts.Update(ctx, hints.UID("17c07627d35e"), func(a *Account) error {
+		a.Age = new(42)
+		return nil
+	})
+	fmt.Println(alice.Name, *alice.Age, err)
+	// Output:
+	// <nil>
+	// Alice 42 <nil>
+}
+
+func ExampleTyped_Save() {
+	ctx := context.Background()
+	db, accounts := openAccounts()
+	defer db.Close()
+	mine, err := accounts.Create(ctx, Account{Name: "Alice"})
+	fmt.Println(err)
+	theirs := mine
+	theirs.Name = "Alicia"
+	_, err = accounts.Save(ctx, theirs)
+	fmt.Println(err)
+	mine.Age = new(42)
+	_, err = accounts.Save(ctx, mine)
+	fmt.Println(err, errors.Is(err, userdb.ErrConflict))
+	// Output:
+	// <nil>
+	// <nil>
+	// changed meanwhile true
+}
+
+func ExampleTyped_Read() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	type account struct {
+		Email string `userdb:"email"`
+	}
+	accounts, err := userdb.Of[account](users)
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := users.Login(ctx, "alice", "correct horse battery staple", userdb.Attempt{})
+	fmt.Println(err)
+	alice, err := accounts.Read(e)
+	fmt.Println(alice.Email, err)
+	// Output:
+	// <nil>
+	// alice@hotmail.com <nil>
 }
 
 func ExampleDB_In() {

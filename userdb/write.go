@@ -160,7 +160,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 
 func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
-		return Entry{}, invalid(store.FieldType, "type", "not an entry of type "+t.Name())
+		return Entry{}, notOfType(t)
 	}
 	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
 	c, due, err := t.edited(r, e)
@@ -176,6 +176,10 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		err = ErrConflict
 	}
 	return e, err
+}
+
+func notOfType(t *Type) error {
+	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
 // edited is the change that brings a record to what an entry says, and whether there is anything to write. The

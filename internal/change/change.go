@@ -272,7 +272,7 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 		if err := t.Rules.Facet(field, v); err != nil {
 			return refused(err)
 		}
-		if reason := t.refuses(field); reason != "" {
+		if reason := t.Refuses(field); reason != "" {
 			return Invalid(field, "undeclared", reason)
 		}
 	}

@@ -144,9 +144,9 @@ func refused(err error) error {
 	return err
 }
 
-// refuses is Undeclared for a facet that is to be written, and says of one that only the stored schema has that the program does
+// Refuses is Undeclared for a facet that is to be written, and says of one that only the stored schema has that the program does
 // not know it.
-func (t *Type) refuses(field string) string {
+func (t *Type) Refuses(field string) string {
 	reason := ""
 	if !t.Schema.Open {
 		reason = t.Undeclared(field)
