@@ -101,20 +101,29 @@ func (t *Typed[T]) New(v T) (NewEntry, error) {
 // Read is an entry as a struct, for entries that other verbs return, such as Type.Login. Facets that were put into this
 // copy are among those of the struct, and Save of it writes them.
 func (t *Typed[T]) Read(e Entry) (T, error) {
-	var v, zero T
-	if e.Type() != t.users.Name() {
-		return zero, notOfType(t.users)
+	var v T
+	err := t.fill(&v, e)
+	if err != nil {
+		v = *new(T)
 	}
-	into := reflect.ValueOf(&v).Elem()
+	return v, err
+}
+
+// fill reads an entry into a zero struct.
+func (t *Typed[T]) fill(v *T, e Entry) error {
+	if e.Type() != t.users.Name() {
+		return notOfType(t.users)
+	}
+	into := reflect.ValueOf(v).Elem()
 	if bad := t.plan.Read(into, e.wires()); bad != nil {
-		return zero, &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
+		return &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
 	}
 	if t.plan.Rev != nil {
 		read := e // e itself would be allocated where there is no Revision, too
 		at, _ := typed.At(into, t.plan.Rev, true)
 		*at.Addr().Interface().(*Revision) = Revision{e.Rev(), &read}
 	}
-	return v, nil
+	return nil
 }
 
 // read is Read of what a verb returned, also where that is not confirmed.
@@ -222,15 +231,15 @@ type PageOf[T any] struct {
 // out, too: the error is ErrUnmarshal then, beside the others, which are good.
 func (t *Typed[T]) Page(ctx context.Context, q Query) (PageOf[T], error) {
 	p, err := t.users.Page(ctx, q)
-	page := PageOf[T]{Next: p.Next, Back: p.Back}
 	var unfit leftOut
+	all, n := make([]T, len(p.Entries)), 0
 	for _, e := range p.Entries {
-		v, bad := t.Read(e)
-		if bad != nil {
+		if bad := t.fill(&all[n], e); bad != nil {
+			all[n] = *new(T)
 			unfit.add(bad)
 			continue
 		}
-		page.Entries = append(page.Entries, v)
+		n++
 	}
-	return page, cmp.Or(err, unfit.err())
+	return PageOf[T]{all[:n:n], p.Next, p.Back}, cmp.Or(err, unfit.err())
 }

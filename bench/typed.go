@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// account has all facets of a user.
+type account struct {
+	UID   string          `userdb:"uid"`
+	Rev   userdb.Revision `userdb:"~rev"`
+	Email string          `userdb:"email"`
+	Name  string          `userdb:"name"`
+	Job   string          `userdb:"job"`
+	City  string          `userdb:"city"`
+	Lang  *string         `userdb:"lang"`
+	Added time.Time       `userdb:"added"`
+}
+
+// typed compares a verb of structs with the same of entries, which do not even look at what they read.
+func typed(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		defer b.server.reset(ctx)
+		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
+			return verbs(users, got(userdb.Of[account](users)))
+		})
+	}
+}
+
+func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
+	untyped = finds(users)
+	untyped.name = "Entry"
+	return variant{"struct", func(ctx context.Context, w, i int) error {
+		_, err := accounts.Find(ctx, hints.UID(uid(pick(i))))
+		return err
+	}}, untyped
+}
+
+func typedSave(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
+	ctx := context.Background()
+	mine, theirs := got(accounts.Find(ctx, hints.UID(uid(1)))), got(users.Find(ctx, hints.UID(uid(2))))
+	return variant{"struct", func(ctx context.Context, w, i int) (err error) {
+		mine.City, mine.Name = fmt.Sprint("city ", i), fmt.Sprint("mine ", i)
+		mine, err = accounts.Save(ctx, mine)
+		return err
+	}}, variant{"Entry", func(ctx context.Context, w, i int) (err error) {
+		theirs.Put("city", schema.Text(fmt.Sprint("city ", i)))
+		theirs.Put("name", schema.Text(fmt.Sprint("mine ", i)))
+		theirs, err = users.Save(ctx, theirs)
+		return err
+	}}
+}
+
+func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
+	untyped = creates(users)
+	untyped.name = "Entry"
+	lang := "de"
+	return variant{"struct", func(ctx context.Context, w, i int) error {
+		k := serial(i)
+		_, err := accounts.Create(ctx, account{UID: uid(k), Email: email(k), Name: name(k), Job: "cook", City: "Berlin", Lang: &lang})
+		return err
+	}}, untyped
+}
+
+// typedPage reads many entries in one go, so that the least is hidden behind the round trip.
+func typedPage(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
+	q := userdb.Query{Limit: 256}
+	return variant{"struct", func(ctx context.Context, w, i int) error {
+		_, err := accounts.Page(ctx, q)
+		return err
+	}}, variant{"Entry", func(ctx context.Context, w, i int) error {
+		_, err := users.Page(ctx, q)
+		return err
+	}}
+}
