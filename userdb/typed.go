@@ -40,11 +40,13 @@ type Typed[T any] struct {
 	plan  *typed.Plan
 }
 
-// Of is a view of a type by the `userdb` tags of the struct T, which schema.From describes. An error, a *schema.Error whose
-// path is the field of the struct, says that T is no struct with tags, that a tag cannot be read or stands at a field that
-// is not exported, that two fields have one name, that the type does not declare a facet (an open type takes any, as text), or
-// not with the role, kind or rule that the tag says, or that the codec of a facet does not hold the Go type. A struct may
-// leave out any facet, and the options of a tag.
+// Of is a view of a type by the `userdb` tags of the struct T. Package schema, at From, says what a tag is. T may leave out
+// any facet of the type, and any option in a tag. The error is a *schema.Error whose path is the Go field:
+//
+//   - T is not a struct, or has no tags; a tag cannot be read, or is that of a field that is not exported.
+//   - Two fields have one name.
+//   - The type does not declare a facet of that name, and is not open; or not with a role or rule that the tag names.
+//   - The codec of the facet does not hold the Go type.
 func Of[T any](t *Type) (*Typed[T], error) {
 	t = t.now()
 	refuses := func(field string) string {
@@ -151,7 +153,8 @@ func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 }
 
 // Update reads an entry, lets f change the struct, and writes what differs, as Type.Update does: again where somebody else
-// changed the entry meanwhile, so that f may run more than once. A change of the UID is ErrInvalid.
+// changed the entry meanwhile, so that f may run more than once. A change of the UID is ErrInvalid. f is not called where
+// the entry does not fit into the struct.
 func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (T, error) {
 	return t.read(t.users.Update(ctx, h, func(e *Entry) error {
 		v, err := t.Read(*e)

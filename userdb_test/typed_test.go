@@ -35,7 +35,7 @@ type profile struct {
 
 type work struct {
 	Age    *int64           `userdb:"age,ordered"`
-	Serial uint64           `userdb:"serial"`
+	Serial uint64           `userdb:"serial,indexed"`
 	Score  float64          `userdb:"score"`
 	Active bool             `userdb:"active"`
 	Since  time.Time        `userdb:"since"`
@@ -102,6 +102,13 @@ func TestTypedVerbs(t *testing.T) {
 		got, err := profiles.Find(t.Context(), hints.Any("nobody"))
 		wantErr(t, "Find", err, userdb.ErrNotFound)
 		sameProfile(t, "Find of nobody", got, profile{})
+
+		serial, err := schema.Decode(schema.CodecNumber, "18446744073709551615")
+		must(t, err)
+		page, err := profiles.Page(t.Context(), userdb.Query{Where: schema.Facets{"serial": serial}})
+		if err != nil || len(page.Entries) != 1 {
+			t.Errorf("by a large number: %+v, %v", page, err)
+		}
 
 		_, err = profiles.Create(t.Context(), profile{Email: "ALICE@example.com"})
 		wantField(t, "Create", err, userdb.ErrDuplicate, "email")

@@ -154,10 +154,7 @@ func writeFloat(v reflect.Value) (string, bool, error) {
 	if v.Kind() == reflect.Float32 { // with the digits that tell it from other numbers of its size
 		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', -1, 32), 64)
 	}
-	if f == 0 && math.Signbit(f) {
-		return "-0", false, nil
-	}
-	return schema.Number(f).Wire(), false, nil
+	return schema.Number(f).Wire(), false, nil // of the negative zero 0: they are equal, and an index has one of them
 }
 
 func readFloat(v reflect.Value, wire string) error {
