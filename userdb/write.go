@@ -52,8 +52,8 @@ func RandomUID(n int) func() (string, error) {
 const added = "added"
 
 // Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It returns the entry as
-// written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses; a password
-// over 72 bytes or against the type's policy is refused before anything is sent.
+// written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses, *password.PolicyError a
+// password against the type's policy. Of several, the error is all of them joined (see errors.Join): what is wrong with a form.
 func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
 	err = t.following(ctx, func(t *Type) (err error) {
 		e, err = t.create(ctx, n)
@@ -86,7 +86,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
-		return t.entry(r, public(err))
+		return t.entry(r, t.allOf(ctx, err, store.Record{}, d.Facets))
 	}
 	return Entry{}, errUIDs
 }
@@ -97,9 +97,10 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
 		return d, invalid(t.declared.Schema.Primary, "primary", "the UID is not given as a facet")
 	}
-	for field, v := range n.Facets {
-		if err := t.declared.EncodeFacet(d.Facets, field, v, nil); err != nil {
-			return d, err
+	var wrong problems
+	for _, field := range slices.Sorted(maps.Keys(n.Facets)) {
+		if other := wrong.add(t.declared.EncodeFacet(d.Facets, field, n.Facets[field], nil)); other != nil {
+			return d, other
 		}
 	}
 	if _, given := d.Facets[added]; !given && t.declared.Schema.Fields[added].Codec == schema.CodecDate {
@@ -107,20 +108,27 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 			return d, err
 		}
 	}
+	if len(n.Tags) > 0 {
+		tags := distinct(n.Tags)
+		_ = wrong.add(checkElements(change.TagsName, tags))
+		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
+	}
+	own := append(t.declared.Identifiers(d.Facets), n.UID)
+	if len(wrong) > 0 {
+		if n.Password != "" {
+			if other := wrong.add(t.db.hashers.Judge(ctx, t.declared, n.Password, own)); other != nil {
+				return d, other
+			}
+		}
+		return d, t.rest(ctx, wrong, store.Record{}, d.Facets)
+	}
 	if n.Password != "" {
-		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, append(t.declared.Identifiers(d.Facets), n.UID))
+		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
 		if err != nil {
-			return d, err
+			return d, t.allOf(ctx, err, store.Record{}, d.Facets)
 		}
 		d.Facets[store.FieldPassword] = hash
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
-	}
-	if len(n.Tags) > 0 {
-		tags := distinct(n.Tags)
-		if err := checkElements(change.TagsName, tags); err != nil {
-			return d, err
-		}
-		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
 	return d, nil
 }
@@ -132,16 +140,24 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (Entry, error) {
 	var updated Entry
 	err := t.following(ctx, func(t *Type) error {
+		var e Entry
+		var read store.Record
+		judged := false
 		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
-			e := t.bare(now)
+			read, e = now, t.bare(now)
 			if err = f(&e); err == nil {
 				err = e.readable()
 			}
 			if err != nil {
 				return c, false, err
 			}
-			return t.edited(now, e)
+			c, due, err = t.edited(ctx, now, e)
+			judged = err != nil
+			return c, due, err
 		})
+		if errors.Is(err, ErrDuplicate) && !judged {
+			err = t.allOfEdit(ctx, err, read, e)
+		}
 		updated, err = t.entry(r, err)
 		return err
 	})
@@ -163,13 +179,16 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return Entry{}, notOfType(t)
 	}
 	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
-	c, due, err := t.edited(r, e)
+	c, due, err := t.edited(ctx, r, e)
 	if err != nil {
 		return Entry{}, public(err)
 	}
 	if due {
-		r, err = t.apply(ctx, c, r)
-		return t.entry(r, public(err))
+		after, err := t.apply(ctx, c, r)
+		if errors.Is(err, ErrDuplicate) {
+			err = t.allOfEdit(ctx, err, r, e)
+		}
+		return t.entry(after, public(err))
 	}
 	now, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
 	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
@@ -184,24 +203,50 @@ func notOfType(t *Type) error {
 
 // edited is the change that brings a record to what an entry says, and whether there is anything to write. The
 // password hash, which no Entry holds, stays.
-func (t *Type) edited(r store.Record, e Entry) (c store.Change, due bool, err error) {
+func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
 	if len(e.edits) == 0 {
 		return c, false, nil
 	}
-	wires := change.Bare(r)
-	for field, v := range e.edits {
+	wires, wrong, err := t.wires(r, e)
+	if err != nil {
+		return c, false, err
+	}
+	if len(wrong) > 0 {
+		return c, false, t.rest(ctx, wrong, r, wires)
+	}
+	if c, due, err = t.declared.Update(r, wires, nil); err != nil {
+		err = t.allOf(ctx, err, r, wires)
+	}
+	return c, due, err
+}
+
+// wires are the facets that an entry says, and what is wrong with them.
+func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong problems, err error) {
+	wires = change.Bare(r)
+	for _, field := range slices.Sorted(maps.Keys(e.edits)) {
+		v := e.edits[field]
 		switch {
 		case v != nil:
-			if err := t.declared.EncodeFacet(wires, field, *v, r.Fields); err != nil {
-				return c, false, err
-			}
+			err = wrong.add(t.declared.EncodeFacet(wires, field, *v, r.Fields))
 		case field == store.FieldPassword:
-			return c, false, invalid(field, "name", "a password is set by its own verb")
+			err = invalid(field, "name", "a password is set by its own verb")
 		default:
 			delete(wires, field)
 		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	return t.declared.Update(r, wires, nil)
+	return wires, wrong, nil
+}
+
+// allOfEdit is allOf for an entry that was edited.
+func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry) error {
+	wires, _, bad := t.wires(r, e)
+	if bad != nil {
+		return err
+	}
+	return t.allOf(ctx, err, r, wires)
 }
 
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry

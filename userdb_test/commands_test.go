@@ -56,7 +56,7 @@ var costs = []cost{
 		_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a", "b"}})
 		return err
 	}},
-	{"create a duplicate", 3, func(t *testing.T, users *userdb.Type) error {
+	{"create a duplicate", 4, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "n", "email", "e")})
 		if err == nil {
 			return userdb.ErrNotFound

@@ -282,7 +282,7 @@ func TestUnconfirmed(t *testing.T) {
 		for _, e := range g.told() {
 			got = append(got, string(e.Kind))
 		}
-		if want := "login issue redeem password login disable"; strings.Join(got, " ") != want {
+		if want := "create login issue update identifier redeem password login disable"; strings.Join(got, " ") != want {
 			t.Errorf("told %q, want %s", got, want)
 		}
 	})

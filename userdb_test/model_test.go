@@ -183,6 +183,7 @@ func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
 		if r.kind == "hash" {
 			r.fields = maps.Clone(r.fields)
 			delete(r.fields, "~rev")
+			delete(r.fields, "~epoch") // of an entry that was made over a tombstone
 		}
 		shown[key] = r
 	}

@@ -119,10 +119,10 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	if size > validate.MaxEntry {
 		return c, Invalid("", "size", "an entry of over 1 MiB")
 	}
-	err := t.complete(old, facets)
-	if err == nil {
-		err = t.secondaries(&c, old, facets)
+	if missing := t.Missing(old, facets); len(missing) > 0 {
+		return c, missing[0]
 	}
+	err := t.secondaries(&c, old, facets)
 	if err == nil {
 		const refusal = "not a value that an index can hold: it is empty or over 1 KiB"
 		c.Unindex, c.Index, err = moves(t.Indexed, old.Fields, facets, t.Index, refusal)
@@ -135,16 +135,17 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	return c, err
 }
 
-// complete refuses an entry that is made without a required field, or loses it. One that never had it can be changed still.
-func (t *Type) complete(old store.Record, facets map[string]string) error {
+// Missing refuses, for each of them, the required fields that an entry is made without, or loses. One that never had it can be
+// changed still.
+func (t *Type) Missing(old store.Record, facets map[string]string) (errs []error) {
 	for _, field := range t.Required {
 		_, has := facets[field]
 		_, had := old.Fields[field]
 		if !has && (had || len(old.Fields) == 0) {
-			return Invalid(field, schema.RequiredRule, "the type requires it")
+			errs = append(errs, Invalid(field, schema.RequiredRule, "the type requires it"))
 		}
 	}
-	return nil
+	return errs
 }
 
 // secondaries claims and releases the difference over (field, canonical value). The old canonical

@@ -1,0 +1,108 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// problems are what is wrong with what somebody filled in: a *FieldError for each field, and a *password.PolicyError.
+type problems []error
+
+// add takes what is wrong with one field, and returns an error that is about something else.
+func (p *problems) add(err error) error {
+	err = public(err)
+	_, ofField := errors.AsType[*FieldError](err)
+	_, ofPassword := errors.AsType[*password.PolicyError](err)
+	switch {
+	case err == nil:
+		return nil
+	case !ofField && !ofPassword:
+		return err
+	case !ofField || !slices.Contains(p.fields(), fieldOf(err)):
+		*p = append(*p, err)
+	}
+	return nil
+}
+
+func fieldOf(err error) string {
+	e, _ := errors.AsType[*FieldError](err)
+	return e.Field
+}
+
+// fields are those that something is wrong with.
+func (p problems) fields() (names []string) {
+	for _, err := range p {
+		if e, is := errors.AsType[*FieldError](err); is {
+			names = append(names, e.Field)
+		}
+	}
+	return names
+}
+
+// err is one problem as it is, or all of them joined.
+func (p problems) err() error {
+	if len(p) == 1 {
+		return p[0]
+	}
+	return errors.Join(p...)
+}
+
+// rest adds to what is wrong what a form is refused for besides: required fields that are not there, and values that others have.
+// facets are those that could be encoded.
+func (t *Type) rest(ctx context.Context, p problems, old store.Record, facets map[string]string) error {
+	wrong := p.fields()
+	for _, err := range t.declared.Missing(old, facets) {
+		if !slices.Contains(wrong, fieldOf(public(err))) {
+			_ = p.add(err)
+		}
+	}
+	for _, err := range t.taken(ctx, old, facets, wrong) {
+		_ = p.add(err)
+	}
+	return p.err()
+}
+
+// taken are the secondary fields, but those that are known to be wrong, whose values other entries have, as far as that can be told.
+func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
+	var fields []string
+	var lookups []store.Lookup
+	for _, field := range t.declared.Secondary {
+		canonical := t.declared.Schema.Canonical(facets[field])
+		if canonical == "" || canonical == old.SKV(field) || slices.Contains(wrong, field) {
+			continue
+		}
+		var srks []recordkey.Key
+		for _, any := range t.declared.Secondary {
+			if srk, ok := t.declared.SRK(any, canonical); ok {
+				srks = append(srks, srk)
+			}
+		}
+		if len(srks) > 0 {
+			fields, lookups = append(fields, field), append(lookups, store.Lookup{SRKs: srks})
+		}
+	}
+	found, err := t.view.FindMany(ctx, lookups)
+	if err != nil {
+		return nil // what is known already is told
+	}
+	for i, f := range found {
+		if f.Err == nil && f.Record.Key != old.Key {
+			errs = append(errs, store.Taken(fields[i]))
+		}
+	}
+	return errs
+}
+
+// allOf returns, for a change that was refused for one field, all that is wrong.
+func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets map[string]string) error {
+	var p problems
+	if other := p.add(err); other != nil || len(p) == 0 {
+		return other
+	}
+	return t.rest(ctx, p, old, facets)
+}

@@ -1,0 +1,108 @@
+package userdb_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// wrongOf is what is wrong with a form: fields and rules, and that of the password.
+func wrongOf(err error) (all []string) {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		for _, e := range joined.Unwrap() {
+			all = append(all, wrongOf(e)...)
+		}
+		return all
+	}
+	var field *userdb.FieldError
+	var policy *password.PolicyError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &field) && errors.Is(err, userdb.ErrDuplicate):
+		return []string{field.Field + " taken"}
+	case errors.As(err, &field):
+		return []string{field.Field + " " + field.Rule}
+	case errors.As(err, &policy):
+		return []string{"password " + policy.Rule}
+	}
+	return []string{err.Error()}
+}
+
+// TestAllThatIsWrong: create, accept, update and save tell of all that is wrong with a form, and write nothing.
+func TestAllThatIsWrong(t *testing.T) {
+	sc := schema.User()
+	user := sc.Types["user"]
+	user.Fields["job"] = schema.Field{Required: true}
+	sc.Types["user"] = user
+	eachStore(t, func(t *testing.T, s *site) {
+		g := newGate(s, userdb.Options{Schema: sc, HashWorkers: 2})
+		ctx := t.Context()
+		_, err := g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com", "job", "cook")})
+		must(t, err)
+		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "bob", "email", "bob@example.com", "job", "cook")})
+		must(t, err)
+		want := func(what string, err error, all ...string) {
+			t.Helper()
+			got := wrongOf(err)
+			slices.Sort(got)
+			slices.Sort(all)
+			if !slices.Equal(got, all) {
+				t.Errorf("%s: %q, want %q", what, got, all)
+			}
+		}
+		forms := []struct {
+			facets schema.Facets
+			pw     string
+			all    []string
+		}{
+			{schema.Texts("name", "alice", "email", "no address"), "short", []string{"name taken", "email email", "job required", "password min"}},
+			{schema.Texts("name", "ALICE", "email", "alice@EXAMPLE.com", "job", "x"), "", []string{"name taken", "email taken"}},
+			{schema.Texts("name", "alice", "email", "bob@example.com", "job", "x"), "password", []string{"name taken", "email taken", "password blocklist"}},
+			{schema.Texts("name", "new", "email", "new@example.com"), "battery staple", []string{"job required"}},
+			{schema.Texts("name", "new", "job", "x"), "short", []string{"password min"}},
+			{schema.Texts("nick", "x", "nock", "y", "job", "x"), "", []string{"nick undeclared", "nock undeclared"}},
+		}
+		for i, f := range forms {
+			_, err := g.users.Create(ctx, userdb.NewEntry{Facets: f.facets, Password: f.pw})
+			if len(wrongOf(err)) == 0 {
+				t.Errorf("form %d is made", i)
+			}
+			want(fmt.Sprint("create ", i), err, f.all...)
+		}
+		secret := g.invite("new@example.com")
+		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
+		want("accept", err, "name taken", "job required", "password min")
+
+		edit := func(e *userdb.Entry) {
+			e.Put("name", schema.Text("alice"))
+			e.Put("email", schema.Text("no address"))
+			e.Drop("job")
+		}
+		_, err = g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error { edit(e); return nil })
+		want("update", err, "name taken", "email email", "job required")
+		e := g.find("bob")
+		edit(&e)
+		_, err = g.users.Save(ctx, e)
+		want("save", err, "name taken", "email email", "job required")
+		e = g.find("bob")
+		e.Put("name", schema.Text("alice"))
+		e.Put("email", schema.Text("alice@example.com"))
+		_, err = g.users.Save(ctx, e)
+		want("save what others have", err, "name taken", "email taken")
+		_, err = g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("alice"))
+			e.Put("email", schema.Text("alice@example.com"))
+			return nil
+		})
+		want("update to what others have", err, "name taken", "email taken")
+		if e := g.find("bob"); e.Text("name") != "bob" || e.Text("email") != "bob@example.com" {
+			t.Errorf("written: %v", e)
+		}
+	})
+}
