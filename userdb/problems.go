@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -44,12 +45,21 @@ func (p problems) fields() (names []string) {
 	return names
 }
 
-// err is one problem as it is, or all of them joined.
+// err is one problem as it is, or all of them joined: by fields, the password last.
 func (p problems) err() error {
+	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(place(a), place(b)) })
 	if len(p) == 1 {
 		return p[0]
 	}
 	return errors.Join(p...)
+}
+
+// place is where a problem stands among others.
+func place(err error) string {
+	if _, ofField := errors.AsType[*FieldError](err); ofField {
+		return fieldOf(err)
+	}
+	return "\U0010ffff"
 }
 
 // rest adds to what is wrong what a form is refused for besides: required fields that are not there, and values that others have.

@@ -1,0 +1,110 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A Problem is one thing that is wrong with a form.
+type Problem struct {
+	Field  string            // the facet; "password"; "" for the form as a whole
+	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "conflict", "gone" and "unavailable" besides
+	Params map[string]string // what a text may name: "reason", in English, and of "wait" the "seconds"
+	Text   string            // for the visitor, by Texts
+}
+
+// A Catalogue has the texts of problems: by field and rule, such as "email taken", or else by the rule alone, or else by "". In {braces}
+// stands the name of a parameter.
+type Catalogue map[string]string
+
+// Texts is what Problems writes. An application replaces it, or some of it, before it serves; one with several languages has a
+// Catalogue for each, and takes Text of that.
+var Texts = Catalogue{
+	"taken":               "Somebody has this already. Choose another one.",
+	"required":            "This is needed.",
+	"non-empty":           "This is needed.",
+	"email":               "This is not an e-mail address.",
+	"size":                "This is too long.",
+	"key":                 "This is too long, or has characters that it cannot have.",
+	"password min":        "This is too short: {reason}.",
+	"password max":        "This is too long.",
+	"password blocklist":  "This is one of the most common passwords, which are tried first.",
+	"password identifier": "This is your own name or address, which is tried first.",
+	"login":               "Wrong name or password.",
+	"wait":                "Too many attempts. Try again in {seconds} seconds.",
+	"conflict":            "This was changed meanwhile. Look at it again.",
+	"gone":                "This is not good any more.",
+	"unavailable":         "Something does not answer. Nothing was changed; try again in a moment.",
+	"unknown":             "Something does not answer. Look whether it was done before you try again.",
+	"":                    "This cannot be: {reason}.",
+}
+
+// Problems are all that an error says is wrong, for a form: nil for a nil error. An error that is about nothing that a visitor did
+// becomes one of the rule "unavailable" without a word of its text.
+func Problems(err error) []Problem {
+	if err == nil {
+		return nil
+	}
+	if joined, is := err.(interface{ Unwrap() []error }); is && !known(err) {
+		var all []Problem
+		for _, e := range joined.Unwrap() {
+			all = append(all, Problems(e)...)
+		}
+		return all
+	}
+	return []Problem{problem(err)}
+}
+
+// known reports whether an error that joins others is one of its own.
+func known(err error) bool {
+	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
+}
+
+func problem(err error) Problem {
+	p := Problem{Params: map[string]string{}}
+	var field *userdb.FieldError
+	var policy *password.PolicyError
+	var wait *userdb.WaitError
+	switch {
+	case errors.As(err, &policy):
+		p.Field, p.Rule, p.Params["reason"] = "password", policy.Rule, policy.Reason
+	case errors.As(err, &field) && errors.Is(err, userdb.ErrDuplicate):
+		p.Field, p.Rule = field.Field, "taken"
+	case errors.As(err, &field):
+		p.Field, p.Rule, p.Params["reason"] = field.Field, field.Rule, field.Reason
+	case errors.As(err, &wait):
+		p.Rule, p.Params["seconds"] = "wait", fmt.Sprint(int64((wait.Wait+time.Second-1)/time.Second))
+	case errors.Is(err, userdb.ErrLogin):
+		p.Rule = "login"
+	case errors.Is(err, userdb.ErrConflict):
+		p.Rule = "conflict"
+	case errors.Is(err, userdb.ErrNotFound):
+		p.Rule = "gone"
+	case errors.Is(err, userdb.ErrOutcomeUnknown):
+		p.Rule = "unknown"
+	default:
+		p.Rule = "unavailable"
+	}
+	p.Text = Texts.Text(p)
+	return p
+}
+
+// Text is what the catalogue has for a problem.
+func (c Catalogue) Text(p Problem) string {
+	text, has := c[strings.TrimSpace(p.Field+" "+p.Rule)]
+	if !has {
+		text, has = c[p.Rule]
+	}
+	if !has {
+		text = c[""]
+	}
+	for name, value := range p.Params {
+		text = strings.ReplaceAll(text, "{"+name+"}", value)
+	}
+	return text
+}

@@ -1,0 +1,345 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+const (
+	clear = "correct horse battery"
+	other = "battery staple horse"
+)
+
+// A place is a site with one account, alice.
+type place struct {
+	t      *testing.T
+	users  *userdb.Type
+	auth   web.Auth
+	server *httptest.Server
+	client *http.Client
+	last   error // of the last form
+}
+
+func newPlace(t *testing.T, tls bool, edit func(*web.Auth)) *place {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com"), Password: clear})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, users: users, auth: web.Auth{Users: users, SignInPath: "/signin"}}
+	if edit != nil {
+		edit(&p.auth)
+	}
+	if p.server = httptest.NewUnstartedServer(p.mux()); tls {
+		p.server.StartTLS()
+	} else {
+		p.server.Start()
+	}
+	t.Cleanup(p.server.Close)
+	p.client = p.server.Client()
+	p.client.Jar, _ = cookiejar.New(nil)
+	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return p
+}
+
+func (p *place) mux() http.Handler {
+	mux := http.NewServeMux()
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello %s, %v", web.Entry(r.Context()).Text("name"), web.Session(r.Context()).Agent != "")
+	})
+	mux.Handle("/", p.auth.Visitor(hello))
+	mux.Handle("/account", p.auth.Require(hello))
+	mux.Handle("/admin/", p.auth.RequireTag("admin", hello))
+	form := func(do func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if p.last = do(w, r); p.last == nil {
+				http.Redirect(w, r, web.ReturnPath(r), http.StatusSeeOther)
+			}
+		}
+	}
+	mux.Handle("POST /signin", form(func(w http.ResponseWriter, r *http.Request) error {
+		_, err := p.auth.SignIn(w, r, r.FormValue("identifier"), r.FormValue("password"))
+		return err
+	}))
+	mux.Handle("POST /signout", form(p.auth.SignOut))
+	return mux
+}
+
+// do sends a request, and returns the status and the body, or where it is sent.
+func (p *place) do(method, path string, form ...string) string {
+	p.t.Helper()
+	values := url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.server.URL+path, strings.NewReader(values.Encode()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := p.client.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if to := resp.Header.Get("Location"); to != "" {
+		body = []byte(to)
+	}
+	return strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", string(body)))
+}
+
+func (p *place) want(what, got, want string) {
+	p.t.Helper()
+	if got != want {
+		p.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func (p *place) signIn() {
+	p.t.Helper()
+	p.want("sign in", p.do("POST", "/signin", "identifier", "alice", "password", clear), "303 /")
+}
+
+// TestSignIn: in and out, with the pages that ask for it.
+func TestSignIn(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		p := newPlace(t, tls, nil)
+		p.want("a visitor", p.do("GET", "/"), "200 hello , false")
+		p.want("who is not signed in", p.do("GET", "/account?a=1&b=/2"), "303 /signin?return=%2Faccount%3Fa%3D1%26b%3D%2F2")
+		p.want("a form of one", p.do("POST", "/account"), "303 /signin")
+		p.do("POST", "/signin", "identifier", "alice", "password", other)
+		if !errors.Is(p.last, userdb.ErrLogin) {
+			t.Errorf("a wrong password: %v", p.last)
+		}
+		p.want("still", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+		p.want("sign in", p.do("POST", "/signin?return=%2Faccount%3Fa%3D1", "identifier", "Alice@example.com", "password", clear), "303 /account?a=1")
+		p.want("signed in", p.do("GET", "/account"), "200 hello alice, true")
+		p.want("everywhere", p.do("GET", "/"), "200 hello alice, true")
+		p.want("without the tag", p.do("GET", "/admin/"), "403 Forbidden")
+		if _, err := p.users.Tags(hints.UID("alice")).Add(t.Context(), "admin"); err != nil {
+			t.Fatal(err)
+		}
+		p.want("with the tag", p.do("GET", "/admin/"), "200 hello alice, true")
+		cookies := p.client.Jar.Cookies(mustURL(t, p.server.URL))
+		p.want("sign out", p.do("POST", "/signout"), "303 /")
+		p.want("signed out", p.do("GET", "/admin/"), "303 /signin?return=%2Fadmin%2F")
+		if left := p.client.Jar.Cookies(mustURL(t, p.server.URL)); len(left) > 0 {
+			t.Errorf("cookies %v", left)
+		}
+		p.client.Jar.SetCookies(mustURL(t, p.server.URL), []*http.Cookie{{Name: cookies[0].Name, Value: cookies[0].Value, Secure: tls, Path: "/"}})
+		p.want("the old cookie", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+		p.want("once more", p.do("POST", "/signout"), "303 /")
+	}
+}
+
+func mustURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestOneSession: who signs in twice in one browser has one session; a new password ends it.
+func TestOneSession(t *testing.T) {
+	p := newPlace(t, false, nil)
+	p.signIn()
+	p.signIn()
+	n := 0
+	for s, err := range p.users.Sessions(t.Context(), hints.UID("alice")) {
+		if n++; err != nil || s.Origin != "127.0.0.1" || s.Agent == "" {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	if _, err := p.users.SetPassword(t.Context(), hints.UID("alice"), other); err != nil {
+		t.Fatal(err)
+	}
+	p.want("ended", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+}
+
+// TestNoSignInPage: without one the answer is 401; and a store that does not answer is no visitor who is not signed in.
+func TestNoSignInPage(t *testing.T) {
+	p := newPlace(t, false, func(a *web.Auth) { a.SignInPath = "" })
+	p.want("nobody", p.do("GET", "/account"), "401 Unauthorized")
+	p.signIn()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	req := httptest.NewRequestWithContext(ended, "GET", "/account", nil)
+	for _, c := range p.client.Jar.Cookies(mustURL(t, p.server.URL)) {
+		req.AddCookie(c)
+	}
+	w := httptest.NewRecorder()
+	p.mux().ServeHTTP(w, req)
+	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Service Unavailable\n")
+	told := ""
+	p.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+		told = r.URL.Path
+		w.WriteHeader(http.StatusTeapot)
+	}
+	w = httptest.NewRecorder()
+	p.mux().ServeHTTP(w, req)
+	p.want("no answer, of the application's own", fmt.Sprint(w.Code, told), "418/account")
+}
+
+// TestCookie: what a browser is told of it, by how the request came.
+func TestCookie(t *testing.T) {
+	proxy := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for _, tt := range []struct{ url, from, proto, name, want string }{
+		{"http://example.com/", "192.0.2.1:1", "", "", "session=; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax"},
+		{"https://example.com/", "203.0.113.1:1", "", "", "__Host-session=; Path=/; Max-Age=2592000; HttpOnly; Secure; SameSite=Lax"},
+		{"http://example.com/", "192.0.2.1:1", "https", "id", "__Host-id=; Path=/; Max-Age=2592000; HttpOnly; Secure; SameSite=Lax"},
+		{"http://example.com/", "192.0.2.1:1", "https, http", "id", "id=; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax"},
+		{"http://example.com/", "203.0.113.1:1", "https", "id", "id=; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax"},
+	} {
+		p := newPlace(t, false, func(a *web.Auth) { a.Cookie.Name, a.Proxies = tt.name, proxy })
+		r := httptest.NewRequestWithContext(t.Context(), "POST", tt.url, nil)
+		r.RemoteAddr = tt.from
+		if tt.proto != "" {
+			r.Header.Set("X-Forwarded-Proto", tt.proto)
+		}
+		w := httptest.NewRecorder()
+		if _, err := p.auth.SignIn(w, r, "alice", clear); err != nil {
+			t.Fatal(err)
+		}
+		got := w.Header().Get("Set-Cookie")
+		before, after, _ := strings.Cut(got, "=")
+		secret, flags, _ := strings.Cut(after, ";")
+		p.want(tt.url+tt.proto, strings.Replace(before+"=;"+flags, "Max-Age=2591999", "Max-Age=2592000", 1), tt.want)
+		if _, _, err := p.users.Session(t.Context(), secret); err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+		}
+	}
+}
+
+// TestOrigin: the last address that no proxy of ours has, whatever a visitor sends.
+func TestOrigin(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, tt := range []struct {
+		from, forwarded, want string
+	}{
+		{"203.0.113.7:1234", "", "203.0.113.7"},
+		{"203.0.113.7:1234", "198.51.100.1", "203.0.113.7"},
+		{"10.1.2.3:80", "198.51.100.1", "198.51.100.1"},
+		{"10.1.2.3:80", "1.1.1.1, 198.51.100.1, 10.9.9.9", "198.51.100.1"},
+		{"10.1.2.3:80", "", "10.1.2.3"},
+		{"10.1.2.3:80", "10.4.5.6", "10.4.5.6"},
+		{"10.1.2.3:80", "198.51.100.1:4711", "198.51.100.1"},
+		{"10.1.2.3:80", "unknown", ""},
+		{"10.1.2.3:80", "198.51.100.1, unknown", ""},
+		{"[2001:db8:1:2:3:4:5:6]:80", "", "2001:db8:1:2::/64"},
+		{"[fd00::1]:80", "2001:db8::1", "2001:db8::/64"},
+		{"[fd00::1]:80", "[2001:db8::1]:80", "2001:db8::/64"},
+		{"[::ffff:10.0.0.1]:80", "::ffff:198.51.100.1", "198.51.100.1"},
+		{"[fe80::1%eth0]:80", "", "fe80::/64"},
+		{"@", "198.51.100.1", ""},
+		{"", "198.51.100.1", ""},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.RemoteAddr = tt.from
+		if tt.forwarded != "" {
+			for part := range strings.SplitSeq(tt.forwarded, ", ") { // as several headers and as one
+				r.Header.Add("X-Forwarded-For", part)
+			}
+		}
+		if got := web.Origin(r, proxies); got != tt.want {
+			t.Errorf("%s, %s: %q, want %q", tt.from, tt.forwarded, got, tt.want)
+		}
+		r.Header.Set("X-Forwarded-For", tt.forwarded)
+		if got := web.Origin(r, proxies); got != tt.want {
+			t.Errorf("%s, %s in one: %q, want %q", tt.from, tt.forwarded, got, tt.want)
+		}
+	}
+}
+
+// TestReturnPath: nobody is sent to another site.
+func TestReturnPath(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"/account", "/account"},
+		{"/a?b=c&d=//e#f", "/a?b=c&d=//e#f"},
+		{"", "/"},
+		{"account", "/"},
+		{"//evil.example", "/"},
+		{"/\\evil.example", "/"},
+		{"\\\\evil.example", "/"},
+		{"https://evil.example/", "/"},
+		{"/\t/evil.example", "/"},
+		{"javascript:alert(1)", "/"},
+		{"///evil.example", "/"},
+		{"/%2fevil.example", "/%2fevil.example"},
+		{"/a\r\nSet-Cookie: x", "/"},
+		{"/%zz", "/"},
+		{"/" + strings.Repeat("x", 3000), "/"},
+		{" /account", "/"},
+		{"\x00/a", "/"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/signin?"+url.Values{"return": {tt.text}}.Encode(), nil)
+		if got := web.ReturnPath(r); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestProblems: all that is wrong with a form, each with its field and a text, and nothing of what visitors need not know.
+func TestProblems(t *testing.T) {
+	p := newPlace(t, false, nil)
+	_, err := p.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "alice", "email", "x"), Password: "short"})
+	secret := errors.New("dial tcp 10.0.0.1:6379: refused")
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{err, "email email: This is not an e-mail address.; name taken: Somebody has this already. Choose another one.; " +
+			"password min: This is too short: 5 characters are fewer than 8."},
+		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This cannot be: its strength 1 is less than 3."},
+		{userdb.ErrLogin, " login: Wrong name or password."},
+		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
+		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed meanwhile. Look at it again."},
+		{userdb.ErrNotFound, " gone: This is not good any more."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
+		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
+		{secret, " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
+	} {
+		var got []string
+		for _, one := range web.Problems(tt.err) {
+			got = append(got, one.Field+" "+one.Rule+": "+one.Text)
+		}
+		p.want(fmt.Sprint(tt.err), strings.Join(got, "; "), tt.want)
+	}
+	german := web.Catalogue{"email taken": "Diese Adresse ist vergeben.", "": "Das geht nicht: {reason}"}
+	p.want("of a field", german.Text(web.Problem{Field: "email", Rule: "taken"}), "Diese Adresse ist vergeben.")
+	p.want("of none", german.Text(web.Problem{Field: "name", Rule: "x", Params: map[string]string{"reason": "zu lang"}}), "Das geht nicht: zu lang")
+}
