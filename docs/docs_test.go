@@ -67,9 +67,9 @@ func TestLanguages(t *testing.T) {
 
 // The program in README runs and says what it should; what else is shown in Go compiles.
 func TestGo(t *testing.T) {
-	imports := "package main\n\nimport (\n\t\"context\"\n\t\"errors\"\n\t\"fmt\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
+	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"errors\"\n\t\"fmt\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n)\n\n" +
-		"var _ = []any{context.Background, errors.Is, fmt.Sprint, time.Second, hints.Any, schema.Text, userdb.Open}\n\nfunc main() {}\n\n"
+		"var _ = []any{context.Background, errors.Is, fmt.Sprint, sql.ErrNoRows, time.Second, hints.Any, schema.Text, userdb.Open}\n\nfunc main() {}\n\n"
 	seen := 0
 	for _, page := range pages(t) {
 		for _, code := range blocks(t, page, "go") {
@@ -88,7 +88,11 @@ func TestGo(t *testing.T) {
 			if verb == "build" {
 				args = []string{verb, "-o", os.DevNull, file}
 			}
-			if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil || string(out) != want {
+			cmd := exec.CommandContext(t.Context(), "go", args...)
+			if page == "scs.md" {
+				cmd.Dir, want = "testdata/scs", ""
+			}
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
 				t.Errorf("%s: %v\n%s", page, err, out)
 			}
 		}
