@@ -26,6 +26,7 @@ const (
 	columnClear    = "clear_password"   // a clear password
 	columnChanged  = "password_changed" // a date
 	columnDisabled = "disabled"         // a date
+	keyVerified    = "verified"         // of JSON alone: a list of facets
 	columnFlag     = "~disabled"        // true or false, as an entry in JSON has it
 )
 

@@ -149,6 +149,11 @@ func (im *importer) changeOf(ctx context.Context, l *line, meant store.Found) (c
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}
+	for mark, of := range l.draft.Own {
+		if store.VerifiedField(mark) != "" {
+			own[mark] = of
+		}
+	}
 	if c, changed, err = l.t.Update(r, facets, own); err == nil {
 		err = l.t.Replace(&c, l.draft.Tertiary)
 	}

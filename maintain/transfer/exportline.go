@@ -28,6 +28,7 @@ type exportLine struct {
 	Password string                     `json:"password,omitempty"`
 	Changed  string                     `json:"password_changed,omitempty"`
 	Disabled string                     `json:"disabled,omitempty"`
+	Verified []string                   `json:"verified,omitempty"` // addresses whose owner reads what is sent there
 }
 
 type tertiaryRecord struct {
@@ -45,6 +46,10 @@ func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bo
 		switch {
 		case field == store.FieldPassword && secret:
 			x.Password = wire
+		case store.VerifiedField(field) != "":
+			if facet := store.VerifiedField(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
+				x.Verified = append(x.Verified, facet)
+			}
 		case field == store.FieldPassword || store.OwnField(field):
 		case !utf8.ValidString(field):
 			return x, fmt.Errorf("a facet's name is not UTF-8: %s", records.Quoted(field))
@@ -52,6 +57,7 @@ func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bo
 			x.facet(t.Schema.Codec(field), field, wire)
 		}
 	}
+	slices.Sort(x.Verified)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {

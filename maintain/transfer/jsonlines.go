@@ -66,6 +66,8 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		switch name {
 		case columnHash, columnClear, columnChanged, columnDisabled:
 			r.own[name] = j.string(name)
+		case keyVerified:
+			r.verified = typed[[]string](&j, name, j.value())
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
@@ -97,7 +99,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 
 // unknownKey is the error for a key that no line of an export has.
 func unknownKey(name string) error {
-	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled}
+	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
 	if meant := change.Meant(name, keys); meant != "" {
 		e.Reason = "no line of an export has such a key" + meant

@@ -169,6 +169,7 @@ type reading struct {
 	own      map[string]string // what is no facet, by the columns of CSV
 	facets   []facet
 	tertiary []tertiaryRecord
+	verified []string // facets
 }
 
 // A facet is the text of one in a line, and what reads it.
@@ -183,7 +184,7 @@ type facet struct {
 func (im *importer) draft(l *line) error {
 	r := &im.reading
 	clear(r.own)
-	r.facets, r.tertiary = r.facets[:0], nil
+	r.facets, r.tertiary, r.verified = r.facets[:0], nil, nil
 	t, err := im.read(im.src, l, r)
 	if err != nil {
 		return err
@@ -236,6 +237,9 @@ func (l *line) put(f facet) error {
 
 // take adds to the draft what is no facet.
 func (im *importer) take(l *line, r *reading) error {
+	if err := l.verify(r.verified); err != nil {
+		return err
+	}
 	now, hash, changed, disabled := im.Now(), r.own[columnHash], r.own[columnChanged], r.own[columnDisabled]
 	l.clear = r.own[columnClear]
 	switch flag := r.own[columnFlag]; {
@@ -263,6 +267,21 @@ func (im *importer) take(l *line, r *reading) error {
 		return fmt.Errorf("password: %w%s", err, advice)
 	}
 	l.draft.Facets[store.FieldPassword] = hash
+	return nil
+}
+
+// verify marks facets as verified.
+func (l *line) verify(fields []string) error {
+	for _, field := range fields {
+		wire, has := l.draft.Facets[field]
+		if !has || field == l.t.Schema.Primary {
+			return change.Invalid(field, "verified", "the line has no such facet")
+		}
+		if l.draft.Own == nil {
+			l.draft.Own = map[string]string{}
+		}
+		change.Verify(field, wire, l.draft.Own)
+	}
 	return nil
 }
 

@@ -265,3 +265,53 @@ func TestImportDisabledColumn(t *testing.T) {
 		s.bring(t, `{"facets":{"uid":"9","~disabled":true}}`, refused, transfer.Report{Read: 1, Refused: 1})
 	})
 }
+
+// TestVerifiedComesAlong: an export says which addresses are verified, and an import keeps that, of new entries and of others.
+func TestVerifiedComesAlong(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		line := `{"type":"user","facets":{"uid":"v","name":"vera","email":"v@x.org"},"verified":["email"]}` + "\n"
+		importText := func(text string, o transfer.ImportOptions) error {
+			t.Helper()
+			refused := ""
+			o.Refused = func(_ int64, reason string) { refused = reason }
+			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(text), o)
+			if err == nil && refused != "" {
+				err = errors.New(refused)
+			}
+			return err
+		}
+		if err := importText(line, transfer.ImportOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		find := func() userdb.Entry {
+			t.Helper()
+			e, err := s.Type(t, "user").Find(s.Ctx, hints.UID("v"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		if !find().Verified("email") || find().Verified("name") {
+			t.Error("a new entry: not as the line says")
+		}
+		var out bytes.Buffer
+		if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || !strings.Contains(out.String(), `"verified":["email"]`) || strings.Contains(out.String(), "~") {
+			t.Errorf("%v, %s", err, out.String())
+		}
+		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
+		if err := importText(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {
+			t.Errorf("an update that says nothing of it: %v", err)
+		}
+		if err := importText(strings.Replace(strings.Replace(line, `,"verified":["email"]`, "", 1), "v@x", "w@x", 1), update); err != nil || find().Verified("email") {
+			t.Errorf("an update to another address: %v", err)
+		}
+		if err := importText(strings.Replace(line, "v@x", "w@x", 1), update); err != nil || !find().Verified("email") {
+			t.Errorf("an update that says so: %v", err)
+		}
+		for _, bad := range []string{`"verified":["job"]`, `"verified":"email"`, `"verified":["uid"]`, `"verified":[1]`} {
+			if err := importText(strings.Replace(line, `"verified":["email"]`, bad, 1), update); err == nil {
+				t.Errorf("%s is taken", bad)
+			}
+		}
+	})
+}
