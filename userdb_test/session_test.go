@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -130,11 +131,14 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	}
 }
 
-// sessionEnds are the verbs after which no session is good, nor one that follows from an earlier login.
-var sessionEnds = []struct {
+// A sessionEnd is a verb after which no session is good.
+type sessionEnd struct {
 	name string
 	do   func(ctx context.Context, g *gate) error
-}{
+}
+
+// sessionEnds are those after which none is good that follows from an earlier login either.
+var sessionEnds = []sessionEnd{
 	{"end all", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
 	{"set password", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), alicePassword))
@@ -620,4 +624,100 @@ func TestManySessionsMove(t *testing.T) {
 		reshard(t, c, 200, "user/uid:c500", "user/uid:c501", "user/uid:c998", "user/uid:c999")
 	})
 	mended(t, db, never)
+}
+
+// TestLostSessionAnswers: a session whose answers get lost begins once, and ends.
+func TestLostSessionAnswers(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		for _, done := range []bool{true, false} {
+			for lost := range 4 { // of the commands of each verb
+				verb := func(do func() error) {
+					t.Helper()
+					n := 0
+					g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+						if !strings.HasPrefix(cmds[0].Name(), "eval") { // what only reads, the client asks again
+							return send()
+						}
+						if n++; n-1 != lost {
+							return send()
+						}
+						if done {
+							if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+								return err
+							}
+						}
+						for _, cmd := range cmds {
+							cmd.SetErr(io.EOF)
+						}
+						return io.EOF
+					})
+					must(t, do())
+					g.tap.set(nil)
+				}
+				g.restart()
+				e := g.login()
+				var secret string
+				verb(func() (err error) {
+					_, secret, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
+					return err
+				})
+				verb(func() error { _, _, err := g.users.Session(ctx, secret); return err })
+				if n := len(g.devices()); n != 1 {
+					t.Errorf("done: %v, %d: %d sessions", done, lost, n)
+				}
+				verb(func() error { return g.users.EndSession(ctx, secret) })
+				g.ended("after a lost answer", secret)
+				_, secret = g.start(userdb.SessionOptions{})
+				verb(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
+				g.ended("all, after a lost answer", secret)
+			}
+		}
+	})
+}
+
+// TestLateSessionAnswers: what was sent to begin a session, and arrives once more after its end, brings nothing back.
+func TestLateSessionAnswers(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for _, first := range []bool{true, false} {
+			for _, end := range append(sessionEnds, sessionEnd{"end one", nil}) {
+				g.restart()
+				if !first {
+					g.start(userdb.SessionOptions{})
+				}
+				var sent [][]any
+				g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+					for _, cmd := range cmds {
+						if strings.HasPrefix(cmd.Name(), "eval") {
+							var args []any
+							for _, arg := range cmd.Args() {
+								if p, is := arg.(*string); is {
+									arg = *p
+								}
+								args = append(args, arg)
+							}
+							sent = append(sent, args)
+						}
+					}
+					return send()
+				})
+				_, secret := g.start(userdb.SessionOptions{})
+				g.tap.set(nil)
+				if end.do == nil {
+					must(t, g.users.EndSession(t.Context(), secret))
+				} else {
+					must(t, end.do(t.Context(), g))
+				}
+				for _, args := range sent {
+					if err := g.raw.Do(t.Context(), args...).Err(); err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+						t.Fatal(err)
+					}
+				}
+				if len(sent) < 2 {
+					t.Fatalf("%d scripts were sent", len(sent))
+				}
+				g.ended(end.name, secret)
+			}
+		}
+	})
 }
