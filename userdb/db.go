@@ -46,7 +46,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	for _, w := range connect.Warnings(url) {
 		o.Logger.WarnContext(ctx, w)
 	}
-	db, err := open(ctx, engine, o)
+	db, err := open(ctx, engine, true, o)
 	if err != nil {
 		engine.Close()
 	}
@@ -62,10 +62,16 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, engine, o)
+	return open(ctx, engine, false, o)
 }
 
-func open(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
+// open goes by an engine, whose client is its own if it was opened for it.
+func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB, error) {
+	for _, c := range connect.Clients(engine) {
+		for _, w := range o.Observers {
+			w.Client(c, opened)
+		}
+	}
 	db, err := newDB(view.Config{
 		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
 		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, OnSchema: view.OnSchema(o.OnSchema),
@@ -179,7 +185,11 @@ func (db *DB) Close() error {
 }
 
 // Ping asks the server for an answer; ErrUnavailable keeps the cause.
-func (db *DB) Ping(ctx context.Context) error { return db.view().Engine.Ping(ctx) }
+func (db *DB) Ping(ctx context.Context) (err error) {
+	ctx, v := db.begin(ctx, "Ping", &err)
+	defer v.end(&err)
+	return db.view().Engine.Ping(ctx)
+}
 
 // In is a view of another namespace over the same connections. Closing one closes all. Its schema is compared with the one that is
 // stored there at its first write, as with SchemaLater.
@@ -212,4 +222,8 @@ func (db *DB) Type(name string) (*Type, error) {
 
 // Find returns the entry that a type-free hint points at: one that names its type itself. With
 // Options.Cache it may be a copy.
-func (db *DB) Find(ctx context.Context, h hints.Hint) (Entry, error) { return db.find(ctx, h, "") }
+func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
+	ctx, v := db.begin(ctx, "Find", &err)
+	defer v.end(&err)
+	return db.find(ctx, h, "")
+}

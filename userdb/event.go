@@ -29,8 +29,9 @@ import (
 //	start       a session began
 //	end         a session was ended, or all of an entry where Session is ""
 //
-// An import tells of passwords and disabled entries alone. A new kind also goes into docs/security.md and into eventCases of
-// userdb_test; if an import is to tell it, into view.Hashing, its methods in password.go, and follow in maintain/transfer.
+// An import tells of passwords and disabled entries alone, and observers are told the kind alone. A new kind also goes into
+// docs/security.md and into eventCases of userdb_test; if an import is to tell it, into view.Hashing, its methods in password.go,
+// and follow in maintain/transfer.
 type Event struct {
 	Kind       string
 	PRK        recordkey.Key // the zero key: no entry has the identifier
@@ -53,6 +54,9 @@ func (db *DB) emit(ctx context.Context, e Event) {
 	e.Purpose = e.Purpose[:min(len(e.Purpose), longestOrigin)]
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
+	}
+	for _, o := range db.options.Observers {
+		o.Event(ctx, e.Kind)
 	}
 	db.view().Config.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
 }
@@ -82,7 +86,7 @@ func (e Event) attrs() []slog.Attr {
 
 // listens reports whether anybody is told.
 func (db *DB) listens(ctx context.Context) bool {
-	return db.options.OnEvent != nil || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
+	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }
 
 // changed tells which facets of an entry a change has set or unset.

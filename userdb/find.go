@@ -40,7 +40,9 @@ func (t *Type) Name() string { return t.declared.Name }
 // Find returns the entry that a hint points at: one round trip; on a cluster two, but for a key or UID. ErrNotFound says
 // that there is no live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought
 // by its UID or key may be a copy, and cost none.
-func (t *Type) Find(ctx context.Context, h hints.Hint) (Entry, error) {
+func (t *Type) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Find", &err)
+	defer v.end(&err)
 	return t.db.find(ctx, h, t.declared.Name)
 }
 
@@ -74,8 +76,10 @@ func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ strin
 
 // FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
 // declares, by SCAN over the whole keyspace: for people, not for a hot path.
-func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) {
-	e, err := t.Find(ctx, h)
+func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "FindExhaustive", &err)
+	defer v.end(&err)
+	e, err = t.db.find(ctx, h, t.declared.Name)
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
@@ -84,8 +88,10 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (Entry, error) 
 }
 
 // Exists reports whether a hint points at a live entry; an SRK alone does not make one.
-func (t *Type) Exists(ctx context.Context, h hints.Hint) (bool, error) {
-	_, err := t.record(ctx, h)
+func (t *Type) Exists(ctx context.Context, h hints.Hint) (is bool, err error) {
+	ctx, v := t.db.begin(ctx, "Exists", &err)
+	defer v.end(&err)
+	_, err = t.record(ctx, h)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -100,20 +106,28 @@ const findChunk = 256
 // sequence goes on; it ends early only where the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		t := t.now()
-		for some := range slices.Chunk(hs, findChunk) {
-			found, err := t.findSome(ctx, some)
-			if err != nil {
-				yield(Entry{}, err)
-				return
-			}
-			for _, f := range found {
-				if !yield(t.entry(f.Record, f.Err)) {
-					return
-				}
+		var err error
+		ctx, v := t.db.begin(ctx, "FindAll", &err)
+		defer v.end(&err)
+		err = t.now().findAll(ctx, hs, yield)
+	}
+}
+
+// findAll returns the error that ended it, of which it has told.
+func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) error {
+	for some := range slices.Chunk(hs, findChunk) {
+		found, err := t.findSome(ctx, some)
+		if err != nil {
+			yield(Entry{}, err)
+			return err
+		}
+		for _, f := range found {
+			if !yield(t.entry(f.Record, f.Err)) {
+				return nil
 			}
 		}
 	}
+	return nil
 }
 
 // findSome looks for what hints mean, in their order.
@@ -180,24 +194,33 @@ const pageLimit = 100
 // may be yielded twice, or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		t, s, err := t.selection(ctx, q)
+		var err error
+		ctx, v := t.db.begin(ctx, "All", &err)
+		defer v.end(&err)
+		err = t.all(ctx, q, yield)
+	}
+}
+
+// all returns the error that ended it, of which it has told.
+func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) error {
+	t, s, err := t.selection(ctx, q)
+	if err != nil {
+		yield(Entry{}, public(err))
+		return err
+	}
+	left := q.Limit
+	for found, err := range t.view.Batches(ctx, s) {
 		if err != nil {
-			yield(Entry{}, public(err))
-			return
+			yield(Entry{}, err)
+			return err
 		}
-		left := q.Limit
-		for found, err := range t.view.Batches(ctx, s) {
-			if err != nil {
-				yield(Entry{}, err)
-				return
-			}
-			for _, f := range found {
-				if left--; !yield(t.entry(f.Record, f.Err)) || left == 0 {
-					return
-				}
+		for _, f := range found {
+			if left--; !yield(t.entry(f.Record, f.Err)) || left == 0 {
+				return nil
 			}
 		}
 	}
+	return nil
 }
 
 // selection checks a query, with the type to go on by. An answer by an index needs to know that the index is whole: where the
@@ -226,7 +249,9 @@ type Page struct {
 // Page returns up to q.Limit of the entries that All would yield: the first of them, or those after q.After or before
 // q.Before, in the order of the listing. Pages lead back only in an order. Entries that cannot be read are left out: the
 // error is ErrCorrupt and names the first of them, beside the others, which are good.
-func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
+func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
+	ctx, v := t.db.begin(ctx, "Page", &err)
+	defer v.end(&err)
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
@@ -234,7 +259,6 @@ func (t *Type) Page(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, public(err)
 	}
-	var p Page
 	var records []store.Record
 	var unreadable leftOut
 	rest := ""
@@ -292,7 +316,9 @@ type Total struct {
 // shrink, or where it starts again or a replica takes its place, one may be counted twice. Else entries are read, as All does: for
 // people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
 // the first, beside the count of the others. An entry with a damaged facet is one.
-func (t *Type) Count(ctx context.Context, q Query) (Total, error) {
+func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
+	ctx, v := t.db.begin(ctx, "Count", &err)
+	defer v.end(&err)
 	t, s, err := t.selection(ctx, q)
 	if err != nil {
 		return Total{}, public(err)

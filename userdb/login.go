@@ -41,7 +41,9 @@ type Attempt struct {
 // hour. Of the five origins that logged in to an account last, in 90 days, each has eight failures of its own before it
 // counts as a stranger. A new password forgets all failures. An attempt counts as a failure while its password is being
 // checked, so ten logins of one account at the same moment can delay the eleventh.
-func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Entry, error) {
+func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Login", &err)
+	defer v.end(&err)
 	p, err := t.newProof(ctx, identifier, a)
 	if err != nil {
 		return Entry{}, err
@@ -54,8 +56,7 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (Ent
 	if err != nil {
 		return Entry{}, err
 	}
-	e, err := t.entry(p.r, nil)
-	if err != nil {
+	if e, err = t.entry(p.r, nil); err != nil {
 		t.db.emit(ctx, p.event("failure"))
 		return Entry{}, err
 	}

@@ -29,7 +29,10 @@ type Options struct {
 	// OnEvent gets every event before the verb returns, on its goroutine; of transfer.Import on up to 16 goroutines at
 	// once. nil: events go to Logger alone.
 	OnEvent func(context.Context, Event)
-	Peppers [][]byte // none: no pepper; the first hashes, all verify
+	// Observers are told what is done, for metrics and traces, and nothing about whom: see packages metrics and trace. None:
+	// nobody is, which costs nothing.
+	Observers []Observer
+	Peppers   [][]byte // none: no pepper; the first hashes, all verify
 
 	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
 	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are

@@ -19,7 +19,9 @@ import (
 // logins. It returns the entry, for a session of the caller's own.
 // *password.PolicyError says what speaks against a password, such as being over 72 bytes (1024 with a pepper). The
 // bytes are hashed as they are: nothing is trimmed, folded or normalised.
-func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (Entry, error) {
+func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "SetPassword", &err)
+	defer v.end(&err)
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return Entry{}, err
@@ -31,7 +33,9 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (Entry,
 // wrong one is ErrLogin, and counts as an attempt to log in; so does an entry that is disabled, or was disabled or
 // deleted meanwhile. ErrConflict says that the password, or its hash, was changed at the same moment. The hint
 // is the application's, of a user whom it knows: other than Login, it tells ErrNotFound.
-func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (Entry, error) {
+func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
+	defer v.end(&err)
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return Entry{}, err
@@ -41,7 +45,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		return Entry{}, err
 	}
 	proved := p.hash()
-	e, err := t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
+	e, err = t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
 		switch {
 		case now.Fields[store.FieldDisabled] != "":
 			return ErrLogin
@@ -104,12 +108,16 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 
 // Disable keeps an entry from logging in, and ends its tokens and sessions: none is issued, redeemed or begun until Enable.
 // It stays readable.
-func (t *Type) Disable(ctx context.Context, h hints.Hint) error {
+func (t *Type) Disable(ctx context.Context, h hints.Hint) (err error) {
+	ctx, v := t.db.begin(ctx, "Disable", &err)
+	defer v.end(&err)
 	return t.setDisabled(ctx, h, "disable")
 }
 
 // Enable lets an entry log in again.
-func (t *Type) Enable(ctx context.Context, h hints.Hint) error {
+func (t *Type) Enable(ctx context.Context, h hints.Hint) (err error) {
+	ctx, v := t.db.begin(ctx, "Enable", &err)
+	defer v.end(&err)
 	return t.setDisabled(ctx, h, "enable")
 }
 
@@ -185,6 +193,13 @@ func (hs *hashers) Of(t *change.Type) *password.Hasher {
 
 // onPool runs work that keeps a processor busy, as many at a time as there are workers.
 func (hs *hashers) onPool(ctx context.Context, job func() error) error {
+	if len(hs.db.options.Observers) > 0 {
+		return hs.observed(ctx, job)
+	}
+	return hs.run(ctx, job)
+}
+
+func (hs *hashers) run(ctx context.Context, job func() error) error {
 	var failed error
 	err := hs.pool.Do(ctx, func() { failed = job() })
 	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {

@@ -76,7 +76,13 @@ func shortened(text string) string {
 // ErrConflict: since the entry was read, all its sessions have ended (another password was set, it was disabled and enabled, or
 // deleted and made anew) or it has changed more than three times before its first session; log in again. ErrNotFound: it is gone or
 // disabled. ErrInvalid: options that cannot be, or a UID of over 200 bytes.
-func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (Session, string, error) {
+func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (s Session, secret string, err error) {
+	ctx, v := t.db.begin(ctx, "StartSession", &err)
+	defer v.end(&err)
+	return t.startSession(ctx, e, o)
+}
+
+func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Session, string, error) {
 	o, err := o.checked()
 	if err != nil {
 		return Session{}, "", err
@@ -107,13 +113,15 @@ func sessionOf(s store.Session) Session {
 
 // Session returns the entry whose session has the secret, and the session, in one round trip. After the end of a session was
 // acknowledged no process gets it. ErrNotFound is the one answer to a secret whose session has ended, and to one that is made up.
-func (t *Type) Session(ctx context.Context, secret string) (Entry, Session, error) {
+func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
+	ctx, v := t.db.begin(ctx, "Session", &err)
+	defer v.end(&err)
 	t = t.now()
 	r, s, err := t.session(ctx, secret)
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
-	e, err := t.entry(r, nil)
+	e, err = t.entry(r, nil)
 	return e, sessionOf(s), err
 }
 
@@ -140,7 +148,9 @@ func (t *Type) ownerOf(secret string) (recordkey.Key, bool) {
 // VerifySession notes in a session that its owner gave the password once more, as before a change of an address: Session.Verified
 // tells when. A wrong password is ErrLogin, and counts as an attempt to log in, as do those of ErrTooManyAttempts. ErrNotFound
 // says that the session has ended.
-func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) (Entry, Session, error) {
+func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) (e Entry, session Session, err error) {
+	ctx, v := t.db.begin(ctx, "VerifySession", &err)
+	defer v.end(&err)
 	t = t.now()
 	r, s, err := t.session(ctx, secret)
 	if err != nil {
@@ -159,12 +169,18 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
-	e, err := t.entry(p.r, nil)
+	e, err = t.entry(p.r, nil)
 	return e, sessionOf(done[0]), err
 }
 
 // EndSession ends the session that has the secret. One that has ended before, or never began, is no error.
-func (t *Type) EndSession(ctx context.Context, secret string) error {
+func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
+	ctx, v := t.db.begin(ctx, "EndSession", &err)
+	defer v.end(&err)
+	return t.endSessionOf(ctx, secret)
+}
+
+func (t *Type) endSessionOf(ctx context.Context, secret string) error {
 	t = t.now()
 	prk, ok := t.ownerOf(secret)
 	if !ok {
@@ -175,7 +191,9 @@ func (t *Type) EndSession(ctx context.Context, secret string) error {
 }
 
 // EndSessionID ends the session of an entry that has the ID. ErrNotFound: it has no such session, or there is no such entry.
-func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) error {
+func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err error) {
+	ctx, v := t.db.begin(ctx, "EndSessionID", &err)
+	defer v.end(&err)
 	t = t.now()
 	r, err := t.record(ctx, h)
 	if err != nil {
@@ -198,7 +216,9 @@ func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bo
 
 // EndSessions ends all sessions of an entry, and begins of none that follow from an earlier login. It is a change of the
 // entry, and returns it for a session of the caller's own.
-func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (Entry, error) {
+func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "EndSessions", &err)
+	defer v.end(&err)
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return Entry{}, public(err)
@@ -235,6 +255,9 @@ func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
 // Sessions yields the sessions of an entry, those first that were seen last: its devices. ErrNotFound: there is no such entry.
 func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
+		var err error
+		ctx, v := t.db.begin(ctx, "Sessions", &err)
+		defer v.end(&err)
 		all, err := t.now().listSessions(ctx, h)
 		if err != nil {
 			yield(Session{}, err)

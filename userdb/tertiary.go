@@ -43,13 +43,25 @@ const (
 	writesOn        // sent again, it is done twice: so a lost reply is ErrOutcomeUnknown
 )
 
+// verbs are the methods below, by their commands.
+var verbs = map[string]string{
+	"SADD": "Set.Add", "SREM": "Set.Remove", "SISMEMBER": "Set.Has", "SMEMBERS": "Set.Members", "SCARD": "Set.Len",
+	"RPUSH": "List.Append", "LPUSH": "List.Prepend", "LPOP": "List.First", "RPOP": "List.Last", "LRANGE": "List.Items",
+	"LREM": "List.Remove", "LLEN": "List.Len",
+	"HSET": "Hash.Put", "HGET": "Hash.Get", "HGETALL": "Hash.All", "HDEL": "Hash.Remove", "HLEN": "Hash.Len",
+	"SET": "String.Put", "GET": "String.Get", "UNLINK": "String.Remove",
+	"ZADD": "SortedSet.Put", "ZINCRBY": "SortedSet.Increase", "ZSCORE": "SortedSet.Score", "ZRANGE": "SortedSet.Range",
+	"ZRANGEBYSCORE": "SortedSet.Between", "ZREM": "SortedSet.Remove", "ZCARD": "SortedSet.Len",
+}
+
 // do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
-func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (store.Reply, error) {
+func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (reply store.Reply, err error) {
+	ctx, v := r.t.db.begin(ctx, verbs[command], &err)
+	defer v.end(&err)
 	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
-	var reply store.Reply
-	err := r.t.following(ctx, func(t *Type) (err error) {
+	err = r.t.following(ctx, func(t *Type) (err error) {
 		r.t = t
 		reply, err = r.run(ctx, does, command, args)
 		return err

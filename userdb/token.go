@@ -55,8 +55,10 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", Err
 // Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as letters, digits,
 // hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays as it is. ErrNotFound: there is no
 // such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes.
-func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error) {
-	secret, _, err := t.issue(ctx, h, tk, tk.bonds())
+func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
+	ctx, v := t.db.begin(ctx, "Issue", &err)
+	defer v.end(&err)
+	secret, _, err = t.issue(ctx, h, tk, tk.bonds())
 	return secret, err
 }
 
@@ -65,6 +67,8 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (string, error
 // The token ends when the entry's address is changed; when it is spent, the address is verified. ErrInvalid: the entry has no
 // such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
+	ctx, v := t.db.begin(ctx, "IssueFor", &err)
+	defer v.end(&err)
 	if err := tk.sentTo(field); err != nil {
 		return "", "", err
 	}
@@ -166,7 +170,13 @@ func (tk Token) bonds() []string {
 }
 
 // Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event is told.
-func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
+func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
+	ctx, v := t.db.begin(ctx, "Peek", &err)
+	defer v.end(&err)
+	return t.peek(ctx, purpose, secret)
+}
+
+func (t *Type) peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	t = t.now()
 	r, token, err := t.held(ctx, purpose, secret)
 	if err != nil {
@@ -181,7 +191,13 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 // spent, expired, ended, forged, of another purpose, or of an entry that is disabled or gone. With a purpose of
 // PurposeChange the same change sets the facet; ErrDuplicate: another entry has the value by now. Whatever
 // the error, but for ErrOutcomeUnknown, nothing was spent. Set a password with ResetPassword instead.
-func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
+func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
+	ctx, v := t.db.begin(ctx, "Redeem", &err)
+	defer v.end(&err)
+	return t.redeem(ctx, purpose, secret)
+}
+
+func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
 	r, token, err := t.now().held(ctx, purpose, secret)
 	if err == nil {
@@ -213,7 +229,9 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (Entry, Token
 // ResetPassword spends a token and sets the password of its entry, as one change: of two at once one
 // succeeds, and a password that the policy refuses (*password.PolicyError) leaves the token good. It ends
 // all other tokens and forgets failed logins, as SetPassword does. Errors are those of Redeem.
-func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (Entry, error) {
+func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
+	defer v.end(&err)
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
 	}
@@ -240,7 +258,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 			return Entry{}, refused
 		}
 	}
-	e, err := t.now().spent(ctx, purpose, r, err)
+	e, err = t.now().spent(ctx, purpose, r, err)
 	if done(err) {
 		t.passwordSet(ctx, r, "")
 		t.now().clearSessions(ctx, before, r)
@@ -250,21 +268,25 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (E
 
 // RedeemSession is Redeem for signing in by a link: it spends a token and begins a session, and returns the session's secret.
 // A token that is spent without a session is not possible, nor a session of somebody whose token was not spent.
-func (t *Type) RedeemSession(ctx context.Context, purpose, secret string, o SessionOptions) (Entry, Session, string, error) {
-	e, _, err := t.Peek(ctx, purpose, secret)
+func (t *Type) RedeemSession(
+	ctx context.Context, purpose, secret string, o SessionOptions,
+) (e Entry, s Session, key string, err error) {
+	ctx, v := t.db.begin(ctx, "RedeemSession", &err)
+	defer v.end(&err)
+	e, _, err = t.peek(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	s, key, err := t.StartSession(ctx, e, o)
+	s, key, err = t.startSession(ctx, e, o)
 	if errors.Is(err, ErrConflict) { // all sessions end, and the token with them
 		err = ErrNotFound
 	}
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	if e, _, err = t.Redeem(ctx, purpose, secret); !done(err) {
+	if e, _, err = t.redeem(ctx, purpose, secret); !done(err) {
 		// Nobody has the session's secret.
-		return Entry{}, Session{}, "", errors.Join(err, t.EndSession(context.WithoutCancel(ctx), key))
+		return Entry{}, Session{}, "", errors.Join(err, t.endSessionOf(context.WithoutCancel(ctx), key))
 	}
 	return e, s, key, err
 }

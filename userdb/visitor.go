@@ -29,6 +29,8 @@ const (
 // nothing. So after ErrTooManyAttempts, which comes after three tokens and invitations for one identifier in an hour, and after
 // thirty from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
+	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
+	defer v.end(&err)
 	t = t.now()
 	if err := cmp.Or(tk.sentTo(field), t.checkToken(&tk)); err != nil {
 		return "", "", err
@@ -169,7 +171,9 @@ type Invitation struct {
 //
 // Of the token only Value and Life count: what PeekInvitation gives, and how long the invitation is good. ErrInvalid: the address is
 // not one that the facet can have. ErrTooManyAttempts: as with IssueForVisitor, answer as always and send nothing.
-func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (Invitation, error) {
+func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
+	ctx, v := t.db.begin(ctx, "Invite", &err)
+	defer v.end(&err)
 	t = t.now()
 	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Life: tk.Life}
 	address, value := typed, tk.Value
@@ -186,7 +190,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err != nil {
 		return Invitation{}, err
 	}
-	i := Invitation{Field: field, Address: address, Value: value}
+	i = Invitation{Field: field, Address: address, Value: value}
 	if r.Live() {
 		i.Known = true
 		if r.SKV(field) == t.declared.Schema.Canonical(typed) {
@@ -238,8 +242,10 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 
 // PeekInvitation returns what an invitation is for, and spends nothing: for the page that asks for a name and a password. ErrNotFound
 // is the one answer to a secret that is spent, expired or made up.
-func (t *Type) PeekInvitation(ctx context.Context, secret string) (Invitation, error) {
-	i, _, _, err := t.now().invitation(ctx, secret)
+func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation, err error) {
+	ctx, v := t.db.begin(ctx, "PeekInvitation", &err)
+	defer v.end(&err)
+	i, _, _, err = t.now().invitation(ctx, secret)
 	return i, err
 }
 
@@ -274,7 +280,9 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 //
 // ErrNotFound is the one answer to a secret that is spent, expired or made up. Whatever else is wrong leaves the invitation good: a
 // value that is refused or taken, or a password against the policy. ErrDuplicate of the address: somebody has it by now.
-func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (Entry, error) {
+func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Accept", &err)
+	defer v.end(&err)
 	i, tk, prk, err := t.now().invitation(ctx, secret)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
@@ -290,7 +298,6 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (Entry, er
 		n.Facets = schema.Facets{}
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
-	var e Entry
 	err = t.following(ctx, func(t *Type) (err error) {
 		e, err = t.accept(ctx, n, i.Field, tk)
 		return err

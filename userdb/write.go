@@ -55,6 +55,8 @@ const added = "added"
 // written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses, *password.PolicyError a
 // password against the type's policy. Of several, the error is all of them joined (see errors.Join): what is wrong with a form.
 func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Create", &err)
+	defer v.end(&err)
 	err = t.following(ctx, func(t *Type) (err error) {
 		e, err = t.create(ctx, n)
 		return err
@@ -137,9 +139,10 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 // entry meanwhile; else it begins again, so f may run more than once and should do nothing else. An
 // error of f ends Update and is returned. Where f changes nothing, nothing is written. A facet that cannot be
 // read is absent to f; if f neither sets nor drops it, Update fails with ErrCorrupt.
-func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (Entry, error) {
-	var updated Entry
-	err := t.following(ctx, func(t *Type) error {
+func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (updated Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Update", &err)
+	defer v.end(&err)
+	err = t.following(ctx, func(t *Type) error {
 		var e Entry
 		var read store.Record
 		judged := false
@@ -167,6 +170,8 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 // Save writes an entry that was read before and changed since with Put and Drop: one round trip; on a cluster three or
 // more. ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Save", &err)
+	defer v.end(&err)
 	err = t.following(ctx, func(t *Type) (err error) {
 		saved, err = t.save(ctx, e)
 		return err
@@ -251,7 +256,9 @@ func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry
 
 // Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
 // that changes meanwhile is deleted as it is at that time.
-func (t *Type) Delete(ctx context.Context, h hints.Hint) error {
+func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
+	ctx, v := t.db.begin(ctx, "Delete", &err)
+	defer v.end(&err)
 	return t.following(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
 		if done(err) {

@@ -67,6 +67,19 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", store.ErrUnsuitable, c)
 }
 
+// Clients are those that an engine of Open or Use talks through.
+func Clients(e store.Engine) []redis.UniversalClient {
+	switch e := e.(type) {
+	case *single.Engine:
+		return []redis.UniversalClient{e.Client()}
+	case *single.Cached:
+		return []redis.UniversalClient{e.Client(), e.Reader()}
+	case *cluster.Engine:
+		return []redis.UniversalClient{e.Client()}
+	}
+	return nil
+}
+
 // File returns the path of the file in which a URL names an embedded store; "" for any other URL.
 func File(text string) string {
 	rest, is := strings.CutPrefix(text, "file:")

@@ -55,7 +55,7 @@ func New(client *redisx.Client, o Options) *Keys {
 	return ks
 }
 
-// Client is the client that the engine was given, for tests that look at the records themselves.
+// Client is the client that the engine was given, for those who watch it, and for tests that look at the records themselves.
 func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].

@@ -48,6 +48,9 @@ func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 	return c, nil
 }
 
+// Reader is the client that copies are read through.
+func (c *Cached) Reader() *redis.Client { return c.reader }
+
 // Close implements [store.Engine]; further calls return the same.
 func (c *Cached) Close() error { return errors.Join(c.closeReader(), c.Engine.Close()) }
 

@@ -1,0 +1,289 @@
+package testdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Mark is in every text that Verbs gives to a store: nothing that watches it may show the mark.
+const Mark = "marked"
+
+const (
+	markedUID      = "marked0uid"
+	markedEmail    = "marked@marked.org"
+	markedName     = "Marked Mann"
+	markedPassword = "marked horse battery"
+	markedOther    = "marked horse stable"
+)
+
+// MarkedSchema is one in which all Verbs work.
+func MarkedSchema() schema.Schema {
+	s := House()
+	user := s.Types["user"]
+	user.Tertiary["settings"] = schema.Tertiary{Kind: "hash"}
+	user.Tertiary["bio"] = schema.Tertiary{Kind: "string"}
+	user.Tertiary["scores"] = schema.Tertiary{Kind: "zset"}
+	return s
+}
+
+// A Verb calls a method of a DB, a Type or a tertiary record, and others before it where it needs them.
+type Verb struct {
+	Name string // of the method, as observers are told it
+	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
+}
+
+// VerbsOf are all verbs, in an order in which each of them succeeds in a store that is empty at first. There is a row for every
+// method that takes a context, and for every listing.
+func VerbsOf() []Verb {
+	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
+	return append([]Verb{
+		{"Ping", func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error { return db.Ping(ctx) }},
+		{"Create", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Create(ctx, userdb.NewEntry{
+				UID: markedUID, Password: markedPassword, Tags: []string{"marked tag"},
+				Facets: schema.Texts("email", markedEmail, "name", markedName, "motto", "marked motto", "job", "marked job"),
+			})
+			return err
+		}},
+		{"Find", func(ctx context.Context, db *userdb.DB, users *userdb.Type) error {
+			_, err := db.Find(ctx, hints.Key(must(users.Find(ctx, hints.Any(markedEmail))).Key()))
+			return err
+		}},
+		{"FindExhaustive", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.FindExhaustive(ctx, hints.Any(markedName))
+			return err
+		}},
+		{"Exists", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Exists(ctx, hints.Field("email", markedEmail))
+			return err
+		}},
+		{"FindAll", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			for _, err := range users.FindAll(ctx, h) {
+				return err
+			}
+			return nil
+		}},
+		{"All", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			for _, err := range users.All(ctx, userdb.Query{Where: schema.Texts("job", "marked job"), Has: []string{"marked tag"}}) {
+				return err
+			}
+			return nil
+		}},
+		{"Page", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Page(ctx, userdb.Query{Where: schema.Texts("job", "marked job")})
+			return err
+		}},
+		{"Count", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Count(ctx, userdb.Query{Has: []string{"marked tag"}})
+			return err
+		}},
+		{"Update", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Update(ctx, h, func(e *userdb.Entry) error { e.Put("motto", schema.Text("marked again")); return nil })
+			return err
+		}},
+		{"Save", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			e := must(users.Find(ctx, h))
+			e.Put("motto", schema.Text("marked and saved"))
+			_, err := users.Save(ctx, e)
+			return err
+		}},
+		{"Login", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Login(ctx, markedEmail, markedPassword, from)
+			return err
+		}},
+		{"SetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.SetPassword(ctx, h, markedOther))
+		}},
+		{"ChangePassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.ChangePassword(ctx, h, markedOther, markedPassword, from))
+		}},
+		{"Disable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Disable(ctx, h) }},
+		{"Enable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Enable(ctx, h) }},
+		{"Issue", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.Issue(ctx, h, markedToken)
+			return err
+		}},
+		{"IssueFor", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, err := users.IssueFor(ctx, h, "email", markedToken)
+			return err
+		}},
+		{"Peek", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, err := users.Peek(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)))
+			return err
+		}},
+		{"Redeem", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, err := users.Redeem(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)))
+			return err
+		}},
+		{"ResetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.ResetPassword(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), markedOther)
+			return err
+		}},
+	}, slices.Concat(sessionVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+		return users.Delete(ctx, h)
+	}}})...)
+}
+
+func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
+	begin := func(ctx context.Context, users *userdb.Type) (userdb.Session, string, error) {
+		return users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{Origin: "marked origin", Agent: "marked agent"})
+	}
+	return []Verb{
+		{"StartSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return third(begin(ctx, users)) }},
+		{"Session", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, secret, _ := begin(ctx, users)
+			return third(users.Session(ctx, secret))
+		}},
+		{"VerifySession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, secret, _ := begin(ctx, users)
+			return third(users.VerifySession(ctx, secret, markedOther, from))
+		}},
+		{"Sessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			for _, err := range users.Sessions(ctx, h) {
+				return err
+			}
+			return nil
+		}},
+		{"EndSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, secret, _ := begin(ctx, users)
+			return users.EndSession(ctx, secret)
+		}},
+		{"EndSessionID", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			s, _, _ := begin(ctx, users)
+			return users.EndSessionID(ctx, h, s.ID)
+		}},
+		{"RedeemSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, _, err := users.RedeemSession(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), userdb.SessionOptions{})
+			return err
+		}},
+		{"EndSessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.EndSessions(ctx, h))
+		}},
+	}
+}
+
+func visitorVerbs(from userdb.Attempt) []Verb {
+	invite := func(ctx context.Context, users *userdb.Type, local string) (userdb.Invitation, error) {
+		return users.Invite(ctx, "email", local+"@marked.org", markedToken, from)
+	}
+	return []Verb{
+		{"IssueForVisitor", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return third(users.IssueForVisitor(ctx, "email", markedEmail, markedToken, from))
+		}},
+		{"Invite", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(invite(ctx, users, "marked.one"))
+		}},
+		{"PeekInvitation", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.PeekInvitation(ctx, must(invite(ctx, users, "marked.two")).Secret))
+		}},
+		{"Accept", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			i := must(invite(ctx, users, "marked.three"))
+			return second(users.Accept(ctx, i.Secret, userdb.NewEntry{Password: markedPassword}))
+		}},
+	}
+}
+
+var markedToken = userdb.Token{Purpose: "marked purpose", Value: "marked value"}
+
+// must is for what a verb needs before it: where that fails, the verb is told an argument that means nothing.
+func must[T any](v T, _ error) T { return v }
+
+func tertiaryVerbs(h hints.Hint) []Verb {
+	const item = "marked item"
+	var all []Verb
+	add := func(name string, do func(ctx context.Context, users *userdb.Type) error) {
+		all = append(all, Verb{name, func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return do(ctx, users) }})
+	}
+	add("Set.Add", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Add(ctx, item)) })
+	add("Set.Has", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Has(ctx, item)) })
+	add("Set.Members", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Members(ctx)) })
+	add("Set.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Len(ctx)) })
+	add("Set.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Remove(ctx, item)) })
+	add("List.Append", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.List(h, "notes").Append(ctx, item, item))
+	})
+	add("List.Prepend", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.List(h, "notes").Prepend(ctx, item, item))
+	})
+	add("List.First", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").First(ctx)) })
+	add("List.Last", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").Last(ctx)) })
+	add("List.Items", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Items(ctx, 0, -1)) })
+	add("List.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Len(ctx)) })
+	add("List.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Remove(ctx, item)) })
+	add("Hash.Put", func(ctx context.Context, u *userdb.Type) error { return u.Hash(h, "settings").Put(ctx, item, item) })
+	add("Hash.Get", func(ctx context.Context, u *userdb.Type) error { return third(u.Hash(h, "settings").Get(ctx, item)) })
+	add("Hash.All", func(ctx context.Context, u *userdb.Type) error { return second(u.Hash(h, "settings").All(ctx)) })
+	add("Hash.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.Hash(h, "settings").Len(ctx)) })
+	add("Hash.Remove", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.Hash(h, "settings").Remove(ctx, item))
+	})
+	add("String.Put", func(ctx context.Context, u *userdb.Type) error { return u.String(h, "bio").Put(ctx, item) })
+	add("String.Get", func(ctx context.Context, u *userdb.Type) error { return third(u.String(h, "bio").Get(ctx)) })
+	add("String.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.String(h, "bio").Remove(ctx)) })
+	add("SortedSet.Put", func(ctx context.Context, u *userdb.Type) error { return u.SortedSet(h, "scores").Put(ctx, 1, item) })
+	add("SortedSet.Increase", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.SortedSet(h, "scores").Increase(ctx, 1, item))
+	})
+	add("SortedSet.Score", func(ctx context.Context, u *userdb.Type) error {
+		return third(u.SortedSet(h, "scores").Score(ctx, item))
+	})
+	add("SortedSet.Range", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.SortedSet(h, "scores").Range(ctx, 0, -1))
+	})
+	add("SortedSet.Between", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.SortedSet(h, "scores").Between(ctx, 0, 9))
+	})
+	add("SortedSet.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.SortedSet(h, "scores").Len(ctx)) })
+	add("SortedSet.Remove", func(ctx context.Context, u *userdb.Type) error {
+		return second(u.SortedSet(h, "scores").Remove(ctx, item))
+	})
+	return all
+}
+
+// Everything calls all verbs with marked texts on a store with the MarkedSchema: so that they succeed; so that they meet
+// nothing, for their entry is gone; and further ways to be refused. It returns the errors of the first.
+func Everything(ctx context.Context, db *userdb.DB) error {
+	users, err := db.Type("user")
+	if err != nil {
+		return err
+	}
+	verbs := VerbsOf()
+	for _, v := range verbs {
+		if failed := v.Do(ctx, db, users); failed != nil {
+			err = errors.Join(err, errors.New(v.Name+": "+failed.Error()))
+		}
+	}
+	for _, v := range verbs {
+		if v.Name != "Create" {
+			_ = v.Do(ctx, db, users) // which is refused
+		}
+	}
+	n := userdb.NewEntry{Facets: schema.Texts("email", markedEmail, "name", "\x00 marked")}
+	for _, refused := range []error{
+		second(users.Create(ctx, n)),
+		second(users.Find(ctx, hints.Field("marked field", markedEmail))),
+		second(users.Find(ctx, hints.Key(markedKey()))),
+		second(users.Tags(hints.UID(markedUID)).Add(ctx, Mark)),
+		second(users.Set(hints.UID(markedUID), "marked set").Add(ctx, Mark)),
+		second(users.SetPassword(ctx, hints.UID(markedUID), Mark)),
+		second(users.Page(ctx, userdb.Query{After: "marked cursor"})),
+	} {
+		if refused == nil {
+			err = errors.Join(err, errors.New("what was to be refused was not"))
+		}
+	}
+	return err
+}
+
+// markedKey is the key of no user.
+func markedKey() recordkey.Key { return must(recordkey.PRK("marked", "marked", "marked")) }
+
+func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }

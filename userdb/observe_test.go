@@ -1,0 +1,266 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A witness writes down what it is told, in one line each.
+type witness struct {
+	name string
+	mu   sync.Mutex
+	told []string
+}
+
+func (w *witness) note(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, line)
+}
+
+// take returns what it was told since the last call.
+func (w *witness) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.told
+	w.told = nil
+	return told
+}
+
+type witnessed struct{}
+
+func (w *witness) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+	w.note(w.name + name)
+	return context.WithValue(ctx, witnessed{}, name), func(o userdb.Outcome) { w.note(w.name + name + " " + string(o)) }
+}
+
+func (w *witness) Hash(ctx context.Context) (func(), func(userdb.Outcome)) {
+	verb, _ := ctx.Value(witnessed{}).(string)
+	w.note("hash in " + verb)
+	return func() { w.note("hash begins") }, func(o userdb.Outcome) { w.note("hash " + string(o)) }
+}
+
+func (w *witness) Event(ctx context.Context, kind string) {
+	verb, _ := ctx.Value(witnessed{}).(string)
+	w.note(kind + " in " + verb)
+}
+
+func (w *witness) Client(_ redis.UniversalClient, opened bool) {
+	if opened {
+		w.note("own client")
+	} else {
+		w.note("client")
+	}
+}
+
+// watch opens a store that is observed, and empties its notes.
+func watch(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Observers: ws})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range ws {
+		if w, is := w.(*witness); is {
+			w.take()
+		}
+	}
+	return db, users
+}
+
+// methods are the names of all that a caller waits for, as observers are told them.
+func methods() (all []string) {
+	for name, of := range map[string]reflect.Type{
+		"": reflect.TypeFor[*userdb.DB](), " ": reflect.TypeFor[*userdb.Type](), "Set.": reflect.TypeFor[userdb.Set](),
+		"List.": reflect.TypeFor[userdb.List](), "Hash.": reflect.TypeFor[userdb.Hash](), "String.": reflect.TypeFor[userdb.String](),
+		"SortedSet.": reflect.TypeFor[userdb.SortedSet](),
+	} {
+		for m := range of.Methods() {
+			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
+				all = append(all, strings.TrimSpace(name)+m.Name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestEveryVerbIsObserved: a verb without the two lines that tell of it, or without a row in testdb.VerbsOf, fails it.
+func TestEveryVerbIsObserved(t *testing.T) {
+	w := &witness{}
+	db, users := watch(t, w)
+	var rows []string
+	for _, v := range testdb.VerbsOf() {
+		rows = append(rows, v.Name)
+		if err := v.Do(t.Context(), db, users); err != nil {
+			t.Errorf("%s: %v", v.Name, err)
+		}
+		if told := w.take(); !slices.Contains(told, v.Name) || !slices.Contains(told, v.Name+" ok") {
+			t.Errorf("%s: told %q", v.Name, told)
+		}
+	}
+	slices.Sort(rows)
+	if want := methods(); !slices.Equal(rows, want) {
+		t.Errorf("testdb.VerbsOf has the rows\n%v\nand the verbs are\n%v", rows, want)
+	}
+}
+
+// TestWhatObserversAreTold is of a few verbs, to the line.
+func TestWhatObserversAreTold(t *testing.T) {
+	ctx, uid := context.Background(), hints.UID("u1")
+	create := func(_ *userdb.DB, users *userdb.Type) error {
+		return second(users.Create(ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("email", "u1@x.org"), Password: "correct horse"}))
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(db *userdb.DB, users *userdb.Type) error
+		want string // lines, without those of create
+	}{
+		{"a verb", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
+		{"nothing there", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Find(ctx, uid)) }, "Find, Find not_found"},
+		{"absent is no error", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Exists(ctx, uid)) }, "Exists, Exists ok"},
+		{"a view", func(db *userdb.DB, _ *userdb.Type) error {
+			acme, err := db.In(testdb.Space(t, "acme"))
+			return errors.Join(err, acme.Ping(ctx))
+		}, "Ping, Ping ok"},
+		{"a taken value", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), second(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "U1@x.org")})))
+		}, "Create, Create duplicate"},
+		{"a refused password", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), second(users.SetPassword(ctx, uid, "short")))
+		}, "SetPassword, SetPassword invalid"},
+		{"a wrong password", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), second(users.Login(ctx, "u1@x.org", "wrong horse", userdb.Attempt{})))
+		}, "Login, hash in Login, hash begins, hash ok, failure in Login, Login login"},
+		{"a hint of another type", func(_ *userdb.DB, users *userdb.Type) error {
+			return second(users.Find(ctx, hints.Field("no such field", "x")))
+		}, "Find, Find hint"},
+		{"an error of the caller's", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), second(users.Update(ctx, uid, func(*userdb.Entry) error { return errors.New("mine") })))
+		}, "Update, Update other"},
+		{"a panic of the caller's", func(db *userdb.DB, users *userdb.Type) (err error) {
+			err = create(db, users)
+			defer func() { _ = recover() }()
+			_, _ = users.Update(ctx, uid, func(*userdb.Entry) error { panic("mine") })
+			return err
+		}, "Update, Update panicked"},
+		{"a listing that is left", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), first(users.All(ctx, userdb.Query{})))
+		}, "All, All ok"},
+		{"a listing that cannot be", func(_ *userdb.DB, users *userdb.Type) error {
+			return first(users.All(ctx, userdb.Query{Order: "name"}))
+		}, "All, All invalid"},
+		{"a listing of what is not there", func(_ *userdb.DB, users *userdb.Type) error { return first(users.FindAll(ctx, uid)) }, "FindAll, FindAll ok"},
+		{"the caller has gone", func(_ *userdb.DB, users *userdb.Type) error {
+			gone, cancel := context.WithCancel(ctx)
+			cancel()
+			return second(users.Find(gone, uid))
+		}, "Find, Find canceled"},
+		{"a closed store", func(db *userdb.DB, users *userdb.Type) error {
+			return errors.Join(create(db, users), db.Close(), second(users.SetPassword(ctx, uid, "brand new horse")))
+		}, "SetPassword, SetPassword unavailable"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &witness{}
+			db, users := watch(t, w)
+			_ = tt.do(db, users) // its outcome is told
+			want := tt.want
+			if got := strings.Join(w.take(), ", "); !strings.HasSuffix(got, want) || strings.Count(got, "Create ok") > 1 {
+				t.Errorf("told %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// first is the error of the first entry of a listing.
+func first(all iter.Seq2[userdb.Entry, error]) error {
+	for _, err := range all {
+		return err
+	}
+	return nil
+}
+
+// TestObserversInOrder: the first is told of the beginning first, and of the end last.
+func TestObserversInOrder(t *testing.T) {
+	var w witness
+	outer, inner := &relay{&witness{name: "1"}, &w}, &relay{&witness{name: "2"}, &w}
+	db, _ := watch(t, outer, inner)
+	w.take()
+	if err := db.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(w.take(), ", "), "1Ping, 2Ping, 2Ping ok, 1Ping ok"; got != want {
+		t.Errorf("told %s, want %s", got, want)
+	}
+}
+
+// A relay has another witness note what one is told.
+type relay struct {
+	*witness
+	to *witness
+}
+
+func (r *relay) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+	r.to.note(r.name + name)
+	return ctx, func(o userdb.Outcome) { r.to.note(r.name + name + " " + string(o)) }
+}
+
+// TestClientsAreTold before anything is sent: which are the DB's own, and which the caller's.
+func TestClientsAreTold(t *testing.T) {
+	s := redistest.Shared(t)
+	for _, tt := range []struct {
+		want string
+		open func(o userdb.Options) (*userdb.DB, error)
+	}{
+		{"own client", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), "memory:", o) }},
+		{"own client", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), s.URL(), o) }},
+		{"own client, own client", func(o userdb.Options) (*userdb.DB, error) {
+			o.Cache = 10
+			return userdb.Open(t.Context(), redistest.Start(t).URL(), o)
+		}},
+		{"client", func(o userdb.Options) (*userdb.DB, error) { return userdb.New(t.Context(), s.Client(), o) }},
+	} {
+		w := &witness{}
+		db, err := tt.open(userdb.Options{Observers: []userdb.Observer{w}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(w.take(), ", "); got != tt.want {
+			t.Errorf("told %s, want %s", got, tt.want)
+		}
+		db.Close()
+	}
+}
+
+// TestFailed: every word that an Outcome can be is either the caller's or a fault.
+func TestFailed(t *testing.T) {
+	for outcome, want := range map[userdb.Outcome]bool{
+		"ok": false, "not_found": false, "login": false, "throttled": false, "canceled": false,
+		"unavailable": true, "corrupt": true, "panicked": true, "other": true,
+	} {
+		if outcome.Failed() != want {
+			t.Errorf("%s.Failed() = %v", outcome, !want)
+		}
+	}
+}
