@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// stats are the sums over some clients.
+type stats struct {
+	hits, misses, timeouts, waits, stale float64 // of the pools
+	waited                               time.Duration
+	connections, idle                    float64
+
+	cacheHits, cacheMisses, copies, bytes float64
+}
+
+// statsOf asks clients; a closed one still tells what it counted.
+func statsOf(clients []redis.UniversalClient) (s stats) {
+	for _, c := range clients {
+		if p := c.PoolStats(); p != nil {
+			s.hits, s.misses = s.hits+float64(p.Hits), s.misses+float64(p.Misses)
+			s.timeouts, s.waits = s.timeouts+float64(p.Timeouts), s.waits+float64(p.WaitCount)
+			s.waited += time.Duration(p.WaitDurationNs)
+			s.connections, s.idle = s.connections+float64(p.TotalConns), s.idle+float64(p.IdleConns)
+			s.stale += float64(p.StaleConns)
+		}
+		if one, is := c.(*redis.Client); is { // of a client without a cache it is zero
+			k := one.CSCStats()
+			s.cacheHits, s.cacheMisses = s.cacheHits+float64(k.Hits), s.cacheMisses+float64(k.Misses)
+			s.copies, s.bytes = s.copies+float64(k.Entries), s.bytes+float64(k.MemoryUsageBytes)
+		}
+	}
+	return s
+}
+
+// A clientMetric is one that is asked for with every scrape.
+type clientMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(stats) float64
+}
+
+func counter(name, help string, value func(stats) float64) clientMetric {
+	return clientMetric{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, value}
+}
+
+func gauge(name, help string, value func(stats) float64) clientMetric {
+	return clientMetric{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value}
+}
+
+var clientMetrics = []clientMetric{
+	gauge("userdb_pool_connections", "Connections to Redis that are open.",
+		func(s stats) float64 { return s.connections }),
+	gauge("userdb_pool_idle_connections", "Connections to Redis that nobody uses.",
+		func(s stats) float64 { return s.idle }),
+	counter("userdb_pool_hits_total", "Times that a connection was free.",
+		func(s stats) float64 { return s.hits }),
+	counter("userdb_pool_misses_total", "Times that none was free, and one was made or waited for.",
+		func(s stats) float64 { return s.misses }),
+	counter("userdb_pool_waits_total", "Times that one had to be waited for.",
+		func(s stats) float64 { return s.waits }),
+	counter("userdb_pool_wait_seconds_total", "Time that was waited for one.",
+		func(s stats) float64 { return s.waited.Seconds() }),
+	counter("userdb_pool_timeouts_total", "Times that none came free in time.",
+		func(s stats) float64 { return s.timeouts }),
+	counter("userdb_pool_stale_connections_total", "Connections to Redis that were found broken or too old, and closed.",
+		func(s stats) float64 { return s.stale }),
+	counter("userdb_cache_hits_total", "Entries that Find took from a copy in the process.",
+		func(s stats) float64 { return s.cacheHits }),
+	counter("userdb_cache_misses_total", "Entries that Find might have taken from a copy, and there was none.",
+		func(s stats) float64 { return s.cacheMisses }),
+	gauge("userdb_cache_entries", "Copies of entries in the process.",
+		func(s stats) float64 { return s.copies }),
+	gauge("userdb_cache_bytes", "Memory that those copies take.",
+		func(s stats) float64 { return s.bytes }),
+}

@@ -1,0 +1,46 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/metrics"
+)
+
+// A store is counted. The registry is what promhttp.HandlerFor serves at /metrics.
+func Example() {
+	ctx := context.Background()
+	watched := metrics.New(metrics.Options{})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(watched)
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{Observers: []userdb.Observer{watched}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	users, err := db.Type("user")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = users.Find(ctx, hints.UID("17c0"))
+	fmt.Println(errors.Is(err, userdb.ErrNotFound))
+	families, err := registry.Gather()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "userdb_verb_duration_seconds" {
+			one := f.GetMetric()[0]
+			fmt.Println(f.GetName(), one.GetLabel()[0].GetValue(), one.GetLabel()[1].GetValue(), one.GetHistogram().GetSampleCount())
+		}
+	}
+	// Output:
+	// true
+	// userdb_verb_duration_seconds not_found Find 1
+}

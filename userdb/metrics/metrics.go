@@ -1,0 +1,158 @@
+// Package metrics counts for Prometheus what a store does: verbs by outcome and time, events, the queue of password hashes,
+// connections, and the cache.
+//
+//	watched := metrics.New(metrics.Options{})
+//	prometheus.MustRegister(watched)
+//	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{watched}})
+//
+// No label holds an identifier, a value or a key: labels are names of verbs, outcomes and kinds of events, of which there are
+// few. docs/watch.md lists all metrics, with alerts to begin with.
+package metrics
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Options of a Collector. The zero Options are good for a start.
+type Options struct {
+	// Buckets are the upper bounds of histograms, in seconds and rising; nil: from a quarter of a millisecond to 10 seconds.
+	Buckets []float64
+}
+
+// defaultBuckets part a lookup, which takes a fraction of a millisecond, from one that had to wait, and a hash, which takes a
+// quarter of a second, from one that queued.
+var defaultBuckets = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
+// A Collector observes stores and is a prometheus.Collector. It sums up over all stores that it is given to; to keep two
+// apart, give each a Collector of its own, registered through prometheus.WrapRegistererWith. It holds on to the clients of
+// the stores. It is safe for concurrent use. The zero Collector is not usable; make one with New.
+type Collector struct {
+	verbs    *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+	waiting  prometheus.Gauge
+	running  prometheus.Gauge
+	hashes   *prometheus.CounterVec
+	waits    prometheus.Histogram
+	hashings prometheus.Histogram
+
+	mu      sync.Mutex
+	clients []redis.UniversalClient
+}
+
+var (
+	_ prometheus.Collector = (*Collector)(nil)
+	_ userdb.Observer      = (*Collector)(nil)
+)
+
+// New returns a Collector, to be registered and to be given to userdb.Options.Observers.
+func New(o Options) *Collector {
+	if o.Buckets == nil {
+		o.Buckets = defaultBuckets
+	}
+	seconds := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: o.Buckets}
+	}
+	return &Collector{
+		verbs: prometheus.NewHistogramVec(seconds("userdb_verb_duration_seconds",
+			"Time that verbs took, by verb and outcome. A listing takes as long as its caller reads."), []string{"verb", "outcome"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "userdb_events_total", Help: "Events, by their kind: login, failure, throttle, password and so on.",
+		}, []string{"kind"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "userdb_hash_jobs_waiting", Help: "Jobs of hashing passwords that wait for a worker.",
+		}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "userdb_hash_jobs_running", Help: "Jobs of hashing passwords that have a worker.",
+		}),
+		hashes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "userdb_hash_jobs_total", Help: "Jobs of hashing passwords that have ended, by outcome; unavailable: the queue was too long, or the store away.",
+		}, []string{"outcome"}),
+		waits: prometheus.NewHistogram(seconds("userdb_hash_wait_seconds",
+			"Time that jobs of hashing passwords waited for a worker, until they had one or gave up.")),
+		hashings: prometheus.NewHistogram(seconds("userdb_hash_duration_seconds",
+			"Time that jobs of hashing passwords took once they had a worker.")),
+	}
+}
+
+// Verb implements userdb.Observer.
+func (c *Collector) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+	begin := time.Now()
+	return ctx, func(o userdb.Outcome) {
+		c.verbs.WithLabelValues(name, string(o)).Observe(time.Since(begin).Seconds())
+	}
+}
+
+// Hash implements userdb.Observer.
+func (c *Collector) Hash(context.Context) (func(), func(userdb.Outcome)) {
+	came := time.Now()
+	var began time.Time // zero: it has not
+	c.waiting.Inc()
+	stopped := func() { // waiting
+		c.waiting.Dec()
+		c.waits.Observe(time.Since(came).Seconds())
+	}
+	begin := func() {
+		began = time.Now()
+		stopped()
+		c.running.Inc()
+	}
+	end := func(o userdb.Outcome) {
+		if began.IsZero() {
+			stopped()
+		} else {
+			c.running.Dec()
+			c.hashings.Observe(time.Since(began).Seconds())
+		}
+		c.hashes.WithLabelValues(string(o)).Inc()
+	}
+	return begin, end
+}
+
+// Event implements userdb.Observer. Kinds that are new need nothing here.
+func (c *Collector) Event(_ context.Context, kind string) { c.events.WithLabelValues(kind).Inc() }
+
+// Client implements userdb.Observer: the client's connections are told of with the next scrape.
+func (c *Collector) Client(client redis.UniversalClient, _ bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.clients, client) { // New may be given one client for several stores
+		c.clients = append(c.clients, client)
+	}
+}
+
+// own are the metrics that count by themselves.
+func (c *Collector) own() []prometheus.Collector {
+	return []prometheus.Collector{c.verbs, c.events, c.waiting, c.running, c.hashes, c.waits, c.hashings}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range c.own() {
+		m.Describe(to)
+	}
+	for _, m := range clientMetrics {
+		to <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	for _, m := range c.own() {
+		m.Collect(to)
+	}
+	c.mu.Lock()
+	clients := slices.Clone(c.clients)
+	c.mu.Unlock()
+	s := statsOf(clients)
+	for _, m := range clientMetrics {
+		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s))
+	}
+}

@@ -1,0 +1,208 @@
+package metrics_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/metrics"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+// watched opens a store that is counted.
+func watched(t *testing.T, url string, o userdb.Options) (*metrics.Collector, *prometheus.Registry, *userdb.DB) {
+	t.Helper()
+	c := metrics.New(metrics.Options{})
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	o.Observers = []userdb.Observer{c}
+	db, err := userdb.Open(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return c, r, db
+}
+
+// scrape is what Prometheus would read.
+func scrape(r *prometheus.Registry) string {
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	return answer.Body.String()
+}
+
+// has reports the lines that are not in a scrape.
+func has(t *testing.T, scraped string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains("\n"+scraped, "\n"+line+"\n") {
+			t.Errorf("no line %q in\n%s", line, scraped)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	c, r, db := watched(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema()})
+	if err := testdb.Everything(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := testutil.GatherAndLint(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	problems, err = testutil.CollectAndLint(c)
+	if err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+}
+
+// TestNothingLeaks calls all verbs with marked texts, on a store that answers and on one that does not.
+func TestNothingLeaks(t *testing.T) {
+	s := redistest.Start(t)
+	for _, url := range []string{"memory:", s.URL()} {
+		_, r, db := watched(t, url, userdb.Options{Schema: testdb.MarkedSchema()})
+		if err := testdb.Everything(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		if url == s.URL() {
+			s.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_ = testdb.Everything(ctx, db)
+			cancel()
+		}
+		text := scrape(r)
+		if strings.Contains(strings.ToLower(text), testdb.Mark) {
+			t.Errorf("the mark is in\n%s", text)
+		}
+		labels := regexp.MustCompile(`^userdb_\w+(\{(verb|outcome|kind|le)="[A-Za-z_.+0-9]*"(,(verb|outcome|le)="[A-Za-z_.+0-9e-]*")*\})? [-+0-9.eE]+$`)
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "#") && !labels.MatchString(line) {
+				t.Errorf("not one of our labels: %s", line)
+			}
+		}
+	}
+}
+
+func TestCounts(t *testing.T) {
+	_, r, db := watched(t, "memory:", userdb.Options{HashWorkers: 1})
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	e, err := users.Create(ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("email", "u1@x.org"), Password: "correct horse"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, session, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	if err != nil || users.EndSession(ctx, session) != nil {
+		t.Fatal(err)
+	}
+	for range 11 {
+		_, _ = users.Login(ctx, "u1@x.org", "wrong horse", userdb.Attempt{})
+	}
+	_, _ = users.Find(ctx, hints.UID("u2"))
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, _ = users.SetPassword(gone, hints.UID("u1"), "brand new horse")
+	has(t, scrape(r),
+		`userdb_verb_duration_seconds_count{outcome="ok",verb="Create"} 1`,
+		`userdb_verb_duration_seconds_count{outcome="login",verb="Login"} 10`,
+		`userdb_verb_duration_seconds_count{outcome="throttled",verb="Login"} 1`,
+		`userdb_verb_duration_seconds_count{outcome="not_found",verb="Find"} 1`,
+		`userdb_events_total{kind="failure"} 10`,
+		`userdb_events_total{kind="throttle"} 1`,
+		`userdb_events_total{kind="create"} 1`,
+		`userdb_events_total{kind="start"} 1`,
+		`userdb_events_total{kind="end"} 1`,
+		`userdb_hash_jobs_total{outcome="ok"} 12`,
+		`userdb_hash_duration_seconds_count 12`,
+		`userdb_hash_wait_seconds_count 12`,
+		`userdb_hash_jobs_waiting 0`,
+		`userdb_hash_jobs_running 0`,
+		`userdb_cache_entries 0`,
+	)
+}
+
+// TestNewKinds of events, outcomes and verbs need nothing here.
+func TestNewKinds(t *testing.T) {
+	c, r, _ := watched(t, "memory:", userdb.Options{})
+	c.Event(t.Context(), "merge")
+	_, ended := c.Verb(t.Context(), "Merge")
+	ended("ok")
+	has(t, scrape(r),
+		`userdb_events_total{kind="merge"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Merge"} 1`)
+}
+
+// TestHashQueue holds a job in the queue, another at work, and has a third one refused.
+func TestHashQueue(t *testing.T) {
+	c, r, _ := watched(t, "memory:", userdb.Options{})
+	began, ended := c.Hash(t.Context())
+	began()
+	_, gaveUp := c.Hash(t.Context())
+	has(t, scrape(r), `userdb_hash_jobs_running 1`, `userdb_hash_jobs_waiting 1`)
+	gaveUp("unavailable")
+	ended("ok")
+	has(t, scrape(r), `userdb_hash_jobs_running 0`, `userdb_hash_jobs_waiting 0`,
+		`userdb_hash_jobs_total{outcome="unavailable"} 1`, `userdb_hash_wait_seconds_count 2`, `userdb_hash_duration_seconds_count 1`)
+}
+
+// TestClients: the connections and copies of a store, those of a client that two stores share once, and of a closed store
+// what it counted.
+func TestClients(t *testing.T) {
+	c, r, db := watched(t, redistest.Start(t).URL(), userdb.Options{Cache: 10})
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("email", "u1@x.org")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := users.Find(t.Context(), hints.UID("u1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := scrape(r)
+	has(t, text, `userdb_cache_hits_total 2`, `userdb_cache_entries 1`)
+	for _, not := range []string{"userdb_pool_connections 0\n", "userdb_pool_hits_total 0\n", "userdb_cache_bytes 0\n"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q in\n%s", not, text)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text = scrape(r)
+	has(t, text, `userdb_pool_connections 0`, `userdb_cache_hits_total 2`)
+
+	shared := redistest.Shared(t).Client()
+	before := testutil.CollectAndCount(c)
+	for range 2 {
+		if _, err := userdb.New(t.Context(), shared, userdb.Options{Observers: []userdb.Observer{c}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := testutil.CollectAndCount(c); after != before {
+		t.Errorf("%d metrics, and before %d", after, before)
+	}
+	has(t, scrape(r), `userdb_pool_connections 1`)
+}
