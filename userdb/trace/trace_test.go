@@ -1,0 +1,275 @@
+package trace_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/trace"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+// A scene is a store that is traced.
+type scene struct {
+	*userdb.DB
+	users    *userdb.Type
+	spans    *tracetest.InMemoryExporter
+	provider *sdktrace.TracerProvider
+}
+
+func newScene(t *testing.T, open func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error)) *scene {
+	t.Helper()
+	s := &scene{spans: tracetest.NewInMemoryExporter()}
+	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
+	o := userdb.Options{
+		Schema: testdb.MarkedSchema(), Observers: []userdb.Observer{trace.New(trace.Options{Provider: s.provider})},
+	}
+	db, err := open(o, s.provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s.DB = db
+	if s.users, err = db.Type("user"); err != nil {
+		t.Fatal(err)
+	}
+	s.spans.Reset()
+	return s
+}
+
+func byURL(t *testing.T, url string) *scene {
+	t.Helper()
+	return newScene(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+		return userdb.Open(t.Context(), url, o)
+	})
+}
+
+// exported is all that an exporter is given, as text.
+func (s *scene) exported(t *testing.T) string {
+	t.Helper()
+	text, err := json.MarshalIndent(s.spans.GetSpans(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + fmt.Sprintf("%+v", s.spans.GetSpans())
+}
+
+// tree is each span with those inside it, the verbs' attributes, their status and events.
+func (s *scene) tree() (all []string) {
+	spans := s.spans.GetSpans()
+	names := map[string]string{}
+	for _, sp := range spans {
+		names[sp.SpanContext.SpanID().String()] = sp.Name
+	}
+	for _, sp := range spans {
+		line := sp.Name
+		if parent := names[sp.Parent.SpanID().String()]; parent != "" {
+			line = parent + " > " + line
+		}
+		for _, a := range sp.Attributes {
+			if a.Key == "userdb.outcome" || a.Key == "error.type" {
+				line += " " + a.Value.AsString()
+			}
+		}
+		if sp.Status.Code == codes.Error {
+			line += " ERROR"
+		}
+		for _, e := range sp.Events {
+			line += " +" + e.Name
+		}
+		all = append(all, line)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func TestSpans(t *testing.T) {
+	s := byURL(t, redistest.Shared(t).URL())
+	ctx := t.Context()
+	_, err := s.users.Create(ctx, userdb.NewEntry{UID: "traced", Facets: schema.Texts("email", "traced@x.org"), Password: "correct horse"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first loads the scripts
+		s.spans.Reset()
+		if _, err := s.users.Login(ctx, "traced@x.org", "wrong horse", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Fatal(err)
+		}
+	}
+	tree := s.tree()
+	for _, want := range []string{
+		"userdb.Login login +userdb.failure",
+		"userdb.Login > userdb.hash ok +began",
+		"userdb.Login > evalsha",
+	} {
+		if !slices.Contains(tree, want) {
+			t.Errorf("no %q in\n%s", want, strings.Join(tree, "\n"))
+		}
+	}
+	for _, line := range tree {
+		if !strings.HasPrefix(line, "userdb.") {
+			t.Errorf("%q is in no verb", line)
+		}
+	}
+}
+
+// TestFaults: what a caller has to hear is no error of a span; a store that is away is.
+func TestFaults(t *testing.T) {
+	server := redistest.Start(t)
+	s := byURL(t, server.URL())
+	if _, err := s.users.Find(t.Context(), hints.UID("x")); !errors.Is(err, userdb.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if tree := s.tree(); !slices.Contains(tree, "userdb.Find not_found") {
+		t.Errorf("got %q", tree)
+	}
+	server.Stop()
+	s.spans.Reset()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Ping(ctx); !errors.Is(err, userdb.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if tree := s.tree(); !slices.Contains(tree, "userdb.Ping unavailable ERROR") {
+		t.Errorf("got %q", tree)
+	}
+}
+
+// keys are all attributes that spans may have.
+var keys = []attribute.Key{
+	"userdb.verb", "userdb.outcome", "error.type", "db.system", "db.redis.num_cmd", "server.address", "server.port",
+}
+
+// TestNothingLeaks calls all verbs with marked texts, so that they succeed, are refused, and meet records of a wrong type and a
+// server that has gone, and looks at all that is exported.
+func TestNothingLeaks(t *testing.T) {
+	server := redistest.Start(t)
+	cluster := redistest.StartCluster(t)
+	for name, open := range map[string]func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error){
+		"memory": func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+			return userdb.Open(t.Context(), "memory:", o)
+		},
+		"cluster": func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+			return userdb.Open(t.Context(), cluster.URL(), o)
+		},
+		"own": func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
+			c := server.Client()
+			trace.Client(c, trace.Options{Provider: p})
+			return userdb.New(t.Context(), c, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, open)
+			if err := testdb.Everything(t.Context(), s.DB); err != nil {
+				t.Fatal(err)
+			}
+			if name == "own" {
+				quarrel(t, s, server)
+			}
+			text := s.exported(t)
+			if at := strings.Index(strings.ToLower(text), testdb.Mark); at >= 0 {
+				t.Errorf("the mark is in …%s…", text[max(0, at-300):min(len(text), at+100)])
+			}
+			commands := 0
+			for _, sp := range s.spans.GetSpans() {
+				if !strings.HasPrefix(sp.Name, "userdb.") {
+					commands++
+				}
+				for _, a := range sp.Attributes {
+					if !slices.Contains(keys, a.Key) {
+						t.Errorf("%s has the attribute %s", sp.Name, a.Key)
+					}
+				}
+			}
+			if commands < 50 {
+				t.Errorf("only %d spans of commands", commands)
+			}
+		})
+	}
+}
+
+// quarrel has Redis answer with texts that quote what it was given.
+func quarrel(t *testing.T, s *scene, server *redistest.Server) {
+	t.Helper()
+	ctx, span := s.provider.Tracer("test").Start(t.Context(), "userdb.test")
+	c := server.Client()
+	trace.Client(c, trace.Options{Provider: s.provider})
+	if err := c.Do(ctx, "nonsense", "marked").Err(); err == nil || !strings.Contains(err.Error(), "marked") {
+		t.Errorf("Redis does not quote: %v", err)
+	}
+	if err := c.Eval(ctx, "return redis.error_reply('MARKED marked')", nil).Err(); err == nil {
+		t.Error("no error")
+	}
+	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "marked"); return p.Do(ctx, "nonsense", "marked").Err() })
+	if err := c.Set(ctx, "user/uid:marked0uid", "marked", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_ = testdb.Everything(ctx, s.DB)
+	span.End()
+	if tree := strings.Join(s.tree(), "\n"); !strings.Contains(tree, "ERR ERROR") || !strings.Contains(tree, "_OTHER ERROR") {
+		t.Errorf("no classes of errors in\n%s", tree)
+	}
+	server.Stop()
+	gone, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_ = testdb.Everything(gone, s.DB)
+}
+
+// TestSharedRoundTrips: commands that no verb is around make no traces of their own.
+func TestSharedRoundTrips(t *testing.T) {
+	s := byURL(t, redistest.Shared(t).URL())
+	done := make(chan error)
+	const callers = 64
+	for range callers {
+		go func() {
+			var err error
+			for range 20 {
+				_, err = s.users.Exists(t.Context(), hints.Any("nobody@x.org"))
+			}
+			done <- err
+		}()
+	}
+	for range callers {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sp := range s.spans.GetSpans() {
+		if !strings.HasPrefix(sp.Name, "userdb.") && !sp.Parent.IsValid() {
+			t.Fatalf("%s is a trace of its own", sp.Name)
+		}
+	}
+}
+
+// TestNoCommands: spans of verbs alone.
+func TestNoCommands(t *testing.T) {
+	s := newScene(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
+		o.Observers = []userdb.Observer{trace.New(trace.Options{Provider: p, NoCommands: true})}
+		return userdb.Open(t.Context(), "memory:", o)
+	})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.tree(), []string{"userdb.Ping ok"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
