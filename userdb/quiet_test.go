@@ -1,0 +1,74 @@
+package userdb_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestNoLoggerIsSilent has a process of its own lose its server: it prints nothing. With go-redis' logger back in place it
+// does, so that the silence means something.
+func TestNoLoggerIsSilent(t *testing.T) {
+	t.Parallel()
+	redistest.Shared(t) // or skips
+	for _, loud := range []string{"", "loud"} {
+		child := exec.Command(os.Args[0], "-test.run=^TestSilentChild$", "-test.timeout=1m")
+		child.Env = append(os.Environ(), "SILENT_CHILD=1", "SILENT_LOUD="+loud)
+		var out, printed bytes.Buffer
+		child.Stdout, child.Stderr = &out, &printed
+		if err := child.Run(); err != nil {
+			t.Fatalf("%v: %s%s", err, out.Bytes(), printed.Bytes())
+		}
+		if got := out.String(); got != "PASS\n" {
+			t.Errorf("printed %q", got)
+		}
+		if is := printed.Len() > 0; is != (loud != "") {
+			t.Errorf("with go-redis' logger: %v; printed to stderr: %q", loud != "", printed.Bytes())
+		}
+	}
+}
+
+func TestSilentChild(t *testing.T) {
+	if os.Getenv("SILENT_CHILD") == "" {
+		t.Skip("only in a process of its own")
+	}
+	if os.Getenv("SILENT_LOUD") != "" {
+		logging.Enable()
+	}
+	s := redistest.Start(t)
+	byURL, err := userdb.Open(t.Context(), s.URL(), userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byClient, err := userdb.New(t.Context(), s.Client(), userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	for _, db := range []*userdb.DB{byURL, byClient} {
+		users, err := db.Type("user")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err = users.Find(ctx, hints.UID("x"))
+		_, failed := users.Login(ctx, "x", "correct horse", userdb.Attempt{})
+		cancel()
+		if !errors.Is(err, userdb.ErrUnavailable) || !errors.Is(failed, userdb.ErrUnavailable) {
+			t.Errorf("%v, %v", err, failed)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
