@@ -70,6 +70,8 @@ func New(o Options) (*Hasher, error) {
 	return &Hasher{cost: hashcost.Of(max(o.Cost, minCost)), peppers: peppers}, nil
 }
 
+func init() { hashcost.Set = func(h hashcost.Hasher, cost int) { h.(*Hasher).cost = cost } }
+
 // Cost is the bcrypt cost of new hashes.
 func (h *Hasher) Cost() int { return h.cost }
 

@@ -176,6 +176,7 @@ func init() {
 		return db.(*DB).follow(ctx, was, typ)
 	}
 	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return newDB(c, db.(*DB).hashers, db.(*DB).options) }
+	view.Cheapen = func(db view.DB) error { return db.(*DB).hashers.cheapen(db.Schema()) }
 }
 
 // Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
@@ -183,6 +184,20 @@ func (hs *hashers) add(s schema.Schema) error {
 		hs.byCost[cost] = h
 	}
 	return nil
+}
+
+// cheapen makes hashers of tests anew, with hashes that take no time.
+func (hs *hashers) cheapen(s schema.Schema) error {
+	dear := hs.hasher
+	hs.hasher = func(cost int) (*password.Hasher, error) {
+		h, err := dear(cost)
+		if err == nil {
+			hashcost.Lower(h)
+		}
+		return h, err
+	}
+	hs.byCost = nil
+	return hs.add(s)
 }
 
 func (hs *hashers) Of(t *change.Type) *password.Hasher {

@@ -21,6 +21,7 @@ import (
 type engine struct {
 	mini    *miniredis.Miniredis
 	srv     *server.Server
+	now     func() time.Time
 	version atomic.Uint64 // of the records: grows before every change of one
 
 	clock    sync.Mutex // held while the time of the store moves on, or must not
@@ -30,8 +31,18 @@ type engine struct {
 	closed bool
 }
 
-func newEngine() (*engine, error) {
-	e := &engine{mini: miniredis.NewMiniRedis()}
+type clockKey struct{}
+
+// WithClock is a context under which Open opens a store whose times to live go by a clock of tests.
+func WithClock(ctx context.Context, now func() time.Time) context.Context {
+	return context.WithValue(ctx, clockKey{}, now)
+}
+
+func newEngine(ctx context.Context) (*engine, error) {
+	e := &engine{mini: miniredis.NewMiniRedis(), now: time.Now}
+	if now, given := ctx.Value(clockKey{}).(func() time.Time); given {
+		e.now = now
+	}
 	// The first connection starts miniredis without a listener. Its own connections are not used: they stop reading
 	// while an answer waits to be read, and so would hang on a long pipeline.
 	conn, err := e.mini.Dial()
@@ -215,7 +226,7 @@ func (e *engine) tick() {
 // setTime tells miniredis the time, in whole milliseconds, so that a time to live is the same after a save and a load,
 // and expires what is due.
 func (e *engine) setTime() time.Time {
-	now := time.Now().Truncate(time.Millisecond)
+	now := e.now().Truncate(time.Millisecond)
 	e.mini.SetTime(now)
 	e.mini.DB(0)
 	return now

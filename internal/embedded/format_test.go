@@ -105,7 +105,7 @@ func TestDecodeUndoesEncode(t *testing.T) {
 func TestEngineKeepsRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRecords(t)
-		e, err := newEngine()
+		e, err := newEngine(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

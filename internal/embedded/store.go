@@ -60,7 +60,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 			return nil, err
 		}
 	}
-	if err := s.start(); err != nil {
+	if err := s.start(ctx); err != nil {
 		s.lock.Close() // nil is allowed, and an error no news
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func Exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist) || !errors.Is(unlocked, fs.ErrNotExist)
 }
 
-func (s *Store) start() (err error) {
-	if s.engine, err = newEngine(); err != nil {
+func (s *Store) start(ctx context.Context) (err error) {
+	if s.engine, err = newEngine(ctx); err != nil {
 		return err
 	}
 	if err := s.load(); err != nil {

@@ -176,6 +176,8 @@ var (
 	// one, where nothing else is in force.
 	FollowIn func(ctx context.Context, db DB, was *View, typ string) (*View, error)
 	Like     func(DB, Config) (DB, error) // another *userdb.DB over the same connections
+	// Cheapen makes the password hashes of a *userdb.DB, and of the views that are made of it afterwards, cheap: for tests.
+	Cheapen func(DB) error
 )
 
 // ApplySchema brings the entries of a *userdb.DB to what its program declares more than is stored. Package migrate sets it.

@@ -1,0 +1,347 @@
+package userdbtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdbtest"
+)
+
+// A judge is a test that says how it would have ended.
+type judge struct {
+	said    []string
+	cleanup []func()
+}
+
+type fatal struct{}
+
+func (j *judge) Helper() {}
+func (j *judge) Errorf(format string, args ...any) {
+	j.said = append(j.said, fmt.Sprintf(format, args...))
+}
+func (j *judge) Cleanup(f func()) { j.cleanup = append(j.cleanup, f) }
+func (j *judge) Fatalf(format string, args ...any) {
+	j.Errorf("fatal: "+format, args...)
+	panic(fatal{})
+}
+
+// run plays a test to its end, and returns what it said.
+func (j *judge) run(test func(j *judge)) []string {
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != (fatal{}) {
+				panic(p)
+			}
+		}()
+		test(j)
+	}()
+	for len(j.cleanup) > 0 {
+		last := len(j.cleanup) - 1
+		f := j.cleanup[last]
+		j.cleanup = j.cleanup[:last]
+		f()
+	}
+	return j.said
+}
+
+// says fails unless a test says just what is in the words, in that order.
+func says(t *testing.T, test func(j *judge), words ...string) {
+	t.Helper()
+	said := new(judge).run(test)
+	if len(said) != len(words) {
+		t.Fatalf("said %q, want %q", said, words)
+	}
+	for i, w := range words {
+		if !strings.Contains(said[i], w) || strings.Contains(said[i], "%!") {
+			t.Errorf("said %q, want %q", said[i], w)
+		}
+	}
+}
+
+// A door keeps the client of a store, to reach past it.
+type door struct{ client redis.UniversalClient }
+
+func (d *door) Client(c redis.UniversalClient, _ bool) { d.client = c }
+func (*door) Event(context.Context, string)            {}
+func (*door) Hash(context.Context) (func(), func(userdb.Outcome)) {
+	return func() {}, func(userdb.Outcome) {}
+}
+
+func (*door) Verb(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
+	return ctx, func(userdb.Outcome) {}
+}
+
+const alicePassword = "correct horse battery"
+
+func alice(t *testing.T) *userdbtest.Store {
+	t.Helper()
+	return userdbtest.New(t, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl"))
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	s := alice(t)
+	users := s.Type("user")
+	e, err := users.Login(t.Context(), "Alice", alicePassword, userdb.Attempt{})
+	if err != nil || e.UID() != "alice" {
+		t.Fatal(e, err)
+	}
+	if has, err := users.Tags(hints.Key(e.Key())).Has(t.Context(), "editor"); !has || err != nil {
+		t.Error(has, err)
+	}
+	hash, err := transfer.PasswordHash(t.Context(), s.DB, "user", hints.UID("alice"))
+	if err != nil || !strings.HasPrefix(hash, "$2a$04$") {
+		t.Errorf("the hash is %q, %v: want a cheap one", hash, err)
+	}
+}
+
+// TestCheapEverywhere: views and types that come later hash as cheaply, and the schema keeps its cost.
+func TestCheapEverywhere(t *testing.T) {
+	t.Parallel()
+	two := schema.User()
+	two.Types["staff"] = schema.Type{
+		Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}, Password: &schema.Password{Cost: 14},
+	}
+	s := userdbtest.New(t)
+	db, err := s.With(two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	staff, err := db.Type("staff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := userdb.NewEntry{UID: "s1", Facets: schema.Texts("name", "Sue"), Password: alicePassword}
+	if _, err := staff.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	hash, err := transfer.PasswordHash(t.Context(), db, "staff", hints.UID("s1"))
+	if err != nil || !strings.HasPrefix(hash, "$2a$06$") {
+		t.Errorf("the hash is %q, %v: want a cheap one", hash, err)
+	}
+	if got := db.Schema().Types["staff"].Policy().Cost; got != 14 {
+		t.Errorf("the schema says cost %d, want 14", got)
+	}
+}
+
+// TestClockStandsStill: what lives for a millisecond lives until the clock is moved.
+func TestClockStandsStill(t *testing.T) {
+	t.Parallel()
+	s := alice(t)
+	users := s.Type("user")
+	secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond) // real time, that must not matter
+	if _, _, err := users.Peek(t.Context(), "reset", secret); err != nil {
+		t.Error(err)
+	}
+	s.Clock.Advance(time.Millisecond)
+	if _, _, err := users.Peek(t.Context(), "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("after its life: %v", err)
+	}
+}
+
+// TestClock moves past the life of a token and of a session, and past the wait of a login that is held back.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	s := alice(t)
+	users, ctx := s.Type("user"), t.Context()
+	secret, err := users.Issue(ctx, hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Clock.Advance(59 * time.Minute)
+	if _, _, err := users.Peek(ctx, "reset", secret); err != nil {
+		t.Error(err)
+	}
+	s.Clock.Advance(time.Minute)
+	if _, _, err := users.Peek(ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("after its life: %v", err)
+	}
+
+	for range 10 {
+		if _, err := users.Login(ctx, "alice", "wrong horse", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+			t.Fatal(err)
+		}
+	}
+	_, err = users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
+	wait, is := errors.AsType[*userdb.WaitError](err)
+	if !is {
+		t.Fatal(err)
+	}
+	s.Clock.Advance(wait.Wait)
+	if _, err := users.Login(ctx, "alice", alicePassword, userdb.Attempt{}); err != nil {
+		t.Error(err)
+	}
+
+	e, err := users.Find(ctx, hints.UID("alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, session, err := users.StartSession(ctx, e, userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Clock.Advance(time.Hour - time.Second)
+	if _, _, err := users.Session(ctx, session); err != nil {
+		t.Error(err)
+	}
+	s.Clock.Advance(time.Second)
+	if _, _, err := users.Session(ctx, session); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("after its life: %v", err)
+	}
+
+	before := s.Clock.Now()
+	e, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "new@example.com")})
+	added, _ := e.Get("added")
+	if at, _ := added.Time(); err != nil || !at.Equal(before) || !s.Clock.Now().Equal(before) {
+		t.Errorf("made at %v, %v, while the clock stands at %v", at, err, before)
+	}
+	says(t, func(j *judge) { userdbtest.New(j).Clock.Advance(-time.Second) }, "fatal: userdbtest: a clock does not go back, as by -1s")
+}
+
+func TestFixtures(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{
+		"users.csv":   {Data: []byte("uid,email,name,clear_password\nzoe,zoe@example.com,Zoe,correct horse battery\n")},
+		"good.ndjson": {Data: []byte(`{"facets":{"uid":"yan","email":"yan@example.com"}}` + "\n")},
+		"bad.jsonl":   {Data: []byte(`{"facets":{"uid":"a","email":"no address"}}` + "\n" + `{"facets":{"uid":"b"}}` + "\nnonsense\n")},
+		"column.csv":  {Data: []byte("uid,mail\nzoe,zoe@example.com\n")},
+		"users.txt":   {},
+	}
+	s := userdbtest.New(t, userdbtest.Fixtures(files, "users.csv", "good.ndjson"))
+	users := s.Type("user")
+	if _, err := users.Login(t.Context(), "zoe", alicePassword, userdb.Attempt{}); err != nil {
+		t.Error(err)
+	}
+	if is, err := users.Exists(t.Context(), hints.UID("yan")); !is || err != nil {
+		t.Error(is, err)
+	}
+	for name, want := range map[string][]string{
+		"bad.jsonl": {
+			"userdbtest: bad.jsonl, line 1: ", "userdbtest: bad.jsonl, line 3: ", "fatal: userdbtest: bad.jsonl: not all of it was taken",
+		},
+		"column.csv": {`fatal: userdbtest: column.csv: `},
+		"users.txt":  {`fatal: userdbtest: users.txt: a file that ends in ".txt"; want .jsonl, .ndjson or .csv`},
+		"none.csv":   {"fatal: userdbtest: none.csv: open none.csv: file does not exist"},
+	} {
+		says(t, func(j *judge) { userdbtest.New(j, userdbtest.Fixtures(files, name)) }, want...)
+	}
+}
+
+// TestOptions of an application count, its own schema and namespace among them.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	var told []string
+	acme, err := recordkey.ParseNamespace("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := userdbtest.New(t, userdbtest.With(userdb.Options{
+		Namespace: acme,
+		NewUID:    func() (string, error) { return "made", nil },
+		OnEvent:   func(_ context.Context, e userdb.Event) { told = append(told, e.Kind) },
+	}), userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{
+		"staff": {Primary: "id", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}},
+	}}))
+	e, err := s.Type("staff").Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Sue")})
+	if err != nil || e.UID() != "made" {
+		t.Error(e, err)
+	}
+	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(told) != "[create disable]" {
+		t.Error(told, err)
+	}
+	says(t, func(j *judge) { userdbtest.New(j).Type("staff") }, "fatal: userdbtest: ")
+	says(t, func(j *judge) {
+		userdbtest.New(j, userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{"x": {}}}))
+	}, "fatal: userdbtest: opening a store: ")
+}
+
+// TestDamage in the store itself, in a namespace, and in a store that the application closes fails the test, once.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	const ghost, of = "user/email:ghost@example.com/~prk", "user/uid:ghost"
+	for name, test := range map[string]func(s *userdbtest.Store, d *door) error{
+		"itself":    func(_ *userdbtest.Store, d *door) error { return d.client.Set(ctx, ghost, of, 0).Err() },
+		"namespace": func(_ *userdbtest.Store, d *door) error { return d.client.Set(ctx, "~acme/"+ghost, of, 0).Err() },
+		"closed": func(s *userdbtest.Store, d *door) error {
+			return errors.Join(d.client.Set(ctx, ghost, of, 0).Err(), s.DB.Close(), s.DB.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says(t, func(j *judge) {
+				d := &door{}
+				s := userdbtest.New(j, userdbtest.With(userdb.Options{Observers: []userdb.Observer{d}}))
+				if err := test(s, d); err != nil {
+					t.Error(err)
+				}
+			}, "userdbtest: the store is damaged: error srk_orphan user/email:ghost@example.com/~prk")
+		})
+	}
+	says(t, func(j *judge) {
+		s := userdbtest.New(j)
+		s.Check()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Type("user").Find(ctx, hints.UID("x")); !errors.Is(err, userdb.ErrUnavailable) {
+			t.Errorf("a closed store answers: %v", err)
+		}
+	})
+}
+
+// TestEachTestHasItsOwn store, at the same time as others.
+func TestEachTestHasItsOwn(t *testing.T) {
+	t.Parallel()
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			s := alice(t)
+			s.Clock.Advance(time.Duration(i) * time.Hour)
+			n := userdb.NewEntry{UID: "same", Facets: schema.Texts("email", "same@example.com")}
+			if _, err := s.Type("user").Create(t.Context(), n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRapid has a store for each attempt of a random test.
+func TestRapid(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		users := userdbtest.New(r).Type("user")
+		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z]{3,9}`), 1, 3, rapid.ID[string]).Draw(r, "names") {
+			if _, err := users.Create(context.Background(), userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)}); err != nil {
+				r.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkFind shows that a benchmark has a store as well.
+func BenchmarkFind(b *testing.B) {
+	users := userdbtest.New(b, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl")).Type("user")
+	for b.Loop() {
+		if _, err := users.Find(b.Context(), hints.Any("alice@example.com")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
