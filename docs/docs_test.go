@@ -74,6 +74,10 @@ func TestGo(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, code := range blocks(t, page, "go") {
 			seen++
+			if strings.HasPrefix(code, "package shop_test") {
+				runTest(t, page, code)
+				continue
+			}
 			verb, want := "build", ""
 			if strings.HasPrefix(code, "package main") {
 				verb, want = "run", "true <nil>\n"
@@ -99,6 +103,23 @@ func TestGo(t *testing.T) {
 	}
 	if seen < 3 {
 		t.Errorf("only %d blocks of Go were found", seen)
+	}
+}
+
+// runTest runs a block that is a file of tests, beside the fixtures that userdbtest has for its own.
+func runTest(t *testing.T, page, code string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("../userdbtest/testdata")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "shop_test.go")
+	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-v", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		t.Errorf("%s: %v\n%s", page, err, out)
 	}
 }
 

@@ -2,6 +2,11 @@ package userdb
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -48,4 +53,33 @@ func least(f func()) float64 {
 		n = min(n, testing.AllocsPerRun(100, f))
 	}
 	return n
+}
+
+// TestOutcomeWords: the words for outcomes are in the documentation of Outcome and in docs/watch.md, faults among them.
+func TestOutcomeWords(t *testing.T) {
+	code, err := os.ReadFile("observe.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/watch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []Outcome{outcomeOf(nil), outcomeOf(errors.New("mine"))}
+	for _, o := range outcomes {
+		words = append(words, o.word)
+		if got := outcomeOf(fmt.Errorf("wrapped: %w", o.err)); got != o.word {
+			t.Errorf("%v is %s, want %s", o.err, got, o.word)
+		}
+	}
+	for _, w := range words {
+		if !strings.Contains(string(code), "\n//\t"+string(w)+" ") || !strings.Contains(string(page), "`"+string(w)+"`") {
+			t.Errorf("%s is not documented", w)
+		}
+	}
+	for _, f := range failures {
+		if !slices.Contains(words, f) {
+			t.Errorf("%s is a fault, and no outcome", f)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,28 @@ func TestNothingLeaks(t *testing.T) {
 				t.Errorf("not one of our labels: %s", line)
 			}
 		}
+	}
+}
+
+// TestPage: docs/watch.md lists the metrics that there are.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/watch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, described []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(userdb_[a-z_]+)` \\|").FindAllSubmatch(page, -1) {
+		listed = append(listed, string(m[1]))
+	}
+	all := make(chan *prometheus.Desc, 100)
+	metrics.New(metrics.Options{}).Describe(all)
+	close(all)
+	name := regexp.MustCompile(`fqName: "([^"]+)"`)
+	for d := range all {
+		described = append(described, name.FindStringSubmatch(d.String())[1])
+	}
+	if !slices.Equal(listed, described) {
+		t.Errorf("docs/watch.md lists\n%v\nand there are\n%v", listed, described)
 	}
 }
 
