@@ -260,6 +260,37 @@ func TestSharedRoundTrips(t *testing.T) {
 	}
 }
 
+// TestCache: copies are served, and fetched by a command that is traced.
+func TestCache(t *testing.T) {
+	server := redistest.Start(t)
+	s := newScene(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+		o.Cache = 10
+		return userdb.Open(t.Context(), server.URL(), o)
+	})
+	ctx := t.Context()
+	if _, err := s.users.Create(ctx, userdb.NewEntry{UID: "copied", Facets: schema.Texts("email", "copied@x.org")}); err != nil {
+		t.Fatal(err)
+	}
+	s.spans.Reset()
+	reads := func() (n int) {
+		_, rest, _ := strings.Cut(server.Client().Info(ctx, "commandstats").Val(), "cmdstat_hgetall:calls=")
+		_, _ = fmt.Sscan(rest, &n)
+		return n
+	}
+	before := reads()
+	for range 3 {
+		if _, err := s.users.Find(ctx, hints.UID("copied")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := s.tree(), []string{"userdb.Find > hgetall", "userdb.Find ok"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := reads() - before; got != 1 {
+		t.Errorf("%d reads were sent, want 1", got)
+	}
+}
+
 // TestNoCommands: spans of verbs alone.
 func TestNoCommands(t *testing.T) {
 	s := newScene(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
