@@ -247,10 +247,13 @@ func TestTypedRefusals(t *testing.T) {
 			})
 			wantField(t, "Update of "+what, err, userdb.ErrInvalid, what)
 			bad.UID = "another"
-			if _, err = profiles.Create(t.Context(), bad); what != "uid" {
-				wantField(t, "Create of "+what, err, userdb.ErrInvalid, what)
-			} else {
-				wantField(t, "Create of "+what, err, userdb.ErrDuplicate, "email")
+			_, err = profiles.Create(t.Context(), bad)
+			all, want := wrongOf(err), what // the address and the name are taken, too
+			if what == "uid" {
+				want = "email taken"
+			}
+			if !slices.ContainsFunc(all, func(one string) bool { return strings.HasPrefix(one, want) }) {
+				t.Errorf("Create of %s: %q", what, all)
 			}
 		}
 		_, err = profiles.Update(t.Context(), hints.UID("alice"), func(a *profile) error { a.Job = "x"; return errStop })
