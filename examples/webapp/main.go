@@ -1,0 +1,349 @@
+// Webapp is a small site with accounts, which docs/web.md walks through: sign-up by mail, sign-in by address, name or customer
+// number, devices, edits, forgotten passwords, a change of the address, and a list for administrators.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"html/template"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+//go:embed pages
+var files embed.FS
+
+var templates = template.Must(template.ParseFS(files, "pages/*.html"))
+
+// A site is the application.
+type site struct {
+	users       *userdb.Type
+	auth        web.Auth
+	mail, admin string // the folder of mails; who becomes an administrator
+	base        string // what links in mails begin with: never what a request says
+}
+
+func main() {
+	s, listen, store := &site{}, flag.String("listen", "127.0.0.1:8080", "the `ADDRESS` to listen on"), flag.String("store", "memory:", "the `URL` of the accounts")
+	flag.StringVar(&s.mail, "mail", "", "the `DIR` that mails are written to")
+	flag.StringVar(&s.admin, "admin", "", "the account that is made for this `ADDRESS` gets the tag admin")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := s.run(ctx, *listen, *store); err != nil {
+		fmt.Fprintln(os.Stderr, "webapp:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx ends; requests that are under way come to their end.
+func (s *site) run(ctx context.Context, listen, store string) error {
+	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 {
+		return errors.Join(errors.New("want --mail DIR, a folder that is there, and nothing besides flags"), err)
+	}
+	text, _ := files.Open("pages/schema.json") // embedded
+	accounts, err := schema.Load(text)
+	if err != nil {
+		return err
+	}
+	db, err := userdb.Open(ctx, store, userdb.Options{Schema: accounts})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if s.users, err = db.Type("user"); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	s.auth, s.base = web.Auth{Users: s.users, SignInPath: "/signin"}, "http://"+listener.Addr().String()
+	server := http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: time.Minute}
+	fmt.Println("listening on", s.base)
+	drained := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		drained <- server.Shutdown(late)
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-drained
+}
+
+// send writes a mail into a file, which appears whole. Its link stands on a line of its own.
+func (s *site) send(to, subject, text, path string) error {
+	f, err := os.CreateTemp(s.mail, ".mail-*")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "To: %s\nSubject: %s\n\n%s\n\n%s%s\n", to, subject, text, s.base, path)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), strings.Replace(f.Name(), ".mail-", "mail-", 1)+".txt")
+	}
+	return err
+}
+
+// A page is what a template shows.
+type page struct {
+	Me       userdb.Entry // who is signed in, and how
+	Session  userdb.Session
+	Form     url.Values // as it was sent, and the query
+	Problems []web.Problem
+	Conflict bool // the entry was changed by others meanwhile
+	Data     any
+}
+
+// Of are the problems of a field; with "", of the form as a whole.
+func (p page) Of(field string) []web.Problem {
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return one.Field != field })
+}
+
+// Field is an input for a template: with what was typed before or, at first, what is stored. Passwords are not shown again.
+func (p page) Field(name, label, kind, complete, stored string) map[string]any {
+	if sent, is := p.Form[name]; is && kind != "password" {
+		stored = sent[0]
+	}
+	return map[string]any{"Name": name, "Label": label, "Type": kind, "Complete": complete, "Value": stored, "Problems": p.Of(name)}
+}
+
+// codes are what forms are answered that are refused, by rules; others are 422.
+var codes = map[string]int{"gone": 410, "unavailable": 503, "unknown": 503, "conflict": 409, "wait": 429}
+
+// page serves a page, with what load has for it, and its form, which is sent to the page's own path: do says where to go on.
+func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := r.ParseForm()
+		p := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}
+		if err == nil && r.Method == http.MethodPost && do != nil {
+			var to string
+			if to, err = do(w, r); err == nil {
+				http.Redirect(w, r, to, http.StatusSeeOther)
+				return
+			}
+		}
+		if load != nil && !errors.Is(err, userdb.ErrNotFound) {
+			data, missing := load(r)
+			p.Data, err = data, cmp.Or(missing, err)
+		}
+		shown, code := name, http.StatusOK
+		if p.Problems = web.Problems(err); err != nil {
+			code = cmp.Or(codes[p.Problems[0].Rule], http.StatusUnprocessableEntity)
+			p.Conflict = code == http.StatusConflict
+		}
+		if code == http.StatusGone || code == http.StatusServiceUnavailable {
+			shown = "gone"
+			log.Println(r.URL.Path, err)
+		}
+		var b bytes.Buffer // an error shows no half of a page
+		if err := templates.ExecuteTemplate(&b, shown, p); err != nil {
+			log.Println(err)
+			code = http.StatusInternalServerError
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(code)
+		_, _ = b.WriteTo(w)
+	})
+}
+
+// guard is around all pages: other sites send no forms, and are told no links with secrets.
+func guard(next http.Handler) http.Handler {
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "same-origin")
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		next.ServeHTTP(w, r)
+	}))
+}
+
+func (s *site) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /pages/style.css", http.FileServerFS(files))
+	all, own := s.auth.Visitor, s.auth.Require
+	mux.Handle("GET /{$}", all(s.page("home", nil, nil)))
+	mux.Handle("GET /sent", all(s.page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil)))
+	mux.Handle("/signup", all(s.page("signup", nil, s.signUp)))
+	mux.Handle("/welcome", all(s.page("welcome", s.invitation, s.welcome)))
+	mux.Handle("/signin", all(s.page("signin", func(r *http.Request) (any, error) { return web.ReturnPath(r), nil }, s.signIn)))
+	mux.Handle("POST /signout", all(s.page("home", nil, s.signOut)))
+	mux.Handle("/forgot", all(s.page("forgot", nil, s.forgot)))
+	mux.Handle("/reset", all(s.page("reset", s.peek("reset"), s.reset)))
+	mux.Handle("/confirm", all(s.page("confirm", s.peek("change:email"), s.confirm)))
+	mux.Handle("GET /account", own(s.page("account", func(r *http.Request) (any, error) { return s.users.Tags(me(r)).Members(r.Context()) }, nil)))
+	mux.Handle("/account/edit", own(s.page("edit", nil, s.edit)))
+	mux.Handle("/account/password", own(s.page("password", nil, s.password)))
+	mux.Handle("/account/email", own(s.page("email", nil, s.email)))
+	mux.Handle("/account/devices", own(s.page("devices", func(r *http.Request) (any, error) { return s.users.Sessions(r.Context(), me(r)), nil }, s.endDevices)))
+	mux.Handle("/admin", s.auth.RequireTag("admin", s.page("admin", s.list, s.setDisabled)))
+	return guard(mux)
+}
+
+func me(r *http.Request) hints.Hint { return hints.UID(web.Entry(r.Context()).UID()) }
+
+// hushed leaves out what is not told: the page after a form is the same for everybody, and what was to end has ended.
+func hushed(err error) error {
+	if errors.Is(err, userdb.ErrTooManyAttempts) || errors.Is(err, userdb.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (s *site) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
+	typed := r.PostFormValue("email")
+	i, err := s.users.Invite(r.Context(), "email", typed, userdb.Token{Life: 24 * time.Hour}, s.auth.Attempt(r))
+	switch {
+	case err != nil:
+	case i.Known:
+		err = s.send(i.Address, "You have an account", "This address has an account. Sign in, or choose another password:", "/signin")
+	default:
+		err = s.send(i.Address, "Welcome", "Choose a name and a password:", "/welcome?token="+i.Secret)
+	}
+	return "/sent?to=" + url.QueryEscape(typed), hushed(err)
+}
+
+func (s *site) invitation(r *http.Request) (any, error) {
+	return s.users.PeekInvitation(r.Context(), r.FormValue("token"))
+}
+
+func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
+	i, err := s.users.PeekInvitation(r.Context(), r.PostFormValue("token"))
+	if err != nil {
+		return "", err
+	}
+	n := userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")} // none is one too short
+	if strings.EqualFold(i.Address, s.admin) {
+		n.Tags = []string{"admin"}
+	}
+	var e userdb.Entry
+	for taken := true; taken; { // a customer number may be
+		n.Facets = schema.Texts("name", r.PostFormValue("name"), "number", fmt.Sprintf("%08d", rand.N(100_000_000)))
+		e, err = s.users.Accept(r.Context(), r.PostFormValue("token"), n)
+		taken = slices.ContainsFunc(web.Problems(err), func(p web.Problem) bool { return p.Field == "number" && p.Rule == "taken" })
+	}
+	return s.start(w, r, e, err, "welcome")
+}
+
+// start signs the visitor in who has just got an entry.
+func (s *site) start(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, done string) (string, error) {
+	if err == nil {
+		err = s.auth.Start(w, r, e)
+	}
+	return "/account?done=" + done, err
+}
+
+func (s *site) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
+	_, err := s.auth.SignIn(w, r, r.PostFormValue("identifier"), r.PostFormValue("password"))
+	return web.ReturnPath(r), err
+}
+
+func (s *site) signOut(w http.ResponseWriter, r *http.Request) (string, error) {
+	return "/?done=signout", s.auth.SignOut(w, r)
+}
+
+func (s *site) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
+	typed := r.PostFormValue("identifier")
+	secret, to, err := s.users.IssueForVisitor(r.Context(), "email", typed, userdb.Token{Purpose: "reset"}, s.auth.Attempt(r))
+	if err == nil {
+		err = s.send(to, "Another password", "Choose another password for your account:", "/reset?token="+secret)
+	}
+	return "/sent?to=" + url.QueryEscape(typed), hushed(err)
+}
+
+func (s *site) peek(purpose string) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		_, token, err := s.users.Peek(r.Context(), purpose, r.FormValue("token"))
+		return token, err
+	}
+}
+
+func (s *site) reset(w http.ResponseWriter, r *http.Request) (string, error) {
+	e, err := s.users.ResetPassword(r.Context(), "reset", r.PostFormValue("token"), r.PostFormValue("password"))
+	return s.start(w, r, e, err, "password")
+}
+
+func (s *site) confirm(_ http.ResponseWriter, r *http.Request) (string, error) {
+	_, _, err := s.users.Redeem(r.Context(), "change:email", r.PostFormValue("token"))
+	return "/account?done=email", err
+}
+
+// edit writes what was typed over the revision that the form was made of, and over no other.
+func (s *site) edit(_ http.ResponseWriter, r *http.Request) (string, error) {
+	_, err := s.users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+		for _, field := range []string{"name", "job"} {
+			if e.Drop(field); r.PostFormValue(field) != "" {
+				e.Put(field, schema.Text(r.PostFormValue(field)))
+			}
+		}
+		if e.Rev() != r.PostFormValue("rev") {
+			return userdb.ErrConflict
+		}
+		return nil
+	})
+	return "/account?done=edit", err
+}
+
+func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) {
+	e, err := s.users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), s.auth.Attempt(r))
+	return s.start(w, r, e, err, "password")
+}
+
+func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
+	to := r.PostFormValue("email")
+	secret, err := s.users.Issue(r.Context(), me(r), userdb.Token{Purpose: "change:email", Value: to})
+	if err == nil {
+		err = s.send(to, "Your new address", "Confirm that this is your address:", "/confirm?token="+secret)
+	}
+	return "/sent?to=" + url.QueryEscape(to), err
+}
+
+func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {
+	if r.PostFormValue("all") != "" {
+		_, err := s.users.EndSessions(r.Context(), me(r))
+		return "/signin?done=everywhere", err
+	}
+	return "/account/devices?done=device", hushed(s.users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
+}
+
+// list is a page of accounts by names that begin with the search, after the account that has it as an identifier.
+func (s *site) list(r *http.Request) (any, error) {
+	q := strings.TrimSpace(r.FormValue("q"))
+	p, err := s.users.Page(r.Context(), userdb.Query{Order: "name", Prefix: strings.ToLower(q), Limit: 20, After: r.FormValue("after"), Before: r.FormValue("before")})
+	if errors.Is(err, userdb.ErrCursor) {
+		err = nil // of somebody's own making: the page is empty
+	}
+	if e, none := s.users.Find(r.Context(), hints.Any(q)); err == nil && none == nil {
+		p.Entries = slices.DeleteFunc(p.Entries, func(o userdb.Entry) bool { return o.UID() == e.UID() })
+		p.Entries = slices.Insert(p.Entries, 0, e)
+	}
+	return map[string]any{"Q": q, "After": r.FormValue("after"), "Page": p}, err
+}
+
+func (s *site) setDisabled(_ http.ResponseWriter, r *http.Request) (string, error) {
+	set := s.users.Disable
+	if r.PostFormValue("do") == "enable" {
+		set = s.users.Enable
+	}
+	return "/admin?" + r.URL.RawQuery + "&done=" + url.QueryEscape(r.PostFormValue("do")), set(r.Context(), hints.UID(r.PostFormValue("uid")))
+}
