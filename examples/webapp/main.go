@@ -31,15 +31,13 @@ import (
 
 //go:embed pages
 var files embed.FS
-
 var templates = template.Must(template.ParseFS(files, "pages/*.html"))
 
 // A site is the application.
 type site struct {
-	users       *userdb.Type
-	auth        web.Auth
-	mail, admin string // the folder of mails; who becomes an administrator
-	base        string // what links in mails begin with: never what a request says
+	users             *userdb.Type
+	auth              web.Auth
+	mail, admin, base string // the folder of mails; who becomes an administrator; what links begin with, never what a request says
 }
 
 func main() {
@@ -50,8 +48,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := s.run(ctx, *listen, *store); err != nil {
-		fmt.Fprintln(os.Stderr, "webapp:", err)
-		os.Exit(1)
+		log.Fatal("webapp: ", err)
 	}
 }
 
@@ -70,26 +67,21 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 		return err
 	}
 	defer db.Close()
-	if s.users, err = db.Type("user"); err != nil {
+	users, err := db.Type("user")
+	listener, busy := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err = errors.Join(err, busy); err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
-	if err != nil {
-		return err
-	}
-	s.auth, s.base = web.Auth{Users: s.users, SignInPath: "/signin"}, "http://"+listener.Addr().String()
+	s.users, s.auth, s.base = users, web.Auth{Users: users, SignInPath: "/signin"}, "http://"+listener.Addr().String()
 	server := http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: time.Minute}
 	fmt.Println("listening on", s.base)
-	drained := make(chan error, 1)
-	context.AfterFunc(ctx, func() {
-		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		drained <- server.Shutdown(late)
-	})
+	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return <-drained
+	late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return server.Shutdown(late) // the other one has begun, and this one waits
 }
 
 // send writes a mail into a file, which appears whole. Its link stands on a line of its own.
@@ -111,13 +103,20 @@ type page struct {
 	Session  userdb.Session
 	Form     url.Values // as it was sent, and the query
 	Problems []web.Problem
-	Conflict bool // the entry was changed by others meanwhile
 	Data     any
 }
 
 // Of are the problems of a field; with "", of the form as a whole.
 func (p page) Of(field string) []web.Problem {
-	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return one.Field != field })
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return p.beside(one) != field })
+}
+
+// beside is the field of the form that a problem is about: of two passwords the old one is wrong, or the new one weak.
+func (p page) beside(one web.Problem) string {
+	if p.Form.Has("old") {
+		return cmp.Or(map[string]string{"password": "new"}[one.Field], map[string]string{"login": "old"}[one.Rule])
+	}
+	return one.Field
 }
 
 // Field is an input for a template: with what was typed before or, at first, what is stored. Passwords are not shown again.
@@ -134,9 +133,8 @@ var codes = map[string]int{"gone": 410, "unavailable": 503, "unknown": 503, "con
 // page serves a page, with what load has for it, and its form, which is sent to the page's own path: do says where to go on.
 func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := r.ParseForm()
-		p := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}
-		if err == nil && r.Method == http.MethodPost && do != nil {
+		p, err := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}, error(nil)
+		if r.Method == http.MethodPost && do != nil {
 			var to string
 			if to, err = do(w, r); err == nil {
 				http.Redirect(w, r, to, http.StatusSeeOther)
@@ -150,7 +148,6 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 		shown, code := name, http.StatusOK
 		if p.Problems = web.Problems(err); err != nil {
 			code = cmp.Or(codes[p.Problems[0].Rule], http.StatusUnprocessableEntity)
-			p.Conflict = code == http.StatusConflict
 		}
 		if code == http.StatusGone || code == http.StatusServiceUnavailable {
 			shown = "gone"
@@ -174,6 +171,10 @@ func guard(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "same-origin")
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "This form cannot be read.", http.StatusBadRequest)
+			return
+		}
 		next.ServeHTTP(w, r)
 	}))
 }

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+const password = "correct horse battery"
+
+// A visitor is one browser at a site.
+type visitor struct {
+	t      *testing.T
+	s      *site
+	server *httptest.Server
+	client *http.Client
+	read   map[string]bool
+}
+
+// eachStore runs a test at a site whose accounts are in memory, and at one on Redis.
+func eachStore(t *testing.T, test func(t *testing.T, v *visitor)) {
+	for _, name := range []string{"memory", "redis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := "memory:"
+			if name == "redis" {
+				store = redistest.Start(t).URL()
+			}
+			text, err := files.Open("pages/schema.json")
+			must(t, err)
+			accounts, err := schema.Load(text)
+			must(t, err)
+			db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: accounts})
+			must(t, err)
+			t.Cleanup(func() { must(t, db.Close()) })
+			users, err := db.Type("user")
+			must(t, err)
+			s := &site{users: users, mail: t.TempDir(), admin: "Root@example.com", auth: web.Auth{Users: users, SignInPath: "/signin"}}
+			server := httptest.NewServer(s.handler())
+			t.Cleanup(server.Close)
+			s.base = server.URL
+			test(t, (&visitor{t: t, s: s, server: server, read: map[string]bool{}}).another())
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// another is another browser at the same site.
+func (v *visitor) another() *visitor {
+	jar, _ := cookiejar.New(nil)
+	o := *v
+	o.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &o
+}
+
+// do sends a request: without a form a GET, else a POST. It returns the body or, after a 303, where that leads.
+func (v *visitor) do(want int, path string, form ...string) string {
+	v.t.Helper()
+	method, values := http.MethodGet, url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		method = http.MethodPost
+		values.Set(form[i], form[i+1])
+	}
+	req, err := http.NewRequestWithContext(v.t.Context(), method, v.server.URL+strings.TrimPrefix(path, v.server.URL), strings.NewReader(values.Encode()))
+	must(v.t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := v.client.Do(req)
+	must(v.t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	must(v.t, err)
+	if resp.StatusCode != want {
+		v.t.Errorf("%s %s %v: %s, want %d\n%s", method, path, form, resp.Status, want, body)
+	}
+	for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"} {
+		if resp.Header.Get(name) == "" {
+			v.t.Errorf("%s: no %s", path, name)
+		}
+	}
+	if to := resp.Header.Get("Location"); to != "" {
+		return to
+	}
+	return string(body)
+}
+
+// alert wants a problem beside a field; "" above the form.
+func (v *visitor) alert(body, field, text string) {
+	v.t.Helper()
+	want := fmt.Sprintf(`<span class="problem" id="%s-problem" role="alert">%s`, field, text)
+	if field == "" {
+		want = `<p class="problem" role="alert">` + text
+	}
+	if !strings.Contains(body, want) {
+		v.t.Errorf("no %q in\n%s", want, body)
+	}
+}
+
+// link is that of the only mail that has come since the last one.
+func (v *visitor) link(to string) string {
+	v.t.Helper()
+	all, err := filepath.Glob(filepath.Join(v.s.mail, "*"))
+	must(v.t, err)
+	all = slices.DeleteFunc(all, func(file string) bool { return v.read[file] })
+	if len(all) != 1 {
+		v.t.Fatalf("%d mails have come, want one to %s", len(all), to)
+	}
+	v.read[all[0]] = true
+	text, err := os.ReadFile(all[0])
+	must(v.t, err)
+	link := regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text))
+	if !strings.HasPrefix(string(text), "To: "+to+"\nSubject: ") || link == "" {
+		v.t.Errorf("the mail to %s is\n%s", to, text)
+	}
+	return link
+}
+
+func tokenOf(link string) string { return link[strings.Index(link, "token=")+len("token="):] }
+
+// signUp makes an account.
+func (v *visitor) signUp(address, name string) {
+	v.t.Helper()
+	v.do(303, "/signup", "email", address)
+	v.do(303, "/welcome", "token", tokenOf(v.link(address)), "name", name, "password", password)
+}
+
+// TestSignUp: the page after it is the same for everybody, and a link makes one account.
+func TestSignUp(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.signUp("known@example.com", "known")
+		v.do(303, "/signout", "x", "")
+		v.signUp("disabled@example.com", "disabled")
+		e, err := v.s.users.Find(t.Context(), hints.Any("disabled"))
+		must(t, err)
+		must(t, v.s.users.Disable(t.Context(), hints.UID(e.UID())))
+		v = v.another()
+		v.alert(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
+		v.alert(v.do(422, "/signup", "email", ""), "email", "This is needed.")
+		pages := map[string]bool{}
+		for _, address := range []string{"known@example.com", "disabled@example.com", "new@example.com", "limit@example.com"} {
+			for n := range 5 {
+				page := v.do(200, v.do(303, "/signup", "email", address))
+				pages[strings.ReplaceAll(page, address, "ADDRESS")] = true
+				if address != "limit@example.com" || n == 4 {
+					break
+				}
+			}
+		}
+		for identifier := range map[string]bool{"known": true, "nobody": true, "disabled": true} {
+			page := v.do(200, v.do(303, "/forgot", "identifier", identifier))
+			pages[strings.ReplaceAll(page, "<strong>"+identifier, "<strong>ADDRESS")] = true
+		}
+		if len(pages) != 1 {
+			t.Errorf("%d pages after sign-up", len(pages))
+		}
+		links := map[string]int{}
+		all, _ := filepath.Glob(filepath.Join(v.s.mail, "mail-*"))
+		for _, file := range all {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			to, _, _ := strings.Cut(string(text), "\n")
+			links[to]++
+		}
+		if fmt.Sprint(links) != "map[To: disabled@example.com:2 To: known@example.com:3 To: limit@example.com:3 To: new@example.com:1]" {
+			t.Errorf("mails: %v", links)
+		}
+	})
+}
+
+// TestAccount: each page of one's own, with wrong input in each form.
+func TestAccount(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.do(303, "/signup", "email", "ann@example.com")
+		welcome := v.link("ann@example.com")
+		if page := v.do(200, welcome); !strings.Contains(page, "ann@example.com") {
+			t.Error("the page does not say which address it is")
+		}
+		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
+		v.alert(page, "name", "This is needed.")
+		v.alert(page, "password", "This is too short")
+		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
+			t.Errorf("goes on to %s", to)
+		}
+		for _, again := range []string{v.do(410, welcome), v.do(410, "/welcome", "token", tokenOf(welcome), "name", "eve", "password", password)} {
+			if strings.Contains(again, `name="password"`) {
+				t.Error("a spent link has its form")
+			}
+		}
+		if !strings.Contains(v.do(200, "/account?done=welcome"), `role="status"`) || strings.Contains(v.do(200, "/account?done=<b>"), "<b>") {
+			t.Error("what was done")
+		}
+
+		rev := regexp.MustCompile(`name="rev" value="([^"]+)"`)
+		first := rev.FindStringSubmatch(v.do(200, "/account/edit"))[1]
+		v.do(303, "/account/edit", "rev", first, "name", "ann", "job", "cook")
+		page = v.do(409, "/account/edit", "rev", first, "name", "ann", "job", "baker")
+		if !strings.Contains(page, "cook") || !strings.Contains(page, `value="baker"`) {
+			t.Error("a conflict shows both values")
+		}
+		second := rev.FindStringSubmatch(page)[1]
+		page = v.do(422, "/account/edit", "rev", second, "name", "a@b", "job", "")
+		v.alert(page, "name", "This cannot be")
+		v.do(303, "/account/edit", "rev", rev.FindStringSubmatch(page)[1], "name", "annie", "job", "")
+
+		other := v.another()
+		other.do(303, "/signin", "identifier", "annie", "password", password)
+		v.alert(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
+		v.alert(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
+		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
+		v.do(200, "/account")
+		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
+			t.Errorf("another device goes to %s", to)
+		}
+
+		v.alert(v.do(422, "/account/email", "email", "no address"), "email", "This is not an e-mail address.")
+		v.do(303, "/account/email", "email", "new@example.com")
+		confirm := v.link("new@example.com")
+		if page := v.do(200, "/account"); !strings.Contains(page, "ann@example.com") {
+			t.Error("the address has changed before it was confirmed")
+		}
+		v.do(200, confirm)
+		v.do(303, "/confirm", "token", tokenOf(confirm))
+		v.do(410, confirm)
+		if page := v.do(200, "/account"); !strings.Contains(page, "new@example.com") || !strings.Contains(page, "verified") {
+			t.Error("the address has not changed")
+		}
+
+		other.do(303, "/signin", "identifier", "new@example.com", "password", "battery staple horse")
+		ids := regexp.MustCompile(`name="id" value="([^"]+)"`).FindAllStringSubmatch(v.do(200, "/account/devices"), -1)
+		if len(ids) != 2 {
+			t.Fatalf("%d devices", len(ids))
+		}
+		for range 2 { // the second time it has ended
+			v.do(303, "/account/devices", "id", ids[0][1])
+			v.do(303, "/account/devices", "id", "made-up")
+		}
+		v.do(303, "/signin", "identifier", "annie", "password", "battery staple horse")
+		v.do(303, "/account/devices", "all", "1")
+		v.do(303, "/account")
+	})
+}
+
+// TestForgotten: a link sets a password once, and signs in.
+func TestForgotten(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.signUp("ann@example.com", "ann")
+		v = v.another()
+		v.do(303, "/forgot", "identifier", "ANN")
+		reset := v.link("ann@example.com")
+		v.do(200, reset)
+		v.alert(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
+		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
+		v.do(200, "/account")
+		v.do(410, reset)
+		v.do(410, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
+		v.do(410, "/reset?token=made-up")
+		v.do(410, "/reset")
+		v = v.another()
+		v.alert(v.do(422, "/signin", "identifier", "ann", "password", password), "", "Wrong name or password.")
+		for range 9 {
+			v.do(422, "/signin", "identifier", "ann", "password", "wrong")
+		}
+		v.alert(v.do(429, "/signin", "identifier", "ann", "password", "wrong"), "", "Too many attempts.")
+	})
+}
+
+// TestAdmin: only who has the tag sees the list, in pages; and disables.
+func TestAdmin(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		for i := range 25 {
+			_, err := v.s.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprintf("user%02d", i),
+				"email", fmt.Sprintf("user%02d@example.com", i), "number", fmt.Sprintf("000000%02d", i)), Password: password})
+			must(t, err)
+		}
+		member := v.another()
+		member.do(303, "/signin", "identifier", "00000007", "password", password)
+		member.do(403, "/admin")
+		member.do(403, "/admin", "uid", "x", "do", "disable")
+		v.another().do(303, "/admin")
+		v.signUp("root@example.com", "root")
+		page := v.do(200, "/admin")
+		after := regexp.MustCompile(`href="(/admin\?[^"]*after=[^"]+)"`).FindStringSubmatch(page)
+		if !strings.Contains(page, "root@example.com") || strings.Contains(page, "user24") || after == nil {
+			t.Fatal("the first page")
+		}
+		if page := v.do(200, strings.ReplaceAll(after[1], "&amp;", "&")); !strings.Contains(page, "user24") || strings.Contains(page, "user01") {
+			t.Error("the second page")
+		}
+		v.do(200, "/admin?after=made-up")
+		if page := v.do(200, "/admin?q=user1"); strings.Contains(page, "user09") || !strings.Contains(page, "user19") {
+			t.Error("by the beginning of a name")
+		}
+		page = v.do(200, "/admin?q=USER07@example.com")
+		if !strings.Contains(page, "user07") || strings.Contains(page, "user08") {
+			t.Error("by an identifier")
+		}
+		uid := regexp.MustCompile(`name="uid" value="([^"]+)"`).FindStringSubmatch(page)[1]
+		to := v.do(303, "/admin?q=USER07@example.com&after=", "uid", uid, "do", "disable")
+		if page := v.do(200, to); !strings.Contains(page, "Enable") || !strings.Contains(page, "The account is disabled.") {
+			t.Error("disabled")
+		}
+		member.do(303, "/account")
+		member.do(422, "/signin", "identifier", "user07", "password", password)
+		v.do(303, "/admin", "uid", uid, "do", "enable")
+		member.do(303, "/signin", "identifier", "user07", "password", password)
+		v.do(410, "/admin", "uid", "nobody", "do", "disable")
+	})
+}
+
+// TestOtherSites: they send no forms here, and nothing large is read.
+func TestOtherSites(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", v.server.URL+"/signup", strings.NewReader("email=ann%40example.com"))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Sec-Fetch-Site", "cross-site")
+		resp, err := v.client.Do(req)
+		must(t, err)
+		must(t, resp.Body.Close())
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("another site's form: %s", resp.Status)
+		}
+		if left, _ := filepath.Glob(filepath.Join(v.s.mail, "*")); len(left) > 0 {
+			t.Errorf("%q was sent", left)
+		}
+		v.do(400, "/signup", "email", strings.Repeat("x", 100_000))
+		v.do(404, "/nowhere")
+		v.do(405, "/signout")
+	})
+}
+
+// TestLines: what the example is to show is not much.
+func TestLines(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	must(t, err)
+	if n := strings.Count(string(text), "\n"); n > 350 {
+		t.Errorf("%d lines of Go", n)
+	}
+}
