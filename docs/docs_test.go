@@ -67,9 +67,9 @@ func TestLanguages(t *testing.T) {
 
 // The program in README runs and says what it should; what else is shown in Go compiles.
 func TestGo(t *testing.T) {
-	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"errors\"\n\t\"fmt\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
-		"\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n)\n\n" +
-		"var _ = []any{context.Background, errors.Is, fmt.Sprint, sql.ErrNoRows, time.Second, hints.Any, schema.Text, userdb.Open}\n\nfunc main() {}\n\n"
+	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
+		"\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n)\n\n" +
+		"var _ = []any{context.Background, errors.Is, fmt.Sprint, io.EOF, http.Get, sql.ErrNoRows, time.Second, hints.Any, schema.Text, userdb.Open, web.Texts}\n\nfunc main() {}\n\n"
 	seen := 0
 	for _, page := range pages(t) {
 		for _, code := range blocks(t, page, "go") {
