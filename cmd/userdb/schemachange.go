@@ -190,10 +190,12 @@ renamed one. Where entries would then have one identifier, they are listed and n
 
 Where the schema only has more than the stored one, other programs go on: what is new they keep from
 the beginning, and queries by it are answered when all entries are there. Otherwise nobody else can
-write entries of the types that change, and everybody finds them as before. It may be stopped; the
-same command goes on, also without --schema. On a cluster it first waits 15 s for other programs to
-notice. A name that it removes is retired: only this command brings it back. Without --schema it also
-brings records to this program's version of the canonical form, where they are of another.`,
+write entries of the types that change, also while it is interrupted, and everybody finds them as
+before; --plan says so. It may be stopped; the same command goes on, also without --schema. On a
+cluster it first waits 15 s for other programs to notice. A name that it removes is retired: programs
+that declare it are refused, also those that run, and only this command brings it back. Without
+--schema it also brings records to this program's version of the canonical form, where they are of
+another.`,
 		Example: `  userdb schema apply --plan --schema schema.json
   userdb schema apply --schema schema.json`,
 		RunE: s.readingIf(func() bool { return plan }, s.run(func(ctx context.Context, _ []string) error {
@@ -215,6 +217,12 @@ func changeText(tc migrate.TypeChange) string {
 	}
 	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
 		shown(tc.Type), what, count(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	if tc.Stops && tc.Entries > 0 {
+		text += "\nSTOPS WRITERS: nobody else can write entries of type " + shown(tc.Type) + " until it is done"
+	}
+	for _, name := range tc.Retired {
+		text += "\nretires " + shown(name) + ": programs that declare it are refused from then on, also those that run"
+	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
 	}
@@ -235,9 +243,13 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 	if err != nil {
 		return err
 	}
-	collisions := 0
+	var collisions []migrate.Collision
+	var stopped []string
 	for _, tc := range ch.Types {
-		collisions += len(tc.Collisions)
+		collisions = append(collisions, tc.Collisions...)
+		if tc.Stops {
+			stopped = append(stopped, shown(tc.Type))
+		}
 		if err := s.out.say(tc, changeText(tc)); err != nil {
 			return err
 		}
@@ -245,19 +257,53 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 	switch {
 	case len(ch.Types) == 0 && !s.JSON:
 		return s.out.say(nil, "nothing to do: the records are as the schema says")
-	case collisions > 0:
-		return fmt.Errorf("%w: %s; nothing was changed: 'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them",
-			migrate.ErrCollision, count(collisions, "collision"))
+	case len(collisions) > 0:
+		return collided(collisions)
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
 	p := s.progress("applying", !s.JSON)
 	err = ch.Apply(ctx, p.bar)
 	p.clear()
+	if err != nil && len(stopped) > 0 && !s.JSON {
+		s.warnStopped(ctx, stopped)
+	}
 	if err != nil || s.JSON {
 		return err
 	}
 	return s.out.say(nil, "applied")
+}
+
+// mostCollisions is how many collisions a plan lists of a type.
+const mostCollisions = 1000
+
+// collided says how what keeps a schema from being applied is mended.
+func collided(collisions []migrate.Collision) error {
+	how := "'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them"
+	if slices.ContainsFunc(collisions, func(c migrate.Collision) bool { return len(c.Entries) < 2 }) {
+		how = "'userdb set' or 'userdb unset' by the schema in force mends each entry; 'userdb schema add' adds a field that it lacks"
+	}
+	number := count(len(collisions), "collision")
+	if len(collisions) >= mostCollisions {
+		number += " or more"
+	}
+	return fmt.Errorf("%w: %s; nothing was changed: %s", migrate.ErrCollision, number, how)
+}
+
+// warnStopped says what a change that did not come to its end means for others.
+func (s *session) warnStopped(ctx context.Context, types []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace/2)
+	defer cancel()
+	begun, err := migrate.BegunSchema(ctx, s.db)
+	for _, name := range types {
+		_, is := begun.Types[name]
+		switch {
+		case err != nil:
+			fmt.Fprintf(s.std.err, "nobody else may be able to write entries of type %s: 'userdb status' says so, and 'userdb schema apply' goes on\n", name)
+		case is:
+			fmt.Fprintf(s.std.err, "the change is not done: nobody else can write entries of type %s until 'userdb schema apply' has gone on with it\n", name)
+		}
+	}
 }
 
 // nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the

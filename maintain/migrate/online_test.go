@@ -253,6 +253,9 @@ func TestStoppingChange(t *testing.T) {
 		if plan.Types[0].Online {
 			t.Fatal("nobody has to stop")
 		}
+		if tc := plan.Types[0]; !tc.Stops || !slices.Equal(tc.Retired, []string{"age"}) {
+			t.Errorf("stops writers: %v; retires %q", tc.Stops, tc.Retired)
+		}
 		to := s.by(t, next)
 		n := 0
 		if err := plan.Apply(s.Ctx, func(int64, int64) {

@@ -26,14 +26,17 @@ type Change struct {
 // A TypeChange is what happens to one type.
 type TypeChange struct {
 	Type      string `json:"type"`
-	What      string `json:"what"`      // what differs, for people; "" where only the stored text does
+	What      string `json:"what"`      // what differs, for people; "" where only what counts for no record does, such as a reserved value
 	UnderWay  bool   `json:"under_way"` // it was begun, and is not finished
 	Entries   int64  `json:"entries"`   // of the type
 	Rewritten int64  `json:"rewritten"` // entries in which fields change
 	SRKs      int64  `json:"srks"`      // SRKs to be created
 	// Online says that the schema only has more than the stored one, so that programs go on to write, and Apply keeps what others
 	// add to it meanwhile.
-	Online     bool        `json:"online"`
+	Online bool `json:"online"`
+	// Stops says that nobody else can write entries of the type from the beginning of Apply to its end.
+	Stops      bool        `json:"stops_writers"`
+	Retired    []string    `json:"retired,omitempty"`    // names that go: programs that declare them are refused from then on
 	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
 }
 
@@ -75,7 +78,8 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 		if err != nil {
 			return ch, err
 		}
-		tc.Online = s.online
+		tc.Online, tc.Stops = s.online, !s.online && s.moves()
+		tc.Retired = without(gone(s.from, s.typ().Schema), s.from.Retired)
 		ch.Types = append(ch.Types, tc)
 	}
 	return ch, nil
@@ -89,6 +93,9 @@ func (s *step) what() string {
 		words = append(words, "no schema is stored yet")
 	case d != "":
 		words = append(words, strings.ReplaceAll(d, "; here ", "; now "))
+		fallthrough
+	default:
+		words = append(words, s.whatElse(words)...)
 	}
 	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
@@ -98,6 +105,27 @@ func (s *step) what() string {
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", and ")
+}
+
+// whatElse names what differs besides, for which no keys of records do.
+func (s *step) whatElse(said []string) (words []string) {
+	before := s.from.Whole()
+	before.Retired = nil // what comes back is new
+	relation, text := s.typ().Schema.Against(before)
+	switch relation {
+	case schema.Adds:
+		text = strings.ReplaceAll(text, ": not stored", " is new")
+	case schema.Differs:
+		text = strings.ReplaceAll(text, "; here ", "; now ")
+	default: // what is required or renamed from now on is said elsewhere, and so is what is retired
+		return nil
+	}
+	for _, word := range strings.Split(text, ", and ") {
+		if !strings.Contains(strings.Join(said, ", and "), word) {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 // survey counts what is to do, and finds collisions.

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A change for which writers stop, and that does not come to its end, says that they stay stopped.
+func TestStoppedWriters(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  int // the step of the change at which it is interrupted; 0: it comes to its end
+		want string
+	}{
+		{"done", 0, ""},
+		{"half-way", 4, "the change is not done: nobody else can write entries of type user until 'userdb schema apply' has gone on with it\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			users, err := db.Type("user")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Alice", "job", "cook")}); err != nil {
+				t.Fatal(err)
+			}
+			next := schema.User()
+			delete(next.Types["user"].Fields, "job")
+			next.Types["user"].Fields["city"] = schema.Field{Role: schema.RoleIndexed}
+			ch, err := migrate.Plan(t.Context(), db, next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			err = ch.Apply(ctx, func(int64, int64) {
+				if n++; n == tt.end {
+					cancel()
+				}
+			})
+			if (err != nil) != (tt.end > 0) {
+				t.Fatalf("after %d steps: %v", n, err)
+			}
+			var errs bytes.Buffer
+			s := &session{db: db, std: stdio{err: &errs}}
+			if s.warnStopped(ctx, []string{"user", "org"}); errs.String() != tt.want {
+				t.Errorf("got %q, want %q", &errs, tt.want)
+			}
+		})
+	}
+}
