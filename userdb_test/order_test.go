@@ -261,6 +261,12 @@ func TestOrderedChanges(t *testing.T) {
 		}
 		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: "0.x."})
 		wantErr(t, "a cursor of another listing", err, userdb.ErrCursor)
+		page, err := typ.Page(ctx, userdb.Query{Order: "last", Limit: 1})
+		must(t, err)
+		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: page.Next})
+		must(t, err)
+		_, err = typ.Page(ctx, userdb.Query{Order: "age", After: page.Next})
+		wantErr(t, "a cursor of another order", err, userdb.ErrCursor)
 		_, err = typ.Page(ctx, userdb.Query{After: "b.eA."})
 		wantErr(t, "back in no order", err, userdb.ErrCursor)
 		for _, err := range typ.All(ctx, userdb.Query{Order: "last", After: "b.eA."}) {

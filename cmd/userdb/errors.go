@@ -87,7 +87,7 @@ var verdicts = []verdict{
 	{userdb.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
 	{userdb.ErrUnsuitable, "usage", 2, ""},
 	{transfer.ErrInput, "usage", 2, ""},
-	{userdb.ErrCursor, "usage", 2, "give --after what 'more: --after' said, with the same command"},
+	{userdb.ErrCursor, "usage", 2, "give --after or --before what the same command said"},
 	{hints.ErrHint, "hint", 2, "see 'userdb hint --help'"},
 	{recordkey.ErrSyntax, "hint", 2, ""},
 	{userdb.ErrSchemaMismatch, "schema_mismatch", 2, ""},

@@ -45,8 +45,8 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 			if err := bound(&q, s.db.Schema().Types[words[0]], bounds); err != nil {
 				return err
 			}
-			if q.Before != "" && (q.Limit == 0 || q.After != "") {
-				return usagef("--before wants --limit, and no --after")
+			if q.Before != "" && (q.Limit == 0 || q.Order == "" || q.After != "") {
+				return usagef("--before wants --order and --limit, and no --after")
 			}
 			if q.Limit == 0 {
 				return printed(s.listing(words[0], fields), t.All(ctx, q))
@@ -63,7 +63,8 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 
 // pageFlags declares what a listing is cut into pages by.
 func pageFlags(c *cobra.Command, q *userdb.Query) {
-	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`; where there may be more, standard error says --after what")
+	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`, or 0 for all; where there may be more, standard\n"+
+		"error says --after what")
 	c.Flags().StringVar(&q.After, "after", "", "go on after `CURSOR`, which a list with --limit printed")
 	c.Flags().StringVar(&q.Before, "before", "", "go back before `CURSOR`, which a list with --order and --limit printed")
 }

@@ -41,7 +41,7 @@ func (s *Selection) orderBy(q Query) error {
 		return nil
 	}
 	if !slices.Contains(s.Type.Ordered, q.Order) {
-		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order")
+		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order"+those(s.Type.Ordered))
 	}
 	if s.Type.Building.Has(q.Order, schema.RoleOrdered) {
 		return building(q.Order)
@@ -98,6 +98,9 @@ func (s *Selection) prefix(begin string) {
 // pageInOrder is Page of an ordered selection.
 func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	at, err := parseBookmark(after, true)
+	if err == nil && at.last != "" && !slices.Equal(at.taken, s.mark()) {
+		err = store.ErrCursor
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -114,12 +117,15 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 		if err != nil || len(members) < want {
 			return found, "", err
 		}
-		at = bookmark{cursor: cursor, last: members[len(members)-1]}
+		at = bookmark{cursor: cursor, last: members[len(members)-1], taken: s.mark()}
 		if len(found) > 0 {
 			return found, at.String(), nil
 		}
 	}
 }
+
+// mark tells the continuations of an order from those of another one.
+func (s Selection) mark() []uint64 { return []uint64{digest(s.order.Key)} }
 
 // Backwards reports whether a selection leads back. Its entries come in the order in which they are read: from the one before
 // the place, away from it.
@@ -128,7 +134,9 @@ func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, back) }
 // Around are the continuations that lead on from a page, and back from it: of records as they were read, with the
 // continuation for what is left. From an empty page they lead where it was come from.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
-	at := func(cursor, place string) string { return bookmark{cursor: cursor, last: place}.String() }
+	at := func(cursor, place string) string {
+		return bookmark{cursor: cursor, last: place, taken: s.mark()}.String()
+	}
 	first := ""
 	if len(page) > 0 {
 		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field]) // it was found there

@@ -248,7 +248,7 @@ func parseBookmark(text string, ordered bool) (bookmark, error) {
 	b := bookmark{cursor: parts[0], last: string(last), taken: make([]uint64, len(raw)/8)}
 	_, err := binary.Decode(raw, binary.BigEndian, b.taken)
 	isOrdered := slices.Contains([]string{inOrder, back}, strings.TrimSuffix(b.cursor, itself))
-	if err != nil || b.atEnd() || ordered != isOrdered || ordered && (b.last == "" || len(raw) > 0) {
+	if err != nil || b.atEnd() || ordered != isOrdered || ordered && (b.last == "" || len(b.taken) != 1) {
 		return bookmark{}, store.ErrCursor
 	}
 	return b, nil

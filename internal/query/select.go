@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -74,6 +75,19 @@ func Select(t *change.Type, q Query) (Selection, error) {
 	return s, s.orderBy(q)
 }
 
+// those names the fields that could be meant.
+func those(fields ...[]string) string {
+	names := slices.Concat(fields...)
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
+		return ": there is none"
+	}
+	for i, name := range names {
+		names[i] = strconv.Quote(name)
+	}
+	return ": " + strings.Join(names, ", ")
+}
+
 func (s *Selection) selectField(field string, v schema.Value) error {
 	t := s.Type
 	wire := v.Wire()
@@ -94,7 +108,7 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 	case t.Building.Has(field, schema.RoleSecondary|schema.RoleIndexed):
 		return building(field)
 	default:
-		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for")
+		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for"+those(t.Indexed, t.Secondary))
 	}
 	if !ok {
 		return change.Invalid(field, "key", "not a value that "+holder+" can hold")
