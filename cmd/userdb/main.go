@@ -93,6 +93,7 @@ type session struct {
 	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
 
 	guarded bool // words stood after --
+	agreed  bool // the schema of --schema does not contradict the stored one
 	std     stdio
 	out     *output
 	help    bytes.Buffer // what the library printed, where only help is asked for
@@ -287,7 +288,39 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(s.db.Schema().Names(), ", "))
 	}
-	return t, nil
+	return t, s.agrees(ctx)
+}
+
+// agrees refuses a schema of --schema that contradicts the stored one: by it nothing would be found, or the wrong entries, and
+// that would pass for what is there. While records are being brought to another schema, it may be that one.
+func (s *session) agrees(ctx context.Context) error {
+	if s.Schema == "" || s.agreed {
+		return nil
+	}
+	stored, err := migrate.StoredSchema(ctx, s.db)
+	if errors.Is(err, userdb.ErrCorrupt) { // a check with a schema may mend that
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range s.db.Schema().Names() {
+		is, has := stored.Types[name]
+		relation, difference := s.db.Schema().Types[name].Against(is.Whole())
+		if !has || relation != schema.Differs {
+			continue
+		}
+		begun, err := migrate.BegunSchema(ctx, s.db)
+		if err != nil {
+			return err
+		}
+		if _, underWay := begun.Types[name]; !underWay {
+			return fmt.Errorf("%w: type %s: %s; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'",
+				userdb.ErrSchemaMismatch, shown(name), difference)
+		}
+	}
+	s.agreed = true
+	return nil
 }
 
 // A subject is what an operator's text points at: a hint, and the view of its type.

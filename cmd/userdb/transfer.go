@@ -30,6 +30,9 @@ come in no order, and no lock is held.`,
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
+			if err := s.agrees(ctx); err != nil {
+				return err
+			}
 			if o.Type = s.Type; len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
