@@ -71,16 +71,16 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
-			j.object(func(field string) {
+			j.objectOf(name, func(field string) {
 				r.facets = append(r.facets, facet{name: field, text: j.value(), parse: parseJSON, field: field})
 			})
 		case "wire":
-			j.object(func(field string) {
+			j.objectOf(name, func(field string) {
 				text := string(typed[[]byte](&j, field, j.value()))
 				wire = append(wire, facet{name: field, text: text, parse: schema.Decode, field: field})
 			})
 		case "tertiary":
-			j.object(func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
+			j.objectOf(name, func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
 		case "~rejected": // of an import that refused it
 			j.value()
 		case columnText:
@@ -173,11 +173,16 @@ func (s *scanner) space() {
 	}
 }
 
-// is reports whether c comes next, after space.
-func (s *scanner) is(c byte) bool {
-	s.space()
-	return s.at < len(s.text) && s.text[s.at] == c
+// peek is what comes next, after space; 0: nothing.
+func (s *scanner) peek() byte {
+	if s.space(); s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
 }
+
+// is reports whether c comes next, after space.
+func (s *scanner) is(c byte) bool { return s.peek() == c }
 
 // take is the same, and goes on after c.
 func (s *scanner) take(c byte) bool {
@@ -212,6 +217,15 @@ func (s *scanner) object(member func(name string)) {
 			member(name)
 		}
 	}
+}
+
+// objectOf reads the object that a name stands for.
+func (s *scanner) objectOf(name string, member func(name string)) {
+	if c := s.peek(); c != '{' && c != 'n' {
+		s.fail(fmt.Errorf("%s: no JSON object", records.Quoted(name)))
+		return
+	}
+	s.object(member)
 }
 
 // value reads a value of any kind, as it stands there.
@@ -301,6 +315,10 @@ func typed[T any](s *scanner, name, raw string) (v T) {
 // tertiary reads a tertiary record.
 func (s *scanner) tertiary(name string) tertiaryRecord {
 	x := tertiaryRecord{name: name}
+	if c := s.peek(); c != '{' && c != 'n' {
+		s.fail(fmt.Errorf("tertiary record %s: want a JSON object as {\"kind\":\"set\",\"value\":[\"a\"]}", records.Quoted(name)))
+		return x
+	}
 	s.object(func(member string) {
 		switch member {
 		case "kind":
