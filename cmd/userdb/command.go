@@ -82,7 +82,12 @@ func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 }
 
 func (s *session) globalFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.Store, "store", "", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)")
+	flags.Func("store", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)", func(url string) error {
+		if s.Store = url; url == "" { // as of a variable that is not set: accounts would go into the file, and nobody told
+			return errors.New("it names no store")
+		}
+		return nil
+	})
 	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
 	flags.StringVar(&s.Namespace, "namespace", "", "see one namespace alone; `A/B` is B inside A (USERDB_NAMESPACE)")
 	flags.StringVar(&s.Type, "type", "user", "type `T` is meant where a hint names none")
