@@ -156,6 +156,9 @@ func (r *importRun) prepare(ctx context.Context) error {
 	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
 		return usagef("%s is the input: name another file for the refused lines", shown(r.rejects.path))
 	}
+	if dir, err := os.Stat(filepath.Dir(r.rejects.path)); err != nil || !dir.IsDir() {
+		return usagef("refused lines would go to %s, and there is no such directory: name another file with --rejects", shown(r.rejects.path))
+	}
 	r.o.Rejects = &r.rejects
 	if r.o.Resume.Report.Refused > 0 {
 		return r.rejects.reopen()
@@ -291,6 +294,7 @@ func (r *importRun) keep(state transfer.ImportState) error {
 		return err
 	}
 	if err := cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
+		os.Remove(r.state + ".new") // half of it is of no use, and it may have filled the disk
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)
@@ -334,7 +338,7 @@ func (r *importRun) broken(err error) error {
 	case r.kept > 0:
 		more = fmt.Sprintf("; --resume goes on after %s: more could not be noted", count(r.kept, "line"))
 	default:
-		more = "; that could not be noted, and --resume does not go on from there"
+		more = "; that could not be noted, and --resume does not go on from there: --on-duplicate skip passes over what is in"
 	}
 	if unknown, ok := errors.AsType[*transfer.ColumnError](err); ok {
 		name, keep := "NAME", ""
@@ -353,6 +357,8 @@ func (r *importRun) broken(err error) error {
 		}
 	}
 	switch {
+	case r.last.Lines == 0 && r.rejects.failed:
+		fmt.Fprintf(r.s.std.err, "the first lines may be in, and --resume does not go on after them: --on-duplicate skip passes over what is in\n")
 	case r.last.Lines == 0:
 	case r.o.DryRun:
 		fmt.Fprintf(r.s.std.err, "%s looked at\n", count(r.last.Lines, "line"))
@@ -372,8 +378,9 @@ var errRefused = errors.New("not all was imported")
 
 // A rejectFile is created with its first line. Only this user may read it, for entries stand in it.
 type rejectFile struct {
-	path string
-	f    *os.File
+	path   string
+	f      *os.File
+	failed bool // a refused line could not be written
 }
 
 // reopen opens what an interrupted import has begun.
@@ -388,9 +395,9 @@ func (r *rejectFile) reopen() (err error) {
 	return nil
 }
 
-func (r *rejectFile) Write(p []byte) (int, error) {
+func (r *rejectFile) Write(p []byte) (n int, err error) {
+	defer func() { r.failed = r.failed || err != nil }()
 	if r.f == nil {
-		var err error
 		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
 			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
 		} else {

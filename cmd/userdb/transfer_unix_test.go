@@ -393,7 +393,8 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,@,2,") {
 		t.Errorf("/dev/stderr: %+v", got)
 	}
-	if got := process(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 || !strings.Contains(got.err, "writing a refused line: ") {
+	if got := process(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
+		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "--on-duplicate skip passes over what is in\n") {
 		t.Errorf("/dev/full: %+v", got)
 	}
 }

@@ -187,6 +187,9 @@ func (s *csvRows) parse(l *line, r *reading) error {
 			r.facets = append(r.facets, facet{name: s.header[i], text: cell, parse: schema.ParseText, field: name})
 		}
 	}
+	if len(r.facets)+len(r.own) == 0 { // spreadsheets write such rows after the last one
+		return errors.New("all its cells are empty")
+	}
 	return nil
 }
 
