@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
@@ -135,6 +137,9 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := judge(err).advice
+	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) { // it was reached
+		advice = ""
+	}
 	sent := errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed)
 	if sent || advice == unreachable || advice == "" {
 		for _, r := range refusals {

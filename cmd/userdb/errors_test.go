@@ -78,6 +78,10 @@ func TestReport(t *testing.T) {
 		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
 		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},
 		{refusal("BUSY Redis is busy running a script."), "userdb: store unavailable: BUSY Redis is busy running a script.; a script holds the server up: try again, or end it there with SCRIPT KILL\n", `{"error":{"code":"unavailable","message":"store unavailable: BUSY Redis is busy running a script.; a script holds the server up: try again, or end it there with SCRIPT KILL"}}` + "\n"},
+		{
+			fmt.Errorf("%w: %w", userdb.ErrUnavailable, syscall.ENOSPC), "userdb: store unavailable: no space left on device\n",
+			`{"error":{"code":"unavailable","message":"store unavailable: no space left on device"}}` + "\n",
+		},
 		{refusal("dial tcp: no route"), "userdb: store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?\n", `{"error":{"code":"unavailable","message":"store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?"}}` + "\n"},
 		{
 			fmt.Errorf("%w: ERR The user executing the script can't", userdb.ErrOutcomeUnknown),
