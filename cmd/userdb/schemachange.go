@@ -156,7 +156,10 @@ func added(in schema.Schema, typ, name string, more schema.Field, roles []string
 		return schema.Schema{}, usagef("the schema has no type %s", shown(typ))
 	}
 	f, is := t.Fields[name]
+	_, record := t.Tertiary[name]
 	switch {
+	case record && !is:
+		return schema.Schema{}, usagef("%s is a tertiary record of type %s", shown(name), shown(typ))
 	case name == t.Primary:
 		return schema.Schema{}, usagef("%s is the primary field of type %s", shown(name), shown(typ))
 	case is && more.Codec != "" && more.Codec != t.Codec(name):
