@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
@@ -49,6 +50,9 @@ come in no order, and no lock is held.`,
 				err = named(words[0], err)
 			}
 			p.clear()
+			if len(words) == 0 && err == nil {
+				err = s.tellLeftOut(ctx)
+			}
 			if err = cmp.Or(err, s.out.flush()); enough(err) { // what its reader kept would pass for a backup
 				err = fmt.Errorf("%v: the export is not whole", err)
 			}
@@ -57,6 +61,26 @@ come in no order, and no lock is held.`,
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
 	return c
+}
+
+// tellLeftOut names the types that are stored, and that the schema of --schema does not have: an export lacks their entries.
+func (s *session) tellLeftOut(ctx context.Context) error {
+	if s.Schema == "" {
+		return nil
+	}
+	stored, err := migrate.StoredSchema(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	for _, name := range stored.Names() {
+		if _, has := s.db.Schema().Types[name]; !has {
+			text := fmt.Sprintf("type %s is stored, and not in the schema of --schema: its entries are left out", shown(name))
+			if err := errorOutput(s.std.err, s.JSON).say(map[string]string{"warning": text}, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func importVerb(s *session) *cobra.Command {
