@@ -114,5 +114,8 @@ func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets ma
 	if other := p.add(err); other != nil || len(p) == 0 {
 		return other
 	}
+	if slices.Contains(p.fields(), t.declared.Schema.Primary) { // the entry is there, and has the rest, too
+		return p.err()
+	}
 	return t.rest(ctx, p, old, facets)
 }
