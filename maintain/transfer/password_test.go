@@ -315,3 +315,41 @@ func TestVerifiedComesAlong(t *testing.T) {
 		}
 	})
 }
+
+// TestImportEndsSessions: a new hash, or that an entry is disabled, ends its sessions; other updates, and the same again, do not.
+func TestImportEndsSessions(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.User(t, 1)
+		users := s.Type(t, "user")
+		begin := func() string {
+			t.Helper()
+			e, err := users.Find(s.Ctx, hints.UID("u1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, secret, err := users.StartSession(s.Ctx, e, userdb.SessionOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return secret
+		}
+		for _, tt := range []struct {
+			line string
+			ends bool
+		}{
+			{`{"type":"user","facets":{"uid":"u1","job":"cook"}}`, false},
+			{`{"type":"user","facets":{"uid":"u1"},"password":"$2b$04$abcdefghijklmnopqrstuOHsoiP8HS1ydcFUgUT8dnGmu/ICQA3Ai"}`, true},
+			{`{"type":"user","facets":{"uid":"u1"},"password":"$2b$04$abcdefghijklmnopqrstuOHsoiP8HS1ydcFUgUT8dnGmu/ICQA3Ai"}`, false},
+			{`{"type":"user","facets":{"uid":"u1"},"disabled":"2026-11-20T12:00:00Z"}`, true},
+		} {
+			secret := begin()
+			o := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, reason string) { t.Errorf("%s: %s", tt.line, reason) }}
+			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.line+"\n"), o); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := users.Session(s.Ctx, secret); (err == nil) == tt.ends || err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("%s: %v", tt.line, err)
+			}
+		}
+	})
+}
