@@ -39,10 +39,10 @@ type ask struct {
 
 // An answer is what it is told.
 type answer struct {
-	What     string   `json:"what"`            // ok taken absent refused conflict unknown denied odd
-	Field    string   `json:"field,omitempty"` // that is taken
-	UID      int      `json:"uid"`             // found
-	Facets   facets   `json:"facets"`          // of the entry that was written or found; where taken: that were wanted
+	What     string   `json:"what"`             // ok taken absent refused conflict unknown denied odd
+	Fields   []string `json:"fields,omitempty"` // that are taken
+	UID      int      `json:"uid"`              // found
+	Facets   facets   `json:"facets"`           // of the entry that was written or found; where taken: that were wanted
 	Disabled bool     `json:"disabled,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
 	Text     string   `json:"text,omitempty"` // of an error
@@ -95,13 +95,13 @@ func (q ask) String() string {
 
 func (a answer) String() string {
 	text := a.What
-	if a.Field != "" {
-		text += " " + a.Field
+	for _, field := range a.Fields {
+		text += " " + field
 	}
 	if a.UID >= 0 {
 		text += fmt.Sprintf(" account %d", a.UID)
 	}
-	if a.UID >= 0 || a.Field != "" {
+	if a.UID >= 0 || a.Fields != nil {
 		text += fmt.Sprint(" ", a.Facets)
 	}
 	if a.Disabled {

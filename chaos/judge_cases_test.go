@@ -51,8 +51,8 @@ func disable(uid int) op {
 	return op{Ask: ask{Verb: "disable", UID: uid}, Answer: answer{What: "ok", UID: -1}}
 }
 
-func taken(o op, field string) op {
-	o.Answer.What, o.Answer.Field = "taken", field
+func taken(o op, fields ...string) op {
+	o.Answer.What, o.Answer.Fields = "taken", fields
 	return o
 }
 
@@ -75,6 +75,7 @@ func TestJudge(t *testing.T) {
 		{"a false duplicate", told(taken(create(0, one, "taken"), "email")), "value 1"},
 		{"a duplicate of itself", told(create(0, one, "ok"), taken(put(0, 1, 1, "taken", facets{1, 1, 0}), "name")), "value 1"},
 		{"a true duplicate", told(create(0, one, "ok"), taken(create(1, two, "taken"), "name")), ""},
+		{"a false duplicate beside a true one", told(create(0, one, "ok"), taken(create(1, facets{1, 2, 0}, "taken"), "email", "name")), "value 2"},
 		{"the UID is not taken", told(taken(create(0, one, "taken"), "uid")), "account 0"},
 		{"a lost update", told(create(0, one, "ok"), put(0, 1, 2, "ok", facets{1, 2, 0}), find(1, "ok", 0, one)), "account 0"},
 		{"an old password", told(create(0, one, "ok"), password(0, 1), password(0, 2), login(1, 1, 0, one)), "account 0"},

@@ -78,7 +78,7 @@ func (a account) next(o op) []any {
 			return nil
 		}
 	case "taken":
-		if o.Answer.Field == "uid" && !a.live {
+		if slices.Contains(o.Answer.Fields, "uid") && !a.live {
 			return nil
 		}
 	case "unknown":
@@ -143,9 +143,10 @@ func (h holder) next(v int8, o op) []any {
 			return nil
 		}
 	case what == "taken":
-		i := slices.Index(fields[:], o.Answer.Field)
-		if i >= 0 && o.Answer.Facets[i] == v && (h == nobody || h.uid == q.UID) {
-			return nil
+		for i, field := range fields {
+			if slices.Contains(o.Answer.Fields, field) && o.Answer.Facets[i] == v && (h == nobody || h.uid == q.UID) {
+				return nil
+			}
 		}
 	case what == "unknown":
 		return append(h.perhaps(v, q), h)

@@ -154,7 +154,6 @@ func set(e *userdb.Entry, field string, v schema.Value, has bool) {
 
 // told puts an error into the words of answers.
 func (a *answer) told(q ask, err error) {
-	var field *userdb.FieldError
 	switch {
 	case err == nil && (a.UID == -2 || a.Facets.mask(-1) != 0):
 		a.What, a.Text = "odd", "an account or a value of another epoch"
@@ -164,8 +163,8 @@ func (a *answer) told(q ask, err error) {
 		a.What = "ok"
 	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
 		a.What = "unknown"
-	case errors.Is(err, userdb.ErrDuplicate) && errors.As(err, &field):
-		a.What, a.Field = "taken", field.Field
+	case errors.Is(err, userdb.ErrDuplicate):
+		a.What, a.Fields = "taken", takenBy(err)
 	case errors.Is(err, userdb.ErrNotFound):
 		a.What = "absent"
 	case errors.Is(err, userdb.ErrConflict):
@@ -182,4 +181,18 @@ func (a *answer) told(q ask, err error) {
 	if err != nil {
 		a.Text = err.Error()
 	}
+}
+
+// takenBy are the fields that an error says are taken: one, or all of a form.
+func takenBy(err error) (names []string) {
+	if joined, all := err.(interface{ Unwrap() []error }); all {
+		for _, err := range joined.Unwrap() {
+			names = append(names, takenBy(err)...)
+		}
+		return names
+	}
+	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrDuplicate) {
+		names = append(names, field.Field)
+	}
+	return names
 }

@@ -326,7 +326,7 @@ func (t *Type) accept(ctx context.Context, n NewEntry, field string, tk store.To
 	change.Verify(field, d.Facets[field], d.Own)
 	c, err := t.declared.Create(d)
 	if err != nil {
-		return Entry{}, t.allOf(ctx, err, store.Record{}, d.Facets)
+		return Entry{}, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
 	}
 	c.Tokens = store.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
 	var r store.Record
@@ -335,5 +335,5 @@ func (t *Type) accept(ctx context.Context, n NewEntry, field string, tk store.To
 		r = change.Into(d.Facets, c, rev)
 		t.db.emit(ctx, Event{Kind: "create", PRK: c.Key})
 	}
-	return t.entry(r, t.allOf(ctx, err, store.Record{}, d.Facets))
+	return t.entry(r, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets))
 }

@@ -88,9 +88,16 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
-		return t.entry(r, t.allOf(ctx, err, store.Record{}, d.Facets))
+		return t.entry(r, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets))
 	}
 	return Entry{}, errUIDs
+}
+
+// unwritten is an entry before it is created: its key alone. What a create by another of the same UID has got is not taken
+// by others.
+func (t *Type) unwritten(uid string) (r store.Record) {
+	r.Key, _ = t.declared.PRK(uid)
+	return r
 }
 
 // draft checks and encodes what was given.
@@ -122,12 +129,12 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 				return d, other
 			}
 		}
-		return d, t.rest(ctx, wrong, store.Record{}, d.Facets)
+		return d, t.rest(ctx, wrong, t.unwritten(d.UID), d.Facets)
 	}
 	if n.Password != "" {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
 		if err != nil {
-			return d, t.allOf(ctx, err, store.Record{}, d.Facets)
+			return d, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
 		}
 		d.Facets[store.FieldPassword] = hash
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}

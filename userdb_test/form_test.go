@@ -75,6 +75,9 @@ func TestAllThatIsWrong(t *testing.T) {
 			}
 			want(fmt.Sprint("create ", i), err, f.all...)
 		}
+		// What another create of the same UID has got is not told as another's.
+		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "bob@example.com")})
+		want("create of alice again", err, "email taken", "job required")
 		secret := g.invite("new@example.com")
 		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
 		want("accept", err, "name taken", "job required", "password min")
