@@ -721,3 +721,20 @@ func TestLateSessionAnswers(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionAskedSeldom: where no answer comes, a session is asked for as often as all else is, and not by the client besides.
+func TestSessionAskedSeldom(t *testing.T) {
+	s, proxy := startProxied(t)
+	users := s.users()
+	e, err := users.Create(t.Context(), userdb.NewEntry{})
+	must(t, err)
+	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	proxy.CutReplies(1000, "~/session/")
+	_, _, err = users.Session(t.Context(), secret)
+	proxy.CutReplies(0, "")
+	wantErr(t, "no answer", err, userdb.ErrUnavailable)
+	if cuts := proxy.Cuts(); cuts > 12 {
+		t.Errorf("asked %d times", cuts)
+	}
+}

@@ -19,7 +19,7 @@ type Auth struct {
 	Cookie     Cookie                // that of sessions
 	Proxies    []netip.Prefix        // see Origin; none: the visitor's address is that of the connection
 	Session    userdb.SessionOptions // Life and Idle of sessions; the rest is taken from the request
-	// Failed answers a request where the store did not; nil: 503, and what failed is not shown.
+	// Failed answers a request where the store did not within ten seconds; nil: 503, and what failed is not shown.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 }
 
@@ -41,6 +41,13 @@ func (c Cookie) name(secure bool) string {
 		name = hostPrefix + name
 	}
 	return name
+}
+
+// patience is how long a request waits for the store.
+const patience = 10 * time.Second
+
+func patient(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), patience)
 }
 
 type visitorKey struct{}
@@ -81,7 +88,9 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		if !a.signedIn(w, r, e) {
 			return false
 		}
-		has, err := a.Users.Tags(hints.Key(e.Key())).Has(r.Context(), tag)
+		ctx, done := patient(r)
+		defer done()
+		has, err := a.Users.Tags(hints.Key(e.Key())).Has(ctx, tag)
 		switch {
 		case errors.Is(err, userdb.ErrNotFound): // deleted since
 			has = false
@@ -118,8 +127,10 @@ func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Req
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
 		if secret := a.secret(r); secret != "" {
+			ctx, done := patient(r)
 			var err error
-			if v.entry, v.session, err = a.Users.Session(r.Context(), secret); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			v.entry, v.session, err = a.Users.Session(ctx, secret)
+			if done(); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 				a.fail(w, r, err)
 				return
 			}
@@ -137,7 +148,7 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.Failed(w, r, err)
 		return
 	}
-	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+	http.Error(w, Texts["unavailable"], http.StatusServiceUnavailable)
 }
 
 // secret is that of the request's cookie, "" for none.
@@ -157,9 +168,11 @@ func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 // SignIn logs a visitor in, and begins a session with its cookie. The errors are those of Login: tell the visitor the same of ErrLogin,
 // whatever was wrong, and how long to wait of a *userdb.WaitError.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
+	ctx, done := patient(r)
+	defer done()
 	const logins = 3 // a login that is overtaken by a new password begins again
 	for n := range logins {
-		e, err := a.Users.Login(r.Context(), identifier, password, a.Attempt(r))
+		e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
 		if err == nil {
 			err = a.Start(w, r, e)
 		}
@@ -175,13 +188,15 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	o := a.Session
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
-	s, secret, err := a.Users.StartSession(r.Context(), e, o)
+	ctx, done := patient(r)
+	defer done()
+	s, secret, err := a.Users.StartSession(ctx, e, o)
 	if err != nil {
 		return err
 	}
 	if before := a.secret(r); before != "" {
-		if err := a.Users.EndSession(r.Context(), before); err != nil {
-			return errors.Join(err, a.Users.EndSession(r.Context(), secret))
+		if err := a.Users.EndSession(ctx, before); err != nil {
+			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
 	}
 	a.setCookie(w, r, secret, time.Until(s.Ends))
@@ -194,7 +209,9 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if secret == "" {
 		return nil
 	}
-	if err := a.Users.EndSession(r.Context(), secret); err != nil {
+	ctx, done := patient(r)
+	defer done()
+	if err := a.Users.EndSession(ctx, secret); err != nil {
 		return err
 	}
 	a.setCookie(w, r, "", 0)

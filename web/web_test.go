@@ -203,7 +203,7 @@ func TestNoSignInPage(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Service Unavailable\n")
+	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Something does not answer. Nothing was changed; try again in a moment.\n")
 	told := ""
 	p.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
 		told = r.URL.Path

@@ -103,8 +103,10 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 // findSession asks once, or twice where the server does not have the script.
 func (ks *Keys) findSession(ctx context.Context, prk recordkey.Key, keys, args []string) (store.Found, any, error) {
 	ask := func(call []any) (*redis.Cmd, *redis.MapStringStringCmd) {
-		session, entry := redis.NewCmd(ctx, call...), redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
-		if err := ks.client.All(ctx, []redis.Cmder{session, entry}); err != nil && session.Err() == nil && entry.Err() == nil {
+		// The client does not send both again besides: what calls this does.
+		once, entry := redisx.NewOnce(ctx, call), redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
+		session := once.Cmd
+		if err := ks.client.All(ctx, []redis.Cmder{once, entry}); err != nil && session.Err() == nil && entry.Err() == nil {
 			session.SetErr(err)
 		}
 		return session, entry
