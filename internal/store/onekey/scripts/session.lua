@@ -57,11 +57,12 @@ if verb == 'check' or verb == 'verify' or verb == 'end' then
     return redis.error_reply(text.err)
   end
   local s = parse(text)
-  if not s then return {} end
-  if verb == 'end' then
+  if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
     local reply = put('- ' .. ms(now + 3600000), now + 3600000)
-    return reply.err and reply or {hash, text}
+    if reply.err then return reply end
+    return s and {hash, text} or {}
   end
+  if not s or verb == 'end' then return {} end
   if verb == 'verify' then
     if s.bond ~= bond then return {} end
     s.verified = now
