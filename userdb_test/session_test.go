@@ -354,6 +354,28 @@ func TestMostSessions(t *testing.T) {
 	})
 }
 
+// TestEndedSessionsAreFew: who signs in and out all the time leaves no more than a hundred records of ends.
+func TestEndedSessionsAreFew(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(cheapWrites)
+		_, stays := g.start(userdb.SessionOptions{})
+		var secrets []string
+		for range 150 {
+			g.pass(time.Millisecond)
+			_, secret := g.start(userdb.SessionOptions{})
+			must(t, g.users.EndSession(t.Context(), secret))
+			secrets = append(secrets, secret)
+		}
+		if n := g.raw.HLen(t.Context(), aliceSessions).Val(); n < 100 || n > 102 {
+			t.Errorf("%d records", n)
+		}
+		for _, secret := range secrets {
+			g.ended("ended", secret)
+		}
+		g.good("the one that stays", stays)
+	})
+}
+
 // TestVerifySession: who gives the password again is known to have.
 func TestVerifySession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
