@@ -53,14 +53,18 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if secret, err = newSecret(r.Key.Value()); err != nil {
 			return false, err
 		}
+		token := store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
+		if !may { // it is written as well, where nobody looks
+			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: tk.Life, Now: t.view.StoreTime()})
+			return false, cmp.Or(err, ErrNotFound)
+		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
-			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
 		}
-		return may && errors.Is(err, ErrConflict), err
+		return errors.Is(err, ErrConflict), err
 	})
 	if err != nil {
 		return "", "", err

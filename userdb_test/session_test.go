@@ -312,6 +312,25 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
+// TestSessionTimeGoesBack: a session that was ended stays so, also where its time was over by then, and the clock goes back.
+func TestSessionTimeGoesBack(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for name, end := range map[string]func(s userdb.Session, secret string) error{
+			"by its secret": func(_ userdb.Session, secret string) error { return g.users.EndSession(t.Context(), secret) },
+			"by its ID": func(s userdb.Session, _ string) error {
+				wantErr(t, "over", g.users.EndSessionID(t.Context(), uid("alice"), s.ID), userdb.ErrNotFound)
+				return nil
+			},
+		} {
+			s, secret := g.start(userdb.SessionOptions{Life: time.Hour})
+			g.pass(2 * time.Hour)
+			must(t, end(s, secret))
+			g.pass(-2 * time.Hour)
+			g.ended(name, secret)
+		}
+	})
+}
+
 // TestMostSessions: a hundred, and then the oldest goes.
 func TestMostSessions(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -332,6 +351,28 @@ func TestMostSessions(t *testing.T) {
 		if n := len(g.devices()); n != 100 {
 			t.Errorf("%d devices", n)
 		}
+	})
+}
+
+// TestEndedSessionsAreFew: who signs in and out all the time leaves no more than a hundred records of ends.
+func TestEndedSessionsAreFew(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(cheapWrites)
+		_, stays := g.start(userdb.SessionOptions{})
+		var secrets []string
+		for range 150 {
+			g.pass(time.Millisecond)
+			_, secret := g.start(userdb.SessionOptions{})
+			must(t, g.users.EndSession(t.Context(), secret))
+			secrets = append(secrets, secret)
+		}
+		if n := g.raw.HLen(t.Context(), aliceSessions).Val(); n < 100 || n > 102 {
+			t.Errorf("%d records", n)
+		}
+		for _, secret := range secrets {
+			g.ended("ended", secret)
+		}
+		g.good("the one that stays", stays)
 	})
 }
 

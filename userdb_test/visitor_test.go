@@ -50,6 +50,7 @@ func visitorStore(g *gate) {
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
 	must(g.t, err)
+	g.issue(userdb.Token{Purpose: "warm"}) // so that all scripts are known
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
 	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{}, userdb.Attempt{Origin: "warm"})
 }
@@ -94,6 +95,37 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 		}
 		if len(work) != 2 {
 			t.Errorf("different work: %v", work)
+		}
+	})
+}
+
+// TestVisitorsWriteAlike: as many commands write for everybody who may be asked for. A write takes longer than a read where it is synced.
+func TestVisitorsWriteAlike(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		visitorStore(g)
+		records := func() string { return fmt.Sprint(g.dump(t.Context())) }
+		work := map[string][]string{}
+		for i, v := range visitors {
+			looking, writes := false, 0
+			g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+				if looking {
+					return send()
+				}
+				looking = true
+				before := records()
+				err := send()
+				if records() != before {
+					writes++
+				}
+				looking = false
+				return err
+			})
+			_, _, _ = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: fmt.Sprint("origin", i)})
+			g.tap.set(nil)
+			work[fmt.Sprint(writes)] = append(work[fmt.Sprint(writes)], v.typed)
+		}
+		if len(work) != 1 {
+			t.Errorf("commands that wrote: %v", work)
 		}
 	})
 }

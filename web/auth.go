@@ -199,7 +199,7 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
 	}
-	a.setCookie(w, r, secret, time.Until(s.Ends))
+	a.setCookie(w, r, secret, s.Ends.Sub(s.Begun)) // both by the clock of the store
 	return nil
 }
 

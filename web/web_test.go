@@ -13,9 +13,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -240,6 +242,37 @@ func TestCookie(t *testing.T) {
 		p.want(tt.url+tt.proto, strings.Replace(before+"=;"+flags, "Max-Age=2591999", "Max-Age=2592000", 1), tt.want)
 		if _, _, err := p.users.Session(t.Context(), secret); err != nil {
 			t.Errorf("%s: %v", tt.url, err)
+		}
+	}
+}
+
+// TestCookieClock: a cookie lives as long as its session, whatever the difference between the clocks of the store and of this program.
+func TestCookieClock(t *testing.T) {
+	for _, off := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
+		p := newPlace(t, false, nil)
+		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+		if err == nil {
+			t.Cleanup(func() { _ = db.Close() })
+			db, err = view.With(db, func(c *view.Config) { c.Clock = func() time.Time { return time.Now().Add(off) } })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		users, err := db.Type("user")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.auth.Users, p.auth.Session.Life = users, time.Hour
+		w := httptest.NewRecorder()
+		if err := p.auth.Start(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), e); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Header().Get("Set-Cookie"); !strings.Contains(got, "; Max-Age=3600;") {
+			t.Errorf("a store that is %v ahead: %s", off, got)
 		}
 	}
 }

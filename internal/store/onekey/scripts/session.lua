@@ -4,7 +4,7 @@
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 -- when the session ends whatever is done, and how long after it was seen last, in milliseconds; when that was, when its
 -- owner last gave the password, and when it began; what the entry must have for it to be good; and two escaped texts. One that was
--- ended says "- UNTIL" for an hour, so that a beginning which arrives late does not bring it back. Members of other forms,
+-- ended says "- UNTIL" for an hour (the last hundred do), so that a beginning which arrives late does not bring it back. Members of other forms,
 -- and those whose time is over, count as absent.
 --
 -- The entry is not looked at: in a slot that is being migrated, no node serves two keys while one of them is absent. So it
@@ -13,7 +13,8 @@
 -- KEYS[1]  the record
 -- ARGV[1]  begin | check | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret      ARGV[4]  bond
--- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest
+-- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest, and of those
+--             that were ended
 -- Reply: {hash, member, …} of the sessions that it was done to
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
@@ -57,11 +58,12 @@ if verb == 'check' or verb == 'verify' or verb == 'end' then
     return redis.error_reply(text.err)
   end
   local s = parse(text)
-  if not s then return {} end
-  if verb == 'end' then
+  if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
     local reply = put('- ' .. ms(now + 3600000), now + 3600000)
-    return reply.err and reply or {hash, text}
+    if reply.err then return reply end
+    return s and {hash, text} or {}
   end
+  if not s or verb == 'end' then return {} end
   if verb == 'verify' then
     if s.bond ~= bond then return {} end
     s.verified = now
@@ -80,7 +82,7 @@ if failed(all) then
   if verb == 'begin' then redis.call('UNLINK', record) end
   all = {}
 end
-local open, swept, last, begun, found = {}, {}, 0, nil, {}
+local open, over, swept, last, begun, found = {}, {}, {}, 0, nil, {}
 for i = 1, #all, 2 do
   local s, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+)$')))
   if all[i] == hash then begun = all[i + 1] end
@@ -92,6 +94,7 @@ for i = 1, #all, 2 do
     if s.bond == bond then found[#found + 1], found[#found + 2] = s.name, all[i + 1] end
   elseif ended and ended > now then
     last = math.max(last, ended)
+    over[#over + 1] = {name = all[i], ended = ended}
   else
     swept[#swept + 1] = all[i]
   end
@@ -101,6 +104,9 @@ if verb == 'begin' then
   if begun then return {hash, begun} end -- sent again
   table.sort(open, function(a, b) return a.begun > b.begun end)
   for i = tonumber(ARGV[9]), #open do swept[#swept + 1] = open[i].name end
+  -- Of those that were ended as many stay: else who signs in and out all the time makes each beginning slower.
+  table.sort(over, function(a, b) return a.ended > b.ended end)
+  for i = tonumber(ARGV[9]), #over do swept[#swept + 1] = over[i].name end
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
