@@ -54,8 +54,8 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		token := store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
-		if !may { // it is written as well, where nobody looks
-			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: tk.Life, Now: t.view.StoreTime()})
+		if !may { // it is written as well, where nobody looks, and soon gone
+			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Life, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{

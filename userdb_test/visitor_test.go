@@ -52,7 +52,7 @@ func visitorStore(g *gate) {
 	must(g.t, err)
 	g.issue(userdb.Token{Purpose: "warm"}) // so that all scripts are known
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
-	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{}, userdb.Attempt{Origin: "warm"})
+	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Life: time.Minute}, userdb.Attempt{Origin: "warm"})
 }
 
 // TestVisitorsSeeNoDifference: the same hashes and round trips, for everybody who may be asked for.
@@ -126,6 +126,11 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		}
 		if len(work) != 1 {
 			t.Errorf("commands that wrote: %v", work)
+		}
+		for _, key := range g.under("~/token/") {
+			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
+				t.Errorf("%s, which nobody has the secret of, lives for %v, %v", key, ttl, err)
+			}
 		}
 	})
 }
