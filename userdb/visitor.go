@@ -25,9 +25,9 @@ const (
 // IssueForVisitor is IssueFor for the text that a visitor typed: one of the identifiers of an entry, as for Login. It does the same
 // work whether there is such an entry or not, and whether it may have a token.
 //
-// ErrNotFound: nobody has the identifier, the entry is disabled, or it has no such facet. Answer the visitor as always, and send
-// nothing. So after ErrTooManyAttempts, which comes after three tokens and invitations for one identifier in an hour, and after
-// thirty from one origin.
+// ErrNotFound: nobody has the identifier, the entry is disabled, has no such facet, or a UID of over 200 bytes. Answer the visitor
+// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens and invitations for one identifier in an
+// hour, and after thirty from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -44,7 +44,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if err != nil {
 			return false, err
 		}
-		may := r.Live() && t.mayHave(r, tk) == nil
+		may := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.mayHave(r, tk) == nil
 		if may {
 			address = t.bare(r).Text(field)
 		} else if r, err = t.nobody(); err != nil {
@@ -54,8 +54,8 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		token := store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
-		if !may { // it is written as well, where nobody looks
-			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: tk.Life, Now: t.view.StoreTime()})
+		if !may { // it is written as well, where nobody looks, and soon gone
+			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Life, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{

@@ -42,17 +42,21 @@ var visitors = []struct {
 	{"dis", false},
 	{"dis@example.com", false},
 	{"no-address", false},
+	{"longest", false},
+	{"longest@example.com", false},
 }
 
-// visitorStore has alice, one who is disabled and one without an address.
+// visitorStore has alice, one who is disabled, one without an address, and one with a UID that no token can have.
 func visitorStore(g *gate) {
 	g.add("dis", "battery staple dis")
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
 	must(g.t, err)
+	_, err = g.users.Create(g.t.Context(), userdb.NewEntry{UID: strings.Repeat("x", 201), Facets: schema.Texts("name", "longest", "email", "longest@example.com")})
+	must(g.t, err)
 	g.issue(userdb.Token{Purpose: "warm"}) // so that all scripts are known
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
-	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{}, userdb.Attempt{Origin: "warm"})
+	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Life: time.Minute}, userdb.Attempt{Origin: "warm"})
 }
 
 // TestVisitorsSeeNoDifference: the same hashes and round trips, for everybody who may be asked for.
@@ -86,7 +90,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			trips = g.trips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
 			must(t, err)
 			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
-			if known := v.known || strings.HasPrefix(v.typed, "dis"); in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
+			if known := v.known || !strings.HasPrefix(v.typed, "nobody"); in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
 				t.Errorf("%s: %+v", v.typed, in)
 			}
 			if v.known && in.Address != "alice@example.com" {
@@ -126,6 +130,11 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		}
 		if len(work) != 1 {
 			t.Errorf("commands that wrote: %v", work)
+		}
+		for _, key := range g.under("~/token/") {
+			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
+				t.Errorf("%s, which nobody has the secret of, lives for %v, %v", key, ttl, err)
+			}
 		}
 	})
 }

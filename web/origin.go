@@ -13,7 +13,11 @@ import (
 // with a connection over a Unix socket.
 func Origin(r *http.Request, proxies []netip.Prefix) string {
 	address, ok := connected(r)
-	for _, text := range slices.Backward(forwarded(r)) {
+	var before []string
+	if ok && trusted(address, proxies) { // else it is whatever the visitor wrote, however long
+		before = forwarded(r)
+	}
+	for _, text := range slices.Backward(before) {
 		if !ok || !trusted(address, proxies) {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 // A Problem is one thing that is wrong with a form.
 type Problem struct {
 	Field  string            // the facet; "password"; "" for the form as a whole
-	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "conflict", "gone" and "unavailable" besides
+	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "conflict", "gone", "unknown" and "unavailable" besides
 	Params map[string]string // what a text may name: "reason", in English, and of "wait" the "seconds"
 	Text   string            // for the visitor, by Texts
 }
@@ -62,7 +62,7 @@ func Problems(err error) []Problem {
 
 // known reports whether an error that joins others is one of its own.
 func known(err error) bool {
-	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
+	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrUnavailable)
 }
 
 func problem(err error) Problem {
@@ -85,7 +85,7 @@ func problem(err error) Problem {
 		p.Rule = "conflict"
 	case errors.Is(err, userdb.ErrNotFound):
 		p.Rule = "gone"
-	case errors.Is(err, userdb.ErrOutcomeUnknown):
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed): // it may have been done, or was
 		p.Rule = "unknown"
 	default:
 		p.Rule = "unavailable"

@@ -317,6 +317,18 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
+// TestOriginOfStranger: what a visitor writes is not even taken apart where no proxy of ours has sent it.
+func TestOriginOfStranger(t *testing.T) {
+	work := func(forwarded string) float64 {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set("X-Forwarded-For", forwarded)
+		return testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) })
+	}
+	if none, much := work(""), work(strings.Repeat(",", 1<<20)); none != much {
+		t.Errorf("%v allocations for a megabyte of commas, %v without", much, none)
+	}
+}
+
 // TestReturnPath: nobody is sent to another site.
 func TestReturnPath(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
@@ -364,6 +376,7 @@ func TestProblems(t *testing.T) {
 		{userdb.ErrNotFound, " gone: This is not good any more."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
 		{secret, " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
 	} {
 		var got []string
