@@ -18,7 +18,7 @@ import (
 // How many tokens and invitations visitors may ask for in an hour.
 const (
 	visitorWindow  = time.Hour
-	mostIdentifier = 3  // for one identifier
+	mostIdentifier = 3  // for one identifier, of tokens and of invitations
 	mostOrigin     = 30 // from one origin
 )
 
@@ -26,8 +26,8 @@ const (
 // work whether there is such an entry or not, and whether it may have a token.
 //
 // ErrNotFound: nobody has the identifier, the entry is disabled, has no such facet, or a UID of over 200 bytes. Answer the visitor
-// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens and invitations for one identifier in an
-// hour, and after thirty from one origin.
+// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens for one identifier in an hour, and after
+// thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -35,7 +35,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	if err := cmp.Or(tk.sentTo(field), t.checkToken(&tk)); err != nil {
 		return "", "", err
 	}
-	if err := t.admitVisitor(ctx, typed, a); err != nil {
+	if err := t.admitVisitor(ctx, "identifier", typed, a); err != nil {
 		return "", "", err
 	}
 	bonds := append(tk.bonds(), sent)
@@ -82,8 +82,9 @@ func (t *Type) nobody() (store.Record, error) {
 	return store.Record{Key: prk}, err
 }
 
-// admitVisitor counts what a visitor asks for.
-func (t *Type) admitVisitor(ctx context.Context, typed string, a Attempt) error {
+// admitVisitor counts what a visitor asks for. Tokens and invitations for one identifier are counted apart: somebody who has its owner
+// invited all the time does not keep the owner from a new password.
+func (t *Type) admitVisitor(ctx context.Context, what, typed string, a Attempt) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (t *Type) admitVisitor(ctx context.Context, typed string, a Attempt) error 
 	limits := []struct {
 		kind, name string
 		most       int
-	}{{"origin", "", mostOrigin}, {"identifier", e.Identifier, mostIdentifier}}
+	}{{"origin", "", mostOrigin}, {what, e.Identifier, mostIdentifier}}
 	if a.Origin != "" {
 		limits[0].name = t.db.digest("origin", a.Origin)
 	}
@@ -187,7 +188,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err := t.checkToken(&tk); err != nil { // the address is held to the rules of a change to it
 		return Invitation{}, err
 	}
-	if err := t.admitVisitor(ctx, typed, a); err != nil {
+	if err := t.admitVisitor(ctx, "invitation", typed, a); err != nil {
 		return Invitation{}, err
 	}
 	r, err := t.known(ctx, typed)

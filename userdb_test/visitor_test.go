@@ -139,13 +139,13 @@ func TestVisitorsWriteAlike(t *testing.T) {
 	})
 }
 
-// TestVisitorLimits: of many at once no more are let through than the limits say, for an identifier, in any spelling, and for an
-// origin; and an hour later again.
+// TestVisitorLimits: of many at once no more are let through than the limits say, for an identifier, in any spelling, of tokens and of
+// invitations, and for an origin, of both together; and an hour later again.
 func TestVisitorLimits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		ask := func(n int, identifier, origin func(i int) string) (let int) {
+		ask := func(n int, identifier, origin func(i int) string) (tokens, invitations int) {
 			var wg sync.WaitGroup
-			var good atomic.Int64
+			var good [2]atomic.Int64
 			for i := range n {
 				wg.Go(func() {
 					var err error
@@ -157,14 +157,14 @@ func TestVisitorLimits(t *testing.T) {
 					var wait *userdb.WaitError
 					switch {
 					case err == nil, errors.Is(err, userdb.ErrNotFound):
-						good.Add(1)
+						good[i%2].Add(1)
 					case !errors.As(err, &wait) || wait.Wait <= 0 || wait.Wait > time.Hour:
 						t.Errorf("%v", err)
 					}
 				})
 			}
 			wg.Wait()
-			return int(good.Load())
+			return int(good[0].Load()), int(good[1].Load())
 		}
 		one := func(text string) func(int) string { return func(int) string { return text } }
 		for round := range 2 {
@@ -175,12 +175,13 @@ func TestVisitorLimits(t *testing.T) {
 					}
 					return who
 				}
-				if n := ask(20, spelled, one("")); n != 3 {
-					t.Errorf("round %d: %d for %s", round, n, who)
+				if tokens, invitations := ask(20, spelled, one("")); tokens != 3 || invitations != 3 {
+					t.Errorf("round %d: %d tokens and %d invitations for %s", round, tokens, invitations, who)
 				}
 			}
-			if n := ask(60, func(i int) string { return fmt.Sprintf("v%d-%d@example.com", round, i) }, one("192.0.2.7")); n != 30 {
-				t.Errorf("round %d: %d from one origin", round, n)
+			tokens, invitations := ask(60, func(i int) string { return fmt.Sprintf("v%d-%d@example.com", round, i) }, one("192.0.2.7"))
+			if tokens+invitations != 30 {
+				t.Errorf("round %d: %d tokens and %d invitations from one origin", round, tokens, invitations)
 			}
 			g.pass(time.Hour)
 		}
