@@ -405,6 +405,27 @@ func TestSessionTrips(t *testing.T) {
 	})
 }
 
+// TestSessionTriesAsOthersDo: where no answer comes, a session is not asked for more often than any other verb asks.
+func TestSessionTriesAsOthersDo(t *testing.T) {
+	s, proxy := startProxied(t)
+	g := newGate(s, gateOptions())
+	g.add("alice", alicePassword)
+	_, secret := g.start(userdb.SessionOptions{})
+	tries := func(do func() error) int {
+		before := proxy.Cuts()
+		proxy.CutRequests(-1, aliceSessions)
+		defer proxy.Pass()
+		wantErr(t, "without an answer", do(), userdb.ErrUnavailable)
+		return proxy.Cuts() - before
+	}
+	ended := tries(func() error { return g.users.EndSession(t.Context(), secret) })
+	asked := tries(func() error { _, _, err := g.users.Session(t.Context(), secret); return err })
+	if asked > ended || asked < 2 {
+		t.Errorf("asked for %d times, and ended %d times", asked, ended)
+	}
+	g.good("after that", secret)
+}
+
 // TestSessionRecords: what is no session counts as none, and a record of another kind gives way.
 func TestSessionRecords(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
