@@ -387,6 +387,49 @@ func TestRedeemSession(t *testing.T) {
 	})
 }
 
+// TestRedeemSessionInTime: a call whose time is over does not wait until the session has ended that it began.
+func TestRedeemSessionInTime(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(interleaves)
+		link := g.issue(userdb.Token{Purpose: "sign in"})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ending, goOn := make(chan bool, 1), make(chan bool)
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			verb := ""
+			if args := cmds[0].Args(); len(args) > 4 && argument(args[3]) == aliceSessions {
+				verb = argument(args[4])
+			}
+			if verb == "end" {
+				ending <- true
+				<-goOn
+			}
+			err := send()
+			if verb == "begin" && err == nil {
+				cancel()
+			}
+			return err
+		})
+		returned := make(chan error, 1)
+		go func() { returned <- fourth(g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})) }()
+		select {
+		case err := <-returned:
+			wantErr(t, "in the middle", err, context.Canceled)
+		case <-time.After(10 * time.Second):
+			t.Error("it waits for the end of the session")
+		}
+		<-ending
+		g.tap.set(nil)
+		close(goOn)
+		eventually(t, "the session ends", func() bool { return len(g.devices()) == 0 })
+		_, _, secret, err := g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{})
+		must(t, err)
+		g.good("by the link, which is not spent", secret)
+	})
+}
+
+func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
+
 // TestSessionTrips: a session is found in one round trip, also where its slot's node does not know the script yet.
 func TestSessionTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
