@@ -177,17 +177,42 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
 	ctx, v := t.db.begin(ctx, "EndSession", &err)
 	defer v.end(&err)
-	return t.endSessionOf(ctx, secret)
-}
-
-func (t *Type) endSessionOf(ctx context.Context, secret string) error {
 	t = t.now()
 	prk, ok := t.ownerOf(secret)
 	if !ok {
 		return nil
 	}
-	_, err := t.endSession(ctx, prk, hashOf(secret))
+	_, err = t.endSession(ctx, prk, hashOf(secret))
 	return err
+}
+
+// abandonTime is how long an abandoned session is ended for.
+const abandonTime = 10 * time.Second
+
+// abandon ends a session whose secret nobody has. When the caller's time is over that goes on for a while, but the caller does not
+// wait for it, and no event is told.
+func (t *Type) abandon(ctx context.Context, secret string) error {
+	t = t.now()
+	prk, _ := t.ownerOf(secret)
+	id := hashOf(secret)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	var done bool
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		var err error
+		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if done {
+			t.db.emit(ctx, Event{Kind: "end", PRK: prk, Session: id})
+		}
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // EndSessionID ends the session of an entry that has the ID. ErrNotFound: it has no such session, or there is no such entry.

@@ -267,7 +267,8 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 }
 
 // RedeemSession is Redeem for signing in by a link: it spends a token and begins a session, and returns the session's secret.
-// A token that is spent without a session is not possible, nor a session of somebody whose token was not spent.
+// A session of somebody whose token was not spent is not possible; a token that is spent without a session is where the error is
+// ErrOutcomeUnknown.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
 ) (e Entry, s Session, key string, err error) {
@@ -285,8 +286,7 @@ func (t *Type) RedeemSession(
 		return Entry{}, Session{}, "", err
 	}
 	if e, _, err = t.redeem(ctx, purpose, secret); !done(err) {
-		// Nobody has the session's secret.
-		return Entry{}, Session{}, "", errors.Join(err, t.endSessionOf(context.WithoutCancel(ctx), key))
+		return Entry{}, Session{}, "", errors.Join(err, t.abandon(ctx, key))
 	}
 	return e, s, key, err
 }

@@ -428,6 +428,49 @@ func TestRedeemSession(t *testing.T) {
 	})
 }
 
+// TestRedeemSessionInTime: a call whose time is over does not wait until the session has ended that it began.
+func TestRedeemSessionInTime(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.needs(interleaves)
+		link := g.issue(userdb.Token{Purpose: "sign in"})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ending, goOn := make(chan bool, 1), make(chan bool)
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			verb := ""
+			if args := cmds[0].Args(); len(args) > 4 && argument(args[3]) == aliceSessions {
+				verb = argument(args[4])
+			}
+			if verb == "end" {
+				ending <- true
+				<-goOn
+			}
+			err := send()
+			if verb == "begin" && err == nil {
+				cancel()
+			}
+			return err
+		})
+		returned := make(chan error, 1)
+		go func() { returned <- fourth(g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})) }()
+		select {
+		case err := <-returned:
+			wantErr(t, "in the middle", err, context.Canceled)
+		case <-time.After(10 * time.Second):
+			t.Error("it waits for the end of the session")
+		}
+		<-ending
+		g.tap.set(nil)
+		close(goOn)
+		eventually(t, "the session ends", func() bool { return len(g.devices()) == 0 })
+		_, _, secret, err := g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{})
+		must(t, err)
+		g.good("by the link, which is not spent", secret)
+	})
+}
+
+func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
+
 // TestSessionTrips: a session is found in one round trip, also where its slot's node does not know the script yet.
 func TestSessionTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -444,6 +487,27 @@ func TestSessionTrips(t *testing.T) {
 			t.Errorf("%d round trips", trips)
 		}
 	})
+}
+
+// TestSessionTriesAsOthersDo: where no answer comes, a session is not asked for more often than any other verb asks.
+func TestSessionTriesAsOthersDo(t *testing.T) {
+	s, proxy := startProxied(t)
+	g := newGate(s, gateOptions())
+	g.add("alice", alicePassword)
+	_, secret := g.start(userdb.SessionOptions{})
+	tries := func(do func() error) int {
+		before := proxy.Cuts()
+		proxy.CutRequests(-1, aliceSessions)
+		defer proxy.Pass()
+		wantErr(t, "without an answer", do(), userdb.ErrUnavailable)
+		return proxy.Cuts() - before
+	}
+	ended := tries(func() error { return g.users.EndSession(t.Context(), secret) })
+	asked := tries(func() error { _, _, err := g.users.Session(t.Context(), secret); return err })
+	if asked > ended || asked < 2 {
+		t.Errorf("asked for %d times, and ended %d times", asked, ended)
+	}
+	g.good("after that", secret)
 }
 
 // TestSessionRecords: what is no session counts as none, and a record of another kind gives way.
@@ -761,21 +825,4 @@ func TestLateSessionAnswers(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSessionAskedSeldom: where no answer comes, a session is asked for as often as all else is, and not by the client besides.
-func TestSessionAskedSeldom(t *testing.T) {
-	s, proxy := startProxied(t)
-	users := s.users()
-	e, err := users.Create(t.Context(), userdb.NewEntry{})
-	must(t, err)
-	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
-	must(t, err)
-	proxy.CutReplies(1000, "~/session/")
-	_, _, err = users.Session(t.Context(), secret)
-	proxy.CutReplies(0, "")
-	wantErr(t, "no answer", err, userdb.ErrUnavailable)
-	if cuts := proxy.Cuts(); cuts > 12 {
-		t.Errorf("asked %d times", cuts)
-	}
 }

@@ -100,13 +100,11 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	return found.Record, sessions[0], nil
 }
 
-// findSession asks once, or twice where the server does not have the script.
+// findSession asks once, or twice where the server does not have the script. The client does not repeat it, for the caller does.
 func (ks *Keys) findSession(ctx context.Context, prk recordkey.Key, keys, args []string) (store.Found, any, error) {
-	ask := func(call []any) (*redis.Cmd, *redis.MapStringStringCmd) {
-		// The client does not send both again besides: what calls this does.
-		once, entry := redisx.NewOnce(ctx, call), redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
-		session := once.Cmd
-		if err := ks.client.All(ctx, []redis.Cmder{once, entry}); err != nil && session.Err() == nil && entry.Err() == nil {
+	ask := func(call []any) (redisx.Once, *redis.MapStringStringCmd) {
+		session, entry := redisx.NewOnce(ctx, call), redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
+		if err := ks.client.All(ctx, []redis.Cmder{session, entry}); err != nil && session.Err() == nil && entry.Err() == nil {
 			session.SetErr(err)
 		}
 		return session, entry
@@ -115,7 +113,7 @@ func (ks *Keys) findSession(ctx context.Context, prk recordkey.Key, keys, args [
 	if redisx.NoScript(session.Err()) {
 		session, entry = ask(SessionScript.CallInFull(keys, args))
 	}
-	reply, err := redisx.Answer(session, session.Err(), SessionScript.Reply)
+	reply, err := redisx.Answer(session.Cmd, session.Err(), SessionScript.Reply)
 	if err == nil && entry.Err() != nil && !redisx.WrongType(entry.Err()) {
 		err = entry.Err()
 	}
