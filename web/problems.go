@@ -62,7 +62,7 @@ func Problems(err error) []Problem {
 
 // known reports whether an error that joins others is one of its own.
 func known(err error) bool {
-	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
+	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrUnavailable)
 }
 
 func problem(err error) Problem {
@@ -85,7 +85,7 @@ func problem(err error) Problem {
 		p.Rule = "conflict"
 	case errors.Is(err, userdb.ErrNotFound):
 		p.Rule = "gone"
-	case errors.Is(err, userdb.ErrOutcomeUnknown):
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed): // who asks again would ask for a second change
 		p.Rule = "unknown"
 	default:
 		p.Rule = "unavailable"

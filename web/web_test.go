@@ -331,6 +331,7 @@ func TestProblems(t *testing.T) {
 		{userdb.ErrNotFound, " gone: This is not good any more."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
 		{secret, " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
 	} {
 		var got []string
