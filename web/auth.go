@@ -184,7 +184,7 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 			return errors.Join(err, a.Users.EndSession(r.Context(), secret))
 		}
 	}
-	a.setCookie(w, r, secret, time.Until(s.Ends))
+	a.setCookie(w, r, secret, s.Ends.Sub(s.Begun))
 	return nil
 }
 

@@ -13,12 +13,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdbtest"
 	"github.com/coffeenode/userdb/web"
 )
 
@@ -241,6 +243,23 @@ func TestCookie(t *testing.T) {
 		if _, _, err := p.users.Session(t.Context(), secret); err != nil {
 			t.Errorf("%s: %v", tt.url, err)
 		}
+	}
+}
+
+// TestCookieByTheClockOfTheServer: a cookie lives as long as its session, also where the clock of the store is another than ours.
+func TestCookieByTheClockOfTheServer(t *testing.T) {
+	s := userdbtest.New(t)
+	users := s.Type("user")
+	if _, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: clear}); err != nil {
+		t.Fatal(err)
+	}
+	s.Clock.Advance(100 * 24 * time.Hour)
+	w, auth := httptest.NewRecorder(), web.Auth{Users: users}
+	if _, err := auth.SignIn(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), "alice", clear); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Result().Cookies()[0].MaxAge; got != 30*24*60*60 {
+		t.Errorf("%d seconds", got)
 	}
 }
 
