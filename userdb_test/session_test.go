@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -581,6 +583,26 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 				t.Errorf("%d sessions", n)
 			}
 		})
+	}
+}
+
+// TestSessionsInAFileThatCannotBeWritten: the same for a disk that is full.
+func TestSessionsInAFileThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
+	g.add("alice", alicePassword)
+	_, secret := g.start(userdb.SessionOptions{})
+	e := g.find("alice")
+	g.pass(2 * time.Minute)                           // so that it is to be kept that it was seen
+	blocked := filepath.Join(dir, "db.tmp", "inside") // what the file is written to cannot be made
+	must(t, os.MkdirAll(blocked, 0o700))
+	g.good("refused", secret)
+	_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	wantErr(t, "begin", err, userdb.ErrUnavailable)
+	must(t, os.RemoveAll(filepath.Dir(blocked)))
+	g.good("after that", secret)
+	if n := len(g.devices()); n != 1 {
+		t.Errorf("%d sessions", n)
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
 		}
-		shown, code := name, http.StatusOK
+		b, shown, code := bytes.Buffer{}, name, http.StatusOK // an error shows no half of a page
 		if p.Problems = web.Problems(err); err != nil {
 			code = cmp.Or(codes[p.Problems[0].Rule], http.StatusUnprocessableEntity)
 		}
@@ -153,7 +153,6 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 			shown = "gone"
 			log.Println(r.URL.Path, err)
 		}
-		var b bytes.Buffer // an error shows no half of a page
 		if err := templates.ExecuteTemplate(&b, shown, p); err != nil {
 			log.Println(err)
 			code = http.StatusInternalServerError
@@ -180,9 +179,11 @@ func guard(next http.Handler) http.Handler {
 }
 
 func (s *site) handler() http.Handler {
-	mux := http.NewServeMux()
+	s.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+		s.page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
+	}
+	mux, all, own := http.NewServeMux(), s.auth.Visitor, s.auth.Require
 	mux.Handle("GET /pages/style.css", http.FileServerFS(files))
-	all, own := s.auth.Visitor, s.auth.Require
 	mux.Handle("GET /{$}", all(s.page("home", nil, nil)))
 	mux.Handle("GET /sent", all(s.page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil)))
 	mux.Handle("/signup", all(s.page("signup", nil, s.signUp)))
@@ -233,11 +234,10 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n := userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")} // none is one too short
+	e, n := userdb.Entry{}, userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")} // none is one too short
 	if strings.EqualFold(i.Address, s.admin) {
 		n.Tags = []string{"admin"}
 	}
-	var e userdb.Entry
 	for taken := true; taken; { // a customer number may be
 		n.Facets = schema.Texts("name", r.PostFormValue("name"), "number", fmt.Sprintf("%08d", rand.N(100_000_000)))
 		e, err = s.users.Accept(r.Context(), r.PostFormValue("token"), n)

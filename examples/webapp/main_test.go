@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -260,6 +261,29 @@ func TestAccount(t *testing.T) {
 		v.do(303, "/signin", "identifier", "annie", "password", "battery staple horse")
 		v.do(303, "/account/devices", "all", "1")
 		v.do(303, "/account")
+	})
+}
+
+// TestAway: where the store does not answer, one who is signed in gets a page that says so, and stays signed in.
+func TestAway(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.signUp("ann@example.com", "ann")
+		home, err := url.Parse(v.server.URL)
+		must(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, path := range []string{"/", "/account", "/admin"} {
+			r, w := httptest.NewRequestWithContext(ended, http.MethodGet, path, nil), httptest.NewRecorder()
+			for _, c := range v.client.Jar.Cookies(home) {
+				r.AddCookie(c)
+			}
+			v.s.handler().ServeHTTP(w, r)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Set-Cookie") != "" {
+				t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			}
+			v.alert(w.Body.String(), "", "Something does not answer.")
+		}
+		v.do(200, "/account")
 	})
 }
 

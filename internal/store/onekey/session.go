@@ -84,7 +84,12 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	}
 	var found store.Found
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (reply any, err error) {
-		found, reply, err = ks.findSession(ctx, prk, []string{key.String()}, []string{"check", millis(now), id, ""})
+		for _, verb := range []string{"check", "look"} { // where it cannot be kept that it was seen now, it was seen longer ago
+			found, reply, err = ks.findSession(ctx, prk, []string{key.String()}, []string{verb, millis(now), id, ""})
+			if err == nil || !ks.options.Undone(err) {
+				break
+			}
+		}
 		return reply, err
 	})
 	if err != nil {
