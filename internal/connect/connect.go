@@ -119,7 +119,7 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return single.New(s.Client(), single.Options{
-		Close: s.Close, Match: true, File: path, Bulk: s.Bulk,
+		Close: s.Close, Match: true, File: path, Bulk: s.Bulk, Share: s.Serve,
 		Undone: func(err error) bool {
 			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},
@@ -219,3 +219,11 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 // go-redis has one logger for the process, which prints to standard error what callers are told as errors
 // anyway. It is disabled before main begins, so that a program that wants those words may set one of its own.
 func init() { logging.Disable() }
+
+// Share lets other processes of this user use the file of an embedded store, until stop is called; of other stores it does nothing.
+func Share(e store.Engine) (stop func() error, err error) {
+	if s, is := e.(*single.Engine); is {
+		return s.Share()
+	}
+	return func() error { return nil }, nil
+}

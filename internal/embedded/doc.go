@@ -29,7 +29,8 @@
 //
 // # Limits
 //
-// One process at a time, 50,000 records, 1 GiB, database 0, strings, hashes, lists, sets and zsets. The one client is
+// One process at a time, which may let others ask it (socket.go), 50,000 records (of the store's own that end by themselves 20,000:
+// passing.go), 1 GiB, database 0, strings, hashes, lists, sets and zsets. The one client is
 // the engine of package single, which sends no pattern that miniredis cannot match, and no command that waits. Expiry
 // lags by at most a twentieth of the time that the store is busy: a millisecond while it is small, about half a second
 // at 50,000 records.

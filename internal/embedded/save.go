@@ -27,6 +27,9 @@ type bulkKey struct{ store *Store }
 // before that. The caller calls end, once, to put them there; if it fails with ErrUnsaved, all of them are undone.
 // Commands with other contexts wait for their write as ever, and may take changes of the bulk to the file early.
 func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
+	if s.remote { // the process that has the file saves what it answers
+		return ctx, func(context.Context) error { return nil }
+	}
 	b := &bulk{}
 	end = func(ctx context.Context) error {
 		defer b.ended.Store(true)
@@ -222,28 +225,33 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 
 // lockFile takes the lock at path, a file of its own because the data file is replaced at every write. It waits for
 // other holders until ctx ends. Closing the file, or dying, lets go; the file stays, since removing it would let two
-// processes lock two files of one name.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
+// processes lock two files of one name. A process that has the lock and serves the file gives a client in place of it.
+func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
+	path := of + ".lock"
 	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return nil, fmt.Errorf("locking the embedded store: %w", exposed(err))
+		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposed(err))
 	}
 	pause := 5 * time.Millisecond
 	for {
 		held, err := tryLock(f)
 		if held {
-			return f, nil
+			return f, nil, nil
 		}
 		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("locking %s: %w", path, err)
+			return nil, nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		if client := dialServed(ctx, of); client != nil {
+			f.Close()
+			return nil, client, nil
 		}
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, 100*time.Millisecond)
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("%w by another process (%s): %w", ErrLocked, path, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("%w by another process (%s): %w", ErrLocked, path, context.Cause(ctx))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -27,7 +28,9 @@ type Store struct {
 	disk   disk
 	engine *engine
 	client *redis.Client
-	lock   *os.File // nil: memory only
+	lock   *os.File // nil: memory only, or remote
+
+	remote bool // the client speaks to the process that has the file, and that is all
 
 	gate sync.RWMutex // shared by commands that may change records, held alone by a snapshot
 
@@ -45,8 +48,8 @@ type Store struct {
 }
 
 // Open opens the store in the file at path, or one that is gone at Close where path is "". A missing file is an empty
-// store; it and its directory are made, for this user alone. Where another store has the file, Open waits until ctx
-// ends, then fails with ErrLocked. A file that it cannot read as written fails with ErrDamaged, one that others may
+// store; it and its directory are made, for this user alone. Where another process has the file and serves it (see Serve), the
+// store is a client of that one. Where it does not, Open waits until ctx ends, then fails with ErrLocked. A file that it cannot read as written fails with ErrDamaged, one that others may
 // write with ErrExposed, and stays as it is.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{disk: osDisk{}, limit: MaxRecords}
@@ -56,8 +59,12 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		if s.path, err = resolve(path); err != nil {
 			return nil, fmt.Errorf("opening the embedded store: %w", err)
 		}
-		if s.lock, err = lockFile(ctx, s.path+".lock"); err != nil {
+		if s.lock, s.client, err = lockFile(ctx, s.path); err != nil {
 			return nil, err
+		}
+		if s.client != nil {
+			s.remote, s.close = true, sync.OnceValue(s.client.Close)
+			return s, nil
 		}
 	}
 	if err := s.start(ctx); err != nil {
@@ -104,9 +111,17 @@ func (s *Store) load() error {
 // newClient makes the client, without what is for networks: every command that begins also ends, since a store can only
 // undo changes while none runs.
 func (s *Store) newClient() *redis.Client {
-	client := redis.NewClient(&redis.Options{
+	client := redis.NewClient(clientOptions(s.engine.dial))
+	if s.path != "" {
+		client.AddHook(hook{s})
+	}
+	return client
+}
+
+func clientOptions(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *redis.Options {
+	return &redis.Options{
 		Addr:            "embedded",
-		Dialer:          s.engine.dial,
+		Dialer:          dial,
 		MaxRetries:      -1,
 		ReadTimeout:     -2,
 		WriteTimeout:    -2,
@@ -116,11 +131,7 @@ func (s *Store) newClient() *redis.Client {
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},
-	})
-	if s.path != "" {
-		client.AddHook(hook{s})
 	}
-	return client
 }
 
 // Client returns the one client of the store. The store closes it.

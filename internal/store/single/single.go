@@ -32,8 +32,18 @@ type Options struct {
 	File string
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
+	// Share lets other processes use an embedded store until stop is called; nil: it is not one.
+	Share func() (stop func() error, err error)
 	// Close releases what was opened for the engine; nil leaves the client open.
 	Close func() error
+}
+
+// Share lets other processes of this user use an embedded store; of a server it does nothing.
+func (e *Engine) Share() (stop func() error, err error) {
+	if e.options.Share == nil {
+		return func() error { return nil }, nil
+	}
+	return e.options.Share()
 }
 
 // An Engine keeps records on the one server that a client speaks to.

@@ -1,0 +1,41 @@
+package embedded
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+)
+
+// maxPassing is how many of a file's records may be the store's own that end by themselves: what strangers can make must leave
+// room for entries.
+const maxPassing = 20_000
+
+// The store's own records, in whatever namespace, and those of them that go first: counters of identifiers that nobody has and of
+// what visitors ask for, and requests that are known by their name.
+var (
+	ownRecord   = regexp.MustCompile(`^(~[^/]+/)*~/`)
+	leastRecord = regexp.MustCompile(`^(~[^/]+/)*~/(throttle/[^/]+/(nobody|origin)/|visits/|token/\{~~userdb/once/)`)
+)
+
+// surplus are the keys of the records that go, the oldest first, where more than most are the store's own and end by themselves.
+func surplus(records []record, most int) map[string]bool {
+	passing := 0
+	var least []int
+	for i, r := range records {
+		if r.Until == 0 || !ownRecord.MatchString(r.Key) {
+			continue
+		}
+		if passing++; leastRecord.MatchString(r.Key) {
+			least = append(least, i)
+		}
+	}
+	if passing <= most {
+		return nil
+	}
+	slices.SortStableFunc(least, func(a, b int) int { return cmp.Compare(records[a].Until, records[b].Until) })
+	goes := map[string]bool{}
+	for _, i := range least[:min(passing-most, len(least))] {
+		goes[records[i].Key] = true
+	}
+	return goes
+}

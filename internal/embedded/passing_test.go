@@ -1,0 +1,62 @@
+package embedded
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestPassing: where strangers have made too many counters, the oldest go, and nothing else does.
+func TestPassing(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
+	s, err := Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stays := []string{"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone"}
+	goes := []string{"~/throttle/user/nobody/x", "~acme/~/visits/user/identifier/x", "~~userdb/~/token/{~~userdb/once/name:x}"}
+	const more = maxPassing + 10
+	if _, err := s.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range append(slices.Clone(stays), goes...) {
+			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
+		}
+		for i := range more - len(stays) - len(goes) + 1 { // the entry is not the store's own
+			p.Set(ctx, fmt.Sprint("~/throttle/user/nobody/", i), "1", 2*time.Hour+time.Duration(i)*time.Millisecond)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	records, err := readFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, r := range records {
+		keys = append(keys, r.Key)
+	}
+	if n := len(keys); n != maxPassing+1 {
+		t.Errorf("%d records", n)
+	}
+	for _, key := range stays {
+		if !slices.Contains(keys, key) {
+			t.Errorf("gone: %s", key)
+		}
+	}
+	for _, key := range goes {
+		if slices.Contains(keys, key) || s.Client().Exists(ctx, key).Val() != 0 {
+			t.Errorf("stays: %s", key)
+		}
+	}
+	last := fmt.Sprint("~/throttle/user/nobody/", more-len(stays)-len(goes))
+	if !slices.Contains(keys, last) || slices.Contains(keys, "~/throttle/user/nobody/0") || slices.Contains(keys, "~/throttle/user/nobody/6") ||
+		!slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/7") }) {
+		t.Error("not the oldest are gone")
+	}
+}

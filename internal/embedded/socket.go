@@ -1,0 +1,256 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/ownfile"
+)
+
+// Others of this user reach an open store through a socket beside its file: a process that finds the file locked asks the one
+// that has it.
+
+const socketSuffix = ".sock"
+
+// mostBatch is how many commands of one connection are answered, and put into the file, together.
+const mostBatch = 256
+
+// partingTime is how long a connection has to take the last answers.
+const partingTime = 2 * time.Second
+
+// Serve lets other processes of this user use the store through a socket beside the file, until stop is called. Those that Open
+// the file dial it. A store that is itself a client of another process leaves that to that one.
+func (s *Store) Serve() (stop func() error, err error) {
+	if s.path == "" || s.remote {
+		return func() error { return nil }, nil
+	}
+	l, err := s.listen()
+	if err != nil {
+		return nil, fmt.Errorf("listening beside the embedded store: %w", err)
+	}
+	var conns sync.WaitGroup
+	open := &connections{all: map[net.Conn]bool{}}
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if open.add(c) {
+				conns.Go(func() {
+					defer open.remove(c)
+					s.serve(c)
+				})
+			}
+		}
+	})
+	return func() error {
+		err := errors.Join(l.Close(), ignoreMissing(os.Remove(s.path+socketSuffix)))
+		open.close()
+		conns.Wait()
+		return err
+	}, nil
+}
+
+// listen makes the socket for this user alone: it is made where nobody else comes, and moved to its place, over what a process
+// that was killed has left there.
+func (s *Store) listen() (net.Listener, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(s.path), ".sock")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	made := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, s.path+socketSuffix)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// connections are those that are open.
+type connections struct {
+	mu     sync.Mutex
+	all    map[net.Conn]bool
+	closed bool
+}
+
+func (o *connections) add(c net.Conn) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		c.Close()
+		return false
+	}
+	o.all[c] = true
+	return true
+}
+
+func (o *connections) remove(c net.Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.all, c)
+	c.Close()
+}
+
+// close takes no more commands. Those that were taken are answered, to who reads that.
+func (o *connections) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for c := range o.all {
+		_ = c.SetWriteDeadline(time.Now().Add(partingTime)) // a connection that fails has ended
+		if half, is := c.(interface{ CloseRead() error }); !is || half.CloseRead() != nil {
+			c.Close()
+		}
+	}
+}
+
+// serve answers the commands of one connection, until it ends.
+func (s *Store) serve(c net.Conn) {
+	in, out := bufio.NewReader(c), bufio.NewWriter(c)
+	local := s.engine.newConn()
+	for {
+		command, err := readCommand(in)
+		if err != nil {
+			return
+		}
+		batch := [][]string{command}
+		for in.Buffered() > 0 && len(batch) < mostBatch {
+			if command, err = readCommand(in); err != nil {
+				return
+			}
+			batch = append(batch, command)
+		}
+		if err := s.answer(local, batch); err != nil {
+			local.out.Reset()
+			for range batch {
+				fmt.Fprintf(&local.out, "-%s\r\n", wireOf(err))
+			}
+		}
+		if _, err := local.out.WriteTo(out); err != nil || out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// answer runs commands, and returns when what they changed is in the file.
+func (s *Store) answer(c *conn, batch [][]string) error {
+	return s.run(context.Background(), nil, func() error {
+		var failed error
+		version, changed := s.change(func() {
+			for _, command := range batch {
+				if failed = c.run(command); failed != nil {
+					return
+				}
+			}
+		})
+		if failed != nil || !changed {
+			return failed
+		}
+		return s.wait(context.Background(), version)
+	})
+}
+
+// Errors of the store go over a socket by a word of ours.
+var wireErrors = []struct {
+	word string
+	all  []error // the first tells it from others
+}{{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}}, {"USERDBCLOSED", []error{ErrClosed}}}
+
+func wireOf(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, w := range wireErrors {
+		if errors.Is(err, w.all[0]) {
+			return w.word + " " + text
+		}
+	}
+	return "ERR " + text
+}
+
+// A wireError is an error of the store as another process told it.
+type wireError struct {
+	text string
+	all  []error
+}
+
+func (e *wireError) Error() string { return e.text }
+
+// Unwrap gives the errors of this package that it is.
+func (e *wireError) Unwrap() []error { return e.all }
+
+// dialServed is a client of the process that has the file at path and serves it; nil: none does.
+func dialServed(ctx context.Context, path string) *redis.Client {
+	path += socketSuffix
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket || ownfile.Trusted(info) != nil {
+		return nil
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil
+	}
+	c.Close()
+	o := clientOptions(func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) })
+	o.ContextTimeoutEnabled, o.PoolSize = true, 10
+	client := redis.NewClient(o)
+	client.AddHook(told{})
+	return client
+}
+
+// told has errors that another process told be what they are here.
+type told struct{}
+
+func (told) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if is := meant(err); is != nil {
+			cmd.SetErr(is)
+			return is
+		}
+		return err
+	}
+}
+
+func (told) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if is := meant(cmd.Err()); is != nil {
+				cmd.SetErr(is)
+				err = is
+			}
+		}
+		return err
+	}
+}
+
+func meant(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, w := range wireErrors {
+		if text, is := strings.CutPrefix(err.Error(), w.word+" "); is {
+			return &wireError{text, w.all}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package embedded
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestServed: another process uses the store through the one that has its file, and what it was told is done is in the file.
+func TestServed(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
+	s, err := Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := s.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path + ".sock"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	other, err := Open(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Client().Set(ctx, "a", "1", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if records, err := readFile(path); err != nil || len(records) != 1 {
+		t.Errorf("in the file: %v, %v", records, err)
+	}
+	if got := s.Client().Get(ctx, "a").Val(); got != "1" {
+		t.Errorf("here: %q", got)
+	}
+	cmds, err := other.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
+		for range 1000 {
+			p.Incr(ctx, "n")
+		}
+		return nil
+	})
+	if err != nil || cmds[999].(*redis.IntCmd).Val() != 1000 {
+		t.Errorf("a pipeline: %v", err)
+	}
+	if got, err := other.Client().Eval(ctx, "return redis.call('GET', KEYS[1])", []string{"n"}).Text(); err != nil || got != "1000" {
+		t.Errorf("a script: %q, %v", got, err)
+	}
+	s.limit = 1
+	if err := other.Client().Set(ctx, "c", "1", 0).Err(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	s.limit = 100
+	if err := other.Client().Set(ctx, "c", "1", 0).Err(); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if err := other.Client().Set(ctx, "d", "1", 0).Err(); err == nil {
+		t.Error("nobody serves, and it is answered")
+	}
+	if err := errors.Join(other.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	again, err := Open(ctx, path) // the socket is gone, and the lock free
+	if err != nil || again.Client().Exists(ctx, "a", "n", "c").Val() != 3 {
+		t.Errorf("opened again: %v", err)
+	}
+	again.Close()
+}
+
+// TestServedNoMore: what a process that was killed has left does not keep others out.
+func TestServedNoMore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // the socket stays
+	s.Close()
+	s, err = Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := s.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(stop(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServedOnce: a store that is a client of another process does not serve in its place.
+func TestServedOnce(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
+	s := open(t, path)
+	stop, err := s.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, path)
+	stopSecond, err := second.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := open(t, path)
+	do(t, third.Client(), "SET k v")
+	if got := s.Client().Get(ctx, "k").Val(); got != "v" {
+		t.Errorf("it went elsewhere: %q", got)
+	}
+	if err := stopSecond(); err != nil {
+		t.Error(err)
+	}
+	do(t, third.Client(), "SET k w")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServedToTheEnd: a command that was taken is answered, though no more are.
+func TestServedToTheEnd(t *testing.T) {
+	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
+	s := open(t, path)
+	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
+	s.disk = d
+	stop, err := s.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, path)
+	done, stopped := make(chan error, 1), make(chan error, 1)
+	go func() { done <- other.Client().Set(ctx, "k", "v", 0).Err() }()
+	<-d.begun
+	go func() { stopped <- stop() }()
+	for _, err := os.Stat(path + ".sock"); err == nil; _, err = os.Stat(path + ".sock") {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond) // a connection that is cut off is cut off by then
+	close(d.end)
+	if err := <-done; err != nil {
+		t.Errorf("it was taken: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
