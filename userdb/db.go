@@ -65,8 +65,19 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 	return open(ctx, engine, false, o)
 }
 
+// notReserved refuses the namespace of the store's own entries.
+func notReserved(ns recordkey.Namespace) error {
+	if view.IsReserved(ns) {
+		return &recordkey.SyntaxError{Func: "In", Input: ns.Path(), Reason: "the store's own namespace"}
+	}
+	return nil
+}
+
 // open goes by an engine, whose client is its own if it was opened for it.
 func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB, error) {
+	if err := notReserved(o.Namespace); err != nil {
+		return nil, err
+	}
 	for _, c := range connect.Clients(engine) {
 		for _, w := range o.Observers {
 			w.Client(c, opened)
@@ -193,8 +204,11 @@ func (db *DB) Ping(ctx context.Context) (err error) {
 }
 
 // In is a view of another namespace over the same connections. Closing one closes all. Its schema is compared with the one that is
-// stored there at its first write, as with SchemaLater.
+// stored there at its first write, as with SchemaLater. The namespace ~userdb is the store's own, and a *recordkey.SyntaxError.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
+	if err := notReserved(ns); err != nil {
+		return nil, err
+	}
 	c := db.view().Config
 	c.NS = ns
 	return newDB(c, db.hashers, db.options)

@@ -107,6 +107,22 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	t.db.emit(ctx, Event{Kind: "password", PRK: r.Key, Origin: origin})
 }
 
+// EndWaits forgets the failed logins of an entry, so that nobody has to wait before the next one. Its familiar origins stay.
+func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
+	ctx, v := t.db.begin(ctx, "EndWaits", &err)
+	defer v.end(&err)
+	t = t.now()
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return public(err)
+	}
+	counters, err := t.declared.Counters(r)
+	if err == nil {
+		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+	}
+	return err
+}
+
 // Disable keeps an entry from logging in, and ends its tokens and sessions: none is issued, redeemed or begun until Enable.
 // It stays readable.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) (err error) {

@@ -143,6 +143,30 @@ func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
 	return s.r.each(ctx, "SREM", distinct(members))
 }
 
+// Replace makes the set these members, and no others, in one change of the entry, which has another Rev then.
+func (s Set) Replace(ctx context.Context, members ...string) (err error) {
+	r := s.r
+	ctx, v := r.t.db.begin(ctx, "Set.Replace", &err)
+	defer v.end(&err)
+	members = distinct(members)
+	if err := checkElements(r.name, members); err != nil {
+		return err
+	}
+	return r.t.following(ctx, func(t *Type) error {
+		after, err := t.rewrite(ctx, r.h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
+			c, _, err = t.declared.Update(now, change.Bare(now), nil)
+			if err == nil {
+				err = t.declared.Replace(&c, []change.Content{{Name: r.name, Kind: r.kind, Values: members}})
+			}
+			return c, err == nil, err
+		})
+		if done(err) {
+			t.tellUpdate(ctx, after.Key, []string{r.name})
+		}
+		return err
+	})
+}
+
 // distinct are texts sorted, each once.
 func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))

@@ -218,31 +218,43 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 	if show {
 		newUID = RandomUID(32)
 	}
+	prk, err = t.inviteAt(ctx, newUID, life, func(uid string) (store.Token, error) {
+		secret, err = newSecret(uid)
+		tk.Hash = hashOf(secret)
+		return tk, err
+	})
+	return secret, prk, err
+}
+
+// inviteAt keeps what invites to a UID at the next one that nobody has.
+func (t *Type) inviteAt(
+	ctx context.Context, newUID func() (string, error), life time.Duration, with func(uid string) (store.Token, error),
+) (prk recordkey.Key, err error) {
 	for range uidAttempts {
+		var tk store.Token
 		uid, err := newUID()
 		if err == nil {
 			prk, err = t.declared.PRK(uid)
 		}
 		if err == nil {
-			secret, err = newSecret(uid)
+			tk, err = with(uid)
 		}
 		if err != nil {
-			return "", prk, err
+			return prk, err
 		}
-		tk.Hash = hashOf(secret)
 		_, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
 		switch {
 		case err == nil, errors.Is(err, ErrCorrupt):
 			continue
 		case !errors.Is(err, ErrNotFound):
-			return "", prk, err
+			return prk, err
 		}
 		err = t.view.Engine.Invite(ctx, store.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
 		if !errors.Is(err, ErrDuplicate) {
-			return secret, prk, err
+			return prk, err
 		}
 	}
-	return "", prk, errUIDs
+	return prk, errUIDs
 }
 
 // PeekInvitation returns what an invitation is for, and spends nothing: for the page that asks for a name and a password. ErrNotFound
@@ -304,10 +316,10 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
 	err = t.following(ctx, func(t *Type) (err error) {
-		e, err = t.accept(ctx, n, i.Field, tk)
+		e, err = t.createSpending(ctx, n, i.Field, tk)
 		return err
 	})
-	if taken, is := errors.AsType[*FieldError](err); is && errors.Is(taken, ErrDuplicate) && taken.Field == t.now().declared.Schema.Primary {
+	if t.takenUID(err) {
 		err = ErrNotFound // another has accepted it
 	}
 	switch {
@@ -319,8 +331,8 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	return e, err
 }
 
-// accept is create with an invitation.
-func (t *Type) accept(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
+// createSpending is create at a UID, in the change that spends a token there. What is in the field is verified, if one is named.
+func (t *Type) createSpending(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
 	d, err := t.draft(ctx, n)
 	if err != nil {
 		return Entry{}, public(err)
@@ -328,7 +340,9 @@ func (t *Type) accept(ctx context.Context, n NewEntry, field string, tk store.To
 	if d.Own == nil {
 		d.Own = map[string]string{}
 	}
-	change.Verify(field, d.Facets[field], d.Own)
+	if field != "" {
+		change.Verify(field, d.Facets[field], d.Own)
+	}
 	c, err := t.declared.Create(d)
 	if err != nil {
 		return Entry{}, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -161,6 +162,14 @@ func explain(t *change.Type, err error) error {
 		difference, mends = "it was changed meanwhile", "go on by the stored one"
 	}
 	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, mends)
+}
+
+// Reserved is the namespace of the store's own entries, such as API keys, which callers cannot open.
+var Reserved, _ = recordkey.Namespace{}.Sub("~userdb")
+
+// IsReserved reports whether a namespace is that one, or inside it.
+func IsReserved(ns recordkey.Namespace) bool {
+	return strings.HasPrefix(ns.String(), Reserved.String())
 }
 
 // A DB is a *userdb.DB, which this package cannot name: that one imports it.

@@ -83,7 +83,7 @@ func visible(ctx context.Context, v *view.View, keys []string) ([]string, error)
 	prefix := v.NS.String()
 	for _, k := range keys {
 		switch key, err := recordkey.Parse(k); {
-		case own(strings.TrimPrefix(k, prefix)):
+		case own(strings.TrimPrefix(k, prefix)), strings.HasPrefix(k, view.Reserved.String()):
 		case err == nil && key.Kind() == recordkey.KindPRK:
 			prks = append(prks, store.Lookup{PRK: key})
 		default:

@@ -34,8 +34,8 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 		var of []recordkey.Namespace
 		for _, raw := range keys {
 			ns := spaceOf(raw)
-			if ns == v.NS {
-				continue // the view's own ~/…
+			if ns == v.NS || view.IsReserved(ns) {
+				continue // the store's own
 			}
 			n := counts[ns]
 			n.Namespace, n.Records = ns, n.Records+1
@@ -101,10 +101,13 @@ func eachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(c
 // or check the copy. To move a namespace, copy and then drop it.
 //
 // ErrNotEmpty: the target holds records; they are left alone. ErrNamespace: the source is the whole
-// store, or one lies inside the other. ErrNotFound: the source holds nothing.
+// store, or one of them the store's own, or one lies inside the other. ErrNotFound: the source holds nothing.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
 		return 0, fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, from.Path(), to.Path())
+	}
+	if view.IsReserved(from) || view.IsReserved(to) {
+		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)
 	}
 	v := view.Of(db)
 	mark, _ := recordkey.Own(records.CopyMark) // a constant: it cannot fail
@@ -166,10 +169,13 @@ func copyOf(key string, from, to recordkey.Namespace) string {
 
 // DropNamespace removes all records of a namespace and of those inside it, and says how many. Nothing
 // outside is touched. It may be stopped and called again. Let nobody write to it
-// meanwhile: half of what is written may go. ErrNamespace: it is the whole store.
+// meanwhile: half of what is written may go. ErrNamespace: it is the whole store, or the store's own.
 func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
+	}
+	if view.IsReserved(ns) {
+		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)
 	}
 	v, n := view.Of(db), int64(0)
 	for entries := true; ; entries = false { // they go first: an entry without its identifiers could get a rival

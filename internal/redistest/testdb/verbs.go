@@ -51,6 +51,10 @@ func VerbsOf() []Verb {
 			})
 			return err
 		}},
+		{"CreateOnce", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.CreateOnce(ctx, "marked request", userdb.NewEntry{Facets: schema.Texts("motto", "marked motto")})
+			return err
+		}},
 		{"Find", func(ctx context.Context, db *userdb.DB, users *userdb.Type) error {
 			_, err := db.Find(ctx, hints.Key(must(users.Find(ctx, hints.Any(markedEmail))).Key()))
 			return err
@@ -104,6 +108,7 @@ func VerbsOf() []Verb {
 			return second(users.ChangePassword(ctx, h, markedOther, markedPassword, from))
 		}},
 		{"Disable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Disable(ctx, h) }},
+		{"EndWaits", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.EndWaits(ctx, h) }},
 		{"Enable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Enable(ctx, h) }},
 		{"Issue", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.Issue(ctx, h, markedToken)
@@ -204,6 +209,7 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	add("Set.Has", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Has(ctx, item)) })
 	add("Set.Members", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Members(ctx)) })
 	add("Set.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Len(ctx)) })
+	add("Set.Replace", func(ctx context.Context, u *userdb.Type) error { return u.Tags(h).Replace(ctx, item) })
 	add("Set.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.Tags(h).Remove(ctx, item)) })
 	add("List.Append", func(ctx context.Context, u *userdb.Type) error {
 		return second(u.List(h, "notes").Append(ctx, item, item))

@@ -16,6 +16,9 @@ if #tokens.open > 0 or tokens.foreign then return {'exists'} end
 local text = table.concat({string.format('%.0f', now + ARGV[5]), '1', ARGV[2], ARGV[3], ARGV[4]}, ' ')
 local first = redis.pcall('HSET', KEYS[1], ARGV[1], text)
 if type(first) == 'table' then return redis.error_reply(first.err) end
+for i, name in ipairs(tokens.swept) do
+  if name == ARGV[1] then table.remove(tokens.swept, i) break end -- it was over, and is written anew
+end
 tokens.open[1] = token_of(ARGV[1], text, now)
 write_tokens(KEYS[1], tokens)
 return {'ok'}

@@ -1,0 +1,124 @@
+package own_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestKeys(t *testing.T) {
+	ctx := t.Context()
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	keys, err := own.KeysOf(db)
+	must(t, err)
+	k := own.Key{Name: "Web-shop", Scopes: []string{own.ScopeRead, own.ScopeLogin}, Types: []string{"user"}, Expires: time.Now().Add(time.Hour).Truncate(time.Second)}
+	secret, err := keys.Create(ctx, k)
+	must(t, err)
+	if !regexp.MustCompile(`^udb_[a-z2-7]{32}$`).MatchString(secret) {
+		t.Errorf("secret %q", secret)
+	}
+	found, err := keys.Find(ctx, own.Hash(secret))
+	must(t, err)
+	if found.Name != "Web-shop" || !found.May(own.ScopeRead) || found.May(own.ScopeWrite) || !found.Sees("user") || found.Sees("order") ||
+		!found.Good(time.Now()) || found.Good(time.Now().Add(2*time.Hour)) {
+		t.Errorf("found %+v", found)
+	}
+	if _, err := keys.Create(ctx, own.Key{Name: "web-SHOP", Scopes: []string{own.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
+		t.Errorf("a name twice: %v", err)
+	}
+	for _, bad := range []own.Key{{Name: "x"}, {Name: "x", Scopes: []string{"root"}}} {
+		if _, err := keys.Create(ctx, bad); !errors.Is(err, own.ErrKey) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	for _, name := range []string{"", "a b", "-x", strings.Repeat("x", 65), "\x1b[2J"} {
+		if _, err := keys.Create(ctx, own.Key{Name: name, Scopes: []string{own.ScopeRead}}); !errors.Is(err, userdb.ErrInvalid) {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	if _, err := keys.Create(ctx, own.Key{Name: "ns", Namespace: "a//b", Scopes: []string{own.ScopeRead}}); !errors.Is(err, recordkey.ErrSyntax) {
+		t.Errorf("a bad namespace: %v", err)
+	}
+	all, err := keys.All(ctx)
+	must(t, err)
+	if len(all) != 1 || all[0].Name != "Web-shop" {
+		t.Errorf("all: %+v", all)
+	}
+	must(t, keys.Revoke(ctx, "WEB-shop"))
+	if _, err := keys.Find(ctx, own.Hash(secret)); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("revoked: %v", err)
+	}
+	if err := keys.Revoke(ctx, "web-shop"); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("revoked twice: %v", err)
+	}
+	must(t, own.Ready(ctx, db))
+}
+
+// TestReserved: what is the store's own nobody opens, lists, removes, copies or drops.
+func TestReserved(t *testing.T) {
+	ctx := t.Context()
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	keys, err := own.KeysOf(db)
+	must(t, err)
+	_, err = keys.Create(ctx, own.Key{Name: "a", Scopes: []string{own.ScopeRead}})
+	must(t, err)
+	inside, err := view.Reserved.Sub("x")
+	must(t, err)
+	for _, ns := range []recordkey.Namespace{view.Reserved, inside} {
+		if _, err := db.In(ns); !errors.Is(err, recordkey.ErrSyntax) {
+			t.Errorf("opened: %v", err)
+		}
+		if _, err := userdb.Open(ctx, "memory:", userdb.Options{Namespace: ns}); !errors.Is(err, recordkey.ErrSyntax) {
+			t.Errorf("opened by its name: %v", err)
+		}
+		if _, err := migrate.DropNamespace(ctx, db, ns); !errors.Is(err, migrate.ErrNamespace) {
+			t.Errorf("dropped: %v", err)
+		}
+		other, _ := recordkey.Namespace{}.Sub("other")
+		_, from := migrate.CopyNamespace(ctx, db, ns, other)
+		_, to := migrate.CopyNamespace(ctx, db, other, ns)
+		if !errors.Is(from, migrate.ErrNamespace) || !errors.Is(to, migrate.ErrNamespace) {
+			t.Errorf("copied: %v, %v", from, to)
+		}
+	}
+	for _, pattern := range []string{"*", "~*", "~~userdb/*"} {
+		for key, err := range inspect.Keys(ctx, db, pattern) {
+			t.Errorf("listed: %q, %v", key, err)
+		}
+		if n, err := inspect.RemoveKeys(ctx, db, pattern); n != 0 || err != nil {
+			t.Errorf("removed: %d, %v", n, err)
+		}
+	}
+	spaces, err := migrate.Namespaces(ctx, db)
+	must(t, err)
+	if len(spaces) != 0 {
+		t.Errorf("namespaces: %+v", spaces)
+	}
+	for p, err := range check.Run(ctx, db, check.Options{}) {
+		t.Errorf("the check says: %v, %v", p, err)
+	}
+	if all, err := keys.All(ctx); len(all) != 1 || err != nil {
+		t.Errorf("left: %v, %v", all, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

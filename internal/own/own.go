@@ -1,0 +1,37 @@
+// Package own keeps what the service needs besides the accounts, such as API keys. They are entries like all others, of types
+// declared here, in a namespace of the store that callers cannot open.
+package own
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Open is a view of the store's own entries, over the connections of any view of the store.
+func Open(db *userdb.DB) (*userdb.DB, error) {
+	key, err := declareKey()
+	if err != nil {
+		return nil, err
+	}
+	return view.With(db, func(c *view.Config) {
+		c.NS, c.OnSchema = view.Reserved, view.Later
+		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key}}
+	})
+}
+
+// Ready asks the store to write something, which says nothing and is gone after a second.
+func Ready(ctx context.Context, db *userdb.DB) error {
+	v := view.Of(db)
+	key, err := recordkey.Own("ready")
+	if err == nil {
+		_, err = v.Engine.Limit(ctx, store.Limit{Counter: key.In(view.Reserved), Most: math.MaxInt32, Window: time.Second})
+	}
+	return err
+}
