@@ -54,12 +54,19 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestWatchersStayOut: who neither counts nor traces compiles nothing of it, the command included.
+// TestWatchersStayOut: who neither counts nor traces compiles nothing of it, and who does not serve nothing of what that needs. The
+// command serves, and counts where it does.
 func TestWatchersStayOut(t *testing.T) {
-	for _, module := range outside(t, append(core, "maintain/...", "cmd/...")...) {
-		for _, of := range []string{"github.com/prometheus/", "go.opentelemetry.io/", "github.com/redis/go-redis/extra/"} {
-			if strings.HasPrefix(module, of) {
-				t.Errorf("%s is compiled without metrics or traces", module)
+	traces := []string{"go.opentelemetry.io/", "github.com/redis/go-redis/extra/"}
+	others := append([]string{"github.com/prometheus/", "github.com/danielgtaylor/"}, traces...)
+	for _, c := range []struct{ packages, out []string }{
+		{append(slices.Clone(core), "maintain/...", "web"), others}, {[]string{"cmd/...", "serve/..."}, traces},
+	} {
+		for _, module := range outside(t, c.packages...) {
+			for _, of := range c.out {
+				if strings.HasPrefix(module, of) {
+					t.Errorf("%v: %s is compiled", c.packages, module)
+				}
 			}
 		}
 	}

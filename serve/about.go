@@ -1,0 +1,118 @@
+package serve
+
+import (
+	"context"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// about are the routes that tell about the service itself.
+func (s *Service) about(mux *http.ServeMux) {
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, r *http.Request) {
+		infoOf(r.Context()).operation = "health"
+		plain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		infoOf(r.Context()).operation = "ready"
+		if err := s.ready.ask(r.Context()); err != nil {
+			infoOf(r.Context()).err = err
+			writeProblem(w, r, problemOf(err))
+			return
+		}
+		plain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /docs", s.docs)
+	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "The schema in force"},
+		func(_ context.Context, c *call, _ *nothing) (*schemaOutput, error) {
+			return &schemaOutput{c.only()}, nil
+		})
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeRead}, summary: "What is in the store, and how its servers are"},
+		func(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
+			status, err := inspect.StatusOf(ctx, c.db, nil)
+			status.Types = slices.DeleteFunc(status.Types, func(t inspect.TypeStatus) bool { return !c.key.Sees(t.Type) })
+			if len(c.key.Types) > 0 || !c.key.May(own.ScopeAdmin) {
+				status.Namespaces = nil
+			}
+			return &statusOutput{status}, err
+		})
+}
+
+type (
+	schemaOutput struct{ Body schema.Schema }
+	statusOutput struct{ Body inspect.Status }
+)
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // a client that is gone is told nothing
+}
+
+// A readiness asks the store for a write, at most once a second: nobody needs a key to ask for that.
+type readiness struct {
+	db *userdb.DB
+
+	mu    sync.Mutex
+	asked time.Time
+	err   error
+}
+
+func (r *readiness) ask(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.asked) < time.Second {
+		return r.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	r.err = own.Ready(ctx, r.db)
+	r.asked = time.Now()
+	return r.err
+}
+
+// docs is a page of all operations, of this document alone.
+func (s *Service) docs(w http.ResponseWriter, r *http.Request) {
+	infoOf(r.Context()).operation = "docs"
+	type operation struct{ ID, Method, Path, Summary, Description string }
+	var all []operation
+	for path, item := range s.api.OpenAPI().Paths {
+		for method, op := range operationsOf(item) {
+			all = append(all, operation{op.OperationID, method, path, op.Summary, op.Description})
+		}
+	}
+	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.Path+a.Method, b.Path+b.Method) })
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	_ = docsPage.Execute(w, all) // a client that is gone is told nothing
+}
+
+var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>userdb over HTTP</title>
+<style>
+:root { color-scheme: light dark }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+code { overflow-wrap: anywhere }
+dt { margin-top: 1rem } dd { margin-left: 0 }
+</style>
+<main>
+<h1>userdb over HTTP</h1>
+<p>Requests carry an API key: <code>Authorization: Bearer udb_…</code>, made by <code>userdb key create</code>. The whole
+description, for programs, is <a href="/openapi.json">/openapi.json</a>. Errors are <code>application/problem+json</code>.</p>
+<dl>{{range .}}
+<dt id="{{.ID}}"><code>{{.Method}} {{.Path}}</code></dt>
+<dd>{{.Summary}}. {{.Description}} <small>{{.ID}}</small></dd>{{end}}
+</dl>
+</main>
+</html>
+`))

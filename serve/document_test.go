@@ -1,0 +1,193 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A document is /openapi.json, by which every answer in these tests is judged.
+type document struct {
+	paths   []documented
+	schemas map[string]any
+	shared  map[string]any // responses that operations refer to
+}
+
+type documented struct {
+	method    string
+	path      *regexp.Regexp
+	responses map[string]any
+}
+
+var inBraces = regexp.MustCompile(`\\\{[a-z]+\\\}`)
+
+func documentOf(text []byte) (*document, error) {
+	var raw struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]any `json:"responses"`
+		} `json:"paths"`
+		Components struct{ Schemas, Responses map[string]any } `json:"components"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, err
+	}
+	d := &document{schemas: raw.Components.Schemas, shared: raw.Components.Responses}
+	for path, item := range raw.Paths {
+		for method, op := range item {
+			pattern := inBraces.ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
+			d.paths = append(d.paths, documented{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), op.Responses})
+		}
+	}
+	// a path that is written out goes before one with a name in its place
+	slices.SortFunc(d.paths, func(a, b documented) int {
+		return strings.Count(a.path.String(), "[^/]+") - strings.Count(b.path.String(), "[^/]+")
+	})
+	return d, nil
+}
+
+func get(v any, path ...string) any {
+	for _, name := range path {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+// judge is what the document does not say of an answer: its status, a header, a member, or the type of one.
+func (d *document) judge(method, path string, r reply) []string {
+	path, _, _ = strings.Cut(path, "?")
+	i := slices.IndexFunc(d.paths, func(o documented) bool { return o.method == method && o.path.MatchString(path) })
+	if i < 0 || r.status == http.StatusTemporaryRedirect {
+		return nil // open to all, no route, or a path with dots in it
+	}
+	response, is := d.paths[i].responses[fmt.Sprint(r.status)]
+	if !is {
+		return []string{fmt.Sprintf("no status %d", r.status)}
+	}
+	if ref, is := get(response, "$ref").(string); is {
+		response = d.shared[ref[strings.LastIndex(ref, "/")+1:]]
+	}
+	var wrong []string
+	for _, name := range []string{"ETag", "Location", "Retry-After", "Userdb-Uid", "WWW-Authenticate"} {
+		if r.header.Get(name) != "" && get(response, "headers", name) == nil {
+			wrong = append(wrong, "no header "+name)
+		}
+	}
+	content, _ := get(response, "content").(map[string]any)
+	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
+	schema, is := get(content, kind, "schema").(map[string]any)
+	switch {
+	case r.text == "" && len(content) == 0:
+	case !is:
+		wrong = append(wrong, fmt.Sprintf("no body of %q", kind))
+	case strings.HasSuffix(kind, "json") && kind != "application/x-ndjson":
+		var v any
+		if err := json.Unmarshal([]byte(r.text), &v); err != nil {
+			return append(wrong, err.Error())
+		}
+		wrong = append(wrong, d.fits(schema, v, "")...)
+	}
+	return wrong
+}
+
+// fits is where a value is not of a schema. Members that the schema does not have are wrong, too.
+func (d *document) fits(schema map[string]any, v any, at string) (wrong []string) {
+	if ref, is := schema["$ref"].(string); is {
+		schema, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
+	}
+	no := func(format string, args ...any) { wrong = append(wrong, at+": "+fmt.Sprintf(format, args...)) }
+	if all, is := schema["oneOf"].([]any); is {
+		fitting := 0
+		for _, one := range all {
+			if len(d.fits(one.(map[string]any), v, at)) == 0 {
+				fitting++
+			}
+		}
+		if fitting != 1 {
+			no("%d of oneOf fit %v", fitting, v)
+		}
+		return wrong
+	}
+	if kinds := fmt.Sprint(schema["type"]); schema["type"] != nil && !slices.Contains(strings.Fields(strings.Trim(kinds, "[]")), kindOf(v)) &&
+		(kinds != "number" || kindOf(v) != "integer") {
+		no("%s, want %s", kindOf(v), kinds)
+	}
+	if all, is := schema["enum"].([]any); is && !slices.Contains(all, v) {
+		no("%v is none of %v", v, all)
+	}
+	switch v := v.(type) {
+	case string:
+		if _, err := time.Parse(time.RFC3339, v); schema["format"] == "date-time" && err != nil {
+			no("%v", err)
+		}
+	case []any:
+		items, _ := schema["items"].(map[string]any)
+		for i, one := range v {
+			wrong = append(wrong, d.fits(items, one, fmt.Sprint(at, "/", i))...)
+		}
+	case map[string]any:
+		required, _ := schema["required"].([]any)
+		for _, name := range required {
+			if _, has := v[name.(string)]; !has {
+				no("no %s", name)
+			}
+		}
+		for name, one := range v {
+			member, is := get(schema, "properties", name).(map[string]any)
+			if !is {
+				member, is = schema["additionalProperties"].(map[string]any)
+			}
+			if !is {
+				no("a member %s", name)
+			}
+			wrong = append(wrong, d.fits(member, one, at+"/"+name)...)
+		}
+	}
+	return wrong
+}
+
+func kindOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case float64:
+		if v == float64(int64(v)) {
+			return "integer"
+		}
+		return "number"
+	case []any:
+		return "array"
+	}
+	return "object"
+}
+
+// judged reads the document once for each client, and judges an answer by it.
+var judged sync.Map
+
+func (c *client) judge(method, path string, r reply) {
+	c.t.Helper()
+	d, has := judged.Load(c.url)
+	if !has {
+		res, err := http.Get(c.url + "/openapi.json")
+		must(c.t, err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		must(c.t, err)
+		d, err = documentOf(text)
+		must(c.t, err)
+		judged.Store(c.url, d)
+	}
+	for _, wrong := range d.(*document).judge(method, path, r) {
+		c.t.Errorf("%s %s: %d %s: by /openapi.json there is %s", method, path, r.status, r.text, wrong)
+	}
+}

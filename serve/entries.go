@@ -1,0 +1,264 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// An Entry is an account, as it goes out.
+type Entry struct {
+	UID      string         `json:"uid"`
+	Type     string         `json:"type"`
+	Rev      string         `json:"rev" doc:"new with every change of the entry"`
+	Created  string         `json:"created,omitempty" format:"date-time"`
+	Disabled bool           `json:"disabled" doc:"it may not log in"`
+	Verified []string       `json:"verified" doc:"facets with addresses whose owner proved to read what is sent there"`
+	Facets   map[string]any `json:"facets"`
+}
+
+// created is the field in which a type keeps when an entry was made.
+const createdField = "added"
+
+func entryOf(e userdb.Entry) Entry {
+	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: map[string]any{}}
+	for field := range e.Fields() {
+		v, ok := e.Get(field)
+		if !ok || field == e.Key().Field() {
+			continue
+		}
+		out.Facets[field] = v
+		if at, is := v.Time(); is && field == createdField {
+			out.Created = schema.Date(at).Wire()
+		}
+		if e.Verified(field) {
+			out.Verified = append(out.Verified, field)
+		}
+	}
+	return out
+}
+
+func etagOf(e userdb.Entry) string {
+	if e.Rev() == "" {
+		return ""
+	}
+	return `"` + e.Rev() + `"`
+}
+
+// matches reports whether one of a list of entity tags, weak or not, is that of an entry.
+func matches(list string, e userdb.Entry) bool {
+	if strings.TrimSpace(list) == "*" {
+		return true
+	}
+	for tag := range strings.SplitSeq(list, ",") {
+		if e.Rev() != "" && strings.TrimPrefix(strings.TrimSpace(tag), "W/") == etagOf(e) {
+			return true
+		}
+	}
+	return false
+}
+
+var errPrecondition = problem(http.StatusPreconditionFailed, codePrecondition, "the entry has another revision than If-Match says: get it as it is now")
+
+// The inputs that routes have in common.
+type (
+	TypePath struct {
+		Type string `path:"type" doc:"a type of the schema, such as user"`
+	}
+	EntryPath struct {
+		TypePath
+		UID string `path:"uid" doc:"the primary value of the entry"`
+	}
+	entryOutput struct {
+		Status int
+		ETag   string `header:"ETag"`
+		Body   *Entry
+	}
+	createdOutput struct {
+		ETag     string `header:"ETag"`
+		Location string `header:"Location"`
+		Body     Entry
+	}
+	nothing struct{}
+)
+
+// Ignored are the members of an entry that the server owns: they may be sent, and mean nothing.
+type Ignored struct {
+	Type     any `json:"type,omitempty" doc:"ignored"`
+	Rev      any `json:"rev,omitempty" doc:"ignored"`
+	Created  any `json:"created,omitempty" doc:"ignored"`
+	Disabled any `json:"disabled,omitempty" doc:"ignored"`
+	Verified any `json:"verified,omitempty" doc:"ignored"`
+}
+
+// hint points at the entry of a path. A text that no UID can be points at none.
+func (in EntryPath) hint() hints.Hint { return hints.UID(in.UID) }
+
+// onEntry is the type of a path, and what an error of a UID that cannot be becomes.
+func onEntry(err error) error {
+	if errors.Is(err, hints.ErrHint) {
+		return userdb.ErrNotFound
+	}
+	return err
+}
+
+func (s *Service) entries() {
+	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{own.ScopeWrite}, summary: "Make an entry", status: http.StatusCreated}, createEntry)
+	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeRead}, summary: "One entry, by its UID"}, getEntry)
+	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Set facets, and unset those that are null"}, patchEntry)
+	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "End an entry, with all that belongs to it", status: http.StatusNoContent}, deleteEntry)
+	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{own.ScopeWrite}, summary: "Keep an entry from logging in; its sessions and tokens end", status: http.StatusNoContent},
+		onUID((*userdb.Type).Disable))
+	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{own.ScopeWrite}, summary: "Let an entry log in again", status: http.StatusNoContent},
+		onUID((*userdb.Type).Enable))
+	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{own.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
+		onUID((*userdb.Type).EndWaits))
+}
+
+// onUID is a route that does something to an entry and returns nothing.
+func onUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *EntryPath) (*nothing, error) {
+	return func(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
+		t, err := c.typ(ctx, in.Type)
+		if err == nil {
+			err = onEntry(do(t, ctx, in.hint()))
+		}
+		return &nothing{}, err
+	}
+}
+
+type createInput struct {
+	TypePath
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"requests of one key make one entry, for 24 hours"`
+	Body           struct {
+		Ignored
+		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"where it is left out, one is made"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty"`
+		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
+		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
+	}
+}
+
+// passwordOf is the password of an entry that is to be made, "" if there is to be none. What a visitor left empty is not one.
+func passwordOf(text *string) (string, error) {
+	switch {
+	case text == nil:
+		return "", nil
+	case *text == "":
+		return "", &password.PolicyError{Rule: "min", Reason: "it is empty"}
+	}
+	return *text, nil
+}
+
+func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	pw, err := passwordOf(in.Body.Password)
+	if err != nil {
+		return nil, err
+	}
+	n := userdb.NewEntry{UID: in.Body.UID, Facets: c.facets(in.Type, in.Body.Facets), Tags: in.Body.Tags, Password: pw}
+	var e userdb.Entry
+	if in.IdempotencyKey == "" {
+		e, err = t.Create(ctx, n)
+	} else if e, err = t.CreateOnce(ctx, c.key.Name+"\x00"+in.IdempotencyKey, n); errors.Is(err, userdb.ErrNotFound) {
+		return nil, problem(http.StatusGone, "not_found", "the request of this idempotency key made an entry, which is gone since")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &createdOutput{etagOf(e), pathOf(e), entryOf(e)}, nil
+}
+
+// pathOf is where an entry is.
+func pathOf(e userdb.Entry) string {
+	segment := func(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }
+	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
+}
+
+// facets are what JSON says, by the codecs of a type. What they cannot read stays JSON, which is refused with all else that is wrong.
+func (c *call) facets(typ string, raw map[string]json.RawMessage) schema.Facets {
+	facets, t := make(schema.Facets, len(raw)), c.db.Schema().Types[typ]
+	for field, text := range raw {
+		if string(text) == "null" {
+			continue
+		}
+		v, err := schema.ParseJSON(t.Codec(field), text)
+		if err != nil {
+			v, _ = schema.JSON(text) // it was read as JSON before
+		}
+		facets[field] = v
+	}
+	return facets
+}
+
+type getInput struct {
+	EntryPath
+	IfNoneMatch string `header:"If-None-Match"`
+}
+
+func getEntry(ctx context.Context, c *call, in *getInput) (*entryOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.Find(ctx, in.hint())
+	if err != nil {
+		return nil, onEntry(err)
+	}
+	if in.IfNoneMatch != "" && matches(in.IfNoneMatch, e) {
+		return &entryOutput{Status: http.StatusNotModified, ETag: etagOf(e)}, nil
+	}
+	out := entryOf(e)
+	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
+}
+
+type patchInput struct {
+	EntryPath
+	IfMatch string `header:"If-Match" doc:"the revision that the entry must have"`
+	Body    struct {
+		Ignored
+		UID    any                        `json:"uid,omitempty" doc:"ignored"`
+		Facets map[string]json.RawMessage `json:"facets" doc:"values, and null for those to be unset; all others stay"`
+	} `contentType:"application/merge-patch+json"`
+}
+
+func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	facets := c.facets(in.Type, in.Body.Facets)
+	e, err := t.Update(ctx, in.hint(), func(e *userdb.Entry) error {
+		if in.IfMatch != "" && !matches(in.IfMatch, *e) {
+			return errPrecondition
+		}
+		for field := range in.Body.Facets {
+			if v, has := facets[field]; has {
+				e.Put(field, v)
+			} else {
+				e.Drop(field)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, onEntry(err)
+	}
+	out := entryOf(e)
+	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
+}
+
+func deleteEntry(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
+	return onUID((*userdb.Type).Delete)(ctx, c, in)
+}

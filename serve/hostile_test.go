@@ -1,0 +1,371 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// nasty are texts that somebody may send in place of any other.
+var nasty = []string{
+	"", " ", "x", "user/uid:alice", "~", "~~userdb", "*", "[c-a]", "..", ".", "../../x", "a/b", "a\x00b", "\x00", "é", "\u202e", "{", "}", "{x}", "%2F", "%00",
+	"' OR 1=1", "\n", "\r\nX: y", strings.Repeat("x", 300), strings.Repeat("é/", 2000), "-1", "1e999", "null", "true", "[]", `{"a":1}`, "\xff\xfe", "9999999999999999999",
+}
+
+// TestPathTricks: what stands in a path is one text, however it is written, and never another path.
+func TestPathTricks(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		for _, uid := range []string{"a/b", "..", ".", "a b", "a%2Fb", "é", "{x}", "a?b=c", "a#b", "user/uid:alice", "~own", "*", "a;b", "a:b", "a\\b", "-x"} {
+			body, err := json.Marshal(map[string]any{"uid": uid})
+			must(t, err)
+			r := c.do("201", "POST", "/v1/types/user/entries", string(body))
+			path := r.header.Get("Location")
+			c.equal("found", c.do("200", "GET", path, "").at("uid"), uid)
+			tag := "/tags/" + strings.ReplaceAll(url.PathEscape(uid), ".", "%2E")
+			c.do("204", "PUT", path+tag, "")
+			c.equal("tag", c.do("200", "GET", path+"/tags", "").body["tags"].([]any)[0].(string), uid)
+			c.do("204", "DELETE", path+tag, "")
+			c.do("204", "DELETE", path, "")
+		}
+		for _, path := range []string{
+			"/v1/types/user/entries/", "/v1//types/user/entries/x", "/v1/types/user/../user/entries/x", "/v1/types/user/entries/x/../../../status",
+			"/v1/types/user/entries/%2e%2e/%2e%2e/status", "/v1/types//entries/x", "/v1/types/user/entries/x%00y", "/v1/types/%2e%2e/entries/x",
+			"/v1/types/user%2Fentries/x", "//v1/status", "/V1/status", "/v1/types/user/entries/" + strings.Repeat("x", 9000),
+		} {
+			if r := c.send("GET", path, ""); r.status != 404 && r.status != 301 && r.status != 307 || strings.Contains(r.text, "alice") {
+				t.Errorf("%s: %d %s", path, r.status, r.text)
+			}
+		}
+		for _, uid := range nasty {
+			if uid == "" || strings.Contains(uid, "\n") {
+				continue
+			}
+			r := c.send("GET", "/v1/types/user/entries/"+url.PathEscape(uid), "")
+			if r.status != 404 && r.status != 301 && r.status != 307 {
+				t.Errorf("%q: %d %s", uid, r.status, r.text)
+			}
+		}
+	})
+}
+
+// A shape makes values by a JSON schema of /openapi.json, good ones and others.
+type shape struct {
+	rnd     *rand.Rand
+	schemas map[string]any
+	known   []string // texts that mean something to the store
+	secrets []string // that stand where there may be one
+}
+
+func (s shape) text() string {
+	if s.rnd.IntN(2) == 0 {
+		return s.known[s.rnd.IntN(len(s.known))]
+	}
+	return nasty[s.rnd.IntN(len(nasty))]
+}
+
+// secret is a text, or a secret.
+func (s shape) secret() string {
+	if s.rnd.IntN(2) == 0 {
+		return s.secrets[s.rnd.IntN(len(s.secrets))]
+	}
+	return s.text()
+}
+
+// value is one by a schema; every eighth is one of another kind.
+func (s shape) value(schema map[string]any, depth int) any {
+	if ref, is := schema["$ref"].(string); is {
+		schema, _ = s.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
+	}
+	if s.rnd.IntN(8) == 0 || depth > 6 {
+		return []any{nil, true, -1, 1e300, s.text(), []any{s.text()}, map[string]any{s.text(): s.text()}}[s.rnd.IntN(7)]
+	}
+	kind := schema["type"]
+	if several, is := kind.([]any); is {
+		kind = several[0]
+	}
+	switch kind {
+	case "object":
+		out := map[string]any{}
+		properties, _ := schema["properties"].(map[string]any)
+		for name, p := range properties {
+			switch {
+			case name == "secret" || name == "password" || name == "current":
+				out[name] = s.secret()
+			case s.rnd.IntN(3) > 0:
+				out[name] = s.value(p.(map[string]any), depth+1)
+			}
+		}
+		if more, is := schema["additionalProperties"].(map[string]any); is {
+			for range s.rnd.IntN(3) {
+				out[[]string{"name", "email", "age", "job", "added", s.text()}[s.rnd.IntN(6)]] = s.value(more, depth+1)
+			}
+		}
+		return out
+	case "array":
+		items, _ := schema["items"].(map[string]any)
+		out := []any{}
+		for range s.rnd.IntN(3) {
+			out = append(out, s.value(items, depth+1))
+		}
+		return out
+	case "boolean":
+		return s.rnd.IntN(2) == 0
+	case "integer", "number":
+		return s.rnd.IntN(300) - 50
+	}
+	return s.text()
+}
+
+// TestFuzzedRoutes sends every operation what its own description allows, and what it does not: nothing fails on the side of the
+// service, and no answer, nor the log, has a secret in it.
+func TestFuzzedRoutes(t *testing.T) {
+	const secretPassword = "battery staple 9"
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		session := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).at("session.secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).at("secret")
+		var doc struct {
+			Paths      map[string]map[string]json.RawMessage `json:"paths"`
+			Components struct{ Schemas map[string]any }      `json:"components"`
+		}
+		must(t, json.Unmarshal([]byte(c.do("200", "GET", "/openapi.json", "").text), &doc))
+		rnd := rand.New(rand.NewPCG(1, 2))
+		s := shape{rnd, doc.Components.Schemas, []string{"alice", "Alice", "alice@example.com", "user", "email", "name", "p", "1h", "30d", "fail", "age"}, []string{secretPassword, session, token, c.key}}
+		for _, o := range c.operations() {
+			raw := doc.Paths[o.Path][strings.ToLower(o.Method)]
+			var op struct {
+				Parameters  []struct{ Name, In string }
+				RequestBody struct {
+					Content map[string]struct{ Schema map[string]any }
+				}
+			}
+			must(t, json.Unmarshal(raw, &op))
+			for range 40 {
+				path, query, headers := o.Path, url.Values{}, []string{}
+				for _, p := range op.Parameters {
+					switch p.In {
+					case "path":
+						text := s.text()
+						if p.Name == "type" && rnd.IntN(8) > 0 {
+							text = "user"
+						}
+						path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(text))
+					case "query":
+						if rnd.IntN(3) == 0 {
+							query.Add(p.Name, s.text())
+						}
+					case "header":
+						if rnd.IntN(3) == 0 {
+							headers = append(headers, p.Name, strings.Map(func(r rune) rune {
+								if r < ' ' || r > '~' {
+									return -1
+								}
+								return r
+							}, s.text()))
+						}
+					}
+				}
+				if len(query) > 0 {
+					path += "?" + query.Encode()
+				}
+				body := ""
+				for _, content := range op.RequestBody.Content {
+					text, err := json.Marshal(s.value(content.Schema, 0))
+					must(t, err)
+					if body = string(text); rnd.IntN(16) == 0 {
+						body = body[:len(body)/2]
+					}
+				}
+				r := c.send(o.Method, path, body, headers...)
+				if r.status >= 500 {
+					t.Errorf("%s %s %v %s: %d %s", o.Method, path, headers, body, r.status, r.text)
+				}
+				if r.status >= 400 && r.at("code") == "" {
+					t.Errorf("%s %s: no problem: %d %s", o.Method, path, r.status, r.text)
+				}
+				if strings.Contains(r.text, secretPassword) || strings.Contains(r.text, c.key) || strings.Contains(r.text, "$2a$") || r.status >= 400 && strings.Contains(r.text, session) {
+					t.Errorf("%s %s %s: a secret: %s", o.Method, path, body, r.text)
+				}
+			}
+		}
+		for _, secret := range []string{session, token, secretPassword, c.key, "alice"} {
+			if strings.Contains(c.logs.String(), secret) {
+				t.Errorf("the log has %q", secret)
+			}
+		}
+	})
+}
+
+// raw sends bytes as they are, and reads what comes.
+func (c *client) raw(text string) string {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	must(c.t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, text)
+	must(c.t, err)
+	must(c.t, conn.(*net.TCPConn).CloseWrite())
+	answer, _ := io.ReadAll(conn) // a connection that is cut off is an answer, too
+	return string(answer)
+}
+
+// TestSmuggling: of a request whose end two readers could see in two places, there is one, or none.
+func TestSmuggling(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	head := "POST /v1/types/user/entries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + c.key + "\r\n"
+	for _, text := range []string{
+		head + "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n",
+		head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+		head + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+		head + "Content-Length: +2\r\n\r\n{}",
+		head + "Content-Length : 2\r\n\r\n{}",
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 1<<21) + "\r\n\r\n",
+		"GET /v1/status HTTP/9.9\r\n\r\n", "\r\n\r\n", "GET\r\n", strings.Repeat("A", 1<<17),
+	} {
+		answer := c.raw(text)
+		if strings.Count(answer, "HTTP/1.1 2") > 0 && strings.Count(answer, "HTTP/1.") > 1 {
+			t.Errorf("%.200q: two answers: %q", text, answer)
+		}
+		if !strings.HasPrefix(answer, "HTTP/1.1 4") && !strings.HasPrefix(answer, "HTTP/1.1 5") && answer != "" && !strings.HasPrefix(answer, "HTTP/1.1 201") {
+			t.Errorf("%.200q: %.300q", text, answer)
+		}
+	}
+	c.do("200", "GET", "/v1/schema", "")
+}
+
+// TestTooManyAtOnce: beyond the limit a request is told to come again, and those that are under way end well.
+func TestTooManyAtOnce(t *testing.T) {
+	defer serve.MostAtOnce(serve.MostAtOnce(2))
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	type held struct {
+		w    *io.PipeWriter
+		done chan *http.Response
+	}
+	var all []held
+	for range 2 {
+		r, w := io.Pipe()
+		h := held{w, make(chan *http.Response, 1)}
+		go func() {
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", c.url+"/v1/types/user/lookup", r)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			res, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+				res = &http.Response{Body: http.NoBody}
+			}
+			h.done <- res
+		}()
+		_, err := io.WriteString(w, `{"value":`) // read by the service, when it has been taken
+		must(t, err)
+		all = append(all, h)
+	}
+	for begin := time.Now(); ; {
+		if r := c.send("GET", "/v1/schema", ""); r.status == 503 {
+			if r.header.Get("Retry-After") == "" || r.at("code") != "unavailable" {
+				t.Errorf("refused: %v %s", r.header, r.text)
+			}
+			break
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("it takes more than it may")
+		}
+	}
+	c.do("200", "GET", "/healthz", "")
+	for _, h := range all {
+		_, err := io.WriteString(h.w, `"nobody"}`)
+		must(t, err)
+		h.w.Close()
+		res := <-h.done
+		if res.Body.Close(); res.StatusCode != 404 {
+			t.Errorf("under way: %d", res.StatusCode)
+		}
+	}
+	c.do("200", "GET", "/v1/schema", "")
+}
+
+// TestDrain: requests that were taken end, when the service is told to end.
+func TestDrain(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(s.DB, serve.Options{})
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx, l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n", c.key)
+	in := bufio.NewReader(conn)
+	line, err := in.ReadString('\n') // it was taken, and its body is wanted
+	if must(t, err); !strings.Contains(line, "100") {
+		t.Fatal(line)
+	}
+	stop()
+	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+		other, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			break // nobody is taken any more
+		}
+		other.Close()
+	}
+	_, err = io.WriteString(conn, `{"value":"nobody"}`)
+	must(t, err)
+	_, _ = in.ReadString('\n') // the end of the 100
+	res, err := http.ReadResponse(in, nil)
+	must(t, err)
+	if res.Body.Close(); res.StatusCode != 404 {
+		t.Errorf("taken before: %d", res.StatusCode)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("ended: %v", err)
+	}
+}
+
+// TestSlowClients: a client that does not go on is cut off, in its header and in its body, and holds nobody up.
+func TestSlowClients(t *testing.T) {
+	defer serve.Hurry(200 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(s.DB, serve.Options{})
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx, l) }()
+	for _, text := range []string{
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nX: ",
+		"POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + c.key + "\r\nContent-Length: 100\r\n\r\n{",
+		"",
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		_, err = io.WriteString(conn, text)
+		must(t, err)
+		answer, _ := io.ReadAll(conn) // it ends, or the test does
+		if strings.Contains(string(answer), "HTTP/1.1 2") {
+			t.Errorf("%.30q: %s", text, answer)
+		}
+		conn.Close()
+	}
+	stop()
+	must(t, <-ended)
+}

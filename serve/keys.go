@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// keyAge is how long a key is believed after it was read: a revocation holds everywhere by then.
+const keyAge = 4 * time.Second
+
+// Wrong keys of one origin in a minute, after which it is told to wait. A right key is let in at any time.
+const (
+	wrongKeys    = 20
+	mostOrigins  = 10_000
+	wrongsWindow = time.Minute
+)
+
+// keyring knows API keys by their secrets.
+type keyring struct {
+	keys *own.Keys
+
+	mu    sync.Mutex
+	known map[string]knownKey // by the hash of the secret
+	wrong map[string]int      // by origin, since began
+	began time.Time
+
+	now func() time.Time
+}
+
+type knownKey struct {
+	own.Key
+	read time.Time
+}
+
+func newKeyring(db *userdb.DB) (*keyring, error) {
+	keys, err := own.KeysOf(db)
+	return &keyring{keys: keys, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
+}
+
+var errWrongKey = problem(http.StatusUnauthorized, codeKey, "the request has no API key that is good: 'userdb key create' makes one, and it stands after Authorization: Bearer")
+
+// of is the key of a request.
+func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {
+	scheme, secret, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {
+		return own.Key{}, k.refused(origin)
+	}
+	hash, now := own.Hash(strings.TrimSpace(secret)), k.now()
+	k.mu.Lock()
+	known, has := k.known[hash]
+	k.mu.Unlock()
+	if !has || now.Sub(known.read) > keyAge {
+		key, err := k.keys.Find(ctx, hash)
+		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			return own.Key{}, err
+		}
+		k.mu.Lock()
+		if err != nil {
+			delete(k.known, hash)
+		} else {
+			known = knownKey{key, now}
+			k.known[hash] = known
+		}
+		k.mu.Unlock()
+		if err != nil {
+			return own.Key{}, k.refused(origin)
+		}
+	}
+	if !known.Good(now) {
+		return own.Key{}, k.refused(origin)
+	}
+	return known.Key, nil
+}
+
+// refused counts a wrong key.
+func (k *keyring) refused(origin string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	if now.Sub(k.began) > wrongsWindow || len(k.wrong) >= mostOrigins {
+		k.wrong, k.began = map[string]int{}, now
+	}
+	k.wrong[origin]++
+	if k.wrong[origin] <= wrongKeys {
+		return errWrongKey
+	}
+	p := problem(http.StatusTooManyRequests, "throttled", "too many wrong keys come from there")
+	p.RetryAfter = int64(wrongsWindow.Seconds())
+	return p
+}

@@ -1,0 +1,218 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// An operation is one of /openapi.json.
+type operation struct {
+	ID       string                `json:"operationId"`
+	Security []map[string][]string `json:"security"`
+	Method   string
+	Path     string
+	Body     map[string]any
+}
+
+// operations are all that the service says it has.
+func (c *client) operations() (all []operation) {
+	c.t.Helper()
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	must(c.t, json.Unmarshal([]byte(c.do("200", "GET", "/openapi.json", "").text), &doc))
+	for path, item := range doc.Paths {
+		for method, raw := range item {
+			o := operation{Method: strings.ToUpper(method), Path: path}
+			must(c.t, json.Unmarshal(raw, &o))
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.ID, b.ID) })
+	if len(all) < 35 {
+		c.t.Errorf("%d operations", len(all))
+	}
+	return all
+}
+
+// TestScopes: every operation lets in the keys that it says, and no others.
+func TestScopes(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		keys := map[string]string{}
+		for _, scope := range own.Scopes {
+			keys[scope] = c.makeKey(own.Key{Name: "only-" + scope, Scopes: []string{scope}})
+		}
+		for _, o := range c.operations() {
+			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x").Replace(o.Path)
+			let := o.Security[0]["key"]
+			if len(let) == 0 {
+				t.Errorf("%s lets everybody in", o.ID)
+			}
+			for scope, key := range keys {
+				r := c.with(key).send(o.Method, path, "")
+				may := slices.Contains(let, scope) || scope == own.ScopeAdmin
+				if refused := r.at("code") == "scope"; refused == may {
+					t.Errorf("%s with a key for %s: %d %s", o.ID, scope, r.status, r.text)
+				}
+			}
+			for _, key := range []string{"", "x", "udb_" + strings.Repeat("a", 32), strings.Repeat("a", 5000)} {
+				r := c.with(key).send(o.Method, path, "")
+				if r.at("code") != "key" && r.at("code") != "throttled" {
+					t.Errorf("%s with the key %.10q: %d %s", o.ID, key, r.status, r.text)
+				}
+				if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
+					t.Errorf("%s: %v", o.ID, r.header)
+				}
+			}
+		}
+		// with the scope login, a password is set by the current one alone
+		path := c.create(alice)
+		login := c.with(keys[own.ScopeLogin])
+		login.do("403 scope", "PUT", path+"/password", `{"password":"battery staple 10"}`)
+		login.do("200", "PUT", path+"/password", `{"password":"battery staple 10","current":"battery staple 9"}`)
+	})
+}
+
+// TestNarrowKeys: a key sees its types and its namespace, and nothing else.
+func TestNarrowKeys(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		signed := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).at("session.secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).at("secret")
+		firm := c.with(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeAdmin}, Types: []string{"firm"}}))
+		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
+		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
+		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "") // nor is it told what types there are
+		firm.do("403 scope", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
+		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "false")
+		firm.do("204", "POST", "/v1/session/end", `{"secret":"`+signed+`"}`)
+		firm.do("404 not_found", "POST", "/v1/tokens/redeem", `{"purpose":"p","secret":"`+token+`"}`)
+		firm.do("403 scope", "POST", "/v1/types/user/import", `{"facets":{"name":"x"}}`)
+		r := firm.send("POST", "/v1/types/firm/import", `{"type":"user","facets":{"name":"intruder"}}`)
+		if !strings.Contains(r.text, `"refused":1`) {
+			t.Errorf("a line of another type: %s", r.text)
+		}
+		if r := firm.do("200", "GET", "/v1/types/firm/export", ""); strings.Contains(r.text, "alice") {
+			t.Errorf("exported: %s", r.text)
+		}
+		if r := firm.do("200", "GET", "/v1/schema", ""); strings.Contains(r.text, "email") {
+			t.Errorf("schema: %s", r.text)
+		}
+		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) {
+			t.Errorf("status: %s", r.text)
+		}
+		c.equal("it stays", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "true")
+
+		below := c.with(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
+		below.do("404 not_found", "GET", "/v1/types/user/entries/alice", "")
+		below.do("201", "POST", "/v1/types/user/entries", alice)
+		below.do("204", "DELETE", "/v1/types/user/entries/alice", "")
+		c.do("200", "GET", "/v1/types/user/entries/alice", "")
+		c.equal("another namespace's session", below.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "false")
+		if c.NS.Path() != "" {
+			beside := c.with(c.makeKey(own.Key{Name: "beside", Scopes: []string{own.ScopeAdmin}, Namespace: "beside"}))
+			beside.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
+		}
+	})
+}
+
+// TestRevocation: a key that was revoked, or whose time is over, is refused within five seconds, by every service.
+func TestRevocation(t *testing.T) {
+	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
+		s = s.Under(t, house())
+		c := newClient(t, s, serve.Options{})
+		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+		must(t, err)
+		now := time.Now()
+		var mu sync.Mutex
+		service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+		pass := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+		other := httptest.NewServer(service)
+		defer other.Close()
+		c.url = other.URL
+		short := c.with(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: now.Add(time.Minute)}))
+		short.do("200", "GET", "/v1/schema", "")
+		gone := c.with(c.makeKey(own.Key{Name: "gone", Scopes: []string{own.ScopeRead}}))
+		gone.do("200", "GET", "/v1/schema", "")
+		keys, err := own.KeysOf(s.DB)
+		must(t, err)
+		must(t, keys.Revoke(s.Ctx, "GONE"))
+		pass(5 * time.Second)
+		gone.do("401 key", "GET", "/v1/schema", "")
+		short.do("200", "GET", "/v1/schema", "")
+		pass(time.Minute)
+		short.do("401 key", "GET", "/v1/schema", "")
+	})
+}
+
+// TestGuessedKeys: wrong keys are counted by where they come from, and a right one is let in at any time, from there, too.
+func TestGuessedKeys(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	codes := map[string]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range 500 {
+		all.Go(func() {
+			r := c.with(fmt.Sprintf("udb_%032d", i)).send("GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
+			mu.Lock()
+			defer mu.Unlock()
+			codes[fmt.Sprint(r.status, " ", r.at("code"))]++
+		})
+	}
+	all.Wait()
+	if codes["401 key"] > 20 || codes["401 key"]+codes["429 throttled"] != 500 {
+		t.Errorf("answers: %v", codes)
+	}
+	c.do("200", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
+	c.with("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
+}
+
+// TestGuessedPasswords: of 500 guesses at once, through two services, no more are checked than the limits say.
+func TestGuessedPasswords(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		other := newSecond(t, c)
+		var mu sync.Mutex
+		codes := map[string]int{}
+		var all sync.WaitGroup
+		for i := range 500 {
+			to := []*client{c, other}[i%2]
+			all.Go(func() {
+				r := to.send("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"alice","password":"guess %d","origin":"192.0.2.%d"}`, i, i%250))
+				mu.Lock()
+				defer mu.Unlock()
+				codes[r.at("code")]++
+			})
+		}
+		all.Wait()
+		if codes["login"] > 10 || codes["login"] == 0 || codes["login"]+codes["throttled"]+codes["unavailable"] != 500 {
+			t.Errorf("answers: %v", codes)
+		}
+	})
+}
+
+// newSecond is another service of the same store.
+func newSecond(t *testing.T, c *client) *client {
+	t.Helper()
+	db, err := c.DB.With(house())
+	must(t, err)
+	service, err := serve.New(db, serve.Options{Namespace: c.NS})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	other := *c
+	other.url = server.URL
+	return &other
+}

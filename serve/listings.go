@@ -1,0 +1,265 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func (s *Service) listings() {
+	read := []string{own.ScopeRead}
+	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "Entries, a page at a time"}, listEntries)
+	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "How many entries there are"}, countEntries)
+	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "The entry that has an identifier"}, lookupEntry)
+	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Entries by their UIDs"}, getEntries)
+}
+
+// A Selection says which entries are meant.
+type Selection struct {
+	Where    []string `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all must hold"`
+	Tag      []string `query:"tag,explode" maxItems:"20" doc:"a tag that the entry has; all must hold"`
+	Order    string   `query:"order" doc:"an ordered field, by whose values entries come"`
+	Prefix   string   `query:"prefix" doc:"how text in the ordered field begins"`
+	GTE      string   `query:"gte" doc:"the least value of the ordered field"`
+	LTE      string   `query:"lte" doc:"the greatest value of the ordered field"`
+	Disabled Either   `query:"disabled" doc:"only entries that may not log in, or only those that may"`
+}
+
+// Either is true, false, or left out.
+type Either struct{ is, set bool }
+
+// Receiver implements [huma.ParamWrapper].
+func (e *Either) Receiver() reflect.Value { return reflect.ValueOf(&e.is).Elem() }
+
+// Schema implements [huma.SchemaProvider].
+func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean} }
+
+// OnParamSet implements [huma.ParamReactor].
+func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
+
+func (in Selection) query(t schema.Type) (q userdb.Query, err error) {
+	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag}
+	if len(in.Where) > 0 {
+		q.Where = schema.Facets{}
+	}
+	for _, text := range in.Where {
+		field, value, ok := strings.Cut(text, ":")
+		if !ok {
+			return q, usage("where: want FIELD:VALUE")
+		}
+		if _, twice := q.Where[field]; twice {
+			return q, usage("where: one field twice")
+		}
+		if q.Where[field], err = schema.ParseText(t.Codec(field), value); err != nil {
+			return q, usage("where: %s: %v", field, err)
+		}
+	}
+	for _, bound := range []struct {
+		name, text string
+		to         **schema.Value
+	}{{"gte", in.GTE, &q.GTE}, {"lte", in.LTE, &q.LTE}} {
+		if bound.text == "" {
+			continue
+		}
+		v, err := schema.ParseText(t.Codec(in.Order), bound.text)
+		if err != nil {
+			return q, usage("%s: %v", bound.name, err)
+		}
+		*bound.to = &v
+	}
+	if in.Disabled.set {
+		q.Disabled = &in.Disabled.is
+	}
+	return q, nil
+}
+
+type listInput struct {
+	TypePath
+	Selection
+	Reverse bool   `query:"reverse" doc:"from the greatest value down"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	After   string `query:"after" maxLength:"8192" doc:"next, or prev, of another page"`
+}
+
+// A Page is some entries of a listing.
+type Page struct {
+	Entries []Entry `json:"entries"`
+	Next    *string `json:"next" doc:"after= for the page after this one; null: there is none"`
+	Prev    *string `json:"prev" doc:"after= for the page before; null: there is none, or the listing has no order"`
+}
+
+type pageOutput struct{ Body Page }
+
+// Continuations of this service say which way they go on.
+const (
+	onward = "n."
+	back   = "p."
+)
+
+func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	q, err := in.query(c.db.Schema().Types[in.Type])
+	if err != nil {
+		return nil, err
+	}
+	q.Reverse, q.Limit = in.Reverse, in.Limit
+	switch text := in.After; {
+	case strings.HasPrefix(text, onward):
+		q.After = text[len(onward):]
+	case strings.HasPrefix(text, back):
+		q.Before = text[len(back):]
+	case text != "":
+		return nil, userdb.ErrCursor
+	}
+	p, err := t.Page(ctx, q)
+	if err = ofQuery(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+		return nil, err
+	}
+	out := Page{Entries: entriesOf(p.Entries)}
+	if p.Next != "" {
+		out.Next = ptr(onward + p.Next)
+	}
+	if p.Back != "" {
+		out.Prev = ptr(back + p.Back)
+	}
+	return &pageOutput{out}, nil
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// ofQuery is what is wrong with a query: it was not asked for an entry's value.
+func ofQuery(err error) error {
+	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
+		p := usage("%s: %s", field.Field, field.Reason)
+		p.Errors = []Wrong{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
+		return p
+	}
+	if errors.Is(err, schema.ErrSchema) {
+		return usage("%v", err)
+	}
+	return err
+}
+
+func entriesOf(all []userdb.Entry) []Entry {
+	out := make([]Entry, len(all))
+	for i, e := range all {
+		out[i] = entryOf(e)
+	}
+	return out
+}
+
+type countInput struct {
+	TypePath
+	Selection
+}
+
+type countOutput struct {
+	Body struct {
+		Count int64 `json:"count"`
+		Exact bool  `json:"exact" doc:"false: there may be fewer"`
+	}
+}
+
+func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	q, err := in.query(c.db.Schema().Types[in.Type])
+	if err != nil {
+		return nil, err
+	}
+	total, err := t.Count(ctx, q)
+	if err = ofQuery(err); err != nil {
+		return nil, err
+	}
+	out := &countOutput{}
+	out.Body.Count, out.Body.Exact = total.Entries, !total.Estimate
+	return out, nil
+}
+
+type lookupInput struct {
+	TypePath
+	Body struct {
+		Value string `json:"value" minLength:"1" maxLength:"4096"`
+		Field string `json:"field,omitempty" maxLength:"1024" doc:"the identifying field; where it is left out, any of them"`
+	}
+}
+
+func lookupEntry(ctx context.Context, c *call, in *lookupInput) (*entryOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	h := hints.Any(in.Body.Value)
+	if in.Body.Field != "" {
+		h = hints.Field(in.Body.Field, in.Body.Value)
+	}
+	e, err := t.Find(ctx, h)
+	if err != nil {
+		return nil, ofQuery(err)
+	}
+	out := entryOf(e)
+	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
+}
+
+type getManyInput struct {
+	TypePath
+	Body struct {
+		UIDs []string `json:"uids" maxItems:"100"`
+	}
+}
+
+type getManyOutput struct {
+	Body struct {
+		Entries []orNull `json:"entries" doc:"in the order of the UIDs; null where there is none"`
+	}
+}
+
+// An orNull is an entry, or there is none.
+type orNull struct{ *Entry }
+
+// MarshalJSON implements [json.Marshaler].
+func (o orNull) MarshalJSON() ([]byte, error) { return json.Marshal(o.Entry) }
+
+// Schema implements [huma.SchemaProvider].
+func (orNull) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{r.Schema(reflect.TypeFor[Entry](), true, "Entry"), {Type: "null"}}}
+}
+
+func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	hs := make([]hints.Hint, len(in.Body.UIDs))
+	for i, uid := range in.Body.UIDs {
+		hs[i] = hints.UID(uid)
+	}
+	out := &getManyOutput{}
+	out.Body.Entries = make([]orNull, len(hs))
+	i := 0
+	for e, err := range t.FindAll(ctx, hs...) {
+		switch {
+		case err == nil:
+			out.Body.Entries[i] = orNull{ptr(entryOf(e))}
+		case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
+			return nil, err
+		}
+		i++
+	}
+	return out, nil
+}

@@ -1,0 +1,403 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func (s *Service) logins() {
+	login := []string{own.ScopeLogin}
+	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session if that is wanted"}, logIn)
+	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{own.ScopeWrite, own.ScopeLogin}, summary: "Set a password; with the scope login alone, by the current one"}, setPassword)
+	handle(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session of somebody who was judged elsewhere", status: http.StatusCreated}, startSession)
+	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{own.ScopeRead}, summary: "The devices of an entry"}, listSessions)
+	handle(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
+	handle(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
+	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Whose session a secret is"}, session)
+	handle(s, route{id: "endSession", method: "POST", path: "/v1/session/end", scopes: login, summary: "End a session by its secret", status: http.StatusNoContent}, endSession)
+	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Note that the owner of a session gave the password once more"}, verifySession)
+	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Whether the cookie of a visitor is a session's, for a proxy", status: http.StatusNoContent, badKey: http.StatusForbidden}, checkSession)
+}
+
+// A Duration is a time as people write it: 90s, 10m, 30d.
+type Duration string
+
+func (d Duration) parse(field string) (time.Duration, error) {
+	if d == "" {
+		return 0, nil
+	}
+	days, rest := "0", string(d)
+	if before, after, has := strings.Cut(rest, "d"); has {
+		if days, rest = before, after; rest == "" {
+			rest = "0s"
+		}
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	t, restErr := time.ParseDuration(rest)
+	if err != nil || restErr != nil || t < 0 || n == 0 && t == 0 {
+		return 0, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "duration", Reason: "no duration, such as 90s, 10m or 30d"}
+	}
+	return time.Duration(n)*24*time.Hour + t, nil
+}
+
+// SessionOptions say how long a session that is to begin lives.
+type SessionOptions struct {
+	Life Duration `json:"life,omitempty" maxLength:"32" example:"30d" doc:"30d where it is left out; at most 400d"`
+	Idle Duration `json:"idle,omitempty" maxLength:"32" example:"7d" doc:"it ends when it was not seen for so long; 7d, or life, where it is left out"`
+}
+
+// Visit is where somebody comes from, whom the caller speaks for.
+type Visit struct {
+	Origin string `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor, which the caller vouches for"`
+	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
+}
+
+func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error) {
+	out = userdb.SessionOptions{Origin: v.Origin, Agent: v.Agent}
+	if o == nil {
+		return out, nil
+	}
+	life, err := o.Life.parse("life")
+	idle, idleErr := o.Idle.parse("idle")
+	out.Life, out.Idle = life, idle
+	return out, errors.Join(err, idleErr)
+}
+
+func (v Visit) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin} }
+
+// Session is one device of an entry.
+type Session struct {
+	ID       string    `json:"id"`
+	Begun    time.Time `json:"begun"`
+	Seen     time.Time `json:"seen" doc:"to the minute"`
+	Verified time.Time `json:"verified" doc:"when the owner last gave the password"`
+	Expires  time.Time `json:"expires"`
+	Origin   string    `json:"origin,omitempty"`
+	Agent    string    `json:"agent,omitempty"`
+}
+
+func sessionOf(s userdb.Session) Session {
+	return Session{s.ID, s.Begun, s.Seen, s.Verified, s.Ends, s.Origin, s.Agent}
+}
+
+// NewSession is a session that begins.
+type NewSession struct {
+	Secret string `json:"secret" doc:"it is shown when the session begins, and never again"`
+	Session
+}
+
+// Signed is an entry, and a session of it where one began.
+type Signed struct {
+	Entry   Entry       `json:"entry"`
+	Session *NewSession `json:"session,omitempty" doc:"where one was wanted"`
+}
+
+type signedOutput struct {
+	ETag string `header:"ETag"`
+	Body Signed
+}
+
+// signed begins a session of an entry that a verb has returned, if one is wanted.
+func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
+	out := &signedOutput{etagOf(e), Signed{Entry: entryOf(e)}}
+	if o == nil {
+		return out, nil
+	}
+	options, err := v.options(o)
+	if err != nil {
+		return nil, err
+	}
+	s, secret, err := t.StartSession(ctx, e, options)
+	if errors.Is(err, userdb.ErrNotFound) { // disabled, or deleted, since
+		err = userdb.ErrConflict
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Session = &NewSession{secret, sessionOf(s)}
+	return out, nil
+}
+
+type loginInput struct {
+	TypePath
+	Body struct {
+		Visit
+		Identifier string          `json:"identifier" maxLength:"4096"`
+		Password   string          `json:"password" maxLength:"4096"`
+		Session    *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there"`
+	}
+}
+
+// logins are how often a login begins again that is overtaken by a new password.
+const loginAttempts = 3
+
+func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := in.Body.options(in.Body.Session); err != nil {
+		return nil, err
+	}
+	for range loginAttempts {
+		var e userdb.Entry
+		if e, err = t.Login(ctx, in.Body.Identifier, in.Body.Password, in.Body.attempt()); err != nil {
+			return nil, err
+		}
+		if out, err = signed(ctx, t, e, in.Body.Visit, in.Body.Session); !errors.Is(err, userdb.ErrConflict) {
+			return out, err
+		}
+	}
+	return nil, err
+}
+
+type passwordInput struct {
+	EntryPath
+	Body struct {
+		Visit
+		Password string          `json:"password" maxLength:"4096"`
+		Current  Given           `json:"current,omitzero" doc:"the password until now: it is checked, an empty one, too, and counts as a login"`
+		Session  *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there; all others end"`
+	}
+}
+
+// Given is a text that is there or left out. An empty one is there, and so is null: what a form leaves empty opens nothing.
+type Given struct {
+	text string
+	is   bool
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (g *Given) UnmarshalJSON(text []byte) error {
+	g.is = true
+	return json.Unmarshal(text, &g.text)
+}
+
+// Schema implements [huma.SchemaProvider].
+func (Given) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, MaxLength: ptr(4096)}
+}
+
+func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if !in.Body.Current.is && !c.key.May(own.ScopeWrite) {
+		return nil, problem(http.StatusForbidden, codeScope, "without the scope write, a password is set by the current one")
+	}
+	if _, err := in.Body.options(in.Body.Session); err != nil {
+		return nil, err
+	}
+	var e userdb.Entry
+	if in.Body.Current.is {
+		e, err = t.ChangePassword(ctx, in.hint(), in.Body.Current.text, in.Body.Password, in.Body.attempt())
+	} else {
+		e, err = t.SetPassword(ctx, in.hint(), in.Body.Password)
+	}
+	if err != nil {
+		return nil, onEntry(err)
+	}
+	return signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+}
+
+type startInput struct {
+	EntryPath
+	IfMatch string `header:"If-Match"`
+	Body    struct {
+		Visit
+		SessionOptions
+	}
+}
+
+// Started is an entry, and a session of it that begins.
+type Started struct {
+	Entry   Entry      `json:"entry"`
+	Session NewSession `json:"session"`
+}
+
+type startedOutput struct {
+	ETag string `header:"ETag"`
+	Body Started
+}
+
+func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.Find(ctx, in.hint())
+	switch {
+	case err != nil:
+		return nil, onEntry(err)
+	case in.IfMatch != "" && !matches(in.IfMatch, e):
+		return nil, errPrecondition
+	case e.Disabled():
+		return nil, problem(http.StatusConflict, "conflict", "the entry is disabled")
+	}
+	out, err := signed(ctx, t, e, in.Body.Visit, &in.Body.SessionOptions)
+	if err != nil {
+		return nil, err
+	}
+	return &startedOutput{out.ETag, Started{out.Body.Entry, *out.Body.Session}}, nil
+}
+
+type sessionsOutput struct {
+	Body struct {
+		Sessions []Session `json:"sessions" doc:"those first that were seen last"`
+	}
+}
+
+func listSessions(ctx context.Context, c *call, in *EntryPath) (*sessionsOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	out := &sessionsOutput{}
+	out.Body.Sessions = []Session{}
+	for s, err := range t.Sessions(ctx, in.hint()) {
+		if err != nil {
+			return nil, onEntry(err)
+		}
+		out.Body.Sessions = append(out.Body.Sessions, sessionOf(s))
+	}
+	return out, nil
+}
+
+func endSessions(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err == nil {
+		_, err = t.EndSessions(ctx, in.hint())
+	}
+	return &nothing{}, onEntry(err)
+}
+
+type sessionIDInput struct {
+	EntryPath
+	ID string `path:"id"`
+}
+
+func endSessionByID(ctx context.Context, c *call, in *sessionIDInput) (*nothing, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err == nil {
+		err = t.EndSessionID(ctx, in.hint(), in.ID)
+	}
+	return &nothing{}, onEntry(err)
+}
+
+// A Secret is that of a session, which does not tell its type.
+type secretInput struct {
+	Body struct {
+		Secret string `json:"secret" maxLength:"1024"`
+	}
+}
+
+// Asked is an entry and a session of it, or the word that there is none.
+type Asked struct {
+	Active  bool     `json:"active"`
+	Entry   *Entry   `json:"entry,omitempty"`
+	Session *Session `json:"session,omitempty"`
+}
+
+// Schema implements [huma.SchemaProvider]: active tells whether the others are there.
+func (Asked) Schema(r huma.Registry) *huma.Schema {
+	active := func(is bool) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Enum: []any{is}} }
+	return &huma.Schema{OneOf: []*huma.Schema{{
+		Type: huma.TypeObject, Required: []string{"active", "entry", "session"}, Properties: map[string]*huma.Schema{
+			"active": active(true), "entry": r.Schema(reflect.TypeFor[Entry](), true, "Entry"), "session": r.Schema(reflect.TypeFor[Session](), true, "Session"),
+		},
+	}, {Type: huma.TypeObject, Required: []string{"active"}, Properties: map[string]*huma.Schema{"active": active(false)}}}}
+}
+
+type activeOutput struct{ Body Asked }
+
+func active(e userdb.Entry, s userdb.Session) *activeOutput {
+	return &activeOutput{Asked{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
+}
+
+// asked is the session of a secret, of any type that the key sees; ErrNotFound where there is none.
+func (c *call) asked(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
+	err := error(userdb.ErrNotFound)
+	for _, t := range c.types() {
+		e, s, askErr := t.Session(ctx, secret)
+		if !errors.Is(askErr, userdb.ErrNotFound) {
+			return t, e, s, askErr
+		}
+	}
+	return nil, userdb.Entry{}, userdb.Session{}, err
+}
+
+func session(ctx context.Context, c *call, in *secretInput) (*activeOutput, error) {
+	_, e, s, err := c.asked(ctx, in.Body.Secret)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return &activeOutput{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return active(e, s), nil
+}
+
+func endSession(ctx context.Context, c *call, in *secretInput) (*nothing, error) {
+	for _, t := range c.types() {
+		if err := t.EndSession(ctx, in.Body.Secret); err != nil {
+			return nil, err
+		}
+	}
+	return &nothing{}, nil
+}
+
+type verifyInput struct {
+	Body struct {
+		Visit
+		Secret   string `json:"secret" maxLength:"1024"`
+		Password string `json:"password" maxLength:"4096"`
+	}
+}
+
+func verifySession(ctx context.Context, c *call, in *verifyInput) (*activeOutput, error) {
+	t, _, _, err := c.asked(ctx, in.Body.Secret)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return &activeOutput{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, s, err := t.VerifySession(ctx, in.Body.Secret, in.Body.Password, in.Body.attempt())
+	if errors.Is(err, userdb.ErrNotFound) {
+		return &activeOutput{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return active(e, s), nil
+}
+
+type checkOutput struct {
+	UID string `header:"Userdb-Uid"`
+}
+
+var errNoSession = problem(http.StatusUnauthorized, "login", "the request has no cookie of a session that is good")
+
+func checkSession(ctx context.Context, c *call, _ *nothing) (*checkOutput, error) {
+	secret, err := c.request.Cookie(c.service.options.SessionCookie)
+	if err != nil {
+		return nil, errNoSession
+	}
+	_, e, _, err := c.asked(ctx, secret.Value)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return nil, errNoSession
+	}
+	return &checkOutput{e.UID()}, err
+}

@@ -1,0 +1,27 @@
+package serve
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// newRequests counts requests by operation and status, of which there are few.
+func newRequests() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "userdb_http_request_duration_seconds", Help: "Requests over HTTP, by operation and status, and how long they took.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, []string{"operation", "status"})
+}
+
+// Metrics are those of the service, for a registry.
+func (s *Service) Metrics() prometheus.Collector { return s.requests }
+
+func (s *Service) count(info *requestInfo, status int, took time.Duration) {
+	operation := info.operation
+	if operation == "" {
+		operation = "none"
+	}
+	s.requests.WithLabelValues(operation, strconv.Itoa(status)).Observe(took.Seconds())
+}

@@ -1,0 +1,272 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A Problem is what is answered in place of what was asked for, as RFC 9457 has it.
+type Problem struct {
+	Type       string  `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: and the code"`
+	Title      string  `json:"title" example:"Conflict"`
+	Status     int     `json:"status" example:"409"`
+	Detail     string  `json:"detail,omitempty" doc:"what is wrong, for people"`
+	Code       Code    `json:"code" example:"duplicate" doc:"one of few words, which do not change: as the command line has them, besides key, scope, precondition and idempotency"`
+	Field      string  `json:"field,omitempty" doc:"that of the first of the errors"`
+	Rule       string  `json:"rule,omitempty" doc:"that of the first of the errors"`
+	RetryAfter int64   `json:"retry_after,omitempty" doc:"seconds until it is worth to ask again"`
+	RequestID  string  `json:"request_id"`
+	Errors     []Wrong `json:"errors,omitempty" doc:"all that is wrong with the request"`
+}
+
+// Wrong is one thing that is wrong with a request.
+type Wrong struct {
+	Pointer string            `json:"pointer,omitempty" example:"/facets/email" doc:"a JSON pointer into the body, or the name of a parameter"`
+	Field   string            `json:"field,omitempty" example:"email"`
+	Rule    string            `json:"rule,omitempty" example:"taken"`
+	Params  map[string]string `json:"params,omitempty" doc:"what a text may name"`
+	Detail  string            `json:"detail,omitempty"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is asked by huma.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is asked by huma.
+func (p *Problem) ContentType(string) string { return problemJSON }
+
+// GetHeaders is asked by huma.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
+	}
+	switch {
+	case p.Code == codeKey && p.Status == http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="userdb"`)
+	case p.Status == http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Password realm="userdb"`)
+	}
+	return h
+}
+
+// The codes that no error of the library has; those of the command line's come with verdicts.
+const (
+	codeKey          = "key"
+	codeScope        = "scope"
+	codePrecondition = "precondition"
+	codeIdempotency  = "idempotency"
+	codeOther        = "other"
+)
+
+// A Code is what a program tells problems apart by.
+type Code string
+
+// Schema implements [huma.SchemaProvider].
+func (Code) Schema(huma.Registry) *huma.Schema {
+	all := []string{codeKey, codeScope, codePrecondition, codeIdempotency, codeOther}
+	for _, v := range verdicts {
+		all = append(all, string(v.code))
+	}
+	slices.Sort(all)
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, code := range slices.Compact(all) {
+		s.Enum = append(s.Enum, code)
+	}
+	return s
+}
+
+// problem is what a request is answered by code and status.
+func problem(status int, code Code, detail string) *Problem {
+	return &Problem{Type: "urn:userdb:error:" + string(code), Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+}
+
+func usage(format string, args ...any) *Problem {
+	return problem(http.StatusBadRequest, "usage", fmt.Sprintf(format, args...))
+}
+
+// A verdict is what an error of the library is answered with.
+type verdict struct {
+	err    error
+	status int
+	code   Code
+	retry  int64
+}
+
+// verdicts are tried in order: what the store says first, then the caller's words, then entries.
+var verdicts = []verdict{
+	{userdb.ErrFileFull, http.StatusServiceUnavailable, "unavailable", 0},
+	{userdb.ErrOutcomeUnknown, http.StatusServiceUnavailable, "unavailable", 1},
+	{userdb.ErrUnconfirmed, http.StatusServiceUnavailable, "unavailable", 1},
+	{userdb.ErrIndexBuilding, http.StatusServiceUnavailable, "unavailable", 5},
+	{userdb.ErrUnavailable, http.StatusServiceUnavailable, "unavailable", 1},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, "unavailable", 1},
+	{context.Canceled, http.StatusServiceUnavailable, "unavailable", 1},
+	{own.ErrKey, http.StatusBadRequest, "usage", 0},
+	{transfer.ErrInput, http.StatusBadRequest, "usage", 0},
+	{userdb.ErrCursor, http.StatusBadRequest, "usage", 0},
+	{hints.ErrHint, http.StatusBadRequest, "hint", 0},
+	{recordkey.ErrSyntax, http.StatusBadRequest, "hint", 0},
+	{userdb.ErrSchemaMismatch, http.StatusConflict, "schema_mismatch", 0},
+	{schema.ErrSchema, http.StatusNotFound, "not_found", 0},
+	{userdb.ErrInvalid, http.StatusUnprocessableEntity, "invalid", 0},
+	{password.ErrPolicy, http.StatusUnprocessableEntity, "invalid", 0},
+	{userdb.ErrDuplicate, http.StatusConflict, "duplicate", 0},
+	{userdb.ErrConflict, http.StatusConflict, "conflict", 1},
+	{userdb.ErrNotFound, http.StatusNotFound, "not_found", 0},
+	{userdb.ErrLogin, http.StatusUnauthorized, "login", 0},
+	{userdb.ErrTooManyAttempts, http.StatusTooManyRequests, "throttled", 0},
+	{userdb.ErrCorrupt, http.StatusInternalServerError, "corrupt", 0},
+}
+
+// problemOf is what an error is answered with. What is wrong with the server is told to the log alone.
+func problemOf(err error) *Problem {
+	if p, is := errors.AsType[*Problem](err); is {
+		return p
+	}
+	i := slices.IndexFunc(verdicts, func(v verdict) bool { return errors.Is(err, v.err) })
+	if i < 0 {
+		return problem(http.StatusInternalServerError, codeOther, "something is wrong here: the log has it under the request_id")
+	}
+	v := verdicts[i]
+	p := problem(v.status, v.code, strings.ReplaceAll(err.Error(), "\n", "; "))
+	switch {
+	case v.code == "unavailable":
+		p.Detail = unavailable(err)
+	case v.code == "corrupt":
+		p.Detail = "the entry is damaged: see 'userdb check'"
+	}
+	p.RetryAfter = v.retry
+	if wait, is := errors.AsType[*userdb.WaitError](err); is {
+		p.RetryAfter = int64((wait.Wait + time.Second - 1) / time.Second)
+	}
+	if v.code == "invalid" || v.code == "duplicate" {
+		p.Errors = wrongs(err)
+	}
+	if len(p.Errors) > 0 {
+		p.Field, p.Rule = p.Errors[0].Field, p.Errors[0].Rule
+	}
+	if p.Rule == "once" {
+		p.Code, p.Type = codeIdempotency, "urn:userdb:error:"+codeIdempotency
+	}
+	return p
+}
+
+// unavailable says what is known of a change, and nothing about servers.
+func unavailable(err error) string {
+	switch {
+	case errors.Is(err, userdb.ErrOutcomeUnknown):
+		return "the store did not answer: the change was made whole or not at all"
+	case errors.Is(err, userdb.ErrUnconfirmed):
+		return "the change was made, and is not known to be on as many replicas as it should be"
+	case errors.Is(err, userdb.ErrIndexBuilding):
+		return "the index is being built: it answers when 'userdb schema apply' has ended"
+	case errors.Is(err, userdb.ErrFileFull):
+		return "the store is full"
+	}
+	return "the store does not answer; nothing was changed"
+}
+
+// wrongs are all that an error says is wrong with what was filled in.
+func wrongs(err error) (all []Wrong) {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		for _, e := range joined.Unwrap() {
+			all = append(all, wrongs(e)...)
+		}
+		return all
+	}
+	if policy, is := errors.AsType[*password.PolicyError](err); is {
+		return []Wrong{{Pointer: "/password", Field: "password", Rule: policy.Rule, Params: map[string]string{"reason": policy.Reason}, Detail: policy.Reason}}
+	}
+	field, is := errors.AsType[*userdb.FieldError](err)
+	if !is {
+		return nil
+	}
+	w := Wrong{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
+	if errors.Is(field, userdb.ErrDuplicate) {
+		w.Rule, w.Detail = "taken", "another entry has it"
+	} else {
+		w.Params = map[string]string{"reason": field.Reason}
+	}
+	return []Wrong{w}
+}
+
+// bodyFields are members of bodies that are no facets.
+var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", "value", "field", "session", "once"}
+
+func pointerOf(field string) string {
+	escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
+	switch {
+	case field == "" || field == "once":
+		return ""
+	case slices.Contains(bodyFields, field):
+		return "/" + escaped
+	}
+	return "/facets/" + escaped
+}
+
+// missing is what is said of a member that is not there, where it should be.
+var missing = regexp.MustCompile(`^expected required property (\w+) to be present$`)
+
+// ofSchema is what is wrong with a request by the schema of its operation. Values stay out of it: they may be secrets.
+func ofSchema(m *huma.ErrorModel) *Problem {
+	p := problem(m.Status, "usage", "the request is not one that this route takes")
+	switch m.Status {
+	case http.StatusRequestEntityTooLarge:
+		p.Detail = "the body is too large"
+	case http.StatusUnsupportedMediaType:
+		p.Detail = "the body is not JSON"
+	case http.StatusNotAcceptable, http.StatusRequestTimeout:
+		p.Detail = m.Detail
+	case http.StatusUnprocessableEntity:
+		p.Status = http.StatusBadRequest
+	case http.StatusInternalServerError:
+		p.Status = http.StatusBadRequest // a body that broke off
+	}
+	p.Title = http.StatusText(p.Status)
+	for _, e := range m.Errors {
+		if e == nil {
+			continue
+		}
+		pointer, inBody := strings.CutPrefix(e.Location, "body")
+		if inBody {
+			pointer = strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(pointer)
+		} else {
+			_, pointer, _ = strings.Cut(pointer, ".")
+		}
+		if m := missing.FindStringSubmatch(e.Message); m != nil && inBody {
+			pointer += "/" + m[1]
+		}
+		w := Wrong{Pointer: pointer, Rule: "usage", Detail: e.Message}
+		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest {
+			w.Detail = "not JSON that can be read"
+		}
+		p.Errors = append(p.Errors, w)
+	}
+	if len(m.Errors) == 0 && m.Status == http.StatusBadRequest {
+		p.Detail += ": " + m.Detail // that the body is missing
+	}
+	if len(p.Errors) > 0 {
+		p.Rule = "usage"
+		p.Detail += ": " + strings.TrimPrefix(p.Errors[0].Pointer+": ", ": ") + p.Errors[0].Detail
+	}
+	return p
+}

@@ -1,0 +1,395 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// A call is a request that a key was given for.
+type call struct {
+	service *Service
+	key     own.Key
+	db      *userdb.DB
+	request *http.Request
+}
+
+type (
+	callKey    struct{}
+	requestKey struct{}
+)
+
+// A request is what is told of one to the log.
+type requestInfo struct {
+	id, operation, key string
+	err                error
+}
+
+func infoOf(ctx context.Context) *requestInfo {
+	info, _ := ctx.Value(requestKey{}).(*requestInfo)
+	if info == nil {
+		info = &requestInfo{}
+	}
+	return info
+}
+
+// typ is a type that the key sees.
+func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
+	if !c.key.Sees(name) {
+		return nil, problem(http.StatusForbidden, codeScope, "the key is not for this type")
+	}
+	t, err := c.db.Type(name)
+	if err != nil { // perhaps it is new
+		db, spaceErr := c.service.space(ctx, c.key.Namespace, true)
+		if spaceErr != nil {
+			return nil, spaceErr
+		}
+		c.db = db
+		t, err = db.Type(name)
+	}
+	if err != nil {
+		err = problem(http.StatusNotFound, "not_found", "there is no such type")
+	}
+	return t, err
+}
+
+// types are all types that the key sees.
+func (c *call) types() (all []*userdb.Type) {
+	for _, name := range c.db.Schema().Names() {
+		if c.key.Sees(name) {
+			if t, err := c.db.Type(name); err == nil {
+				all = append(all, t)
+			}
+		}
+	}
+	return all
+}
+
+// only is the part of the schema that the key sees; of one type, if that is named.
+func (c *call) only(names ...string) schema.Schema {
+	some := schema.Schema{Types: map[string]schema.Type{}}
+	for name, t := range c.db.Schema().Types {
+		if len(names) == 0 && c.key.Sees(name) || len(names) > 0 && names[0] == name {
+			some.Types[name] = t
+		}
+	}
+	return some
+}
+
+// routes are all of them.
+func (s *Service) routes() http.Handler {
+	mux := http.NewServeMux()
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "userdb", Version: s.options.Version, License: &huma.License{Name: "BSD 2-Clause", Identifier: "BSD-2-Clause"},
+				Description: "Accounts that are found by any identifier they own. One identifier never means two people.",
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"key": {Type: "http", Scheme: "bearer", Description: "An API key: userdb key create NAME --scope SCOPE"},
+				},
+			},
+		},
+		OpenAPIPath: "/openapi", Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json", Transformers: []huma.Transformer{transform}, RejectUnknownQueryParameters: true,
+	}
+	s.api = humago.New(mux, config)
+	s.about(mux)
+	s.entries()
+	s.listings()
+	s.logins()
+	s.tokens()
+	s.tags()
+	s.transfers(mux)
+	s.document()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
+	return mux
+}
+
+// noRoute answers where there is no route: 405 where another method has one.
+func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != "" && pattern != "/" && method != r.Method {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		writeProblem(w, r, problem(http.StatusNotFound, "not_found", "there is no such path"))
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	writeProblem(w, r, problem(http.StatusMethodNotAllowed, "usage", "the path does not take this method"))
+}
+
+// A route is one operation.
+type route struct {
+	id, method, path string
+	scopes           []string // one of them is needed
+	summary          string
+	status           int // of success; 0: 200
+	badKey           int // the status of a wrong key; 0: 401
+}
+
+const typePrefix = "/v1/types/{type}"
+
+// handle registers a route.
+func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call, in *I) (*O, error)) {
+	op := s.operation(r)
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, ctx.Value(callKey{}).(*call), in)
+		if err != nil {
+			infoOf(ctx).err = err
+			return nil, problemOf(err)
+		}
+		return out, nil
+	})
+}
+
+func (s *Service) operation(r route) huma.Operation {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	registry := s.api.OpenAPI().Components.Schemas
+	return huma.Operation{
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, DefaultStatus: r.status,
+		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
+		Security:    []map[string][]string{{"key": r.scopes}},
+		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
+		// One byte more than a body may have: huma refuses those of the full size.
+		MaxBodyBytes: mostBody + 1, BodyReadTimeout: bodyTime,
+		Responses: map[string]*huma.Response{"default": {
+			Description: "What is wrong.",
+			Content:     map[string]*huma.MediaType{problemJSON: {Schema: registry.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
+		}},
+	}
+}
+
+// authorize lets a request with a key of the right scope through.
+func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) {
+	req, w := humago.Unwrap(ctx)
+	c, err := s.enter(req, r)
+	if err != nil {
+		infoOf(req.Context()).err = err
+		writeProblem(w, req, problemOf(err))
+		return
+	}
+	limited, cancel := context.WithTimeout(context.WithValue(req.Context(), callKey{}, c), requestTime)
+	defer cancel()
+	defer context.AfterFunc(lateOf(limited), cancel)()
+	next(&answering{humaContext: huma.WithContext(ctx, limited)})
+}
+
+// enter is the call that a request makes on a route, if its key may.
+func (s *Service) enter(req *http.Request, r route) (*call, error) {
+	info := infoOf(req.Context())
+	info.operation = r.id
+	ctx, cancel := context.WithTimeout(req.Context(), requestTime)
+	defer cancel()
+	key, err := s.ring.of(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
+	if err != nil {
+		if p := problemOf(err); p.Code == codeKey && r.badKey != 0 {
+			err = problem(r.badKey, codeKey, p.Detail)
+		}
+		return nil, err
+	}
+	info.key = key.Name
+	may := false
+	for _, scope := range r.scopes {
+		may = may || key.May(scope)
+	}
+	if !may {
+		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
+	}
+	db, err := s.space(ctx, key.Namespace, false)
+	return &call{service: s, key: key, db: db, request: req}, err
+}
+
+// An answering is a context whose status may still become another one.
+type answering struct {
+	humaContext
+	status int
+}
+
+type humaContext = huma.Context // its method Context would be hidden by a field of that name
+
+// Unwrap is asked by the adapter.
+func (a *answering) Unwrap() huma.Context { return a.humaContext }
+
+// SetStatus implements [huma.Context].
+func (a *answering) SetStatus(code int) {
+	if a.status != 0 {
+		code = a.status
+	}
+	a.humaContext.SetStatus(code)
+}
+
+// transform gives every answer that is a problem the form of ours.
+func transform(ctx huma.Context, _ string, v any) (any, error) {
+	id := infoOf(ctx.Context()).id
+	switch v := v.(type) {
+	case *huma.ErrorModel:
+		p := ofSchema(v)
+		p.RequestID = id
+		if a, is := ctx.(*answering); is {
+			a.status = p.Status
+		}
+		infoOf(ctx.Context()).err = p
+		return p, nil
+	case *Problem:
+		p := *v
+		p.RequestID = id
+		return &p, nil
+	}
+	return v, nil
+}
+
+func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
+	answer := *p
+	answer.RequestID = infoOf(r.Context()).id
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(answer) // a client that is gone is told nothing
+}
+
+var goodID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// healthPath is asked by those who would end a process that does not answer: so it is answered also where there are too many requests.
+const healthPath = "/healthz"
+
+// outside is what is around all routes: the number of requests, their ids, the log, and what a panic leaves.
+func (s *Service) outside(next http.Handler) http.Handler {
+	slots := make(chan struct{}, mostAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info := &requestInfo{id: r.Header.Get("X-Request-Id")}
+		if !goodID.MatchString(info.id) {
+			info.id = rand.Text()
+		}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
+		w.Header().Set("X-Request-Id", info.id)
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if s.running.Add(1); s.ending.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		defer s.running.Add(-1)
+		begun, seen := time.Now(), &watched{ResponseWriter: w}
+		defer s.log(r, info, seen, begun)
+		if r.URL.Path == healthPath {
+			next.ServeHTTP(seen, r)
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			next.ServeHTTP(seen, r)
+		default:
+			p := problem(http.StatusServiceUnavailable, "unavailable", "too many requests at once")
+			p.RetryAfter = 1
+			writeProblem(seen, r, p)
+		}
+	})
+}
+
+// log writes one line, without a word of what was asked for, and answers where a handler panicked. An answer that was broken off has
+// the status it began with, and the code of what broke it.
+func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun time.Time) {
+	p := recover()
+	broken := p == http.ErrAbortHandler //nolint:errorlint // it is passed on as it is
+	if p != nil && !broken {
+		info.err = fmt.Errorf("panic: %v", p)
+		if seen.status == 0 {
+			writeProblem(seen, r, problemOf(info.err))
+		}
+	}
+	took := time.Since(begun)
+	s.count(info, seen.status, took)
+	level, attrs := slog.LevelInfo, []slog.Attr{
+		slog.String("id", info.id), slog.String("method", method(r)), slog.String("operation", info.operation), slog.Int("status", seen.status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("key", info.key), slog.String("code", info.code()),
+	}
+	if seen.status >= 500 || broken {
+		level = slog.LevelError
+		attrs = append(attrs, slog.String("cause", cause(info.err)))
+	}
+	s.options.Logger.LogAttrs(r.Context(), level, "request", attrs...)
+	if broken { // so that the connection is closed
+		panic(p)
+	}
+}
+
+// method is one that is known: others are whatever a client wrote.
+func method(r *http.Request) string {
+	switch r.Method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return r.Method
+	}
+	return "other"
+}
+
+func (i *requestInfo) code() string {
+	if i.err == nil {
+		return ""
+	}
+	return string(problemOf(i.err).Code)
+}
+
+// cause is why a request failed that the store, or this program, did not do. Errors of the store name keys of records, which hold
+// identifiers.
+func cause(err error) string {
+	if err == nil || errors.Is(err, userdb.ErrCorrupt) {
+		return ""
+	}
+	return recordKeys.ReplaceAllString(err.Error(), "…")
+}
+
+// recordKeys are words that may be one.
+var recordKeys = regexp.MustCompile(`[^\s"]*/[^\s"/:]+:[^\s"]*[^\s":]`)
+
+// A watched is a response whose status is known.
+type watched struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *watched) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is asked by [http.ResponseController].
+func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,132 @@
+package serve_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// running is a service that runs as the program has it, until it is told to end.
+func running(t *testing.T, c *client, o serve.Options) (address string, end func() error) {
+	t.Helper()
+	o.Namespace = c.NS
+	service, err := serve.New(c.DB, o)
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx, l) }()
+	return l.Addr().String(), func() error { stop(); return <-ended }
+}
+
+// sendImport begins an import whose body the test writes.
+func (c *client) sendImport(by *http.Client, url string) (body *io.PipeWriter, answer chan reply) {
+	c.t.Helper()
+	r, w := io.Pipe()
+	req, err := http.NewRequestWithContext(c.t.Context(), "POST", url+"/v1/types/user/import", r)
+	must(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	answer = make(chan reply, 1)
+	go func() {
+		res, err := by.Do(req)
+		if err != nil {
+			answer <- reply{text: err.Error()}
+			return
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			text = append(text, err.Error()...)
+		}
+		answer <- reply{status: res.StatusCode, header: res.Header, text: string(text)}
+	}()
+	return w, answer
+}
+
+// TestLongImport: an import is answered, well or not, though its body took longer than an answer may.
+func TestLongImport(t *testing.T) {
+	const most = time.Second
+	defer serve.AnswerTime(serve.AnswerTime(most))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+	certified := httptest.NewUnstartedServer(nil)
+	certified.EnableHTTP2 = true
+	certified.StartTLS()
+	defer certified.Close()
+	plain, endPlain := running(t, c, serve.Options{})
+	secured, endSecured := running(t, c, serve.Options{TLS: &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}})
+	for _, way := range []struct {
+		url    string
+		client *http.Client
+	}{{"http://" + plain, http.DefaultClient}, {"https://" + secured, certified.Client()}} {
+		good, goodAnswer := c.sendImport(way.client, way.url)
+		bad, badAnswer := c.sendImport(way.client, way.url)
+		_, err := io.WriteString(good, `{"facets":{"name":"`+way.url[:5]+`"`)
+		must(t, err)
+		_, err = io.WriteString(bad, `{"nosuch":`)
+		must(t, err)
+		time.Sleep(most * 3 / 2)
+		_, err = io.WriteString(good, "}}\n")
+		must(t, err)
+		_, err = io.WriteString(bad, "1}\n")
+		must(t, err)
+		good.Close()
+		bad.Close()
+		if r := <-goodAnswer; r.status != 200 || !strings.Contains(r.text, `"read":1,`) {
+			t.Errorf("%s: %d %s", way.url, r.status, r.text)
+		}
+		if r := <-badAnswer; r.status != 400 || !strings.Contains(r.text, "nosuch") {
+			t.Errorf("%s: no reason: %d %s", way.url, r.status, r.text)
+		}
+	}
+	must(t, endPlain())
+	must(t, endSecured())
+}
+
+// TestImportAtTheEnd: an import that does not end while its service does is told how far it came, and that is no failure of the service.
+func TestImportAtTheEnd(t *testing.T) {
+	defer serve.DrainTime(serve.DrainTime(100 * time.Millisecond))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+	address, end := running(t, c, serve.Options{})
+	body, answer := c.sendImport(http.DefaultClient, "http://"+address)
+	_, err := io.WriteString(body, `{"facets":{"name":"one"}}`+"\n"+`{"facets":`)
+	must(t, err)
+	must(t, end())
+	r := <-answer
+	if r.status != 503 || !strings.Contains(r.text, "line 2 cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", r.status, r.text)
+	}
+	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
+}
+
+// TestBrokenOff: an export that breaks off has its line in the log, too.
+func TestBrokenOff(t *testing.T) {
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+	var lines strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&lines, `{"facets":{"name":"u%d","job":"%s"}}`+"\n", i, strings.Repeat("x", 4000))
+	}
+	c.do("200", "POST", "/v1/types/user/import", lines.String())
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	must(t, err)
+	_, err = io.WriteString(conn, "GET /v1/types/user/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+c.key+"\r\n\r\n")
+	must(t, err)
+	_, err = conn.Read(make([]byte, 1000))
+	must(t, err)
+	conn.Close() // what it sends is more than what lies on the way
+	for begin := time.Now(); !strings.Contains(c.logs.String(), `"operation":"exportEntries"`); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("no line: %s", c.logs)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// Package serve is the service over HTTP: what package userdb does, for programs in any language, by API keys.
+//
+// Its paths, members, codes and scopes do not change without a major version; /openapi.json has them all.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Limits of requests.
+const (
+	requestTime = 30 * time.Second // that the store has for one
+	idleTime    = 2 * time.Minute
+	mostHeader  = 16 << 10
+	mostBody    = 1 << 20
+	spaceAge    = 5 * time.Second // how long a schema is believed to have no type besides those that were read
+	mostSpaces  = 1000
+)
+
+// What tests lower: how many requests are answered at a time, beyond which 503 is; and how long a header and a body may take, an
+// answer from the end of the header, and the requests that are left when a service ends.
+var (
+	mostAtOnce = 1000
+	answerTime = 90 * time.Second
+	drainTime  = 18 * time.Second
+	headerTime = 10 * time.Second
+	bodyTime   = 30 * time.Second
+)
+
+// Options say how a Service answers. The zero Options are good for one behind no proxy.
+type Options struct {
+	Namespace     recordkey.Namespace // that of the view that New is given: keys of others are refused
+	Proxies       []netip.Prefix      // whose X-Forwarded-For is believed
+	SessionCookie string              // that of visitors, for /v1/session/check; "": session
+	Logger        *slog.Logger        // a line for each request; nil: none
+	Version       string              // for /openapi.json
+	TLS           *tls.Config         // what Run speaks; nil: none
+}
+
+// A Service answers requests. It has no state but for a few seconds: any number of processes may serve one store.
+type Service struct {
+	db      *userdb.DB
+	options Options
+	ring    *keyring
+	api     huma.API
+	handler http.Handler
+
+	mu     sync.Mutex
+	spaces map[string]*space // by the paths of their namespaces
+
+	ready    readiness
+	requests *prometheus.HistogramVec
+
+	ending  atomic.Bool  // connections end with their answers
+	running atomic.Int64 // requests
+}
+
+// A space is a namespace, by the schema that is stored there.
+type space struct {
+	db   *userdb.DB
+	read time.Time
+}
+
+// New makes a service of a view of a store. It asks the store for nothing yet.
+func New(db *userdb.DB, o Options) (*Service, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SessionCookie == "" {
+		o.SessionCookie = "session"
+	}
+	ring, err := newKeyring(db)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests()}
+	s.ready.db = db
+	s.handler = s.outside(s.routes())
+	return s, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// space is the namespace of a key, as it is now. fresh asks for the stored schema once more, where that was a while ago.
+func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.DB, error) {
+	s.mu.Lock()
+	known, has := s.spaces[path]
+	s.mu.Unlock()
+	if has && (!fresh || time.Since(known.read) < spaceAge) {
+		return known.db, nil
+	}
+	ns, err := recordkey.ParseNamespace(path)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(ns.String(), s.options.Namespace.String()) {
+		return nil, problem(http.StatusForbidden, codeScope, "the key is for a namespace that is not served here")
+	}
+	db := s.db
+	if ns != s.options.Namespace {
+		if db, err = s.db.In(ns); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := migrate.StoredSchema(ctx, db)
+	if err == nil && len(stored.Types) > 0 && (has || ns != s.options.Namespace) {
+		db, err = db.With(withOwn(stored, db.Schema()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.spaces) >= mostSpaces {
+		clear(s.spaces)
+	}
+	s.spaces[path] = &space{db, time.Now()}
+	return db, nil
+}
+
+// withOwn is a stored schema, and the types that a program has besides.
+func withOwn(stored, program schema.Schema) schema.Schema {
+	for name, t := range program.Types {
+		if _, has := stored.Types[name]; !has {
+			stored.Types[name] = t
+		}
+	}
+	return stored
+}

@@ -1,0 +1,503 @@
+package serve_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// A client speaks to a service over a connection, with a key.
+type client struct {
+	*testdb.Site
+	t    *testing.T
+	url  string
+	key  string
+	logs *safeBuffer
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// house is a schema with a field of each role and two types.
+func house() schema.Schema {
+	sc := testdb.House()
+	user := sc.Types["user"]
+	user.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
+	sc.Types["user"] = user
+	return sc
+}
+
+// eachService runs a test with a service on every kind of store, and a key that may do all.
+func eachService(t *testing.T, test func(t *testing.T, c *client)) {
+	t.Helper()
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		s = s.Under(t, house())
+		c := newClient(t, s, serve.Options{})
+		test(t, c)
+		for secret := range strings.SplitSeq("battery staple,udb_", ",") {
+			if strings.Contains(c.logs.String(), secret) {
+				t.Errorf("the log has %q:\n%s", secret, c.logs)
+			}
+		}
+	})
+}
+
+func newClient(t *testing.T, s *testdb.Site, o serve.Options) *client {
+	t.Helper()
+	c := &client{Site: s, t: t, logs: &safeBuffer{}}
+	o.Namespace, o.Logger = s.NS, slog.New(slog.NewJSONHandler(c.logs, nil))
+	service, err := serve.New(s.DB, o)
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	c.key = c.makeKey(own.Key{Name: "all", Scopes: []string{own.ScopeAdmin}})
+	return c
+}
+
+// makeKey makes a key for the namespace of the store.
+func (c *client) makeKey(k own.Key) string {
+	c.t.Helper()
+	if k.Namespace == "" {
+		k.Namespace = c.NS.Path()
+	}
+	keys, err := own.KeysOf(c.DB)
+	must(c.t, err)
+	secret, err := keys.Create(c.Ctx, k)
+	must(c.t, err)
+	return secret
+}
+
+// with is the same service by another key.
+func (c *client) with(key string) *client {
+	other := *c
+	other.key = key
+	return &other
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reply is an answer of the service.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any
+}
+
+// at is what stands at a path of names in the body.
+func (r reply) at(path string) string {
+	var v any = r.body
+	for name := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// rules are what is wrong, as field and rule.
+func (r reply) rules() (all []string) {
+	errs, _ := r.body["errors"].([]any)
+	for _, e := range errs {
+		m := e.(map[string]any)
+		all = append(all, fmt.Sprint(m["field"], " ", m["rule"]))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// send sends a request.
+func (c *client) send(method, path, body string, headers ...string) reply {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.Ctx, method, c.url+path, strings.NewReader(body))
+	must(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	must(c.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	must(c.t, err)
+	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
+	_ = json.Unmarshal(text, &r.body) // of what is no JSON there is none
+	c.judge(method, path, r)
+	return r
+}
+
+// do sends a request and wants a status and, where that is a problem's, a code.
+func (c *client) do(want string, method, path, body string, headers ...string) reply {
+	c.t.Helper()
+	r := c.send(method, path, body, headers...)
+	got := fmt.Sprint(r.status)
+	if r.status >= 400 {
+		got += " " + r.at("code")
+		if r.header.Get("Content-Type") != "application/problem+json" || r.at("status") != fmt.Sprint(r.status) ||
+			r.at("type") != "urn:userdb:error:"+r.at("code") || r.at("title") == "" || r.at("request_id") != r.header.Get("X-Request-Id") {
+			c.t.Errorf("%s %s: not a problem as it should be: %s %v", method, path, r.text, r.header)
+		}
+	}
+	if got != want {
+		c.t.Fatalf("%s %s: %s %s; want %s", method, path, got, r.text, want)
+	}
+	return r
+}
+
+// create makes an entry, and returns its path.
+func (c *client) create(body string) string {
+	c.t.Helper()
+	return c.do("201", "POST", "/v1/types/user/entries", body).header.Get("Location")
+}
+
+const alice = `{"uid":"alice","facets":{"name":"Alice","email":"alice@example.com","job":"cook","age":41},"tags":["a","b"],"password":"battery staple 9"}`
+
+func (c *client) equal(what, got, want string) {
+	c.t.Helper()
+	if got != want {
+		c.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		r := c.do("201", "POST", "/v1/types/user/entries", alice)
+		path := r.header.Get("Location")
+		c.equal("path", path, "/v1/types/user/entries/alice")
+		c.equal("type", r.at("type"), "user")
+		c.equal("name", r.at("facets.name"), "Alice")
+		c.equal("age", r.at("facets.age"), "41")
+		if r.at("created") == "" || r.at("created") != r.at("facets.added") || r.header.Get("ETag") != `"`+r.at("rev")+`"` {
+			t.Errorf("created: %s", r.text)
+		}
+		etag := r.header.Get("ETag")
+		c.equal("got", c.do("200", "GET", path, "").text, r.text)
+		for _, tag := range []string{etag, "W/" + etag, `"x", ` + etag, "*"} {
+			if r := c.do("304", "GET", path, "", "If-None-Match", tag); r.text != "" || r.header.Get("ETag") != etag {
+				t.Errorf("not modified: %q %v", r.text, r.header)
+			}
+		}
+		c.do("200", "GET", path, "", "If-None-Match", `"x"`)
+		c.do("412 precondition", "PATCH", path, `{"facets":{"age":1}}`, "If-Match", `"x"`)
+		r = c.do("200", "PATCH", path, `{"facets":{"age":42,"job":null},"rev":"ignored","uid":"ignored"}`, "If-Match", "W/"+etag, "Content-Type", "application/merge-patch+json")
+		c.equal("patched", r.at("facets.age")+r.at("facets.job")+r.at("facets.name"), "42Alice")
+		c.do("412 precondition", "PATCH", path, `{"facets":{"age":1}}`, "If-Match", etag)
+		c.do("200", "PATCH", path, `{"facets":{}}`)
+
+		c.do("204", "POST", path+"/disable", "")
+		c.equal("disabled", c.do("200", "GET", path, "").at("disabled"), "true")
+		c.do("204", "POST", path+"/enable", "")
+		c.do("204", "DELETE", path+"/waits", "")
+		c.do("204", "DELETE", path, "")
+		for _, gone := range []func() reply{
+			func() reply { return c.do("404 not_found", "GET", path, "") },
+			func() reply { return c.do("404 not_found", "PATCH", path, `{"facets":{"age":1}}`) },
+			func() reply { return c.do("404 not_found", "DELETE", path, "") },
+			func() reply { return c.do("404 not_found", "POST", path+"/disable", "") },
+			func() reply { return c.do("404 not_found", "DELETE", path+"/waits", "") },
+			func() reply { return c.do("404 not_found", "GET", path+"/tags", "") },
+			func() reply { return c.do("404 not_found", "PUT", path+"/tags", `{"tags":["x"]}`) },
+			func() reply { return c.do("404 not_found", "GET", path+"/sessions", "") },
+			func() reply { return c.do("404 not_found", "PUT", path+"/password", `{"password":"battery staple 1"}`) },
+			func() reply { return c.do("404 not_found", "GET", path+"/export", "") },
+		} {
+			gone()
+		}
+	})
+}
+
+// TestAllThatIsWrong: a request that is refused says all of it.
+func TestAllThatIsWrong(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		r := c.do("409 duplicate", "POST", "/v1/types/user/entries", `{"facets":{"name":"ALICE","email":"alice@EXAMPLE.com"}}`)
+		c.equal("taken", fmt.Sprint(r.rules()), "[email taken name taken]")
+		c.equal("first", r.at("field")+r.at("rule"), "emailtaken")
+		r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"alice","email":"x","age":"x","nosuch":1},"password":"short"}`)
+		c.equal("all", fmt.Sprint(r.rules()), "[age codec email email name taken nosuch undeclared password min]")
+		pointer := r.body["errors"].([]any)[0].(map[string]any)["pointer"]
+		c.equal("pointer", fmt.Sprint(pointer), "/facets/age")
+		r = c.do("422 invalid", "PATCH", "/v1/types/user/entries/alice", `{"facets":{"email":"x","age":true}}`)
+		c.equal("patch", fmt.Sprint(r.rules()), "[age codec email email]")
+		for body, want := range map[string]string{
+			`{"facets":`: "not JSON", `[]`: "object", `{"faces":{}}`: "faces", `{"facets":[]}`: "facets", `{"tags":"x"}`: "tags", `{"uid":5}`: "uid", `"x"`: "object", "": "body",
+		} {
+			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
+			if !strings.Contains(r.text, want) {
+				t.Errorf("%s: %s", body, r.text)
+			}
+		}
+		for body, want := range map[string]string{`{"identifier":"x"}`: "/password", `{"identifier":"x","password":"y","session":true}`: "/session"} {
+			r := c.do("400 usage", "POST", "/v1/types/user/login", body)
+			c.equal(body, fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), want)
+		}
+		c.do("413 usage", "POST", "/v1/types/user/entries", `{"facets":{"name":"`+strings.Repeat("x", 1<<20)+`"}}`)
+		c.do("415 usage", "POST", "/v1/types/user/entries", "name=alice", "Content-Type", "application/x-www-form-urlencoded")
+		c.do("404 not_found", "GET", "/v1/types/nosuch/entries/x", "")
+		c.do("404 not_found", "GET", "/v1/nosuch", "")
+		if r := c.do("405 usage", "PUT", "/v1/types/user/login", ""); r.header.Get("Allow") != "POST" {
+			t.Errorf("allowed: %v", r.header)
+		}
+	})
+}
+
+func TestListings(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		for i := range 7 {
+			c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"name":"user%d","age":%d,"job":"job%d"},"tags":["all","t%d"]}`, i, i, 10+i, i%2, i%3))
+		}
+		uids := func(r reply) (all string) {
+			for _, e := range r.body["entries"].([]any) {
+				all += " " + fmt.Sprint(e.(map[string]any)["uid"])
+			}
+			return all
+		}
+		list := func(query string) reply { return c.do("200", "GET", "/v1/types/user/entries?"+query, "") }
+		c.equal("order", uids(list("order=age&gte=11&lte=14")), " u1 u2 u3 u4")
+		c.equal("reverse", uids(list("order=age&reverse=true&limit=2")), " u6 u5")
+		c.equal("where", uids(list("where=name:USER3")), " u3")
+		c.equal("both", uids(list("order=age&where=job:job1&tag=t0&tag=all")), " u3")
+		pages, after, back := "", "", ""
+		for {
+			r := list("order=age&limit=3" + after)
+			pages += "|" + uids(r)
+			if r.at("next") == "" {
+				break
+			}
+			after, back = "&after="+r.at("next"), r.at("prev")
+		}
+		c.equal("pages", pages, "| u0 u1 u2| u3 u4 u5| u6")
+		c.equal("back", uids(list("order=age&limit=3&after="+back)), " u0 u1 u2")
+		c.do("204", "POST", "/v1/types/user/entries/u2/disable", "")
+		c.equal("disabled", uids(list("disabled=true")), " u2")
+		for _, bad := range []string{"order=job", "order=nosuch", "where=age:5", "where=name", "limit=0", "limit=201", "limit=x", "after=x", "after=n.x", "nosuch=1", "gte=5", "order=age&gte=x", "disabled=maybe", "where=name:a&where=name:b"} {
+			c.do("400 usage", "GET", "/v1/types/user/entries?"+bad, "")
+		}
+		count := func(query string) string {
+			r := c.do("200", "GET", "/v1/types/user/count?"+query, "")
+			return r.at("count")
+		}
+		c.equal("counts", count("")+count("tag=t1")+count("where=job:job0")+count("disabled=false"), "7246")
+		r := c.do("200", "POST", "/v1/types/user/lookup", `{"value":"USER4"}`)
+		c.equal("lookup", r.at("uid"), "u4")
+		c.equal("by field", c.do("200", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"name"}`).at("uid"), "u4")
+		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"email"}`)
+		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user/uid:u1"}`) // never a key
+		c.do("400 usage", "POST", "/v1/types/user/lookup", `{"value":""}`)
+		r = c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["u1","nobody","u0"]}`)
+		all := r.body["entries"].([]any)
+		if len(all) != 3 || all[1] != nil || all[2].(map[string]any)["uid"] != "u0" {
+			t.Errorf("many: %s", r.text)
+		}
+		c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":["`+strings.Repeat(`x","`, 100)+`"]}`)
+	})
+}
+
+func TestTags(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		tags := func() string { return c.do("200", "GET", path+"/tags", "").text }
+		c.equal("born with", tags(), `{"tags":["a","b"]}`+"\n")
+		c.equal("replaced", c.do("200", "PUT", path+"/tags", `{"tags":["c","b","c"]}`).text, `{"tags":["b","c"]}`+"\n")
+		c.do("204", "PUT", path+"/tags/d%2Fe%20%7B", "")
+		c.do("204", "DELETE", path+"/tags/b", "")
+		c.do("204", "DELETE", path+"/tags/nosuch", "")
+		c.equal("then", tags(), `{"tags":["c","d/e {"]}`+"\n")
+		c.equal("by index", c.do("200", "GET", "/v1/types/user/count?tag=d%2Fe%20%7B", "").at("count"), "1")
+		c.equal("left the index", c.do("200", "GET", "/v1/types/user/count?tag=a", "").at("count"), "0")
+		c.do("200", "PUT", path+"/tags", `{"tags":[]}`)
+		c.equal("none", tags(), `{"tags":[]}`+"\n")
+	})
+}
+
+func TestLoginsAndSessions(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"wrong"}`)
+		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"battery staple 9"}`)
+		r := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"ALICE","password":"battery staple 9"}`)
+		if c.equal("entry", r.at("entry.uid"), "alice"); r.body["session"] != nil {
+			t.Errorf("a session that nobody wanted: %s", r.text)
+		}
+		r = c.do("200", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","origin":"192.0.2.1","agent":"test","session":{"life":"2d","idle":"1h"}}`)
+		secret, id := r.at("session.secret"), r.at("session.id")
+		asked := func(secret string) string {
+			return c.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).at("active")
+		}
+		c.equal("active", asked(secret), "true")
+		c.equal("made up", asked(secret[1:]), "false")
+		r = c.do("200", "GET", path+"/sessions", "")
+		if !strings.Contains(r.text, id) || !strings.Contains(r.text, `"agent":"test"`) || strings.Contains(r.text, secret) {
+			t.Errorf("devices: %s", r.text)
+		}
+		for _, bad := range []string{`{"life":"x"}`, `{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"-1h"}`, `{"life":"0s"}`} {
+			c.do("422 invalid", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","session":`+bad+`}`)
+		}
+		c.equal("verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"battery staple 9"}`).at("active"), "true")
+		c.do("401 login", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"wrong"}`)
+		c.equal("nobody's", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).at("active"), "false")
+		c.equal("checked", c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid"), "alice")
+		c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session=x")
+		c.do("401 login", "GET", "/v1/session/check", "")
+		c.with("udb_x").do("403 key", "GET", "/v1/session/check", "", "Cookie", "session="+secret)
+
+		r = c.do("201", "POST", path+"/sessions", `{"origin":"192.0.2.2","life":"1h"}`)
+		second := r.at("session.secret")
+		c.do("412 precondition", "POST", path+"/sessions", `{}`, "If-Match", `"x"`)
+		c.do("204", "DELETE", path+"/sessions/"+id, "")
+		c.do("404 not_found", "DELETE", path+"/sessions/"+id, "")
+		c.equal("ended, the other not", asked(secret)+asked(second), "falsetrue")
+		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
+		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
+		c.equal("ended", asked(second), "false")
+
+		third := c.do("201", "POST", path+"/sessions", `{}`).at("session.secret")
+		c.do("204", "DELETE", path+"/sessions", "")
+		c.equal("all ended", asked(third), "false")
+		r = c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","session":{}}`)
+		fourth := r.at("session.secret")
+		c.equal("by the new password", asked(fourth), "true")
+		c.do("401 login", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 9"}`)
+		c.do("200", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 10"}`)
+		c.equal("by an old one", asked(fourth), "false")
+		c.do("422 invalid", "PUT", path+"/password", `{"password":"short"}`)
+		c.do("204", "POST", path+"/disable", "")
+		c.do("409 conflict", "POST", path+"/sessions", `{}`)
+		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
+		c.do("204", "POST", path+"/enable", "")
+		for i := range 12 {
+			c.send("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"alice","password":"wrong %d"}`, i))
+		}
+		r = c.do("429 throttled", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
+		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.at("retry_after") {
+			t.Errorf("wait: %v %s", r.header, r.text)
+		}
+		c.do("204", "DELETE", path+"/waits", "")
+		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
+	})
+}
+
+func TestTokens(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		issue := func(body string) string {
+			return c.do("200", "POST", "/v1/types/user/tokens", body).at("secret")
+		}
+		secret := issue(`{"purpose":"verify","uid":"alice","value":"v","life":"1h"}`)
+		body := `{"purpose":"verify","secret":"` + secret + `"}`
+		c.equal("peeked", c.do("200", "POST", "/v1/tokens/peek", body).at("value"), "v")
+		c.do("404 not_found", "POST", "/v1/tokens/redeem", `{"purpose":"other","secret":"`+secret+`"}`)
+		r := c.do("200", "POST", "/v1/tokens/redeem", body)
+		c.equal("redeemed", r.at("value")+r.at("entry.uid"), "valice")
+		c.do("404 not_found", "POST", "/v1/tokens/redeem", body)
+		c.do("404 not_found", "POST", "/v1/tokens/peek", body)
+
+		r = c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"ALICE@example.com","field":"email","origin":"192.0.2.1"}`)
+		c.equal("address", r.at("address"), "alice@example.com")
+		reset := `{"purpose":"reset","secret":"` + r.at("secret") + `","password":"battery staple 12","session":{}}`
+		c.do("422 invalid", "POST", "/v1/password-resets", strings.Replace(reset, "battery staple 12", "short", 1))
+		r = c.do("200", "POST", "/v1/password-resets", reset)
+		c.equal("a session", c.do("200", "POST", "/v1/session", `{"secret":"`+r.at("session.secret")+`"}`).at("active"), "true")
+		c.equal("verified", r.at("entry.verified"), "[email]")
+		c.do("404 not_found", "POST", "/v1/password-resets", reset)
+		c.do("404 not_found", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"nobody@example.com","field":"email"}`)
+		for range 3 {
+			c.send("POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"nobody@example.com","field":"email"}`)
+		}
+		c.do("429 throttled", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"nobody@example.com","field":"email"}`)
+		c.do("400 usage", "POST", "/v1/types/user/tokens", `{"purpose":"reset"}`)
+		c.do("400 usage", "POST", "/v1/types/user/tokens", `{"purpose":"reset","uid":"alice","identifier":"alice"}`)
+		c.do("404 not_found", "POST", "/v1/types/user/tokens", `{"purpose":"reset","uid":"nobody"}`)
+
+		in := issue(`{"purpose":"sign in","uid":"alice","value":"w"}`)
+		r = c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"sign in","secret":"`+in+`","session":{}}`)
+		c.equal("what it was bound to", r.at("value"), "w")
+		c.equal("signed in", c.do("200", "POST", "/v1/session", `{"secret":"`+r.at("session.secret")+`"}`).at("active"), "true")
+		move := issue(`{"purpose":"change:email","uid":"alice","value":"new@example.com"}`)
+		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+move+`"}`)
+		c.equal("moved", c.do("200", "GET", path, "").at("facets.email"), "new@example.com")
+
+		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com","value":"hello"}`)
+		c.equal("unknown", r.at("known"), "false")
+		invited := `"secret":"` + r.at("secret") + `"`
+		c.equal("invited", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").at("address"), "bob@example.com")
+		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"alice"},"password":"short"}`)
+		c.equal("refused", fmt.Sprint(r.rules()), "[name taken password min]")
+		r = c.do("201", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob"},"password":"battery staple 13","session":{}}`)
+		c.equal("bob", r.at("entry.facets.email")+r.at("entry.verified"), "bob@example.com[email]")
+		if r.header.Get("Location") == "" || r.at("session.secret") == "" {
+			t.Errorf("accepted: %s", r.text)
+		}
+		c.do("404 not_found", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob2"}}`)
+		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"BOB@example.com"}`)
+		c.equal("known", r.at("known")+r.at("secret"), "true")
+	})
+}
+
+// TestEmptyPasswords: what a form leaves empty is not what it leaves out: it makes no account without a password, and no new
+// password without the current one, though the key may write.
+func TestEmptyPasswords(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		for _, current := range []string{`""`, `" "`, "null"} {
+			c.do("401 login", "PUT", path+"/password", `{"password":"battery staple 10","current":`+current+`}`)
+		}
+		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
+		r := c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"bob"},"password":""}`)
+		c.equal("empty", fmt.Sprint(r.rules()), "[password min]")
+		secret := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).at("secret")
+		c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+secret+`","facets":{"name":"bob"},"password":""}`)
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+	})
+}
+
+// TestDryRunWord: an import that may have been meant to be a dry one is refused.
+func TestDryRunWord(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		for _, word := range []string{"1", "TRUE", "yes"} {
+			c.do("400 usage", "POST", "/v1/types/user/import?dry_run="+word, `{"type":"user","facets":{"name":"bob"}}`)
+		}
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "0")
+	})
+}

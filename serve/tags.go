@@ -1,0 +1,72 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/coffeenode/userdb/internal/own"
+)
+
+func (s *Service) tags() {
+	write := []string{own.ScopeWrite}
+	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{own.ScopeRead}, summary: "The tags of an entry"}, getTags)
+	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Give an entry these tags and no others"}, replaceTags)
+	handle(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Give an entry a tag", status: http.StatusNoContent}, addTag)
+	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Take a tag from an entry", status: http.StatusNoContent}, removeTag)
+}
+
+// Tags are those of an entry.
+type Tags struct {
+	Tags []string `json:"tags" maxItems:"1000"`
+}
+
+type tagsOutput struct{ Body Tags }
+
+func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := t.Tags(in.hint()).Members(ctx)
+	if tags == nil {
+		tags = []string{}
+	}
+	return &tagsOutput{Tags{tags}}, onEntry(err)
+}
+
+type replaceTagsInput struct {
+	EntryPath
+	Body Tags
+}
+
+func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Tags(in.hint()).Replace(ctx, in.Body.Tags...); err != nil {
+		return nil, onEntry(err)
+	}
+	return getTags(ctx, c, &in.EntryPath)
+}
+
+type tagInput struct {
+	EntryPath
+	Tag string `path:"tag"`
+}
+
+func addTag(ctx context.Context, c *call, in *tagInput) (*nothing, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err == nil {
+		_, err = t.Tags(in.hint()).Add(ctx, in.Tag)
+	}
+	return &nothing{}, onEntry(err)
+}
+
+func removeTag(ctx context.Context, c *call, in *tagInput) (*nothing, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err == nil {
+		_, err = t.Tags(in.hint()).Remove(ctx, in.Tag)
+	}
+	return &nothing{}, onEntry(err)
+}

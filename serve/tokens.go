@@ -1,0 +1,257 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func (s *Service) tokens() {
+	login := []string{own.ScopeLogin}
+	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Make a token that is good once"}, issueToken)
+	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Whose token a secret is, without spending it"}, peekToken)
+	handle(s, route{id: "redeemToken", method: "POST", path: "/v1/tokens/redeem", scopes: login, summary: "Spend a token"}, redeemToken)
+	handle(s, route{id: "resetPassword", method: "POST", path: "/v1/password-resets", scopes: login, summary: "Spend a token for a new password"}, resetPassword)
+	handle(s, route{id: "invite", method: "POST", path: typePrefix + "/invitations", scopes: login, summary: "Invite the owner of an address to make an account"}, invite)
+	handle(s, route{id: "peekInvitation", method: "POST", path: typePrefix + "/invitations/peek", scopes: login, summary: "What an invitation is for, without spending it"}, peekInvitation)
+	handle(s, route{id: "acceptInvitation", method: "POST", path: typePrefix + "/invitations/accept", scopes: login, summary: "Make the account of an invitation", status: http.StatusCreated}, acceptInvitation)
+}
+
+type issueInput struct {
+	TypePath
+	Body struct {
+		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"in your own words; change:FIELD sets a facet to the value when it is redeemed"`
+		UID        string   `json:"uid,omitempty" maxLength:"1024" doc:"of the entry; or identifier"`
+		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor typed: limits hold, and the work is the same for everybody"`
+		Field      string   `json:"field,omitempty" maxLength:"1024" doc:"the facet whose address the token is sent to: it is returned, and verified when the token is spent"`
+		Value      string   `json:"value,omitempty" maxLength:"4096" doc:"what the token is bound to"`
+		Life       Duration `json:"life,omitempty" maxLength:"32" example:"1h" doc:"1h where it is left out; at most 30d"`
+		Origin     string   `json:"origin,omitempty" maxLength:"1024"`
+	}
+}
+
+type issueOutput struct {
+	Body struct {
+		Secret  string `json:"secret"`
+		Address string `json:"address,omitempty" doc:"where to send it: what the entry has in the field, and not what was typed"`
+	}
+}
+
+func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
+	if tk.Life, err = in.Body.Life.parse("life"); err != nil {
+		return nil, err
+	}
+	out := &issueOutput{}
+	switch {
+	case (in.Body.UID == "") == (in.Body.Identifier == ""):
+		return nil, usage("want one of uid and identifier")
+	case in.Body.Identifier != "" && in.Body.Field == "":
+		return nil, usage("with identifier, want the field whose address the token is sent to")
+	case in.Body.Identifier != "":
+		out.Body.Secret, out.Body.Address, err = t.IssueForVisitor(ctx, in.Body.Field, in.Body.Identifier, tk, userdb.Attempt{Origin: in.Body.Origin})
+	case in.Body.Field != "":
+		out.Body.Secret, out.Body.Address, err = t.IssueFor(ctx, hints.UID(in.Body.UID), in.Body.Field, tk)
+	default:
+		out.Body.Secret, err = t.Issue(ctx, hints.UID(in.Body.UID), tk)
+	}
+	return out, onEntry(err)
+}
+
+type tokenInput struct {
+	Body struct {
+		Purpose string `json:"purpose" maxLength:"256"`
+		Secret  string `json:"secret" maxLength:"1024"`
+	}
+}
+
+type tokenOutput struct {
+	Body struct {
+		Entry   Entry       `json:"entry"`
+		Value   string      `json:"value,omitempty" doc:"what the token was bound to"`
+		Session *NewSession `json:"session,omitempty" doc:"where one was wanted"`
+	}
+}
+
+// peek is the type whose token a secret is, among those that the key sees.
+func (c *call) peek(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
+	for _, t := range c.types() {
+		e, tk, err := t.Peek(ctx, purpose, secret)
+		if !errors.Is(err, userdb.ErrNotFound) {
+			return t, e, tk, err
+		}
+	}
+	return nil, userdb.Entry{}, userdb.Token{}, userdb.ErrNotFound
+}
+
+func peekToken(ctx context.Context, c *call, in *tokenInput) (*tokenOutput, error) {
+	_, e, tk, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	if err != nil {
+		return nil, err
+	}
+	out := &tokenOutput{}
+	out.Body.Entry, out.Body.Value = entryOf(e), tk.Value
+	return out, nil
+}
+
+type redeemInput struct {
+	Body struct {
+		Visit
+		Purpose string          `json:"purpose" maxLength:"256"`
+		Secret  string          `json:"secret" maxLength:"1024"`
+		Session *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there"`
+	}
+}
+
+func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, error) {
+	options, err := in.Body.options(in.Body.Session)
+	if err != nil {
+		return nil, err
+	}
+	t, _, tk, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	if err != nil {
+		return nil, err
+	}
+	out := &tokenOutput{}
+	if in.Body.Session == nil {
+		e, tk, err := t.Redeem(ctx, in.Body.Purpose, in.Body.Secret)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Entry, out.Body.Value = entryOf(e), tk.Value
+		return out, nil
+	}
+	e, s, secret, err := t.RedeemSession(ctx, in.Body.Purpose, in.Body.Secret, options)
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Entry, out.Body.Value, out.Body.Session = entryOf(e), tk.Value, &NewSession{secret, sessionOf(s)}
+	return out, nil
+}
+
+type resetInput struct {
+	Body struct {
+		Visit
+		Purpose  string          `json:"purpose" maxLength:"256"`
+		Secret   string          `json:"secret" maxLength:"1024"`
+		Password string          `json:"password" maxLength:"4096"`
+		Session  *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there; all others end"`
+	}
+}
+
+func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput, error) {
+	if _, err := in.Body.options(in.Body.Session); err != nil {
+		return nil, err
+	}
+	t, _, _, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.ResetPassword(ctx, in.Body.Purpose, in.Body.Secret, in.Body.Password)
+	if err != nil {
+		return nil, err
+	}
+	return signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+}
+
+type inviteInput struct {
+	TypePath
+	Body struct {
+		Field   string   `json:"field" maxLength:"1024" example:"email" doc:"the facet that the address is to be"`
+		Address string   `json:"address" maxLength:"4096" doc:"as a visitor typed it"`
+		Value   string   `json:"value,omitempty" maxLength:"2048" doc:"what peeking at the invitation gives"`
+		Life    Duration `json:"life,omitempty" maxLength:"32" example:"1d"`
+		Origin  string   `json:"origin,omitempty" maxLength:"1024"`
+	}
+}
+
+// Invitation is a mail to be sent.
+type Invitation struct {
+	Field   string `json:"field"`
+	Address string `json:"address" doc:"where to send it"`
+	Value   string `json:"value,omitempty"`
+	Secret  string `json:"secret,omitempty"`
+	Known   bool   `json:"known" doc:"somebody has the address: send that news, and let the visitor see no difference"`
+}
+
+type invitationOutput struct{ Body Invitation }
+
+func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	tk := userdb.Token{Value: in.Body.Value}
+	if tk.Life, err = in.Body.Life.parse("life"); err != nil {
+		return nil, err
+	}
+	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Known}}, err
+}
+
+type peekInvitationInput struct {
+	TypePath
+	Body struct {
+		Secret string `json:"secret" maxLength:"1024"`
+	}
+}
+
+func peekInvitation(ctx context.Context, c *call, in *peekInvitationInput) (*invitationOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	i, err := t.PeekInvitation(ctx, in.Body.Secret)
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, "", i.Known}}, err
+}
+
+type acceptInput struct {
+	TypePath
+	Body struct {
+		Visit
+		Secret   string                     `json:"secret" maxLength:"1024"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty" doc:"all but the address"`
+		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
+		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
+		Session  *SessionOptions            `json:"session,omitempty" doc:"a session begins, if this is there"`
+	}
+}
+
+type acceptedOutput struct {
+	ETag     string `header:"ETag"`
+	Location string `header:"Location"`
+	Body     Signed
+}
+
+func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := in.Body.options(in.Body.Session); err != nil {
+		return nil, err
+	}
+	pw, err := passwordOf(in.Body.Password)
+	if err != nil {
+		return nil, err
+	}
+	n := userdb.NewEntry{Facets: c.facets(in.Type, in.Body.Facets), Tags: in.Body.Tags, Password: pw}
+	e, err := t.Accept(ctx, in.Body.Secret, n)
+	if err != nil {
+		return nil, err
+	}
+	out, err := signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	if err != nil {
+		return nil, err
+	}
+	return &acceptedOutput{out.ETag, pathOf(e), out.Body}, nil
+}

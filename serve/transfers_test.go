@@ -1,0 +1,229 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdbtest"
+)
+
+func TestImportAndExport(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		var lines strings.Builder
+		for i := range 300 {
+			fmt.Fprintf(&lines, `{"facets":{"name":"u%d","email":"u%d@example.com"},"tertiary":{"tags":{"kind":"set","value":["t"]}}}`+"\n", i, i%250)
+		}
+		last := func(r reply) string {
+			all := strings.Split(strings.TrimSpace(r.text), "\n")
+			return all[len(all)-1]
+		}
+		c.equal("dry", last(c.do("200", "POST", "/v1/types/user/import?dry_run=true", lines.String())), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
+		c.equal("nothing", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "0")
+		r := c.do("200", "POST", "/v1/types/user/import", lines.String(), "Content-Type", "application/x-ndjson")
+		c.equal("imported", last(r), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
+		var refused struct {
+			Line   int64
+			Reason string
+		}
+		first, _, _ := strings.Cut(r.text, "\n")
+		if must(t, json.Unmarshal([]byte(first), &refused)); refused.Line != 251 || refused.Reason != "taken: email" {
+			t.Errorf("refused: %s", first)
+		}
+		c.equal("skipped", last(c.do("200", "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())), `{"report":{"read":300,"created":0,"updated":0,"skipped":300,"refused":0}}`)
+		c.do("400 usage", "POST", "/v1/types/user/import?on_duplicate=maybe", "{}")
+		c.equal("no JSON", last(c.do("200", "POST", "/v1/types/user/import", `{"facets":{"name":"x","email":"x@example.com"}}`+"\n"+`{"facets":`)), `{"report":{"read":2,"created":1,"updated":0,"skipped":0,"refused":1}}`)
+		r = c.do("200", "GET", "/v1/types/user/export", "")
+		if n := strings.Count(r.text, "\n"); n != 251 || strings.Contains(r.text, "password\"") {
+			t.Errorf("%d lines: %.300s", n, r.text)
+		}
+		path := c.create(alice)
+		r = c.do("200", "GET", path+"/export", "")
+		if strings.Count(r.text, "\n") != 1 || !strings.Contains(r.text, "alice@example.com") || !strings.Contains(r.text, `"tags"`) || strings.Contains(r.text, "$2") {
+			t.Errorf("one person: %s", r.text)
+		}
+		if problems := c.Check(t, check.Options{}); len(problems) > 0 {
+			t.Errorf("the check says: %v", problems)
+		}
+	})
+}
+
+// TestIdempotencyKeys: requests of one key make one entry, whatever process is asked, and are told what became of it.
+func TestIdempotencyKeys(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		other := newSecond(t, c)
+		create := func(c *client, want, body, key string) reply {
+			return c.do(want, "POST", "/v1/types/user/entries", body, "Idempotency-Key", key)
+		}
+		body := `{"facets":{"name":"once"},"password":"battery staple 9"}`
+		first := create(c, "201", body, "k1")
+		c.equal("again", create(other, "201", body, "k1").text, first.text)
+		c.equal("with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
+		create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1")
+		create(c, "409 duplicate", body, "k2")
+		path := first.header.Get("Location")
+		c.do("200", "PATCH", path, `{"facets":{"job":"cook"}}`)
+		c.equal("as it is by then", create(other, "201", body, "k1").at("facets.job"), "cook")
+		c.do("204", "DELETE", path, "")
+		create(c, "410 not_found", body, "k1")
+		create(c, "201", body, "k2") // what was refused is forgotten
+		c.do("400 usage", "POST", "/v1/types/user/entries", body, "Idempotency-Key", strings.Repeat("x", 256))
+
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		uids, codes := map[string]bool{}, map[string]int{}
+		for i := range 40 {
+			to := []*client{c, other}[i%2]
+			all.Go(func() {
+				r := to.send("POST", "/v1/types/user/entries", `{"facets":{"name":"crowd"}}`, "Idempotency-Key", "k3")
+				mu.Lock()
+				defer mu.Unlock()
+				codes[fmt.Sprint(r.status, r.at("code"))]++
+				if r.status == 201 {
+					uids[r.at("uid")] = true
+				} else if r.header.Get("Retry-After") == "" {
+					t.Errorf("no word when to come again: %s", r.text)
+				}
+			})
+		}
+		all.Wait()
+		if len(uids) != 1 || codes["201"]+codes["409conflict"] != 40 {
+			t.Errorf("entries %v, answers %v", uids, codes)
+		}
+	})
+}
+
+// TestOpenToAll: what asks nobody for a key.
+func TestOpenToAll(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		open := c.with("")
+		for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n"} {
+			c.equal(path, open.do("200", "GET", path, "").text, want)
+		}
+		if r := open.do("200", "GET", "/docs", ""); !strings.Contains(r.text, "createEntry") || strings.Contains(r.text, "http://") || strings.Contains(r.text, "https://") {
+			t.Errorf("docs: %s", r.text)
+		}
+		for _, path := range []string{"/v1/status", "/v1/schema"} {
+			open.do("401 key", "GET", path, "")
+		}
+		id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id")
+		c.equal("taken", id, "abc-1")
+		if id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "a b{}").header.Get("X-Request-Id"); strings.Contains(id, " ") || id == "" {
+			t.Errorf("id %q", id)
+		}
+	})
+}
+
+// TestStoreAway: while the store does not answer, requests say so and no more, and afterwards all is as before.
+func TestStoreAway(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s = s.Under(t, house())
+		c := newClient(t, s, serve.Options{})
+		c.create(alice)
+		fault := &testdb.Cut{}
+		s.Raw.AddHook(fault)
+		for _, ask := range [][3]string{
+			{"GET", "/v1/types/user/entries/alice", ""},
+			{"POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`},
+			{"POST", "/v1/types/user/entries", `{"uid":"alice2","facets":{"name":"alice2"}}`},
+			{"PATCH", "/v1/types/user/entries/alice", `{"facets":{"job":"x"}}`},
+			{"GET", "/v1/types/user/entries?order=age", ""},
+			{"GET", "/v1/types/user/export", ""},
+			{"POST", "/v1/session", `{"secret":"x"}`},
+			{"GET", "/readyz", ""},
+		} {
+			r := c.send(ask[0], ask[1], ask[2])
+			if ask[1] == "/v1/session" { // nobody can have that secret: nothing is asked
+				continue
+			}
+			if r.status != 503 || r.at("code") != "unavailable" || r.header.Get("Retry-After") == "" || strings.Contains(r.text, "cut") {
+				t.Errorf("%v: %d %s %v", ask, r.status, r.text, r.header)
+			}
+		}
+		c.with("").do("200", "GET", "/healthz", "")
+		if logs := c.logs.String(); strings.Contains(logs, "alice") {
+			t.Errorf("the log: %s", logs)
+		}
+		fault.Left.Store(1 << 40)
+		c.do("200", "GET", "/v1/types/user/entries/alice", "")
+	})
+}
+
+// TestBrokenExport: where the store goes away in the middle, the answer is no whole one, and the log says so.
+func TestBrokenExport(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s = s.Under(t, house())
+		c := newClient(t, s, serve.Options{})
+		var lines strings.Builder
+		for i := range 1500 {
+			fmt.Fprintf(&lines, `{"facets":{"name":"u%d"}}`+"\n", i)
+		}
+		c.do("200", "POST", "/v1/types/user/import", lines.String())
+		fault := &testdb.Cut{}
+		s.Raw.AddHook(fault)
+		whole, broken := false, 0
+		for left := int64(0); !whole && left < 200; left++ {
+			fault.Left.Store(1 << 40)
+			c.do("200", "GET", "/v1/schema", "") // the key is known by now
+			fault.Left.Store(left)
+			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+"/v1/types/user/export", nil)
+			must(t, err)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			res, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				broken++
+				continue
+			}
+			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			n := strings.Count(string(text), "\n")
+			switch {
+			case res.StatusCode == 503:
+			case err != nil:
+				if broken++; !strings.Contains(c.logs.String(), `"level":"ERROR","msg":"request","id":"`+res.Header.Get("X-Request-Id")+`","method":"GET","operation":"exportEntries","status":200`) {
+					t.Errorf("the log does not tell: %s", c.logs)
+				}
+			case n != 1500:
+				t.Fatalf("after %d commands: %d lines of 1500 pass for all", left, n)
+			default:
+				whole = true
+			}
+		}
+		if !whole || broken == 0 {
+			t.Errorf("never whole: %v, broken off %d times", !whole, broken)
+		}
+	})
+}
+
+// TestMetrics: requests are counted by operation and status, and by nothing that a client wrote.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := userdbtest.New(t)
+	service, err := serve.New(s.DB, serve.Options{})
+	must(t, err)
+	for _, path := range []string{"/healthz", "/v1/types/user/entries/a", "/v1/types/user/entries/b", "/secret"} {
+		w := httptest.NewRecorder()
+		service.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+	}
+	registry := prometheus.NewPedanticRegistry()
+	must(t, registry.Register(service.Metrics()))
+	families, err := registry.Gather()
+	must(t, err)
+	got := ""
+	for _, m := range families[0].GetMetric() {
+		got += fmt.Sprintln(m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), m.GetHistogram().GetSampleCount())
+	}
+	if want := "getEntry 401 2\nhealth 200 1\nnone 404 1\n"; got != want {
+		t.Errorf("counted:\n%swant:\n%s", got, want)
+	}
+}
