@@ -62,6 +62,8 @@ const (
 	grace = 500 * time.Millisecond
 	// saveGrace is grace for a command that saves how far it came.
 	saveGrace = 10 * time.Second
+	// serveGrace is grace for a service, which lets requests end.
+	serveGrace = 25 * time.Second
 )
 
 // execute runs the command until it is done or interrupted. The first signal ends its context, the second one kills.
@@ -71,8 +73,11 @@ func (s *session) execute() error {
 		return cmp.Or(s.out.say(help, strings.TrimSuffix(help, "\n")), s.out.flush())
 	}
 	patience := grace
-	if s.is(saving) {
+	switch {
+	case s.is(saving):
 		patience = saveGrace
+	case s.is(serves):
+		patience = serveGrace
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	end, abandon := context.WithCancelCause(context.Background())
@@ -102,6 +107,8 @@ type session struct {
 	traits []trait
 	log    *slog.Logger
 	db     *userdb.DB
+
+	observers []userdb.Observer
 }
 
 func newSession(std stdio) *session {
@@ -118,6 +125,7 @@ const (
 	opened                 // the store is open when it begins
 	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
 	byUID                  // a bare word is a UID, and nothing else
+	serves                 // it runs until it is told to end, which is no failure
 	reading                // it changes nothing, and makes no store where the one that is named does not exist
 )
 
@@ -213,7 +221,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.there(); err != nil {
 		return err
 	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater})
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater, Observers: s.observers})
 	if err != nil {
 		return err
 	}

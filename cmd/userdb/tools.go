@@ -87,11 +87,13 @@ func hintJSON(text string) json.RawMessage {
 func keyVerb(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "key",
-		Short: "Take record keys apart, escape and unescape",
-		Long:  `Take record keys apart, escape and unescape. No store is asked.`,
-		Example: `  userdb key analyze user/name:Alice/~prk
-  userdb key escape 'http://example.com/'`,
+		Short: "API keys; and record keys: take them apart, escape and unescape",
+		Long: `Make, list and revoke the API keys of 'userdb serve'. And take record keys apart, escape and
+unescape: for that no store is asked.`,
+		Example: `  userdb key create webshop --scope read login
+  userdb key analyze user/name:Alice/~prk`,
 	},
+		createKeyVerb(s), listKeysVerb(s), revokeKeyVerb(s),
 		splitVerb(s, &cobra.Command{
 			Use:   "split [TEXT…]",
 			Short: "Type, field and value of a key",

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// apiKey is a key as it is printed.
+type apiKey struct {
+	Name      string   `json:"name"`
+	Secret    string   `json:"secret,omitempty"`
+	Scopes    []string `json:"scopes"`
+	Types     []string `json:"types"`
+	Namespace string   `json:"namespace,omitempty"`
+	Expires   *string  `json:"expires"`
+}
+
+func printedKey(k own.Key, secret string) apiKey {
+	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace}
+	if !k.Expires.IsZero() {
+		at := k.Expires.UTC().Format(time.RFC3339)
+		out.Expires = &at
+	}
+	return out
+}
+
+func (k apiKey) text() string {
+	words := []string{shown(k.Name), strings.Join(k.Scopes, " "), "types " + strings.Join(k.Types, " ")}
+	if len(k.Types) == 0 {
+		words[2] = "all types"
+	}
+	if k.Namespace != "" {
+		words = append(words, "namespace "+shown(k.Namespace))
+	}
+	if k.Expires != nil {
+		words = append(words, "until "+*k.Expires)
+	}
+	return strings.Join(words, ", ")
+}
+
+// withKeys makes f what a verb does with the API keys of the store.
+func (s *session) withKeys(f func(ctx context.Context, keys *own.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+	return s.run(func(ctx context.Context, words []string) error {
+		if err := s.open(ctx); err != nil {
+			return err
+		}
+		keys, err := own.KeysOf(s.db)
+		if err != nil {
+			return err
+		}
+		err = f(ctx, keys, words)
+		if errors.Is(err, own.ErrKey) {
+			return usagef("%v", err)
+		}
+		return err
+	}, traits...)
+}
+
+func createKeyVerb(s *session) *cobra.Command {
+	var k own.Key
+	c := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make an API key for 'userdb serve'",
+		Long: `Make an API key for 'userdb serve', and print its secret, which cannot be printed again: only its
+hash is kept. A key is for the namespace of --namespace, and for all types where none is named. Scopes:
+read, write (passwords, disabling and tags, too), login (logins, sessions, tokens and invitations:
+what the backend of a web application needs), scim, admin (all).`,
+		Example: `  userdb key create webshop --scope read login --type user
+  userdb key create nightly --scope admin --expires 90d --json > key.json`,
+		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+			k.Name, k.Namespace = words[0], s.Namespace
+			for _, name := range k.Types {
+				if _, err := s.db.Type(name); err != nil {
+					return err
+				}
+			}
+			secret, err := keys.Create(ctx, k)
+			if errors.Is(err, userdb.ErrInvalid) {
+				return usagef("a name of a key has letters, digits, dots, hyphens and underscores, 64 at most")
+			}
+			return s.result(printedKey(k, secret), secret, err)
+		}),
+	}
+	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what it may do: `SCOPE...`")
+	c.Flags().StringArrayVar(&k.Types, "type", nil, "it is for type `T` alone; may be repeated")
+	c.Flags().Func("expires", "it is good for `D`, such as 12h or 90d (default for ever)", func(text string) error {
+		d, err := duration(text)
+		if err == nil && d == 0 {
+			err = errors.New("it would be good for no time")
+		}
+		k.Expires = time.Now().Add(d).Truncate(time.Second)
+		return err
+	})
+	c.MarkFlagRequired("scope") // it was declared above
+	return c
+}
+
+func listKeysVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the API keys, without their secrets",
+		Example: `  userdb key create webshop --scope read > key.txt
+  userdb key list --json`,
+		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, _ []string) error {
+			all, err := keys.All(ctx)
+			if err != nil {
+				return err
+			}
+			for _, k := range all {
+				text := printedKey(k, "").text()
+				if !k.Good(time.Now()) {
+					text += ", expired"
+				}
+				if err := s.out.say(printedKey(k, ""), text); err != nil {
+					return err
+				}
+			}
+			if len(all) == 0 && !s.JSON {
+				return s.out.say(nil, "no keys; 'userdb key create' makes one")
+			}
+			return nil
+		}, reading),
+	}
+}
+
+func revokeKeyVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "End an API key: within five seconds no service takes it",
+		Example: `  userdb key create webshop --scope read > key.txt
+  userdb key revoke webshop`,
+		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+			err := keys.Revoke(ctx, words[0])
+			if errors.Is(err, userdb.ErrNotFound) {
+				err = fmt.Errorf("key %s: %w", shown(words[0]), userdb.ErrNotFound)
+			}
+			return s.result(words[0], "revoked "+shown(words[0]), err)
+		}),
+	}
+}

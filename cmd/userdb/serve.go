@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/metrics"
+)
+
+// A serving is what the flags of serve say.
+type serving struct {
+	listen, cert, key, metrics, cookie string
+	behindProxy                        bool
+	proxies                            []netip.Prefix
+}
+
+func serveVerb(s *session) *cobra.Command {
+	var v serving
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve accounts over HTTP, for programs in any language",
+		Long: `Serve accounts over HTTP, for programs with an API key ('userdb key create'). /openapi.json describes
+all of it, /docs for people. Without a certificate it listens on this machine alone, unless a proxy
+in front of it speaks TLS (--behind-proxy).
+
+Any number of processes may serve one store. It says "listening on …" on standard error when it is
+ready, and then writes a line of JSON there for each request. SIGTERM lets requests end, for up to 20
+seconds, and then it exits 0.`,
+		Example: `  userdb serve
+  userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
+  userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, unlimited, serves),
+	}
+	c.Flags().StringVar(&v.listen, "listen", "127.0.0.1:8470", "listen on `ADDRESS`")
+	c.Flags().StringVar(&v.cert, "tls-cert", "", "the certificate, with its chain, in `FILE`")
+	c.Flags().StringVar(&v.key, "tls-key", "", "its key in `FILE`")
+	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy speaks TLS: listen without it, also beyond this machine")
+	c.Flags().Func("proxy", "a proxy of `CIDR`, whose X-Forwarded-For is believed; may be repeated", func(text string) error {
+		prefix, err := netip.ParsePrefix(text)
+		if address, bad := netip.ParseAddr(text); bad == nil {
+			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		v.proxies = append(v.proxies, prefix)
+		return err
+	})
+	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
+	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
+	return c
+}
+
+func (s *session) serve(ctx context.Context, v serving) error {
+	l, secured, err := v.listener(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	watched := metrics.New(metrics.Options{})
+	s.observers = []userdb.Observer{watched}
+	s.log = slog.New(slog.NewJSONHandler(s.std.err, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	ns, err := recordkey.ParseNamespace(s.Namespace)
+	if err != nil {
+		return err
+	}
+	o := serve.Options{
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured,
+		Logger: slog.New(slog.NewJSONHandler(s.std.err, nil)),
+	}
+	service, err := serve.New(s.db, o)
+	if err != nil {
+		return err
+	}
+	unshare, err := connect.Share(view.Of(s.db).Engine)
+	if err != nil {
+		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
+		unshare = func() error { return nil }
+	}
+	defer func() { _ = unshare() }() // the socket is all that is left, and does no harm
+	stopMetrics, err := v.serveMetrics(ctx, s.std.err, watched, service.Metrics(), collectors.NewGoCollector())
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	scheme := "http"
+	if v.cert != "" {
+		scheme = "https"
+	}
+	fmt.Fprintf(s.std.err, "listening on %s://%s\n", scheme, l.Addr())
+	return service.Run(ctx, l)
+}
+
+// listener listens, for TLS where there is a certificate, and beyond this machine only with that or behind a proxy.
+func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
+	if (v.cert == "") != (v.key == "") {
+		return nil, nil, usagef("--tls-cert and --tls-key want each other")
+	}
+	if v.cert != "" && v.behindProxy {
+		return nil, nil, usagef("--behind-proxy is for listening without --tls-cert")
+	}
+	if len(v.proxies) > 0 && !v.behindProxy && v.cert == "" {
+		return nil, nil, usagef("--proxy wants --behind-proxy")
+	}
+	if v.cert == "" && !v.behindProxy && !loopback(v.listen) {
+		return nil, nil, usagef("--listen %s: without TLS it would be heard by others: give --tls-cert and --tls-key, or --behind-proxy", v.listen)
+	}
+	if v.cert != "" {
+		pair, err := tls.LoadX509KeyPair(v.cert, v.key)
+		if err != nil {
+			return nil, nil, usagef("--tls-cert: %v", err)
+		}
+		secured = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
+	}
+	var config net.ListenConfig
+	if l, err = config.Listen(ctx, "tcp", v.listen); err != nil {
+		return nil, nil, usagef("--listen: %v", err)
+	}
+	return l, secured, nil
+}
+
+// loopback reports whether an address is heard on this machine alone.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback() || host == "localhost"
+}
+
+func (v serving) serveMetrics(ctx context.Context, out io.Writer, all ...prometheus.Collector) (stop func(), err error) {
+	if v.metrics == "" {
+		return func() {}, nil
+	}
+	registry := prometheus.NewRegistry()
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", v.metrics)
+	if err != nil {
+		return nil, usagef("--metrics: %v", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: grace * 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	go func() { _ = server.Serve(l) }() // it ends when it is closed
+	fmt.Fprintf(out, "metrics at http://%s/metrics\n", l.Addr())
+	return func() { _ = server.Close() }, nil
+}

@@ -1,0 +1,233 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// eachServed runs a test with services on Redis and on a file. Of Redis, the server is given, too.
+func eachServed(t *testing.T, test func(t *testing.T, store string, server *redistest.Server)) {
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, redistest.AppendOnly("always"))
+		test(t, server.URL(), server)
+	})
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		test(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), nil)
+	})
+}
+
+// begin begins an import whose body the test writes; from then on the service reads it.
+func (s *served) begin(key, query string) (body *io.PipeWriter, answer chan string) {
+	s.t.Helper()
+	r, w := io.Pipe()
+	answer = make(chan string, 1)
+	go func() {
+		req, err := http.NewRequestWithContext(s.t.Context(), "POST", s.url+"/v1/types/user/import"+query, r)
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+key)
+			var res *http.Response
+			if res, err = http.DefaultClient.Do(req); err == nil {
+				defer res.Body.Close()
+				var text []byte
+				text, err = io.ReadAll(res.Body)
+				answer <- fmt.Sprint(res.StatusCode, " ", string(text))
+			}
+		}
+		if err != nil {
+			answer <- err.Error()
+			r.CloseWithError(err)
+		}
+	}()
+	return w, answer
+}
+
+func userLines(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, `{"facets":{"name":"user%d"}}`+"\n", i)
+	}
+	return b.String()
+}
+
+// waitFor waits for what has to come.
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%s: it does not come", what)
+		}
+	}
+}
+
+// TestServeEndsUnderLoad: a service that is told to end answers all that came to it, and then exits 0.
+func TestServeEndsUnderLoad(t *testing.T) {
+	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
+		s := serveOn(t, store)
+		key := s.run("key", "create", "web", "--scope", "admin")
+		body, imported := s.begin(key, "")
+		_, err := io.WriteString(body, `{"facets":{"name":"begun"`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answered atomic.Int64
+		var all sync.WaitGroup
+		for w := range 32 {
+			all.Go(func() {
+				c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for i, last := 0, false; !last; i++ {
+					text := fmt.Sprintf(`{"facets":{"name":"worker%d-%d"}}`, w, i)
+					fmt.Fprintf(c, "POST /v1/types/user/entries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(text), text)
+					res, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Errorf("cut off: %v", err)
+						return
+					}
+					_, err = io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+					if err != nil || res.StatusCode != 201 {
+						t.Errorf("answered %d, %v", res.StatusCode, err)
+						return
+					}
+					last = res.Close
+					answered.Add(1)
+				}
+			})
+		}
+		waitFor(t, "load", func() bool { return answered.Load() > 100 })
+		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if _, err := io.WriteString(body, "}}\n"); err != nil {
+			t.Error(err)
+		}
+		body.Close()
+		if got := <-imported; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"created":1,`) {
+			t.Errorf("import: %s", got)
+		}
+		if got := code(s.cmd.Wait()); got != 0 {
+			t.Errorf("exit code %d", got)
+		}
+		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
+			t.Errorf("%d were answered, and %s are there", answered.Load()+1, got)
+		}
+	})
+}
+
+// TestServeKilledInImport: what a killed import leaves is whole, and the import goes on.
+func TestServeKilledInImport(t *testing.T) {
+	const users = 4000
+	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
+		s := serveOn(t, store)
+		key := s.run("key", "create", "web", "--scope", "admin")
+		body, answer := s.begin(key, "")
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			for i := 0; i < users; i += 100 {
+				if _, err := io.WriteString(body, userLines(i, i+100)); err != nil {
+					return
+				}
+			}
+			_, _ = io.WriteString(body, `{"facets":{"name":"half`)
+		}()
+		waitFor(t, "entries", func() bool { return s.run("count", "user") != "0" })
+		if err := s.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.cmd.Wait()
+		<-done
+		_ = body.CloseWithError(io.ErrUnexpectedEOF) // a client sees the end of its connection when it has sent what it has
+		if got := <-answer; strings.HasPrefix(got, "200 ") {
+			t.Errorf("it was answered: %s", got)
+		}
+		s.run("check") // it exits 7 on damage
+		before := s.run("count", "user")
+		s = serveOn(t, store)
+		body, answer = s.begin(key, "?on_duplicate=skip")
+		if _, err := io.WriteString(body, userLines(0, users)); err != nil {
+			t.Error(err)
+		}
+		body.Close()
+		if got := <-answer; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, fmt.Sprintf(`"read":%d,`, users)) || !strings.Contains(got, `"skipped":`+before+`,"refused":0`) {
+			t.Errorf("again, after %s: %s", before, got)
+		}
+		if got := s.run("count", "user"); got != fmt.Sprint(users) {
+			t.Errorf("there are %s", got)
+		}
+		s.run("check")
+		if got := s.stop(syscall.SIGTERM); got != 0 {
+			t.Errorf("exit code %d", got)
+		}
+	})
+}
+
+// TestServeStoreAway: a service whose Redis goes away says so, lets no key in that it can no longer ask for, and goes on when it is back.
+func TestServeStoreAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.AppendOnly("always"))
+	s := serveOn(t, server.URL())
+	key := s.run("key", "create", "web", "--scope", "write", "read")
+	create := func(name string) int {
+		status, _, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return status
+	}
+	status := func(path string) int {
+		status, _, err := s.ask(key, "GET", path, "")
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return status
+	}
+	if got := create("before"); got != 201 {
+		t.Fatalf("before: %d", got)
+	}
+	for i := range 3 {
+		server.Kill()
+		if got := create(fmt.Sprint("away", i)); got != 503 {
+			t.Errorf("away: %d", got)
+		}
+		waitFor(t, "not ready", func() bool { return status("/readyz") == 503 })
+		waitFor(t, "keys are no longer believed", func() bool { return status("/v1/schema") == 503 })
+		if got := status("/healthz"); got != 200 {
+			t.Errorf("health: %d", got)
+		}
+		server.Restart()
+		waitFor(t, "ready", func() bool { return status("/readyz") == 200 })
+		if got := create(fmt.Sprint("back", i)); got != 201 {
+			t.Errorf("back: %d", got)
+		}
+		if got := status("/v1/schema"); got != 200 {
+			t.Errorf("back: %d", got)
+		}
+	}
+	s.run("check")
+	if got := s.stop(syscall.SIGTERM); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+}

@@ -1,0 +1,333 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// A served is 'userdb serve' in a process of its own.
+type served struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	store string
+	url   string
+	lines chan string // of standard error, but for that which says the url
+}
+
+func serveOn(t *testing.T, store string, flags ...string) *served {
+	t.Helper()
+	cmd, _ := start(t, store, append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...)
+	cmd.Stderr = nil
+	errs, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	in := bufio.NewReader(errs)
+	s := &served{t, cmd, store, "", make(chan string, 100_000)}
+	for s.url == "" {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatalf("it says %q, %v", line, err)
+		}
+		url, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+		if is {
+			s.url = url
+		} else {
+			s.lines <- line
+		}
+	}
+	go func() {
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				close(s.lines)
+				return
+			}
+			select {
+			case s.lines <- line:
+			default:
+			}
+		}
+	}()
+	return s
+}
+
+// run runs another command on the same store, and returns what it prints.
+func (s *served) run(args ...string) string {
+	s.t.Helper()
+	cmd, errs := start(s.t, s.store, args...)
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("%v: %v %s", args, err, errs)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// ask sends a request, and returns the status and the body.
+func (s *served) ask(key, method, path, body string, headers ...string) (int, map[string]any, error) {
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	var m map[string]any
+	_ = json.Unmarshal(text, &m)
+	return res.StatusCode, m, err
+}
+
+// counts wants words in the metrics, whose address is on the first line.
+func (s *served) counts(words ...string) {
+	s.t.Helper()
+	url, is := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
+	if !is {
+		s.t.Fatal("it does not say where the metrics are")
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	for _, word := range words {
+		if err != nil || !strings.Contains(string(text), word) {
+			s.t.Errorf("the metrics lack %s: %v\n%s", word, err, text)
+		}
+	}
+}
+
+// stop has it end, and returns its exit code.
+func (s *served) stop(sig os.Signal) int {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+	return code(s.cmd.Wait())
+}
+
+// TestServe: a service on a file, beside which other commands go on, until it is told to end.
+func TestServe(t *testing.T) {
+	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+	s := serveOn(t, store, "--metrics=127.0.0.1:0")
+	key := s.run("key", "create", "web", "--scope", "write", "read", "--type", "user")
+	if status, body, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"alice"}}`); status != 201 {
+		t.Fatalf("created: %d %v %v", status, body, err)
+	}
+	s.counts(`userdb_http_request_duration_seconds_count{operation="createEntry",status="201"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Create"}`, "go_goroutines")
+	if got := s.run("count", "user"); got != "1" {
+		t.Errorf("beside it there are %s", got)
+	}
+	s.run("create", "user", "name=bob", "--no-password")
+	if status, body, _ := s.ask(key, "POST", "/v1/types/user/lookup", `{"value":"BOB"}`); status != 200 {
+		t.Errorf("made beside it: %d %v", status, body)
+	}
+	if got := s.run("key", "list"); got != "web, write read, types user" {
+		t.Errorf("keys: %q", got)
+	}
+	if got := s.stop(syscall.SIGTERM); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+	if _, err := os.Stat(strings.TrimPrefix(store, "file:") + ".sock"); err == nil {
+		t.Error("the socket is still there")
+	}
+	if got := s.run("count", "user"); got != "2" {
+		t.Errorf("kept: %s", got)
+	}
+	for line := range s.lines {
+		if strings.Contains(line, "alice") || strings.Contains(line, "udb_") || !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log: %s", line)
+		}
+	}
+}
+
+// certificate makes one for this machine, and its key, as files.
+func certificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		BasicConstraintsValid: true, IsCA: true,
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, about, about, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: signed}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// TestServeTLS: with a certificate, and no other way.
+func TestServeTLS(t *testing.T) {
+	cert, key := certificate(t, t.TempDir())
+	s := serveOn(t, "memory:", "--tls-cert", cert, "--tls-key", key)
+	text, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(text)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	res, err := client.Get(s.url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Body.Close(); res.StatusCode != 200 || res.ProtoMajor != 2 {
+		t.Errorf("%d by %s", res.StatusCode, res.Proto)
+	}
+	if res, err := http.Get(strings.Replace(s.url, "https", "http", 1) + "/healthz"); err == nil {
+		if res.Body.Close(); res.StatusCode == 200 {
+			t.Error("it answers in the clear")
+		}
+	}
+}
+
+// TestServeExamples: what the help shows is taken as it is.
+func TestServeExamples(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := certificate(t, dir)
+	for line := range strings.Lines(serveVerb(newSession(stdio{})).Example) {
+		line = strings.NewReplacer(":8470", ":0", ":9470", ":0", "cert.pem", cert, "key.pem", key).Replace(line)
+		s := serveOn(t, "memory:", strings.Fields(line)[2:]...)
+		if got := s.stop(syscall.SIGINT); got != 0 {
+			t.Errorf("%s: exit code %d", line, got)
+		}
+	}
+}
+
+// TestServeRefuses: what it would listen on in the clear, and flags that want each other.
+func TestServeRefuses(t *testing.T) {
+	for _, line := range []string{
+		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
+		"serve --proxy 10.0.0.0/8", "serve --proxy x --behind-proxy", "serve --listen 127.0.0.1:0 --metrics nosuch", "key create x", "key create x --scope root",
+		"key create --scope read -- a/b", "key create x --scope read --type nosuch", "key create x --scope read --expires 0s", "key revoke",
+	} {
+		cmd, errs := start(t, "memory:", strings.Fields(line)...)
+		if err := cmd.Run(); code(err) != 2 {
+			t.Errorf("%s: %v %s", line, err, errs)
+		}
+	}
+	cmd, errs := start(t, "memory:", "key", "revoke", "nosuch")
+	if err := cmd.Run(); code(err) != 3 {
+		t.Errorf("no such key: %v %s", err, errs)
+	}
+}
+
+// TestServeKilled: of creates with idempotency keys that are sent until they are answered, each makes one entry, at one UID, though the
+// services are killed again and again.
+func TestServeKilled(t *testing.T) {
+	for _, name := range []string{"redis", "file"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, creates := "file:"+filepath.Join(t.TempDir(), "users.jsonl"), 100
+			if name == "redis" {
+				store, creates = redistest.Start(t).URL(), 1000
+			}
+			one := serveOn(t, store)
+			key := one.run("key", "create", "web", "--scope", "write", "read")
+			var mu sync.Mutex
+			now := one
+			current := func() *served { mu.Lock(); defer mu.Unlock(); return now }
+			made := make([]string, creates)
+			answered := make(chan bool, creates)
+			var all sync.WaitGroup
+			for w := range 8 {
+				all.Go(func() {
+					for i := w; i < creates; i += 8 {
+						for begin := time.Now(); made[i] == "" && time.Since(begin) < 2*time.Minute; {
+							status, body, err := current().ask(key, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"user%d"}}`, i), "Idempotency-Key", fmt.Sprint(i))
+							switch {
+							case err == nil && status == 201:
+								made[i] = fmt.Sprint(body["uid"])
+								answered <- true
+							case err == nil && status != 409 && status != 503:
+								t.Errorf("%d: %d %v", i, status, body)
+								return
+							default:
+								time.Sleep(50 * time.Millisecond)
+							}
+						}
+					}
+				})
+			}
+			for kill := range 4 {
+				for range creates / 6 {
+					<-answered
+				}
+				mu.Lock()
+				_ = now.cmd.Process.Signal(syscall.SIGKILL)
+				_ = now.cmd.Wait()
+				now = serveOn(t, store)
+				mu.Unlock()
+				t.Logf("killed %d times", kill+1)
+			}
+			all.Wait()
+			seen := map[string]int{}
+			for i, uid := range made {
+				if other, twice := seen[uid]; uid == "" || twice {
+					t.Errorf("%d is at %q, as %d is", i, uid, other)
+				}
+				seen[uid] = i
+				status, body, err := current().ask(key, "POST", "/v1/types/user/lookup", fmt.Sprintf(`{"value":"user%d"}`, i))
+				if status != 200 || body["uid"] != uid {
+					t.Errorf("%d was made at %s, and is found: %d %v %v", i, uid, status, body, err)
+				}
+			}
+			if got := current().run("count", "user"); got != fmt.Sprint(creates) {
+				t.Errorf("there are %s", got)
+			}
+			current().run("check", "--json") // it exits 7 on damage
+		})
+	}
+}
