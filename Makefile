@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser soak search steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
+.PHONY: help browser clients soak search steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -24,6 +24,7 @@ help:
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
 	@echo 'make browser the example webapp, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
+	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
 	@echo 'make ci      make check and make vulnerabilities on a machine that has nothing but Go, Git, Make and Bash'
 
 # Much of the tests' time is spent waiting, so that more of them run at a time than there are cores.
@@ -51,7 +52,7 @@ MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnT
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|Linger|Counting|LostReplies
 race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./internal/ci/progress ./internal/connect ./internal/embedded \
-		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
+		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 
@@ -60,6 +61,14 @@ browser:
 	.ci/install chromium || echo 'the example is not driven by a browser'
 	.ci/install npm && cd examples/webapp/browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
 	cd examples/webapp/browser && go vet ./... && go test -timeout 10m -v ./...
+
+# The service as programs in other languages use it. What cannot be had is left out with a word, but where USERDB_REQUIRE_NODE is set.
+clients: redis
+	if .ci/install npm && (cd serve/clients && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund); then \
+		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 5m ./serve/clients; \
+	else \
+		echo 'the service is not used from Node'; test -z "$${USERDB_REQUIRE_NODE:-}"; \
+	fi
 
 # Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
 bench: redis

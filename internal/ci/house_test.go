@@ -32,7 +32,7 @@ func sources(t *testing.T) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata"):
+		case d.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules"}, d.Name()):
 			return fs.SkipDir
 		case d.IsDir() || path == "CHANGELOG.md":
 			return nil

@@ -1,0 +1,166 @@
+// A site on which people sign up, in and out. Their accounts are kept by 'userdb serve'.
+
+import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import express from 'express'
+import * as pages from './pages.js'
+import { Away, Refusal, ask } from './userdb.js'
+
+const app = express().disable('x-powered-by')
+// The proxies that are believed to tell a visitor's address, by which guesses are counted: Express calls it "trust proxy".
+app.set('trust proxy', process.env.TRUST_PROXY ?? false)
+
+let site, cookie // where people reach this, which links in mails begin with; the name and the attributes of the cookie
+
+const send = (res, status, page) => res.status(status).type('html').send(page.text)
+const input = (req, ...names) => Object.fromEntries(names.map((name) => [name, typeof req.body?.[name] === 'string' ? req.body[name] : '']))
+const visit = (req) => ({ origin: req.ip, agent: req.get('User-Agent')?.slice(0, 1000) })
+const at = (entry) => `/v1/types/user/entries/${encodeURIComponent(entry.uid)}`
+
+app.use((req, res, next) => {
+  res.set({
+    'Content-Security-Policy': "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    'Referrer-Policy': 'same-origin', 'X-Content-Type-Options': 'nosniff', 'Cache-Control': 'no-store',
+  })
+  // Forms of other sites do not act for visitors of this one: browsers say where a POST comes from.
+  const from = req.get('Origin') ?? ''
+  if (!['GET', 'HEAD'].includes(req.method) && (!URL.canParse(from) || new URL(from).host !== req.get('Host'))) {
+    return send(res, 403, pages.page('Not from here', 'That form was not sent from this site.'))
+  }
+  next()
+}, express.urlencoded({ extended: false, limit: '16kb' }))
+
+const secretOf = (req) => (req.get('Cookie') ?? '').split(/; */).find((pair) => pair.startsWith(`${cookie.name}=`))?.slice(cookie.name.length + 1)
+const enter = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) }).redirect(303, '/')
+const leave = (res) => res.clearCookie(cookie.name, cookie.options).redirect(303, '/login')
+
+/** signedIn lets a request with a good session through, and sends all others to sign in. */
+async function signedIn(req, res, next) {
+  const asked = await ask('POST', '/v1/session', { secret: secretOf(req) ?? '' })
+  if (!asked.active) return leave(res)
+  req.entry = asked.entry
+  next()
+}
+
+const words = { taken: 'Somebody has that already.', min: 'That is too short.', max: 'That is too long.', blocklist: 'Too many people use that one.' }
+
+/** again shows a form once more, after a refusal that its visitor can mend. All others are for the end of this file. */
+function again(res, err, page, names, more = {}) {
+  if (!(err instanceof Refusal) || ![401, 409, 422].includes(err.status) || err.code === 'key') throw err
+  const state = { wrong: {} }
+  for (const { pointer = '', rule, detail } of err.errors) {
+    const name = names.find((name) => pointer === `/facets/${name}` || pointer === `/${name}`)
+    if (name) state.wrong[name] ??= words[rule] ?? detail
+  }
+  if (Object.keys(state.wrong).length === 0) state.said = err.message
+  send(res, err.status, page({ ...state, ...more }))
+}
+
+app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, {})))
+app.get('/signup', (req, res) => send(res, 200, pages.signup({ once: randomUUID() })))
+app.get('/login', (req, res) => send(res, 200, pages.login({})))
+app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
+
+/** create makes one account, however often one form is sent: impatient people, and lost answers, make no second one. */
+async function create(facets, password, once, tries = 3) {
+  try {
+    await ask('POST', '/v1/types/user/entries', { facets, password }, { 'Idempotency-Key': once })
+  } catch (err) {
+    if (tries === 1 || !(err instanceof Away) && err.code !== 'conflict') throw err
+    await sleep(500) // conflict: the same request is under way
+    await create(facets, password, once, tries - 1)
+  }
+}
+
+async function signIn(req, res, identifier, password) {
+  enter(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visit(req) }))
+}
+
+app.post('/signup', async (req, res) => {
+  const { name, email, password, once } = input(req, 'name', 'email', 'password', 'once')
+  try {
+    await create({ name, email }, password, once || randomUUID())
+    await signIn(req, res, email, password)
+  } catch (err) {
+    again(res, err, pages.signup, ['name', 'email', 'password'], { values: { name, email }, once: randomUUID() })
+  }
+})
+
+app.post('/login', async (req, res) => {
+  const { identifier, password } = input(req, 'identifier', 'password')
+  try {
+    await signIn(req, res, identifier, password)
+  } catch (err) {
+    again(res, err, pages.login, [], { values: { identifier }, said: 'No account has this name or e-mail with this password.' })
+  }
+})
+
+app.post('/logout', async (req, res) => {
+  await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })
+  leave(res)
+})
+
+app.post('/logout-everywhere', signedIn, async (req, res) => {
+  await ask('DELETE', `${at(req.entry)}/sessions`)
+  leave(res)
+})
+
+app.post('/password', signedIn, async (req, res) => {
+  const { current, password } = input(req, 'current', 'password')
+  try {
+    // All sessions end with the old password; this visitor gets a new one.
+    enter(res, await ask('PUT', `${at(req.entry)}/password`, { current, password, session: {}, ...visit(req) }))
+  } catch (err) {
+    const more = err.code === 'login' ? { said: '', wrong: { current: 'That is not your password.' } } : {}
+    again(res, err, (state) => pages.account(req.entry, state), ['password'], more)
+  }
+})
+
+app.post('/forgot', async (req, res) => {
+  const { identifier } = input(req, 'identifier')
+  try {
+    const { address, secret } = await ask('POST', '/v1/types/user/tokens', { purpose: 'reset', identifier, field: 'email', life: '1h', origin: req.ip })
+    console.log(`mail to ${address}: ${site.origin}/reset?secret=${encodeURIComponent(secret)}`) // your site sends it
+  } catch (err) {
+    // Nobody learns who has an account: one that is not there, and too many mails, look like a mail that is sent.
+    if (!['not_found', 'throttled', 'hint', 'usage'].includes(err.code)) throw err
+  }
+  send(res, 200, pages.page('Look into your mail', 'If there is such an account, a link is on its way. It is good for an hour.'))
+})
+
+// The link shows a form and no more: programs that read mails open links, too, and only POST spends the token.
+app.get('/reset', (req, res) => send(res, 200, pages.reset({ secret: req.query.secret })))
+
+app.post('/reset', async (req, res) => {
+  const { secret, password } = input(req, 'secret', 'password')
+  try {
+    enter(res, await ask('POST', '/v1/password-resets', { purpose: 'reset', secret, password, session: {}, ...visit(req) }))
+  } catch (err) {
+    if (err.code === 'not_found') return send(res, 404, pages.forgot({ said: 'That link was used, or is too old. Ask for another one.' }))
+    again(res, err, pages.reset, ['password'], { secret })
+  }
+})
+
+// What else went wrong, in plain words: Express knows this place by its four parameters.
+app.use((err, req, res, next) => {
+  if (res.headersSent) return next(err)
+  if (err instanceof Away) {
+    console.error(`${err.message} ${err.cause?.cause ?? err.cause ?? ''}`)
+    return send(res.set('Retry-After', '5'), 503, pages.page('Please come back in a moment', 'Accounts are out of reach just now. Try it again.'))
+  }
+  if (err.code === 'throttled') {
+    const wait = err.wait < 90 ? `${err.wait} seconds` : `${Math.ceil(err.wait / 60)} minutes`
+    return send(res.set('Retry-After', String(err.wait)), 429, pages.page('Too many attempts', `Please wait ${wait}, and try again.`))
+  }
+  const ours = err instanceof Refusal || !(err.status < 500) // else the request is one that Express cannot read
+  console.error(err)
+  send(res, ours ? 500 : err.status, pages.page('That did not work', ours ? 'It is our fault, and written down.' : 'Please go back and try again.'))
+})
+
+const server = app.listen(Number(process.env.PORT ?? 3000), process.env.HOST ?? 'localhost', (err) => {
+  if (err) throw err
+  site = new URL(process.env.SITE ?? `http://localhost:${server.address().port}`)
+  const secure = !['localhost', '127.0.0.1'].includes(site.hostname)
+  cookie = { name: secure ? '__Host-session' : 'session', options: { httpOnly: true, sameSite: 'lax', secure, path: '/' } }
+  console.log(`listening on port ${server.address().port}, as ${site.origin}`)
+})

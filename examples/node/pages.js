@@ -1,0 +1,48 @@
+// The pages, as texts. What stands in ${} of html`…` is escaped, unless it is html itself.
+
+class Html { constructor(text) { this.text = text } }
+const marks = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+const show = (v) => Array.isArray(v) ? v.map(show).join('') : v instanceof Html ? v.text : String(v ?? '').replace(/[&<>"']/g, (c) => marks[c])
+const html = (parts, ...values) => new Html(parts.reduce((all, part, i) => all + show(values[i - 1]) + part))
+
+export const page = (title, body) => html`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title}</title>
+<h1>${title}</h1>
+${body}
+</html>
+`
+// A field, with what is wrong with it beside it.
+const field = (name, label, type, autocomplete, { values = {}, wrong = {} }) => html`
+<p><label for="${name}">${label}</label><br>
+<input id="${name}" name="${name}" type="${type}" autocomplete="${autocomplete}" required value="${values[name]}"
+  ${wrong[name] && html`aria-invalid="true" aria-describedby="${name}-wrong"`}>
+${wrong[name] && html`<strong id="${name}-wrong">${wrong[name]}</strong>`}</p>`
+
+const form = (action, state, fields, button) => html`
+${state.said && html`<p role="alert">${state.said}</p>`}
+<form method="post" action="${action}">${fields}<button>${button}</button></form>`
+
+export const signup = (state) => page('Sign up', html`${form('/signup', state, [
+  html`<input type="hidden" name="once" value="${state.once}">`,
+  field('name', 'Name', 'text', 'username', state),
+  field('email', 'E-mail', 'email', 'email', state),
+  field('password', 'Password', 'password', 'new-password', state)], 'Sign up')}
+<p><a href="/login">I have an account</a></p>`)
+
+export const login = (state) => page('Sign in', html`${form('/login', state, [
+  field('identifier', 'Name or e-mail', 'text', 'username', state),
+  field('password', 'Password', 'password', 'current-password', state)], 'Sign in')}
+<p><a href="/signup">Sign up</a> · <a href="/forgot">I forgot my password</a></p>`)
+
+export const forgot = (state) => page('Forgotten', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
+
+export const reset = (state) => page('A new password', form('/reset', state, [
+  html`<input type="hidden" name="secret" value="${state.secret}">`,
+  field('password', 'New password', 'password', 'new-password', state)], 'Set it'))
+
+export const account = (entry, state) => page(`Hello, ${entry.facets.name}`, html`<p>${entry.facets.email}</p>
+<h2>Change the password</h2>${form('/password', state, [
+  field('current', 'Password until now', 'password', 'current-password', state),
+  field('password', 'New password', 'password', 'new-password', state)], 'Change it')}
+<h2>Sign out</h2>${form('/logout', {}, '', 'Sign out')}${form('/logout-everywhere', {}, '', 'Sign out everywhere')}`)

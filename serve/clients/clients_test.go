@@ -1,0 +1,222 @@
+// Package clients_test uses the service as programs in other languages do: the document through a linter, a generated client in
+// TypeScript through the whole life of an account, and the example in Node through what people do there. 'make clients' installs what
+// they need; without that they are left out, unless USERDB_REQUIRE_NODE is set.
+package clients_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+const example = "../../examples/node"
+
+// needNode leaves a test out where there is no Node, or what npm installs into a folder.
+func needNode(t *testing.T, folder string) {
+	t.Helper()
+	_, err := exec.LookPath("node")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(folder, "node_modules"))
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("USERDB_REQUIRE_NODE") != "":
+		t.Fatalf("%v: 'make clients' installs it", err)
+	default:
+		t.Skipf("%v: 'make clients' installs it", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var program string // the command, built once
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "userdb-clients-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program = filepath.Join(dir, "userdb")
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir) // it is in a temporary place
+	os.Exit(code)
+}
+
+func build(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(program); err == nil {
+		return
+	}
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/userdb").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+}
+
+// A process is one that announces in its first line where it listens.
+type process struct {
+	*exec.Cmd
+	first string
+	lines chan string // after that
+}
+
+// begin starts a process, which ends with the test. Its lines are those of standard error, or of standard output.
+func begin(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *process {
+	t.Helper()
+	out, err := pipe()
+	must(t, err)
+	must(t, cmd.Start())
+	p := &process{Cmd: cmd, lines: make(chan string, 10_000)}
+	t.Cleanup(p.kill)
+	in := bufio.NewScanner(out)
+	if !in.Scan() {
+		t.Fatalf("%v says nothing: %v", cmd.Args, in.Err())
+	}
+	p.first = in.Text()
+	go func() {
+		defer close(p.lines)
+		for in.Scan() {
+			select {
+			case p.lines <- in.Text():
+			default: // nobody wants them
+			}
+		}
+	}()
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.Process.Kill() // it may have ended
+	_ = p.Wait()
+}
+
+// A service is 'userdb serve' in a process of its own.
+type service struct {
+	*process
+	t     *testing.T
+	store string
+	url   string
+}
+
+func command(t *testing.T, store string, args ...string) *exec.Cmd {
+	t.Helper()
+	schema, err := filepath.Abs("schema.json")
+	must(t, err)
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "USERDB_STORE="+store, "USERDB_SCHEMA="+schema)
+	return cmd
+}
+
+func serve(t *testing.T, store, listen string) *service {
+	t.Helper()
+	build(t)
+	cmd := command(t, store, "serve", "--listen="+listen)
+	p := begin(t, cmd, cmd.StderrPipe)
+	url, is := strings.CutPrefix(p.first, "listening on ")
+	if !is {
+		t.Fatalf("it says %q", p.first)
+	}
+	return &service{p, t, store, url}
+}
+
+// key makes an API key.
+func (s *service) key(name string, scopes ...string) string {
+	s.t.Helper()
+	cmd := command(s.t, s.store, append([]string{"key", "create", name, "--scope"}, scopes...)...)
+	out, err := cmd.Output()
+	must(s.t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// node runs a program in Node to its end.
+func node(t *testing.T, dir string, env []string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("node %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// document writes /openapi.json into a file.
+func (s *service) document(path string) {
+	s.t.Helper()
+	res, err := http.Get(s.url + "/openapi.json")
+	must(s.t, err)
+	defer res.Body.Close()
+	f, err := os.Create(path)
+	must(s.t, err)
+	_, err = io.Copy(f, res.Body)
+	must(s.t, err)
+	must(s.t, f.Close())
+}
+
+// workshop is a folder with the program in TypeScript, what npm has installed, and the document of a service.
+func workshop(t *testing.T) string {
+	t.Helper()
+	needNode(t, ".")
+	dir := t.TempDir()
+	for _, name := range []string{"life.ts", "tsconfig.json", "package.json"} {
+		text, err := os.ReadFile(name)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	installed, err := filepath.Abs("node_modules")
+	must(t, err)
+	must(t, os.Symlink(installed, filepath.Join(dir, "node_modules")))
+	serve(t, "memory:", "127.0.0.1:0").document(filepath.Join(dir, "openapi.json"))
+	return dir
+}
+
+// TestDocument: /openapi.json is one of OpenAPI 3.1, by its schema and by a linter.
+func TestDocument(t *testing.T) {
+	dir := workshop(t)
+	node(t, ".", nil, "lint.js", filepath.Join(dir, "openapi.json"))
+}
+
+// TestGenerated: a client that is generated from the document compiles strictly and does what it should, on a file and on Redis.
+func TestGenerated(t *testing.T) {
+	dir := workshop(t)
+	node(t, dir, nil, "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "api.d.ts")
+	node(t, dir, nil, "node_modules/typescript/bin/tsc", "-p", ".")
+	for _, name := range []string{"file", "redis"} {
+		t.Run(name, func(t *testing.T) {
+			store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+			if name == "redis" {
+				store = redistest.Start(t).URL()
+			}
+			s := serve(t, store, "127.0.0.1:0")
+			node(t, dir, []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.key("all", "admin"), "USERDB_READ_KEY=" + s.key("reader", "read")}, "life.js")
+		})
+	}
+}
+
+// eventually asks until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for range 3000 {
+		if holds() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("it never came that %s", what)
+}

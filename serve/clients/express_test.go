@@ -1,0 +1,288 @@
+package clients_test
+
+import (
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A site is the example in a process of its own.
+type site struct {
+	*process
+	t    *testing.T
+	port string
+	base string
+}
+
+var announced = regexp.MustCompile(`^listening on port (\d+), as (.+)$`)
+
+func express(t *testing.T, env ...string) *site {
+	t.Helper()
+	cmd := exec.Command("node", "app.js")
+	var errs strings.Builder
+	t.Cleanup(func() { // when it has ended
+		if t.Failed() {
+			t.Log(errs.String())
+		}
+	})
+	cmd.Dir, cmd.Env, cmd.Stderr = example, append(append(os.Environ(), "PORT=0"), env...), &errs
+	p := begin(t, cmd, cmd.StdoutPipe)
+	m := announced.FindStringSubmatch(p.first)
+	if m == nil {
+		t.Fatalf("it says %q", p.first)
+	}
+	return &site{p, t, m[1], m[2]}
+}
+
+// A visitor is a browser.
+type visitor struct {
+	*site
+	http.Client
+	origin string // the header Origin of forms
+}
+
+func (s *site) visitor() *visitor {
+	jar, err := cookiejar.New(nil)
+	must(s.t, err)
+	v := &visitor{site: s, origin: s.base}
+	v.Jar, v.CheckRedirect = jar, func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return v
+}
+
+// An answer is a page, or the way to another one.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+}
+
+func (v *visitor) send(method, path, form string) (a answer, err error) {
+	req, err := http.NewRequestWithContext(v.t.Context(), method, "http://localhost:"+v.port+path, strings.NewReader(form))
+	if err != nil {
+		return a, err
+	}
+	at, err := url.Parse(v.base)
+	if err != nil {
+		return a, err
+	}
+	req.Host = at.Host
+	if method == "POST" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", v.origin)
+	}
+	res, err := v.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, res.Header, html.UnescapeString(string(text))}, err
+}
+
+// get opens a page, and wants a status and texts on it.
+func (v *visitor) get(path string, status int, texts ...string) answer {
+	v.t.Helper()
+	return v.wants("GET", path, "", status, texts)
+}
+
+// post sends a form. Its fields are name, value, ….
+func (v *visitor) post(path string, fields []string, status int, texts ...string) answer {
+	v.t.Helper()
+	return v.wants("POST", path, encoded(fields), status, texts)
+}
+
+func encoded(fields []string) string {
+	form := url.Values{}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	return form.Encode()
+}
+
+func (v *visitor) wants(method, path, form string, status int, texts []string) answer {
+	v.t.Helper()
+	a, err := v.send(method, path, form)
+	must(v.t, err)
+	for _, text := range texts {
+		if !strings.Contains(a.text+a.header.Get("Location"), text) {
+			v.t.Errorf("%s %s does not say %q: %s", method, path, text, a.text)
+		}
+	}
+	if a.status != status {
+		v.t.Fatalf("%s %s: %d, want %d: %s", method, path, a.status, status, a.text)
+	}
+	return a
+}
+
+var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
+
+// signUp is the form as somebody fills it in.
+func (v *visitor) signUp(name, email, password string) []string {
+	v.t.Helper()
+	m := onceField.FindStringSubmatch(v.get("/signup", 200).text)
+	if m == nil {
+		v.t.Fatal("the form has no key")
+	}
+	return []string{"once", m[1], "name", name, "email", email, "password", password}
+}
+
+const (
+	first  = "correct horse battery"
+	second = "another horse battery"
+)
+
+// link is the one in the mail that is printed.
+func (s *site) link() string {
+	s.t.Helper()
+	line := <-s.lines
+	to, link, is := strings.Cut(line, ": "+s.base)
+	if !is || to != "mail to bob@example.com" {
+		s.t.Fatalf("a line: %q", line)
+	}
+	return link
+}
+
+// TestExpress: what people do on the site, on a file.
+func TestExpress(t *testing.T) {
+	needNode(t, example)
+	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+	s := serve(t, store, "127.0.0.1:0")
+	app := express(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.key("web", "write", "login"))
+	v := app.visitor()
+	v.get("/", 303, "/login")
+	if h := v.get("/signup", 200).header; h.Get("Cache-Control") != "no-store" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+		t.Errorf("headers: %v", h)
+	}
+
+	// what is wrong stands beside its field, and what was typed stays, but for the password
+	form := v.signUp(`Bob "<b>"`, "nowhere", "short")
+	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "too short", `value="nowhere"`)
+	if strings.Contains(a.text, `value="short"`) {
+		t.Errorf("a password is shown: %s", a.text)
+	}
+	v.post("/signup", v.signUp("Bob", "bob@example.com", ""), 422, `id="password-wrong"`)
+
+	// a form that is sent many times at once makes one account
+	form = v.signUp("Bob", "bob@example.com", first)
+	var all sync.WaitGroup
+	statuses := make([]string, 4)
+	for i := range statuses {
+		all.Go(func() {
+			a, err := v.send("POST", "/signup", encoded(form))
+			statuses[i] = fmt.Sprint(a.status, err)
+		})
+	}
+	all.Wait()
+	for _, got := range statuses {
+		if got != "303 <nil>" {
+			t.Errorf("one form, sent four times: %v", statuses)
+		}
+	}
+	v.get("/", 200, "Hello, Bob", "bob@example.com")
+	app.visitor().post("/signup", app.visitor().signUp("BOB", "bob@EXAMPLE.com", first), 409, `id="name-wrong"`, `id="email-wrong"`, "Somebody has that already.")
+
+	// signed in by any identifier
+	other := app.visitor()
+	other.post("/login", []string{"identifier", "bob", "password", "wrong"}, 401, "No account has this", `value="bob"`)
+	other.post("/login", []string{"identifier", "nobody", "password", first}, 401, "No account has this")
+	a = other.post("/login", []string{"identifier", "BOB@example.com", "password", first}, 303)
+	if c := a.header.Get("Set-Cookie"); !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Lax") || !strings.Contains(c, "Path=/") || strings.Contains(c, "Secure") {
+		t.Errorf("cookie: %s", c)
+	}
+	other.get("/", 200, "Hello, Bob")
+
+	// a form of another site, or of nowhere, does nothing
+	for _, origin := range []string{"https://evil.example", "null", ""} {
+		other.origin = origin
+		other.post("/logout-everywhere", nil, 403)
+	}
+	other.origin = app.base
+	other.get("/", 200)
+
+	// a new password ends the other's session
+	for _, current := range []string{"", "wrong"} {
+		v.post("/password", []string{"current", current, "password", second}, 401, `id="current-wrong"`)
+	}
+	v.post("/password", []string{"current", first, "password", "x"}, 422, `id="password-wrong"`)
+	v.post("/password", []string{"current", first, "password", second}, 303)
+	v.get("/", 200)
+	other.get("/", 303, "/login")
+
+	// sign out, here and everywhere
+	other.post("/login", []string{"identifier", "bob", "password", second}, 303)
+	other.post("/logout", nil, 303, "/login")
+	other.get("/", 303)
+	v.get("/", 200)
+	other.post("/login", []string{"identifier", "bob", "password", second}, 303)
+	other.post("/logout-everywhere", nil, 303)
+	v.get("/", 303)
+
+	// a forgotten password: the answer is the same for everybody, and the link is good once
+	known := v.post("/forgot", []string{"identifier", "bob"}, 200)
+	if unknown := v.post("/forgot", []string{"identifier", "nobody"}, 200); unknown.text != known.text {
+		t.Errorf("it tells who has an account: %s\n%s", known.text, unknown.text)
+	}
+	v.post("/forgot", []string{"identifier", ""}, 200)
+	link := app.link()
+	at, err := url.Parse(link)
+	must(t, err)
+	secret := at.Query().Get("secret")
+	v.get(link, 200, secret)
+	v.post("/reset", []string{"secret", secret, "password", "x"}, 422, `id="password-wrong"`)
+	v.post("/reset", []string{"secret", secret, "password", first}, 303)
+	v.get("/", 200, "Hello, Bob")
+	v.post("/reset", []string{"secret", secret, "password", first}, 404, "was used")
+
+	// who guesses waits
+	var waits answer
+	eventually(t, "somebody has to wait", func() bool {
+		waits, err = other.send("POST", "/login", encoded([]string{"identifier", "bob", "password", "wrong"}))
+		return err != nil || waits.status == 429
+	})
+	if err != nil || waits.header.Get("Retry-After") == "" || !strings.Contains(waits.text, "Please wait") {
+		t.Errorf("throttled: %v %v", waits, err)
+	}
+
+	// while accounts are out of reach, people are told so, and afterwards they are where they were
+	s.kill()
+	a = v.get("/", 503, "come back in a moment")
+	if a.header.Get("Retry-After") == "" || len(a.header.Values("Set-Cookie")) > 0 {
+		t.Errorf("away: %v", a.header)
+	}
+	v.post("/login", []string{"identifier", "bob", "password", first}, 503)
+	serve(t, store, strings.TrimPrefix(s.url, "http://"))
+	v.get("/", 200, "Hello, Bob")
+}
+
+// TestExpressElsewhere: beyond localhost the cookie is for TLS alone; a service that never answers is waited for no longer than is said; and
+// a key that is wrong is nobody's fault but the site's.
+func TestExpressElsewhere(t *testing.T) {
+	needNode(t, example)
+	s := serve(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
+	key := s.key("web", "write", "login")
+	v := express(t, "USERDB_URL="+s.url, "USERDB_KEY="+key, "SITE=https://example.com").visitor()
+	a := v.post("/signup", v.signUp("Bob", "bob@example.com", first), 303)
+	if c := a.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-session=") || !strings.Contains(c, "Secure") {
+		t.Errorf("cookie: %s", c)
+	}
+
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections, and never answers
+	must(t, err)
+	defer deaf.Close()
+	v = express(t, "USERDB_URL=http://"+deaf.Addr().String(), "USERDB_KEY="+key, "USERDB_TIMEOUT_MS=100").visitor()
+	v.get("/", 503, "come back in a moment")
+
+	v = express(t, "USERDB_URL="+s.url, "USERDB_KEY=udb_wrong").visitor()
+	v.post("/login", []string{"identifier", "bob", "password", first}, 500, "our fault")
+}

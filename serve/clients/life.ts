@@ -1,0 +1,278 @@
+// The whole life of an account, by a client that is generated from /openapi.json. It must compile strictly, without any and without
+// casts: what cannot be written that way is wrong in the document, or in the service.
+//
+// USERDB_URL is the service, USERDB_KEY a key for everything, USERDB_READ_KEY one that may only read.
+
+import assert from 'node:assert/strict'
+import createClient from 'openapi-fetch'
+import type { components, paths } from './api.d.ts'
+
+type Problem = components['schemas']['Problem']
+type Entry = components['schemas']['Entry']
+
+/** An answer, as the client gives it. */
+interface Answer<T> {
+  data?: T
+  error?: Problem
+  response: Response
+}
+
+const baseUrl = env('USERDB_URL')
+const api = clientOf(env('USERDB_KEY'))
+const user = { type: 'user' }
+const origin = '192.0.2.7'
+const password = 'correct horse battery'
+
+function env(name: string): string {
+  const value = process.env[name]
+  assert(value, `${name} is not set`)
+  return value
+}
+
+function clientOf(key: string) {
+  return createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${key}` } })
+}
+
+/** ok returns what was asked for. */
+async function ok<T>(status: number, asked: Promise<Answer<T>>): Promise<{ data: T; etag: string }> {
+  const { data, error, response } = await asked
+  assert.equal(error, undefined)
+  assert.equal(response.status, status)
+  assert(data !== undefined, 'no body')
+  return { data, etag: response.headers.get('ETag') ?? '' }
+}
+
+/** done is for what is answered without a body. */
+async function done(asked: Promise<Answer<unknown>>) {
+  const { error, response } = await asked
+  assert.equal(error, undefined)
+  assert.equal(response.status, 204)
+}
+
+/** refused returns the problem, and holds it to the shape that all of them have. */
+async function refused(status: number, code: Problem['code'], asked: Promise<Answer<unknown>>): Promise<Problem> {
+  const { error, response } = await asked
+  assert(error, `no problem, but ${response.status}`)
+  assert.deepEqual([response.status, error.status, error.code], [status, status, code])
+  assert.equal(error.type, `urn:userdb:error:${code}`)
+  assert.equal(response.headers.get('Content-Type'), 'application/problem+json')
+  assert.equal(response.headers.get('X-Request-Id'), error.request_id)
+  assert(error.title && error.detail)
+  if (error.retry_after !== undefined) assert.equal(response.headers.get('Retry-After'), String(error.retry_after))
+  return error
+}
+
+/** rules are what is wrong, field by field: what a form shows beside its fields. */
+function rules(problem: Problem): string[] {
+  return (problem.errors ?? []).map((wrong) => `${wrong.pointer ?? ''} ${wrong.rule ?? ''}`).sort()
+}
+
+async function about() {
+  const { data: schema } = await ok(200, api.GET('/v1/schema'))
+  assert.equal(schema.types['user']?.fields?.['name']?.role, 'secondary')
+  const { data: status } = await ok(200, api.GET('/v1/status'))
+  assert(status.types.some((type) => type.type === 'user'))
+  await refused(401, 'key', clientOf('udb_wrong').GET('/v1/status'))
+  await refused(404, 'not_found', api.GET('/v1/types/{type}/count', { params: { path: { type: 'nosuch' } } }))
+  const reader = clientOf(env('USERDB_READ_KEY'))
+  await ok(200, reader.GET('/v1/schema'))
+  await refused(403, 'scope', reader.POST('/v1/types/{type}/entries', { params: { path: user }, body: {} }))
+}
+
+async function create(): Promise<Entry> {
+  const once = { path: user, header: { 'Idempotency-Key': 'sign-up-1' } }
+  const body = { facets: { name: 'Bob', email: 'bob@example.com', age: 41 }, tags: ['new'], password }
+  const first = await ok(201, api.POST('/v1/types/{type}/entries', { params: once, body }))
+  const again = await ok(201, api.POST('/v1/types/{type}/entries', { params: once, body }))
+  assert.equal(again.data.uid, first.data.uid)
+  assert.equal(first.etag, `"${first.data.rev}"`)
+  await refused(422, 'idempotency', api.POST('/v1/types/{type}/entries', { params: once, body: { facets: { name: 'Eve' } } }))
+
+  const taken = await refused(409, 'duplicate', api.POST('/v1/types/{type}/entries', { params: { path: user }, body: { facets: { name: 'BOB' } } }))
+  assert.deepEqual(rules(taken), ['/facets/name taken'])
+  const all = api.POST('/v1/types/{type}/entries', { params: { path: user }, body: { facets: { name: 'bob', email: 'x', age: 'old' }, password: 'short' } })
+  assert.deepEqual(rules(await refused(422, 'invalid', all)), ['/facets/age codec', '/facets/email email', '/facets/name taken', '/password min'])
+  await refused(413, 'usage', api.POST('/v1/types/{type}/entries', { params: { path: user }, body: { facets: { name: 'x'.repeat(2 << 20) } } }))
+  return first.data
+}
+
+async function read(bob: Entry) {
+  const at = { type: 'user', uid: bob.uid }
+  const { data, etag } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
+  assert.deepEqual(data, bob)
+  const same = await api.GET('/v1/types/{type}/entries/{uid}', { params: { path: at, header: { 'If-None-Match': etag } } })
+  assert.equal(same.response.status, 304)
+  for (const value of ['BOB', 'bob@EXAMPLE.com']) {
+    const found = await ok(200, api.POST('/v1/types/{type}/lookup', { params: { path: user }, body: { value } }))
+    assert.equal(found.data.uid, bob.uid)
+  }
+  await refused(404, 'not_found', api.POST('/v1/types/{type}/lookup', { params: { path: user }, body: { value: 'Bob', field: 'email' } }))
+  await refused(400, 'usage', api.POST('/v1/types/{type}/lookup', { params: { path: user }, body: { value: '' } }))
+  const { data: many } = await ok(200, api.POST('/v1/types/{type}/entries/get', { params: { path: user }, body: { uids: [bob.uid, 'nobody'] } }))
+  assert.deepEqual(many.entries.map((entry) => entry?.uid ?? null), [bob.uid, null])
+}
+
+async function change(bob: Entry): Promise<Entry> {
+  const at = { type: 'user', uid: bob.uid }
+  const path = '/v1/types/{type}/entries/{uid}'
+  const old = { 'If-Match': `"${bob.rev}"` }
+  const patched = await ok(200, api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'cook', age: null } } }))
+  assert.deepEqual([patched.data.facets['job'], patched.data.facets['age']], ['cook', undefined])
+  await refused(412, 'precondition', api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'baker' } } }))
+  // an entry that was read may be sent back as it is
+  const back = await ok(200, api.PATCH(path, { params: { path: at }, body: { ...patched.data, facets: { job: 'baker' } } }))
+  assert.equal(back.data.facets['job'], 'baker')
+
+  const tags = await ok(200, api.PUT('/v1/types/{type}/entries/{uid}/tags', { params: { path: at }, body: { tags: ['b', 'a'] } }))
+  assert.deepEqual(tags.data.tags, ['a', 'b'])
+  await done(api.PUT('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'x/y ü' } } }))
+  await done(api.DELETE('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'a' } } }))
+  const left = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/tags', { params: { path: at } }))
+  assert.deepEqual(left.data.tags, ['b', 'x/y ü'])
+  return back.data
+}
+
+/** logIn returns the secret of a session. */
+async function logIn(identifier: string, secret = password): Promise<string> {
+  const body = { identifier, password: secret, origin, agent: 'life', session: { life: '2d', idle: '1h' } }
+  const { data } = await ok(200, api.POST('/v1/types/{type}/login', { params: { path: user }, body }))
+  assert(data.session, 'no session began')
+  return data.session.secret
+}
+
+async function sessions(bob: Entry) {
+  const at = { type: 'user', uid: bob.uid }
+  const asked = async (secret: string) => (await ok(200, api.POST('/v1/session', { body: { secret } }))).data
+  await refused(401, 'login', api.POST('/v1/types/{type}/login', { params: { path: user }, body: { identifier: 'bob', password: 'wrong', origin } }))
+  const bare = await ok(200, api.POST('/v1/types/{type}/login', { params: { path: user }, body: { identifier: 'bob', password, origin } }))
+  assert.equal(bare.data.session, undefined)
+
+  const secret = await logIn('bob@example.com')
+  const active = await asked(secret)
+  assert(active.active) // from here on the compiler knows that there are an entry and a session
+  assert.equal(active.entry.uid, bob.uid)
+  assert(Date.parse(active.session.expires) > Date.now())
+  assert.deepEqual(await asked('made up'), { active: false })
+  const { data: verified } = await ok(200, api.POST('/v1/session/verify', { body: { secret, password, origin } }))
+  assert(verified.active && verified.session.verified >= active.session.verified)
+  await refused(401, 'login', api.POST('/v1/session/verify', { body: { secret, password: 'wrong', origin } }))
+
+  const elsewhere = await ok(201, api.POST('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at }, body: { origin, life: '1h' } }))
+  const { data: devices } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at } }))
+  assert.deepEqual(devices.sessions.map((s) => s.id).sort(), [active.session.id, elsewhere.data.session.id].sort())
+  await done(api.DELETE('/v1/types/{type}/entries/{uid}/sessions/{id}', { params: { path: { ...at, id: active.session.id } } }))
+  assert.equal((await asked(secret)).active, false)
+  await done(api.POST('/v1/session/end', { body: { secret: elsewhere.data.session.secret } }))
+  assert.equal((await asked(elsewhere.data.session.secret)).active, false)
+  const third = await logIn('bob')
+  await done(api.DELETE('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at } }))
+  assert.equal((await asked(third)).active, false)
+
+  const before = await logIn('bob')
+  const put = '/v1/types/{type}/entries/{uid}/password'
+  await refused(401, 'login', api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: 'wrong', origin } }))
+  await refused(422, 'invalid', api.PUT(put, { params: { path: at }, body: { password: 'x', current: password, origin } }))
+  const changed = await ok(200, api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: password, origin, session: {} } }))
+  assert(changed.data.session && (await asked(changed.data.session.secret)).active)
+  assert.equal((await asked(before)).active, false)
+
+  await done(api.POST('/v1/types/{type}/entries/{uid}/disable', { params: { path: at } }))
+  await refused(409, 'conflict', api.POST('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at }, body: {} }))
+  await done(api.POST('/v1/types/{type}/entries/{uid}/enable', { params: { path: at } }))
+  await logIn('bob', 'another horse 1')
+}
+
+async function tokens(bob: Entry) {
+  const issued = await ok(200, api.POST('/v1/types/{type}/tokens', { params: { path: user }, body: { purpose: 'reset', identifier: 'BOB', field: 'email', origin } }))
+  assert.equal(issued.data.address, 'bob@example.com')
+  const token = { purpose: 'reset', secret: issued.data.secret }
+  assert.equal((await ok(200, api.POST('/v1/tokens/peek', { body: token }))).data.entry.uid, bob.uid)
+  assert.deepEqual(rules(await refused(422, 'invalid', api.POST('/v1/password-resets', { body: { ...token, password: 'x' } }))), ['/password min'])
+  const reset = await ok(200, api.POST('/v1/password-resets', { body: { ...token, password, session: {} } }))
+  assert(reset.data.session?.secret)
+  assert.deepEqual(reset.data.entry.verified, ['email'])
+  await refused(404, 'not_found', api.POST('/v1/password-resets', { body: { ...token, password } }))
+
+  const link = await ok(200, api.POST('/v1/types/{type}/tokens', { params: { path: user }, body: { purpose: 'link', uid: bob.uid, value: '42', life: '10m' } }))
+  const spent = await ok(200, api.POST('/v1/tokens/redeem', { body: { purpose: 'link', secret: link.data.secret } }))
+  assert.equal(spent.data.value, '42')
+  await refused(404, 'not_found', api.POST('/v1/tokens/redeem', { body: { purpose: 'link', secret: link.data.secret } }))
+  await refused(400, 'usage', api.POST('/v1/types/{type}/tokens', { params: { path: user }, body: { purpose: 'link' } }))
+}
+
+async function invitation() {
+  const invited = await ok(200, api.POST('/v1/types/{type}/invitations', { params: { path: user }, body: { field: 'email', address: 'carol@example.com', value: 'x', origin } }))
+  assert(!invited.data.known && invited.data.secret)
+  const { secret } = invited.data
+  const peeked = await ok(200, api.POST('/v1/types/{type}/invitations/peek', { params: { path: user }, body: { secret } }))
+  assert.deepEqual([peeked.data.address, peeked.data.value], ['carol@example.com', 'x'])
+  const accept = '/v1/types/{type}/invitations/accept'
+  await refused(409, 'duplicate', api.POST(accept, { params: { path: user }, body: { secret, facets: { name: 'bob' }, password } }))
+  const made = await ok(201, api.POST(accept, { params: { path: user }, body: { secret, facets: { name: 'Carol' }, password, session: {} } }))
+  assert.deepEqual([made.data.entry.facets['email'], made.data.entry.verified], ['carol@example.com', ['email']])
+  assert(made.data.session?.secret)
+  await refused(404, 'not_found', api.POST(accept, { params: { path: user }, body: { secret, password } }))
+}
+
+async function listings() {
+  const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify({ type: 'user', facets: { name: `user${n}`, age: 20 + n, job: 'cook' } })).join('\n')
+  const bring = (query: { dry_run?: boolean; on_duplicate?: 'skip' }, body: string) =>
+    api.POST('/v1/types/{type}/import', { params: { path: user, query }, body, bodySerializer: (text) => text, headers: { 'Content-Type': 'application/x-ndjson' }, parseAs: 'text' })
+  assert.match((await ok(200, bring({ dry_run: true }, lines))).data, /"created":5/)
+  assert.match((await ok(200, bring({}, lines))).data, /"created":5/)
+  assert.match((await ok(200, bring({ on_duplicate: 'skip' }, lines))).data, /"skipped":5/)
+  const names: unknown[] = []
+  let after: string | null = ''
+  while (after !== null) {
+    const query: { order: string; limit: number; after?: string } = { order: 'age', limit: 2, ...(after && { after }) }
+    const page: { data: components['schemas']['Page'] } = await ok(200, api.GET('/v1/types/{type}/entries', { params: { path: user, query } }))
+    names.push(...page.data.entries.map((entry) => entry.facets['name']))
+    after = page.data.next
+  }
+  assert.deepEqual(names, ['user1', 'user2', 'user3', 'user4', 'user5'])
+  const some = { where: ['job:cook'], disabled: false }
+  const { data: cooks } = await ok(200, api.GET('/v1/types/{type}/entries', { params: { path: user, query: { ...some, order: 'age', gte: '22', lte: '24', reverse: true } } }))
+  assert.deepEqual(cooks.entries.map((entry) => entry.facets['age']), [24, 23, 22])
+  const { data: total } = await ok(200, api.GET('/v1/types/{type}/count', { params: { path: user, query: some } }))
+  assert.deepEqual([total.count, total.exact], [5, true])
+  await refused(400, 'usage', api.GET('/v1/types/{type}/entries', { params: { path: user, query: { after: 'made up' } } }))
+  const { data: text } = await ok(200, api.GET('/v1/types/{type}/export', { params: { path: user }, parseAs: 'text' }))
+  assert.match(text, /"user5"/)
+}
+
+async function throttled() {
+  const body = { identifier: 'user1', password: 'wrong', origin: '192.0.2.8' }
+  for (let tries = 0; tries < 100; tries++) {
+    const { error } = await api.POST('/v1/types/{type}/login', { params: { path: user }, body })
+    if (error?.code === 'throttled') {
+      const problem = await refused(429, 'throttled', api.POST('/v1/types/{type}/login', { params: { path: user }, body }))
+      assert(problem.retry_after)
+      return
+    }
+  }
+  assert.fail('nobody had to wait')
+}
+
+async function end(bob: Entry) {
+  const at = { type: 'user', uid: bob.uid }
+  const { data: held } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/export', { params: { path: at }, parseAs: 'text' }))
+  assert.match(held, /bob@example\.com/)
+  await done(api.DELETE('/v1/types/{type}/entries/{uid}/waits', { params: { path: at } }))
+  await done(api.DELETE('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
+  await refused(404, 'not_found', api.DELETE('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
+  const once = { path: user, header: { 'Idempotency-Key': 'sign-up-1' } }
+  const body = { facets: { name: 'Bob', email: 'bob@example.com', age: 41 }, tags: ['new'], password }
+  await refused(410, 'not_found', api.POST('/v1/types/{type}/entries', { params: once, body }))
+}
+
+await about()
+let bob = await create()
+await read(bob)
+bob = await change(bob)
+await sessions(bob)
+await tokens(bob)
+await invitation()
+await listings()
+await throttled()
+await end(bob)
+console.log('ok')
