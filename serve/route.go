@@ -93,7 +93,7 @@ func (c *call) only(names ...string) schema.Schema {
 }
 
 // routes are all of them.
-func (s *Service) routes() http.Handler {
+func (s *Service) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -109,7 +109,7 @@ func (s *Service) routes() http.Handler {
 				},
 			},
 		},
-		OpenAPIPath: "/openapi", Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat: "application/json", Transformers: []huma.Transformer{transform}, RejectUnknownQueryParameters: true,
 	}
 	s.api = humago.New(mux, config)
@@ -121,8 +121,14 @@ func (s *Service) routes() http.Handler {
 	s.tags()
 	s.transfers(mux)
 	s.document()
+	text, err := json.Marshal(s.api.OpenAPI()) // once: the library's own route would write it at the first requests, several at a time
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		infoOf(r.Context()).operation = "openapi"
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(text) // a client that is gone is told nothing
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
-	return mux
+	return mux, err
 }
 
 // noRoute answers where there is no route: 405 where another method has one.

@@ -91,8 +91,9 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	}
 	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests()}
 	s.ready.db = db
-	s.handler = s.outside(s.routes())
-	return s, nil
+	routes, err := s.routes()
+	s.handler = s.outside(routes)
+	return s, err
 }
 
 // ServeHTTP implements [http.Handler].
