@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/serve"
 )
 
@@ -181,7 +182,10 @@ func TestGuessedKeys(t *testing.T) {
 
 // TestGuessedPasswords: of 500 guesses at once, through two services, no more are checked than the limits say.
 func TestGuessedPasswords(t *testing.T) {
-	eachService(t, func(t *testing.T, c *client) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		s, now := s.Under(t, house()), time.Now()
+		s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return now } }) // each second of waiting would admit another guess
+		c := newClient(t, s, serve.Options{})
 		c.create(alice)
 		other := newSecond(t, c)
 		var mu sync.Mutex
