@@ -85,7 +85,7 @@ func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB
 	}
 	db, err := newDB(view.Config{
 		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
-		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, OnSchema: view.OnSchema(o.OnSchema),
+		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, History: o.History, OnSchema: view.OnSchema(o.OnSchema),
 	}, newHashers(o), o)
 	if err != nil {
 		return nil, err

@@ -58,6 +58,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 	for _, o := range db.options.Observers {
 		o.Event(ctx, e.Kind)
 	}
+	db.tellLogin(ctx, e)
 	db.view().Config.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
 }
 

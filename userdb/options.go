@@ -34,6 +34,10 @@ type Options struct {
 	Observers []Observer
 	Peppers   [][]byte // none: no pepper; the first hashes, all verify
 
+	// History has every change leave a note beside its entry, and in a feed: Type.History and DB.Events read them. It costs memory, about 150 bytes for
+	// each of the last hundred changes of an entry, and as much in the feed.
+	History bool
+
 	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
 	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are
 	// not waited for, nor the beginning and end of one session or token, nor on a cluster the fences of other writers and the releases of values that went: docs/guarantees.md

@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -67,6 +68,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 // setPassword replaces the hash of a record, while its owner may.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) (Entry, error) {
 	before, after := r, r
+	ctx = view.WithActor(ctx, view.Actor{Origin: origin})
 	err := t.following(ctx, func(t *Type) error {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(before.Fields))
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -99,6 +100,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 	s, err := t.view.Engine.StartSession(ctx, store.Start{
 		PRK: prk, Seen: e.was, First: store.NewFirstEpoch(), ID: hashOf(secret), Life: o.Life, Idle: o.Idle,
 		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
+		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), "session_start", ""),
 	})
 	if err != nil {
 		return Session{}, "", err
@@ -201,7 +203,7 @@ func (t *Type) abandon(ctx context.Context, secret string) error {
 	go func() {
 		defer cancel()
 		var err error
-		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id})
+		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, "session_end", "")})
 		ended <- err
 	}()
 	select {
@@ -232,7 +234,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 }
 
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
-	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id})
+	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, "session_end", "")})
 	if done {
 		t.db.emit(ctx, Event{Kind: "end", PRK: prk, Session: id})
 	}

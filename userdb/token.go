@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -110,6 +111,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+			Note: t.view.Note(ctx, "issue", tk.Purpose),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
@@ -274,6 +276,7 @@ func (t *Type) RedeemSession(
 ) (e Entry, s Session, key string, err error) {
 	ctx, v := t.db.begin(ctx, "RedeemSession", &err)
 	defer v.end(&err)
+	ctx = view.WithActor(ctx, view.Actor{Origin: o.Origin})
 	e, _, err = t.peek(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Session{}, "", err

@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -60,6 +61,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), "issue", tk.Purpose),
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})

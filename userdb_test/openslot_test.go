@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -222,5 +224,56 @@ func TestTokensInOpenSlot(t *testing.T) {
 	login = issue("login")
 	_, _, err = users.Redeem(ctx, "login", login)
 	must(t, err)
+	mended(t, db, never)
+}
+
+// TestHistoryInOpenSlot: in a slot that is being migrated changes go on, and each of them has its line, in the entry until the slot is
+// one again. Then the feed gets them, in their order.
+func TestHistoryInOpenSlot(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), redistest.StartCluster(t)
+	db, err := userdb.Open(ctx, c.URL(), userdb.Options{History: true})
+	must(t, err)
+	defer db.Close()
+	users, h := typeOf(t, db, "user"), hints.UID("ann")
+	touch := func(who string) {
+		_, err := users.Update(userdb.WithActor(ctx, userdb.Actor{Who: who}), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(who)); return nil })
+		must(t, err)
+	}
+	slot := c.OpenSlot("user/uid:ann")
+	_, err = users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})
+	must(t, err)
+	touch("a")
+	touch("b")
+	if pending := c.Client().HGet(ctx, "user/uid:ann", "~note").Val(); strings.Count(pending, "\n") != 2 {
+		t.Errorf("the entry keeps %q", pending)
+	}
+	want := []string{"update job b ", "update job a ", "create added,name library "}
+	history, err := users.History(ctx, h)
+	must(t, err)
+	if got := eventTexts(history); !slices.Equal(got, want) {
+		t.Errorf("while it moves: %q", got)
+	}
+	e, err := users.Find(ctx, h)
+	must(t, err)
+	_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	must(t, users.EndSession(ctx, secret))
+	slot.Finish()
+	touch("c")
+	history, err = users.History(ctx, h)
+	must(t, err)
+	slices.Reverse(history)
+	got := eventTexts(history)
+	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.At.Compare(b.At) }) {
+		t.Errorf("afterwards: %q", eventTexts(history))
+	}
+	fed := eventTexts(feed(t, db, 6))
+	if slices.Sort(fed); !slices.Equal(fed, got) {
+		t.Errorf("the feed has %q", fed)
+	}
+	if c.Client().HExists(ctx, "user/uid:ann", "~note").Val() {
+		t.Error("the entry keeps what is in its history")
+	}
 	mended(t, db, never)
 }

@@ -119,7 +119,8 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return single.New(s.Client(), single.Options{
-		Close: s.Close, Match: true, File: path, Bulk: s.Bulk, Share: s.Serve,
+		FeedEntries: store.EmbeddedEntries,
+		Close:       s.Close, Match: true, File: path, Bulk: s.Bulk, Share: s.Serve,
 		Undone: func(err error) bool {
 			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},

@@ -191,9 +191,11 @@ func (e *engine) snapshot() ([]record, uint64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		records = append(records, r)
+		if r.Stream == nil || len(r.Stream) > 0 {
+			records = append(records, r)
+		}
 	}
-	goes := surplus(records, maxPassing)
+	goes := surplus(records)
 	for key := range goes {
 		db.Del(key)
 	}

@@ -286,7 +286,7 @@ func decodeRecord(line []byte) (record, error) {
 		return record{}, err
 	}
 	values := 0
-	for _, is := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0} {
+	for _, is := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0, len(r.Stream) > 0} {
 		if is {
 			values++
 		}
@@ -297,6 +297,11 @@ func decodeRecord(line []byte) (record, error) {
 	for _, pair := range r.ZSet {
 		if score, err := strconv.ParseFloat(pair[1], 64); err != nil || math.IsNaN(score) {
 			return record{}, fmt.Errorf("record %q: %q is no score", r.Key, pair[1])
+		}
+	}
+	for _, entry := range r.Stream {
+		if len(entry)%2 == 0 {
+			return record{}, fmt.Errorf("record %q: an entry of a stream without its value", r.Key)
 		}
 	}
 	return r.decoded()

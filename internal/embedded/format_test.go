@@ -3,6 +3,7 @@ package embedded
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -63,7 +64,7 @@ func anyRecords(t *rapid.T) []record {
 	records := []record{}
 	for _, key := range keys {
 		r := record{Key: key}
-		switch rapid.IntRange(0, 4).Draw(t, "type") {
+		switch rapid.IntRange(0, 5).Draw(t, "type") {
 		case 0:
 			r.String = text(anyText.Draw(t, "string"))
 		case 1:
@@ -75,6 +76,10 @@ func anyRecords(t *rapid.T) []record {
 		case 4:
 			for _, member := range slices.Sorted(slices.Values(some.Draw(t, "members"))) {
 				r.ZSet = append(r.ZSet, [2]string{member, score.Draw(t, "score")})
+			}
+		case 5:
+			for i, value := range some.Draw(t, "values") {
+				r.Stream = append(r.Stream, []string{fmt.Sprintf("1-%d", i+1), "e", value})
 			}
 		}
 		if rapid.Bool().Draw(t, "expires") {

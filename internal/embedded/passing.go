@@ -11,14 +11,15 @@ import (
 const maxPassing = 20_000
 
 // The store's own records, in whatever namespace, and those of them that go first: counters of identifiers that nobody has and of
-// what visitors ask for, and requests that are known by their name.
+// what visitors ask for, histories, and requests that are known by their name.
 var (
 	ownRecord   = regexp.MustCompile(`^(~[^/]+/)*~/`)
-	leastRecord = regexp.MustCompile(`^(~[^/]+/)*~/(throttle/[^/]+/(nobody|origin)/|visits/|token/\{~~userdb/once/)`)
+	leastRecord = regexp.MustCompile(`^(~[^/]+/)*~/(throttle/[^/]+/(nobody|origin)/|visits/|history/|token/\{~~userdb/once/)`)
 )
 
-// surplus are the keys of the records that go, the oldest first, where more than most are the store's own and end by themselves.
-func surplus(records []record, most int) map[string]bool {
+// surplus are the keys of the records that go, the oldest first, where more than maxPassing are the store's own and end by themselves, or
+// all are more than the file may have.
+func surplus(records []record) map[string]bool {
 	passing := 0
 	var least []int
 	for i, r := range records {
@@ -29,6 +30,7 @@ func surplus(records []record, most int) map[string]bool {
 			least = append(least, i)
 		}
 	}
+	most := min(maxPassing, max(0, MaxRecords-(len(records)-passing)))
 	if passing <= most {
 		return nil
 	}

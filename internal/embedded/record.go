@@ -13,8 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A record is one key with its value, as the file spells it. Exactly one of the five value fields is set; Redis has no
-// empty hash, list, set or zset.
+// A record is one key with its value, as the file spells it. Exactly one of the six value fields is set; Redis has no
+// empty hash, list, set or zset, and an empty stream is not kept.
 type record struct {
 	Base64 bool              `json:"base64,omitempty"` // all text is encoded
 	Key    string            `json:"key"`
@@ -22,8 +22,9 @@ type record struct {
 	Hash   map[string]string `json:"hash,omitempty"`
 	List   []string          `json:"list,omitempty"`
 	Set    []string          `json:"set,omitempty"`
-	ZSet   [][2]string       `json:"zset,omitempty"`  // member, score; by member
-	Until  int64             `json:"until,omitempty"` // Unix milliseconds; 0: for ever
+	ZSet   [][2]string       `json:"zset,omitempty"`   // member, score; by member
+	Stream [][]string        `json:"stream,omitempty"` // ID, field, value, …; the oldest first
+	Until  int64             `json:"until,omitempty"`  // Unix milliseconds; 0: for ever
 }
 
 // each returns r with f applied to every text.
@@ -58,6 +59,10 @@ func (r record) each(f func(string) (string, error)) (record, error) {
 	for i := range r.ZSet {
 		r.ZSet[i][0] = apply(r.ZSet[i][0])
 	}
+	r.Stream = slices.Clone(r.Stream)
+	for i := range r.Stream {
+		r.Stream[i] = append(r.Stream[i][:1:1], all(r.Stream[i][1:])...)
+	}
 	return r, failed
 }
 
@@ -81,7 +86,8 @@ func (r *record) isText() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(r.ZSet, func(pair [2]string) bool { return bad(pair[0]) })
+	return !slices.ContainsFunc(r.ZSet, func(pair [2]string) bool { return bad(pair[0]) }) &&
+		!slices.ContainsFunc(r.Stream, func(entry []string) bool { return slices.ContainsFunc(entry, bad) })
 }
 
 // decoded undoes wire.
@@ -117,6 +123,8 @@ func readRecord(db *miniredis.RedisDB, key string, now time.Time) (record, error
 		r.Set, err = db.Members(key)
 	case "zset":
 		r.ZSet, err = readZSet(db, key)
+	case "stream":
+		r.Stream, err = readStream(db, key)
 	default:
 		err = fmt.Errorf("a %s cannot be kept in a file", kind)
 	}
@@ -142,6 +150,15 @@ func readZSet(db *miniredis.RedisDB, key string) ([][2]string, error) {
 		pairs = append(pairs, [2]string{member, strconv.FormatFloat(scores[member], 'g', -1, 64)})
 	}
 	return pairs, err
+}
+
+func readStream(db *miniredis.RedisDB, key string) ([][]string, error) {
+	entries, err := db.Stream(key)
+	all := make([][]string, len(entries))
+	for i, e := range entries {
+		all[i] = append([]string{e.ID}, e.Values...)
+	}
+	return all, err
 }
 
 // put writes r into db, unless it has expired.
@@ -172,6 +189,11 @@ func (r record) putValue(db *miniredis.RedisDB) error {
 		_, err = db.Push(r.Key, r.List...)
 	case r.Set != nil:
 		_, err = db.SetAdd(r.Key, r.Set...)
+	case r.Stream != nil:
+		for _, entry := range r.Stream {
+			_, failed := db.XAdd(r.Key, entry[0], entry[1:])
+			err = errors.Join(err, failed)
+		}
 	default:
 		for _, pair := range r.ZSet {
 			score, noScore := strconv.ParseFloat(pair[1], 64)

@@ -21,7 +21,7 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 		return nil, err
 	}
 	return view.With(db, func(c *view.Config) {
-		c.NS, c.OnSchema = view.Reserved, view.Later
+		c.NS, c.OnSchema, c.History = view.Reserved, view.Later, false
 		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key}}
 	})
 }

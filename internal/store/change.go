@@ -34,6 +34,7 @@ type Change struct {
 	Add       []Members       // tertiary records that are born with the entry
 	Drop      []Container     // tertiary records that go with it, or before Add
 	Tokens    Ending
+	Note      Note
 	Schema    Guard
 
 	// So many replicas of each server that has records of the change must have it within ReplicaTime; 0: the change does not wait.

@@ -60,6 +60,7 @@ type Issue struct {
 	PRK  recordkey.Key
 	Rev  string // of the entry
 	Life time.Duration
+	Note Note
 	Now  time.Time // zero: the server's clock
 }
 

@@ -28,6 +28,7 @@ type Start struct {
 	Life, Idle time.Duration
 	Origin     string
 	Agent      string
+	Note       Note
 	Now        time.Time // zero: the server's clock
 }
 
@@ -45,6 +46,7 @@ type SessionsOp struct {
 	What string
 	ID   string
 	Bond string
+	Note Note      // where one ends
 	Now  time.Time // zero: the server's clock
 }
 

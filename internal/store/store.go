@@ -84,6 +84,15 @@ type Engine interface {
 	// Limit counts something, if that is within the limit, or returns how long to wait. It is exact.
 	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
 
+	// History are the lines of an entry's history, the oldest first.
+	History(ctx context.Context, prk recordkey.Key) ([]string, error)
+	// Feed reads some of a feed.
+	Feed(ctx context.Context, f Feed) (FeedPage, error)
+	// FeedEnd is the position at the end of a feed; of a part that has nothing, "".
+	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
+	// Tell puts a line about an entry, or about no entry for the zero key, into a feed.
+	Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
+
 	// StartSession keeps a session of a live entry, if that is not disabled and has not ended all its sessions since it
 	// was seen; else ErrNotFound, or ErrConflict. The oldest goes where there would be more than MostSessions.
 	StartSession(ctx context.Context, s Start) (Session, error)
@@ -171,6 +180,7 @@ type Op struct {
 	Index   []recordkey.Key // index sets that the entry joins
 	Unindex []recordkey.Key // index sets that it leaves
 	Schema  Guard           // for writes
+	Note    Note            // for writes
 }
 
 // A Reply is what one command on a tertiary record answered. Nil is set where there was nothing.

@@ -33,6 +33,7 @@ type Config struct {
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
+	History     bool // changes leave a note
 	OnSchema    OnSchema
 	// Steps says that changes are made in several steps, between which indexes have members too many.
 	Steps bool
@@ -80,7 +81,7 @@ func (v *View) Now() time.Time { return cmp.Or(v.StoreTime(), time.Now()) }
 
 // Apply lets the engine make a change, and explains what a schema mismatch consists of.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
-	v.complete(&c)
+	v.complete(ctx, &c)
 	rev, err = v.Engine.Apply(ctx, c)
 	if guard, may := v.givesUp(ctx, t, c, err); may {
 		c.Schema = guard
@@ -95,7 +96,7 @@ func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev s
 // ApplyAll lets the engine make many changes, each of them all or nothing.
 func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	for i := range cs {
-		v.complete(&cs[i])
+		v.complete(ctx, &cs[i])
 	}
 	errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
@@ -108,7 +109,8 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 }
 
 // complete adds to a change what the configuration says of all changes.
-func (v *View) complete(c *store.Change) {
+func (v *View) complete(ctx context.Context, c *store.Change) {
+	c.Note = v.noteChange(ctx, c)
 	c.Tokens.Now = v.StoreTime()
 	c.Replicas, c.ReplicaTime = v.Config.Replicas, v.Config.ReplicaTime
 }
@@ -116,6 +118,9 @@ func (v *View) complete(c *store.Change) {
 // Tertiary runs a command on a tertiary record.
 func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store.Reply, error) {
 	op.Schema = t.Guard
+	if op.Write {
+		op.Note = v.Note(ctx, "tags", "", op.Key.Name())
+	}
 	reply, err := v.Engine.Tertiary(ctx, op)
 	return reply, explain(t, err)
 }

@@ -55,6 +55,14 @@ func VerbsOf() []Verb {
 			_, err := users.CreateOnce(ctx, "marked request", userdb.NewEntry{Facets: schema.Texts("motto", "marked motto")})
 			return err
 		}},
+		{"History", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.History(ctx, h)
+			return err
+		}},
+		{"Events", func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error {
+			_, err := db.Events(ctx, userdb.EventQuery{})
+			return err
+		}},
 		{"Find", func(ctx context.Context, db *userdb.DB, users *userdb.Type) error {
 			_, err := db.Find(ctx, hints.Key(must(users.Find(ctx, hints.Any(markedEmail))).Key()))
 			return err

@@ -41,6 +41,7 @@ type tamper func(a *actor, args []string) (changed []string, reply any)
 
 // An actor does some verbs, one after the other, on an engine of its own.
 type actor struct {
+	noting  bool // its commits leave a line
 	id      int
 	name    string
 	sim     *simulation
@@ -266,6 +267,7 @@ func (s *simulation) carryOut(a *actor, cmd redis.Cmder, args []string) error {
 func (a *actor) apply(ctx context.Context, c store.Change) error {
 	slices.SortFunc(c.Set, func(x, y store.Facet) int { return cmp.Compare(x.Field, y.Field) })
 	slices.Sort(c.Unset)
+	c.Note = a.noteOf(c)
 	rev, err := a.engine.Apply(ctx, c)
 	if err == nil && a.sim.bareClaims {
 		prk := c.Key.String()

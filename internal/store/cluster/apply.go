@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -34,16 +32,18 @@ import (
 
 // An attempt is one try to make a change, with a rev of its own.
 type attempt struct {
-	e      *Engine
-	c      store.Change
-	prk    string          // relative, as SRVs have it
-	rev    string          // what the entry has if it commits
-	own    string          // the SRV of this attempt
-	going  []string        // SRVs that are to go, beside c.Release; "" where it is another's
-	queues bool            // an attempt before this one met another
-	queued []recordkey.Key // SRKs that were only claimed to queue
-	began  time.Time       // when the commit was sent; zero: it was not
-	until  int64           // the commit may be made, by the server's clock in milliseconds
+	e       *Engine
+	c       store.Change
+	prk     string          // relative, as SRVs have it
+	rev     string          // what the entry has if it commits
+	own     string          // the SRV of this attempt
+	going   []string        // SRVs that are to go, beside c.Release; "" where it is another's
+	queues  bool            // an attempt before this one met another
+	queued  []recordkey.Key // SRKs that were only claimed to queue
+	began   time.Time       // when the commit was sent; zero: it was not
+	unnoted bool            // what is to be noted stays in the entry
+	first   string          // what was noted, where it is all the history there is; "": it is not known
+	until   int64           // the commit may be made, by the server's clock in milliseconds
 }
 
 const (
@@ -126,7 +126,8 @@ func (a *attempt) run(ctx context.Context) error {
 	case err != nil:
 		a.giveBack(ctx)
 	default:
-		return a.finish(ctx)
+		err = a.finish(ctx)
+		a.e.feedSoon(ctx, a.c.Key, a.c.Note, a.first)
 	}
 	return err
 }
@@ -267,80 +268,6 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 	ok := err == nil && key.Kind() == recordkey.KindPRK && key.Namespace() == recordkey.Namespace{} &&
 		key.Type() == srk.Type() && key.Field() == a.c.Key.Field()
 	return key.In(srk.Namespace()), ok
-}
-
-// commit is step 4.
-func (a *attempt) commit(ctx context.Context) error {
-	a.began = a.e.now()
-	reply, unsure, err := a.e.run(ctx, commitScript, a.commitKeys(), a.commitArgs()...)
-	if err != nil {
-		return err
-	}
-	words := redisx.Items(reply)
-	what, past := redisx.Text(words, 0), redisx.Text(words, 1)
-	switch {
-	case what == "ok":
-		return nil
-	case what == "tokens" && !a.c.Tokens.Known: // issued since the entry was read
-		a.c.Tokens.Known = true
-		return a.commit(ctx)
-	}
-	if unsure && !store.Accounts(past, a.c.Seen.Rev) {
-		return store.ErrOutcomeUnknown
-	}
-	switch {
-	case what == "late":
-		return errLate
-	case what == "exists":
-		return store.Taken(a.c.Key.Field())
-	case what == "absent", what == "token":
-		return store.ErrNotFound
-	case what == "damaged":
-		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
-	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
-		return store.ErrConflict
-	case what == "conflict", what == "dying", what == "filling":
-		return errAgain // it was only fenced, or is not ready yet
-	}
-	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
-}
-
-// commitKeys has the record of the entry's tokens only where there is one: in a slot that is being migrated,
-// no node serves two keys while one of them is absent.
-func (a *attempt) commitKeys() []string {
-	keys := []string{a.c.Key.String()}
-	if a.c.Tokens.Known {
-		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
-		keys = append(keys, tokens.String())
-	}
-	return keys
-}
-
-func (a *attempt) commitArgs() []string {
-	verb, dying := "update", ""
-	switch {
-	case a.c.Create:
-		verb = "create"
-	case a.c.Mend:
-		verb = "mend"
-	case a.c.Delete:
-		verb = "delete"
-		if len(a.c.Drop)+len(a.c.Unindex)+len(a.c.Unrank) > 0 {
-			dying = a.rev
-		}
-	}
-	args := slices.Concat(
-		[]string{a.rev, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
-		onekey.EndingArgs(a.c.Tokens), []string{strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
-	)
-	args = slices.Grow(args, 2*len(a.c.Set)+2)
-	for _, f := range a.c.Set {
-		args = append(args, f.Field, f.Wire)
-	}
-	if len(a.c.Add) > 0 {
-		args = append(args, store.FieldFill, a.fill())
-	}
-	return args
 }
 
 // giveBack is step 7: the own claims go, but for those that are in use after all: by a commit that came late, or because

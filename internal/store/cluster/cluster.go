@@ -50,6 +50,7 @@ type Engine struct {
 	sleep      func(context.Context, time.Duration) error
 	newRev     func() string
 	background func(context.Context, time.Duration, func(context.Context))
+	feeding    chan struct{}  // has room for as many as may do so
 	completers chan struct{}  // has room for as many readers as may complete an entry
 	reloaded   chan time.Time // when the cluster's state was last read, for the one caller that may read it now
 }
@@ -73,13 +74,18 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
-		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
+		completers: make(chan struct{}, mostCompleters), feeding: make(chan struct{}, mostFeeders), reloaded: make(chan time.Time, 1),
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
 		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
-	e.Keys = onekey.New(e.client, onekey.Options{Close: o.Close})
+	e.Keys = onekey.New(e.client, onekey.Options{
+		Notes: onekey.NotesRecord, Parts: true, Noted: e.feedLater, Close: func() error {
+			e.awaitFeeders()
+			return closeOf(o.Close)
+		},
+	})
 	return e
 }
 

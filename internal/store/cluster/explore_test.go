@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -352,7 +353,7 @@ func (x *explorer) broken(m moment) string {
 		return m.wrong
 	}
 	sum := m.records()
-	if x.judged[sum] || m.undone {
+	if x.judged[sum] && !x.scenario.history || m.undone {
 		return "" // what was acknowledged is lost: nothing but readers can be right then
 	}
 	for i, r := range m.cast {
@@ -363,7 +364,7 @@ func (x *explorer) broken(m moment) string {
 		}
 	}
 	x.memo.fill(m.now, m.cells)
-	v := x.sim.violated()
+	v := cmp.Or(x.sim.violated(), x.unnoted(m))
 	x.judged[sum] = v == ""
 	return v
 }
@@ -400,6 +401,9 @@ func (x *explorer) end(m moment) string {
 	}
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
 		return "" // who is refused for good does not go on, and may leave something
+	}
+	if v := x.unfed(); v != "" && m.fault < moved {
+		return v + x.story(m.trace)
 	}
 	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4")) {
 		return v + x.story(m.trace)

@@ -122,6 +122,22 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 
 // mutants are those of the protocol's model, and the safeguards that the engine adds to it.
 var mutants = []mutant{
+	{
+		name: "a note that cannot be put beside the entry is left out", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
+		rewrite: replaced("return nil, how ~= 'delete' and table.concat(all, '\\n') or nil", "return nil, nil"),
+	},
+	{
+		name: "a note stays in the entry when it was put beside it", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
+		rewrite: replaced("return refused, pending ~= '' and '' or nil", "return refused, nil"),
+	},
+	{
+		name: "every line goes into the feed each time", in: []string{"history"}, finds: "feed",
+		rewrite: replaced("from = math.max(from, tonumber(fed) or 0)", "from = from"),
+	},
+	{
+		name: "a line goes into the feed without those before it", in: []string{"history"}, finds: "feed",
+		rewrite: replaced("for line in string.gmatch(lines, '[^\\n]+') do\n  local number = tonumber(string.match(line, '^%d+') or '0')\n  if number", "for line in string.gmatch(string.match(lines, '[^\\n]+$'), '[^\\n]+') do\n  local number = tonumber(string.match(line, '^%d+') or '0')\n  if number"),
+	},
 	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutElsewhere},
 	{name: "bare claims", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
 	{name: "bluntrelease", finds: "I1", in: []string{"update a->x->a | create", "update a->x | update a->x->a", "update a->x | the same"}, rewrite: replaced(

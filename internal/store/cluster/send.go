@@ -26,7 +26,7 @@ var (
 	swapScript    = redisx.NewScript(scripts, "swap", redisx.IsNumber)
 	fenceScript   = redisx.NewScript(scripts, "fence", redisx.IsNumber)
 	prepareScript = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
-	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.TokensLua)
+	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua)
 	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
 	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
@@ -36,7 +36,7 @@ var (
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
-	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript,
+	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
 }
 
 const attempts = 8
@@ -58,6 +58,13 @@ func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply
 // may have been carried out (ErrOutcomeUnknown) or certainly was not.
 func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
+}
+
+// runOnce is run for a script of two keys that a node may not serve together: it is not sent again then.
+func (e *Engine) runOnce(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
+	retry := e.client.Retry
+	retry.Passing = func(err error) bool { return e.client.Retry.Passing(err) && !redisx.TryAgain(err) }
+	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
 // yes runs a script on one key, and reports whether it answered 1.

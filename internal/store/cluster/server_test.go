@@ -242,9 +242,24 @@ func init() {
 			return c.text
 		},
 		"set": func(w *world, key string, _ *cell, args []string) any {
-			w.cells[key] = &cell{kind: 's', text: args[0]}
+			c := &cell{kind: 's', text: args[0]}
+			if len(args) == 3 { // PX
+				ms, _ := strconv.ParseInt(args[2], 10, 64)
+				c.ends = w.now + ms
+			}
+			w.cells[key] = c
 			return "OK"
 		},
+		"xadd": func(w *world, key string, c *cell, args []string) any {
+			text := args[len(args)-1]
+			if c != nil {
+				text = c.text + "\n" + text
+			}
+			w.cells[key] = &cell{kind: 'x', text: text}
+			return "1-1"
+		},
+		"xtrim":  func(*world, string, *cell, []string) any { return int64(0) },
+		"memory": func(*world, string, *cell, []string) any { return int64(0) },
 		"exists": func(_ *world, _ string, c *cell, _ []string) any { return number(c != nil) },
 		"unlink": func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
 		"del":    func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },

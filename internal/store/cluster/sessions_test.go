@@ -69,7 +69,7 @@ func lateStart(id string, seen map[string]string) verb {
 			bond = store.Bond(map[string]string{store.FieldEpoch: s.First})
 		}
 		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, bond,
-			"3600000", "3600000", s.Origin, "", "100")
+			"3600000", "3600000", s.Origin, "", "100", "")
 		return err
 	}}
 }

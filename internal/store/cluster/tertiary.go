@@ -27,6 +27,10 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if _, err := e.mustLive(ctx, op.PRK); err != nil {
 		return store.Reply{}, err
 	}
+	// The record lies in another slot than the history: what dies after the note has noted what it did not do.
+	if err := e.noteBefore(ctx, op); err != nil {
+		return store.Reply{}, err
+	}
 	reply, err := e.runOp(ctx, op)
 	if err != nil {
 		return store.Reply{}, err
@@ -50,6 +54,34 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			return store.Reply{}, store.ErrNotFound
 		}
 	}
+}
+
+// changes reports whether a command changes its record, as that is now.
+func (e *Engine) changes(ctx context.Context, op store.Op) (bool, error) {
+	if op.Command != "SADD" && op.Command != "SREM" {
+		return true, nil
+	}
+	reply, err := e.read(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", op.Key.String()}, op.Args)...)
+	for _, is := range redisx.Items(reply) {
+		if (is == int64(0)) == (op.Command == "SADD") {
+			return true, err
+		}
+	}
+	return reply == nil, err // of another Redis type: the command says so
+}
+
+func (e *Engine) noteBefore(ctx context.Context, op store.Op) error {
+	if len(op.Note.Lines) == 0 {
+		return nil
+	}
+	if changes, err := e.changes(ctx, op); err != nil || !changes {
+		return err
+	}
+	err := e.NoteAlone(ctx, op.PRK, op.Note)
+	if err == nil {
+		e.feedLater(ctx, op.PRK, op.Note)
+	}
+	return err
 }
 
 // indexedMembers are those members that a command put into a set, or took out, of which index sets are kept. No script compares the
@@ -190,10 +222,10 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 // mostCompleters are under way at once: while a slot is open, each tries for some seconds.
 const mostCompleters = 16
 
-// completeLater completes an entry that was read, and does not wait for it.
+// completeLater completes an entry that was read, and its history, and does not wait for it.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
-	fill := fields[store.FieldFill]
-	if fill == "" || fields[store.FieldType] == "" {
+	fill, note := fields[store.FieldFill], fields[store.FieldNote]
+	if fill == "" && store.Settled(note) || fields[store.FieldType] == "" {
 		return
 	}
 	delete(fields, store.FieldFill)
@@ -204,7 +236,12 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 	}
 	e.background(ctx, finishTime, func(ctx context.Context) {
 		defer func() { <-e.completers }()
-		_ = e.complete(ctx, entry, fill)
+		if fill != "" {
+			_ = e.complete(ctx, entry, fill)
+		}
+		if !store.Settled(note) && e.NoteAlone(ctx, entry, store.Note{}) == nil {
+			_ = e.feed(ctx, entry, store.Note{}, "")
+		}
 	})
 }
 

@@ -93,7 +93,7 @@ var errCounted = errors.New("an answer was lost, and it is not known whether the
 const sinceArg = 14
 
 func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args []string) {
-	args = []string{verb, millis(a.Now), a.Name, Flag(as.Own)}
+	args = []string{verb, Millis(a.Now), a.Name, Flag(as.Own)}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
 		store.FamiliarMost, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),
@@ -126,7 +126,7 @@ func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (st
 // TokensLua is what every script begins with that has to do with tokens; and the scripts of Issue and Peek.
 var (
 	TokensLua   = redisx.Source(scripts, "tokens")
-	IssueScript = redisx.NewScript(scripts, "issue", redisx.IsVerdict, TokensLua)
+	IssueScript = redisx.NewScript(scripts, "issue", redisx.IsVerdict, TokensLua, HistoryLua)
 	PeekScript  = redisx.NewScript(scripts, "peek", redisx.IsTexts, TokensLua)
 
 	InviteScript = redisx.NewScript(scripts, "invite", redisx.IsVerdict, TokensLua)
@@ -142,8 +142,8 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	if err != nil {
 		return err
 	}
-	reply, _, err := ks.client.Write(ctx, IssueScript, []string{i.PRK.String(), key.String()}, append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...),
-		strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), millis(i.Now)))
+	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), Millis(i.Now))
+	reply, err := ks.writeNoted(ctx, IssueScript, []string{i.PRK.String(), key.String()}, args, i.PRK, i.Note)
 	if err != nil {
 		return fmt.Errorf("issuing a token: %w", err)
 	}
@@ -172,7 +172,7 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 		return err
 	}
 	reply, _, err := ks.client.Write(ctx, InviteScript, []string{key.String()}, append(tokenArgs(i.Token),
-		strconv.FormatInt(i.Life.Milliseconds(), 10), millis(i.Now)))
+		strconv.FormatInt(i.Life.Milliseconds(), 10), Millis(i.Now)))
 	switch {
 	case err != nil:
 		return fmt.Errorf("issuing an invitation: %w", redisx.Harmless(err))
@@ -185,7 +185,7 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 // Limit implements [store.Engine]: one script. Sent again after a lost answer, it counts twice, which lets nobody do more.
 func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, []string{
-		strconv.Itoa(l.Most), strconv.FormatInt(l.Window.Milliseconds(), 10), millis(l.Now),
+		strconv.Itoa(l.Most), strconv.FormatInt(l.Window.Milliseconds(), 10), Millis(l.Now),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("counting: %w", redisx.Harmless(err))
@@ -200,7 +200,7 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	if err != nil {
 		return store.Token{}, err
 	}
-	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, millis(now)})
+	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, Millis(now)})
 	if err != nil {
 		return store.Token{}, redisx.Harmless(err)
 	}
@@ -212,11 +212,11 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 
 // EndingArgs lays an ending out as scripts read it: all, now, spend, purpose.
 func EndingArgs(e store.Ending) []string {
-	return []string{Flag(e.All), millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
+	return []string{Flag(e.All), Millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
-// millis is a time as scripts read it; "" for the zero time.
-func millis(at time.Time) string {
+// Millis is a time as scripts read it; "" for the zero time.
+func Millis(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}

@@ -38,6 +38,14 @@ type Options struct {
 	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
 	// would make another be missed.
 	WholeSets bool
+	// Notes says which keys a script is given to note something: NotesBoth or NotesRecord.
+	Notes string
+	// Parts: a feed has store.FeedParts parts, and not one.
+	Parts bool
+	// FeedEntries is how many entries a feed has; 0: those of store.FeedLimits.
+	FeedEntries int64
+	// Noted is called when something was noted beside an entry; nil: nothing.
+	Noted func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Undone says of a client's error that the command was not carried out because nothing can be kept; nil: never.

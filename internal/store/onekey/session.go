@@ -18,7 +18,7 @@ import (
 // EpochScript looks at the entry of a session, and SessionScript at the record of its sessions.
 var (
 	EpochScript   = redisx.NewScript(scripts, "epoch", redisx.IsVerdict)
-	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts)
+	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)
 )
 
 // StartSession implements [store.Engine]: two scripts, each harmless when sent again. Where the entry ends all its sessions
@@ -28,7 +28,7 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 	if err != nil {
 		return store.Session{}, err
 	}
-	found, err := ks.sessions(ctx, s.PRK, "begin", s.Now, s.ID, bond,
+	found, err := ks.sessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, bond,
 		strconv.FormatInt(s.Life.Milliseconds(), 10), strconv.FormatInt(s.Idle.Milliseconds(), 10),
 		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MostSessions))
 	switch {
@@ -60,15 +60,15 @@ func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
 
 // Sessions implements [store.Engine]: one script, harmless when sent again.
 func (ks *Keys) Sessions(ctx context.Context, op store.SessionsOp) ([]store.Session, error) {
-	return ks.sessions(ctx, op.PRK, op.What, op.Now, op.ID, op.Bond)
+	return ks.sessions(ctx, op.PRK, op.What, op.Note, op.Now, op.ID, op.Bond)
 }
 
-func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, now time.Time, args ...string) ([]store.Session, error) {
+func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n store.Note, now time.Time, args ...string) ([]store.Session, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
 		return nil, err
 	}
-	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, append([]string{what, millis(now)}, args...))
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n)
 	if err != nil {
 		return nil, redisx.Harmless(err)
 	}
@@ -85,7 +85,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	var found store.Found
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (reply any, err error) {
 		for _, verb := range []string{"check", "look"} { // where it cannot be kept that it was seen now, it was seen longer ago
-			found, reply, err = ks.findSession(ctx, prk, []string{key.String()}, []string{verb, millis(now), id, ""})
+			found, reply, err = ks.findSession(ctx, prk, []string{key.String()}, []string{verb, Millis(now), id, "", ""})
 			if err == nil || !ks.options.Undone(err) {
 				break
 			}

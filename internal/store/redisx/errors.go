@@ -75,6 +75,9 @@ func IsAnswer(err error) bool { return answerOf(err) != "" }
 // Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
 func Moved(err error) bool { return has(err, moved) }
 
+// TryAgain reports whether err is the answer of a node that cannot serve several keys of a slot now, which is being migrated.
+func TryAgain(err error) bool { return strings.HasPrefix(answerOf(err), "TRYAGAIN") }
+
 // WrongType reports whether err is the answer for a record of another Redis type.
 func WrongType(err error) bool { return has(err, wrongType) }
 

@@ -15,7 +15,7 @@ import (
 
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber)
+	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 
 // An outcome is what became of a change in one of the quick ways.
@@ -34,6 +34,9 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 		return "", fmt.Errorf("changing %s: %w", c.Key, err)
 	case !got.done:
 		err = e.applyAny(ctx, c, rev, got.maybe)
+	}
+	if err == nil {
+		e.Noted(ctx, c.Key, c.Note)
 	}
 	return rev, e.confirmed(ctx, &c, rev, err)
 }
@@ -65,7 +68,7 @@ const shortFacets = 1000
 
 // isShort reports whether the short scripts make a change: facets and secondary values alone.
 func isShort(c *store.Change) bool {
-	return !c.Delete && !c.Mend && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
+	return !c.Delete && !c.Mend && (!c.Create || len(c.Note.Lines) == 0 || c.Note.InEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
 		len(c.Set)+len(c.Unset) < shortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
 }
 
@@ -79,7 +82,9 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
 	s := createScript
 	if c.Create {
-		args = append(args, store.FieldRev, rev)
+		var line string
+		keys, line = e.noteCreate(keys, c)
+		args = append(args, line, onekey.Millis(c.Note.Now), e.MostFed(store.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
@@ -89,8 +94,19 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	for _, f := range c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
+	if !c.Create {
+		keys, args = e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
+	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)
 	return outcome{done: reply == int64(1), maybe: unsure}, err
+}
+
+// noteCreate adds the feed to the keys of a create that is noted, and returns the line.
+func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
+	if len(c.Note.Lines) == 0 {
+		return keys, ""
+	}
+	return append(keys, e.FeedKey(c.Key.Namespace(), store.FeedChanges, c.Key)), c.Note.Lines[0]
 }
 
 func appendList(args, items []string) []string {
@@ -106,7 +122,7 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 
 var (
 	guardLua     = redisx.Source(scripts, "guard")
-	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.TokensLua, guardLua)
+	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, guardLua)
 )
 
 // looks is how often a change looks again at SRKs that others hold before it gives up.
@@ -306,7 +322,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = append(keys, ns+store.Owner(o.seen))
 		args = append(args, strconv.Itoa(o.at), o.seen, srk.Field(), srk.Value())
 	}
-	return keys, args
+	return a.e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
 }
 
 func verb(c store.Change) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -29,9 +30,9 @@ type creation struct {
 	got outcome
 }
 
-// onlyCreates reports whether a change creates an entry, not a huge one, and nothing else.
+// onlyCreates reports whether a change creates an entry, not a huge one, and nothing else. What it notes lies in the entry.
 func onlyCreates(c *store.Change) bool {
-	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) &&
+	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) && (len(c.Note.Lines) == 0 || c.Note.InEntry()) &&
 		words(c) <= groupWords
 }
 
@@ -105,7 +106,7 @@ func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
 		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
 		for i, g := range gs {
-			cmds[i] = redisx.NewOnce(ctx, g.command(script[0], script[1]))
+			cmds[i] = redisx.NewOnce(ctx, e.command(g, script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
@@ -188,13 +189,17 @@ func (k *keyTexts) all() []string {
 func (g *group) fits(c *store.Change) bool {
 	schema := &g.of[0].c.Schema
 	return len(g.of) < groupMost && g.size+words(c) <= groupWords &&
-		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint
+		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint && len(c.Note.Lines) == len(g.of[0].c.Note.Lines)
 }
 
 func (g *group) add(one *creation) {
 	c := one.c
 	g.of, g.size = append(g.of, one), g.size+words(c)
-	s := g.shape(c)
+	set := c.Set
+	if len(c.Note.Lines) > 0 {
+		set = append(slices.Clip(set), store.Facet{Field: store.FieldNote, Wire: c.Note.Lines[0]})
+	}
+	s := g.shape(c, set)
 	s.entries++
 	s.args = append(s.args, one.rev)
 	s.keys.add(c.Key)
@@ -223,19 +228,19 @@ func (g *group) join(c *store.Change, indexes []recordkey.Key) {
 func givenField(field string) bool { return field == store.FieldType || field == store.FieldPRK }
 
 // shape is the one that an entry has, most likely that of the one before, with its values put in.
-func (g *group) shape(c *store.Change) *shape {
+func (g *group) shape(c *store.Change, set []store.Facet) *shape {
 	for _, s := range slices.Backward(g.shapes) {
-		if s.claims == len(c.Claim) && s.elsewhere == len(c.Elsewhere) && s.fills == len(c.Add) && s.values(c.Set) {
+		if s.claims == len(c.Claim) && s.elsewhere == len(c.Elsewhere) && s.fills == len(c.Add) && s.values(set) {
 			return s
 		}
 	}
-	s := &shape{claims: len(c.Claim), elsewhere: len(c.Elsewhere), fills: len(c.Add), fields: make([]string, 0, len(c.Set))}
+	s := &shape{claims: len(c.Claim), elsewhere: len(c.Elsewhere), fills: len(c.Add), fields: make([]string, 0, len(set))}
 	if len(g.shapes) == 0 { // most likely it is the only one
 		n := cap(g.of) * (1 + s.claims + s.elsewhere + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
-		s.args = make([]string, 0, cap(g.of)*len(c.Set))
+		s.args = make([]string, 0, cap(g.of)*len(set))
 	}
-	for _, f := range c.Set {
+	for _, f := range set {
 		if !givenField(f.Field) {
 			s.fields, s.args = append(s.fields, f.Field), append(s.args, f.Wire)
 		}
@@ -267,16 +272,20 @@ func (s *shape) values(set []store.Facet) bool {
 }
 
 // command is the call of the script: by its name, or in full.
-func (g *group) command(how, script string) []any {
+func (e *Engine) command(g *group, how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
 		absent += len(s.keys.ends)
 	}
-	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys)
 	first := g.of[0].c
+	feed, most := []string(nil), "0"
+	if len(first.Note.Lines) > 0 {
+		feed, most = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MostFed(store.FeedChanges)
+	}
+	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
-		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)),
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.Millis(first.Note.Now), most,
 	}
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])
@@ -284,6 +293,7 @@ func (g *group) command(how, script string) []any {
 		all = redisx.AppendWords(all, s.keys.all())
 	}
 	all = redisx.AppendWords(redisx.AppendWords(all, g.joins.keys), g.ranks.keys)
+	all = redisx.AppendWords(all, feed)
 	all = redisx.AppendWords(all, head[1:])
 	for _, s := range g.shapes {
 		all = append(all, s.entries, s.claims, s.elsewhere, s.fills, len(s.fields))

@@ -28,6 +28,8 @@ type Options struct {
 	Doubtful func(error) bool
 	// Match has the engine match SCAN's patterns itself, for a server that does it in another way than Redis.
 	Match bool
+	// FeedEntries is how many entries a feed has; 0: those of a server.
+	FeedEntries int64
 	// File is where an embedded store is kept; "": in memory alone.
 	File string
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
@@ -66,7 +68,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	e := &Engine{options: o}
 	// A batch has no caller's context, and so belongs to no bulk.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Undone: o.Undone, Close: o.Close})
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Undone: o.Undone, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
 	return e
 }

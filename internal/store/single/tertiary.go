@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, guardLua)
+	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, guardLua)
 	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 
@@ -62,6 +62,7 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
 	args := append(guardArgs(op.PRK, op.Schema, "", may), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
 	args = append(args, op.Args...)
+	keys, args = e.Note(keys, args, onekey.NotesBoth, op.PRK, op.Note)
 	var reply any
 	var err error
 	if op.Write {

@@ -1,4 +1,4 @@
--- commit: step 4. An entry changes here and nowhere else (I6, I7).
+-- commit: step 4. An entry changes here and nowhere else (I6, I7). After tokens.lua and history.lua.
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, in the same slot; not given where it has none
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
@@ -7,13 +7,13 @@
 -- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
 -- ARGV[8..11]  what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent
 -- ARGV[12]  how many fields to unset, then those, then field, value, …
--- Reply: {"ok"} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
+-- Reply: {"ok"} | {"ok", what is ~note of a new entry where there was no other for a day} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
 -- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
 -- in a slot that is being migrated, a key that is gone may not be written again. Sent again before another
 -- change of the entry, the script does what is left to do.
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens')
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
 local done = string.sub(past, 1, 12) == ARGV[1]
@@ -58,6 +58,7 @@ if tokens.err then return redis.error_reply(tokens.err) end
 if tokens.refused then return {'token', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
+local noting, noted -- once it is certain that it will be made
 local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
   return type(reply) == 'table' and redis.error_reply(reply.err)
@@ -65,6 +66,8 @@ end
 if ARGV[2] == 'delete' then
   if not done then
     if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
+    noting = note('delete', head[7] or nil)
+    if noting then return noting end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
     -- A full server refuses an HSET that is the first write: this one changes nothing, for a live entry has no end.
@@ -97,6 +100,8 @@ for i = 13, 12 + n do
   end
 end
 if not done then
+  noting, noted = note(ARGV[2], head[7] or nil)
+  if noting then return noting end
   -- What a tombstone has of an end goes before it lives. That, and the fields that go, are nothing that a full
   -- server refuses, so what it does refuse comes first, and changes nothing.
   local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
@@ -108,6 +113,11 @@ if not done then
   while #ARGV - set >= 2000 do
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000
+  end
+  if noted == '' then late[#late + 1] = '~note' end
+  if noted and noted ~= '' then
+    canonical[#canonical + 1] = '~note'
+    canonical[#canonical + 1] = noted
   end
   if tokens.mark then
     canonical[#canonical + 1] = '~tokens'
@@ -124,4 +134,4 @@ if not done then
 end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
 if counts(mark) then finish_tokens(KEYS[1], KEYS[2], tokens) end
-return {'ok'}
+return {'ok', ARGV[2] == 'create' and past == '' and fence == '' and noted or nil}

@@ -1,4 +1,4 @@
--- issue: puts a token beside a live entry, which keeps its rev. After tokens.lua.
+-- issue: puts a token beside a live entry, which keeps its rev. After tokens.lua and history.lua.
 --
 -- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot
 -- ARGV[1]  type               ARGV[2]  ~rev (its first twelve characters) as it was read, "" for none
@@ -20,6 +20,8 @@ for _, t in ipairs(tokens.open) do
   if t.name == ARGV[3] then return {'ok'} end
   newest = math.max(newest, t.number)
 end
+local refused = note('')
+if refused then return refused end
 if tokens.foreign then redis.call('UNLINK', KEYS[2]) end
 local ends = string.format('%.0f', now + ARGV[7])
 local text = table.concat({ends, string.format('%d', newest + 1), ARGV[4], ARGV[5], ARGV[6]}, ' ')

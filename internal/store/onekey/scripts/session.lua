@@ -1,4 +1,4 @@
--- session: the sessions of an entry, a hash in its slot.
+-- session: the sessions of an entry, a hash in its slot. After history.lua.
 --
 -- A member is named by the hash of a secret, and says
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
@@ -59,6 +59,8 @@ if verb == 'check' or verb == 'look' or verb == 'verify' or verb == 'end' then
   end
   local s = parse(text)
   if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
+    local refused = s and note('')
+    if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000), now + 3600000)
     if reply.err then return reply end
     return s and {hash, text} or {}
@@ -110,6 +112,8 @@ if verb == 'begin' then
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
+  local refused = note('')
+  if refused then return refused end
   found = put(member(s), s.ends)
   if found.err then return found end
 elseif last == 0 then

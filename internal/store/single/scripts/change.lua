@@ -1,5 +1,5 @@
 -- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
--- Creates and updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never come here.
+-- Creates and updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never come here. After history.lua.
 --
 -- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
 --       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
@@ -190,6 +190,9 @@ if #occupied > 1 then return occupied end
 -- takes comes before its rev, and what it leaves after that.
 refused = not again and store_schema()
 if refused then return refused end
+local noting, pending
+if not again then noting, pending = note(verb, head[6]) end
+if noting then return noting end
 local wrote = unstored or again
 local function write(command, ...)
   if wrote then
@@ -274,6 +277,7 @@ else
     if refused then return refused end
   end
   if head[3] then unset[#unset + 1] = '~fence' end
+  if pending then unset[#unset + 1] = '~note' end
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end

@@ -5,12 +5,14 @@
 --
 -- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
 --          same values under other fields and the tertiary records that are born with it; then the index
---          sets to join, and last the ordered indexes.
+--          sets to join, the ordered indexes, and last the feed, if something is noted.
 -- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
---          index sets, ordered indexes. Of each shape, how many: entries, and of each entry claims, SRKs elsewhere,
+--          index sets, ordered indexes; the time in milliseconds ("" for the server's), and how many entries the feed has at
+--          most (0: nothing is noted). Of each shape, how many: entries, and of each entry claims, SRKs elsewhere,
 --          tertiary records and facets; the fields; then of each entry the values of the facets, the rev and
 --          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
 --          index the places. Members, PRKs and places are lists: a number and the items.
+-- What is noted is the last facet of each entry, ~note, without a number: see history.lua.
 -- Reply: {"ok"} | {"other"}
 
 local call, pcall, unpack, min, KEYS, ARGV = redis.call, redis.pcall, unpack, math.min, KEYS, ARGV -- a global is looked up each time
@@ -32,7 +34,7 @@ end
 
 -- What entries take comes before them: SRKs and index members that name no live entry are garbage at worst
 -- (I4). So the arguments are gone through twice: first for what comes before the entries.
-local at, k, srks, nsrk, relative = 7, 1, {}, 0, ARGV[3] + 1
+local at, k, srks, nsrk, relative, noted, told = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}
 for s = 1, nshape do
@@ -47,6 +49,7 @@ for s = 1, nshape do
     for i = k + 2, k + 1 + nclaim do
       srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
     end
+    if noted then told[#told + 1] = prk .. ' - ' .. ARGV[at + nfacet] end
     k, at = k + 1 + nclaim + nelsewhere, at + nfacet + 1
     for i = 1, nfill do
       k, at = k + 1, at + 1
@@ -74,6 +77,15 @@ local function list(command, key)
     refused = refused or write(command, key, unpack(ARGV, i, min(i + 1999, last)))
   end
 end
+local number
+if noted then
+  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(told, '\n'))
+  if failed(id) then return redis.error_reply(id.err) end
+  wrote = true
+  local hyphen = string.find(id, '-', 1, true)
+  number = ARGV[8] .. '000 '
+  if number == '000 ' then number = string.sub(id, 1, hyphen - 1) .. string.sub('00' .. string.sub(id, hyphen + 1), -3) .. ' ' end
+end
 for i = 1, nsrk, 2000 do refused = refused or write('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
 for i = 1, njoin do list('SADD', KEYS[join + i]) end
 for i = 1, nrank do list('ZADD', KEYS[rank + i]) end
@@ -89,6 +101,7 @@ for _, shape in ipairs(shapes) do
   for e = 1, nentry do
     local entry = KEYS[k + 1]
     for i = 1, nfacet do facets[6 + 2 * i] = ARGV[at + i] end
+    if noted then facets[last] = number .. facets[last] end
     at = at + nfacet + 1
     facets[4], facets[6] = string.sub(entry, relative), ARGV[at]
     k = k + 1 + nclaim + nelsewhere

@@ -1,4 +1,4 @@
--- tertiary: one command on a tertiary record of a live entry, with the index sets of its members.
+-- tertiary: one command on a tertiary record of a live entry, with the index sets of its members. After history.lua.
 --
 -- KEYS  as in guard, [4] the tertiary record, then the index sets to join, then those to leave.
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
@@ -20,6 +20,19 @@ end
 if #KEYS > 4 then -- only sets are indexed
   local n = redis.pcall('SCARD', KEYS[4])
   if failed(n) then return redis.error_reply(n.err) end
+end
+local function changes()
+  local adds = ARGV[10] == 'SADD'
+  if not adds and ARGV[10] ~= 'SREM' or #ARGV > 2000 then return true end
+  local has = redis.pcall('SMISMEMBER', KEYS[4], unpack(ARGV, 11))
+  if failed(has) then return true end
+  for _, is in ipairs(has) do
+    if (is == 0) == adds then return true end
+  end
+end
+if writes and changes() then
+  local refused = note('')
+  if refused then return refused end
 end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end

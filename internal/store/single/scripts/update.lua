@@ -1,12 +1,12 @@
 -- update: the common case of change.lua, facets and secondary values of a live entry, in few commands
--- (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was done.
+-- (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was done. After history.lua.
 --
 -- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many elsewhere
 -- ARGV[5]  expected ~rev  ARGV[6]  the rev to be written   ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
-local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens')
+local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens', '~note')
 local past = head[2]
 if not head[1] or head[1] == '' or not past or head[3] or head[4] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
@@ -15,6 +15,8 @@ if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
+local refused, kept = note('', head[5] or nil)
+if refused then return refused end
 -- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).
 local first
 local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
@@ -25,6 +27,7 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
+if kept then call('HDEL', KEYS[1], '~note') end
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
 if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
 return 1

@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+// commit is step 4.
+func (a *attempt) commit(ctx context.Context) error {
+	a.began = a.e.now()
+	reply, unsure, err := a.sendCommit(ctx)
+	if err != nil {
+		return err
+	}
+	words := redisx.Items(reply)
+	what, past := redisx.Text(words, 0), redisx.Text(words, 1)
+	switch {
+	case what == "ok":
+		a.first = past
+		return nil
+	case what == "tokens" && !a.c.Tokens.Known: // issued since the entry was read
+		a.c.Tokens.Known = true
+		return a.commit(ctx)
+	}
+	if unsure && !store.Accounts(past, a.c.Seen.Rev) {
+		return store.ErrOutcomeUnknown
+	}
+	switch {
+	case what == "late":
+		return errLate
+	case what == "exists":
+		return store.Taken(a.c.Key.Field())
+	case what == "absent", what == "token":
+		return store.ErrNotFound
+	case what == "damaged":
+		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
+	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
+		return store.ErrConflict
+	case what == "conflict", what == "dying", what == "filling":
+		return errAgain // it was only fenced, or is not ready yet
+	}
+	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
+}
+
+// sendCommit sends the script. In a slot that is being migrated, where no node serves the entry and its history together, the entry
+// keeps what is to be noted until the next change.
+func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
+	where := onekey.NotesRecord
+	if a.unnoted || a.c.Create && a.c.Note.InEntry() {
+		where = onekey.NotesNowhere
+	}
+	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, a.c.Note)
+	if len(a.c.Note.Lines) == 0 || where == onekey.NotesNowhere {
+		return a.e.run(ctx, commitScript, keys, args...)
+	}
+	reply, unsure, err = a.e.runOnce(ctx, commitScript, keys, args...)
+	if redisx.TryAgain(err) && !unsure {
+		a.unnoted = true
+		return a.sendCommit(ctx)
+	}
+	return reply, unsure, err
+}
+
+// commitKeys has the record of the entry's tokens only where there is one: in a slot that is being migrated,
+// no node serves two keys while one of them is absent.
+func (a *attempt) commitKeys() []string {
+	keys := []string{a.c.Key.String()}
+	if a.c.Tokens.Known {
+		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
+		keys = append(keys, tokens.String())
+	}
+	return keys
+}
+
+func (a *attempt) commitArgs() []string {
+	verb, dying := "update", ""
+	switch {
+	case a.c.Create:
+		verb = "create"
+	case a.c.Mend:
+		verb = "mend"
+	case a.c.Delete:
+		verb = "delete"
+		if len(a.c.Drop)+len(a.c.Unindex)+len(a.c.Unrank) > 0 {
+			dying = a.rev
+		}
+	}
+	args := slices.Concat(
+		[]string{a.rev, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
+		onekey.EndingArgs(a.c.Tokens), []string{strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
+	)
+	args = slices.Grow(args, 2*len(a.c.Set)+2)
+	for _, f := range a.c.Set {
+		args = append(args, f.Field, f.Wire)
+	}
+	if len(a.c.Add) > 0 {
+		args = append(args, store.FieldFill, a.fill())
+	}
+	return args
+}

@@ -1,0 +1,271 @@
+package onekey
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// HistoryLua is what scripts that note something begin with.
+var HistoryLua = redisx.Source(scripts, "history")
+
+// NoteScript notes something beside an entry, TellScript in the feed alone, and FeedScript what the feed of a cluster lacks.
+var (
+	NoteScript = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
+	TrimScript = redisx.NewScript(scripts, "trim", redisx.IsNumber)
+	TellScript = redisx.NewScript(scripts, "tell", redisx.IsNumber, HistoryLua)
+	FeedScript = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
+)
+
+// What the last keys of a script are that notes something, as history.lua has it.
+const (
+	NotesNowhere = "n" // but in the entry itself
+	NotesRecord  = "r"
+	NotesBoth    = "b" // the record and the feed
+	NotesFeed    = "f"
+)
+
+// Note adds to the keys and arguments of a script what history.lua takes.
+func (ks *Keys) Note(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
+	if len(n.Lines) == 0 {
+		return keys, append(args, "")
+	}
+	if where == NotesRecord || where == NotesBoth {
+		record, _ := store.HistoryKey(prk) // every PRK has one
+		keys = append(keys, record.String())
+	}
+	if where == NotesBoth || where == NotesFeed {
+		keys = append(keys, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
+	}
+	return keys, append(args, ks.NoteArgs(where, store.FeedChanges, prk, n)...)
+}
+
+// MostFed is how many entries a feed has at most.
+func (ks *Keys) MostFed(feed string) string {
+	most := store.FeedLimits[feed].Entries
+	if ks.options.FeedEntries > 0 {
+		most = ks.options.FeedEntries
+	}
+	return strconv.FormatInt(most, 10)
+}
+
+// FeedKey is the stream in which what happened to an entry stands.
+func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
+	part := 0
+	if ks.options.Parts {
+		part = store.FeedPart(prk)
+	}
+	key, _ := store.FeedKey(ns, feed, part) // the names are good
+	return key.String()
+}
+
+// NoteArgs are the last arguments of a script, as history.lua takes them.
+func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
+	return []string{ks.MostFed(feed), relative(prk), strings.Join(n.Lines, "\n"), where + Millis(n.Now)}
+}
+
+func relative(prk recordkey.Key) string {
+	if !prk.IsValid() {
+		return "-"
+	}
+	return prk.In(recordkey.Namespace{}).String()
+}
+
+// writeNoted runs a script that notes something. In a slot that is being migrated, where no node serves its keys together, the
+// note comes after it, by itself.
+func (ks *Keys) writeNoted(ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note) (reply any, err error) {
+	noted, with := ks.Note(keys, args, ks.options.Notes, prk, n)
+	reply, err = ks.writeTogether(ctx, s, noted, with)
+	if len(n.Lines) > 0 && redisx.TryAgain(err) {
+		reply, _, err = ks.client.Write(ctx, s, keys, append(slices.Clip(args), ""))
+		if err == nil {
+			_ = ks.NoteAlone(ctx, prk, n) // what was done, was done
+		}
+	}
+	if err == nil && len(n.Lines) > 0 {
+		ks.Noted(ctx, prk, n)
+	}
+	return reply, err
+}
+
+// Noted follows what has noted something.
+func (ks *Keys) Noted(ctx context.Context, prk recordkey.Key, n store.Note) {
+	switch {
+	case len(n.Lines) == 0:
+	case ks.options.Noted != nil:
+		ks.options.Noted(ctx, prk, n)
+	default:
+		ks.TrimNowAndThen(ctx, store.FeedChanges, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
+	}
+}
+
+// writeTogether runs a script, but once where a node does not serve its keys together.
+func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (any, error) {
+	retry := ks.client.Retry
+	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && !redisx.TryAgain(err) }
+	reply, _, err := retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
+	return reply, err
+}
+
+// NoteAlone notes something beside a live entry, or in it, together with what waits there: without lines that alone.
+func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) error {
+	record, err := store.HistoryKey(prk)
+	if err != nil {
+		return err
+	}
+	_, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
+	if redisx.TryAgain(err) {
+		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesNowhere, store.FeedChanges, prk, n))
+	}
+	return redisx.Harmless(err)
+}
+
+// trimTime is how long a feed is trimmed for.
+const trimTime = 10 * time.Second
+
+// TrimNowAndThen trims a feed after one in about a thousand of what comes into it, and does not wait for that.
+func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
+	if time.Now().UnixMicro()%1000 != 7 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTime)
+	go func() {
+		defer cancel()
+		_, _ = ks.Trim(ctx, stream, store.FeedLimits[feed])
+	}()
+}
+
+// Trim takes the oldest out of a stream that has more than a limit, some at a time, and returns how many entries are left.
+func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error) {
+	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, []string{strconv.FormatInt(l.Bytes, 10), strconv.FormatInt(l.Life.Milliseconds(), 10)})
+	n, _ := reply.(int64)
+	return n, redisx.Harmless(err)
+}
+
+// History implements [store.Engine].
+func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
+	all, err := ks.Lines(ctx, prk)
+	for i, line := range slices.Backward(all) {
+		if words := strings.Fields(line); len(words) > 1 && words[1] == "create" {
+			return all[i:], err // what was before was another entry
+		}
+	}
+	return all, err
+}
+
+// Lines are all that is noted of an entry, and of one that was there before, by their time: two commands of one slot.
+func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) {
+	key, err := store.HistoryKey(prk)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		all = nil
+		both := []redis.Cmder{redis.NewStringCmd(ctx, "get", key.String()), redis.NewStringCmd(ctx, "hget", prk.String(), store.FieldNote)}
+		_ = ks.client.All(ctx, both) // the error of each stands in it
+		for _, cmd := range both {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
+				return nil, err
+			}
+			all = append(all, strings.FieldsFunc(cmd.(*redis.StringCmd).Val(), func(r rune) bool { return r == '\n' })...)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, redisx.Harmless(err)
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(store.LineTime(a), store.LineTime(b)) })
+	return all, nil
+}
+
+// Tell implements [store.Engine].
+func (ks *Keys) Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
+	stream := ks.FeedKey(ns, feed, prk)
+	_, _, err := ks.client.Write(ctx, TellScript, []string{stream}, ks.NoteArgs(NotesFeed, feed, prk, n))
+	ks.TrimNowAndThen(ctx, feed, stream)
+	return redisx.Harmless(err)
+}
+
+// Feed implements [store.Engine]: a command for each part, in one round trip.
+func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, err error) {
+	cmds := make([]redis.Cmder, store.FeedParts)
+	for i := range cmds {
+		key, err := store.FeedKey(f.NS, f.Name, i)
+		if err != nil {
+			return page, err
+		}
+		from, _, _ := strings.Cut(f.After[i], ":")
+		if from == "" {
+			from = "-"
+		}
+		cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), from, "+", "count", f.Count+1)
+	}
+	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+		return page, err
+	}
+	for i, cmd := range cmds {
+		found, err := cmd.(*redis.XMessageSliceCmd).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return page, redisx.Fail(err)
+		}
+		after, read, _ := strings.Cut(f.After[i], ":")
+		page.Gap[i] = after != "" && (len(found) == 0 || found[0].ID != after)
+		for j, m := range found {
+			all := linesOf(m)
+			if j == 0 && m.ID == after {
+				n, _ := strconv.Atoi(read) // it was written here
+				all = all[min(n, len(all)):]
+			}
+			page.Fed = append(page.Fed, fedOf(i, m, all)...)
+		}
+	}
+	return page, nil
+}
+
+// linesOf are the lines of an entry of a feed.
+func linesOf(m redis.XMessage) []string {
+	text, _ := m.Values["e"].(string)
+	return strings.Split(text, "\n")
+}
+
+// fedOf are the last lines of an entry. A line without a number has the time at which it came.
+func fedOf(part int, m redis.XMessage, last []string) []store.Fed {
+	ms, _, _ := strings.Cut(m.ID, "-")
+	fed, before := make([]store.Fed, len(last)), len(linesOf(m))-len(last)
+	for i, line := range last {
+		fed[i] = store.Fed{Part: part, ID: m.ID + ":" + strconv.Itoa(before+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
+	}
+	return fed
+}
+
+// FeedEnd implements [store.Engine].
+func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [store.FeedParts]string, err error) {
+	cmds := make([]redis.Cmder, store.FeedParts)
+	for i := range cmds {
+		key, err := store.FeedKey(ns, name, i)
+		if err != nil {
+			return after, err
+		}
+		cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), "+", "-", "count", 1)
+	}
+	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+		return after, err
+	}
+	for i, cmd := range cmds {
+		if last := cmd.(*redis.XMessageSliceCmd).Val(); len(last) > 0 {
+			after[i] = last[0].ID + ":" + strconv.Itoa(len(linesOf(last[0])))
+		}
+	}
+	return after, nil
+}

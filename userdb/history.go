@@ -1,0 +1,326 @@
+package userdb
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// An Actor is who does something, as histories tell it.
+type Actor struct {
+	Who    string // such as "key:web" or "operator:Alice", at most 80 bytes of it; "": library
+	Origin string // the address that it came from, at most 80 bytes of it; verbs that take an Attempt or SessionOptions tell theirs
+}
+
+// WithActor is a context under which verbs are done by an actor. What is "" stays as the context had it.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return view.WithActor(ctx, view.Actor(a))
+}
+
+// A HistoryEvent is something that was done to an entry. It holds names, and no values. Its kinds are
+//
+//	create         it was made, with Fields
+//	update         Fields were set or unset
+//	identifier     the same for those Fields by which it is found
+//	delete         it is gone
+//	tags           Fields are tertiary records that were changed
+//	password       it was set or changed
+//	disable        it may not log in any more
+//	enable         it may again
+//	session_start  a session began
+//	session_end    one was ended, or all were
+//	issue          a token of Purpose was issued
+//	redeem         it was spent
+//
+// and, in feeds alone,
+//
+//	login          a good one
+//	login_failed   a wrong identifier or password; without Key: nobody has the identifier
+//	throttle       nothing was checked: too many failures before
+type HistoryEvent struct {
+	ID      string // in a feed: no other event of it has the same
+	Next    string // in a feed: EventQuery.After for what follows
+	Kind    string
+	At      time.Time
+	Who     string
+	Origin  string
+	Key     recordkey.Key // of the entry, without a namespace
+	Fields  []string      // sorted; the last one is "…" where there are more than have room
+	Purpose string
+}
+
+// The kinds of logins, which no history has.
+const (
+	kindLogin    = "login"
+	kindFailed   = "login_failed"
+	kindThrottle = "throttle"
+)
+
+// tellLogin puts a login into the feed.
+func (db *DB) tellLogin(ctx context.Context, e Event) {
+	kind := map[string]string{"login": kindLogin, "failure": kindFailed, "throttle": kindThrottle}[e.Kind]
+	v := db.view()
+	if kind == "" || !v.Config.History {
+		return
+	}
+	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
+	if err := v.Engine.Tell(ctx, v.NS, store.FeedLogins, e.PRK, n); err != nil {
+		v.Config.Log.WarnContext(ctx, "a login is missing in the feed", "error", err)
+	}
+}
+
+// History is what was done to an entry since Options.History is set, the latest first: at most a hundred events of the last 90
+// days. It has every change that was made, for each stands in the history by the same command that made it; on a cluster, a command on a
+// tertiary record may stand there and not be done, where a process died. ErrNotFound: there is no such entry.
+func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, err error) {
+	ctx, v := t.db.begin(ctx, "History", &err)
+	defer v.end(&err)
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return nil, public(err)
+	}
+	lines, err := t.view.Engine.History(ctx, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	since := t.view.Now().Add(-historyLife)
+	for _, line := range slices.Backward(lines) {
+		e, ok := parseLine(line)
+		if !ok || e.At.Before(since) {
+			continue
+		}
+		e.Key = r.Key.In(recordkey.Namespace{})
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+const historyLife = 90 * 24 * time.Hour
+
+// parseLine reads a line of a history: see history.lua.
+func parseLine(line string) (e HistoryEvent, ok bool) {
+	words := strings.Split(line, " ")
+	if len(words) < 6 {
+		return e, false
+	}
+	e.At = time.UnixMicro(store.LineTime(line))
+	e.Kind, e.Who, e.Origin, e.Purpose = words[1], cmp.Or(unword(words[2]), "library"), unword(words[3]), unword(words[5])
+	for name := range strings.SplitSeq(words[4], "/") {
+		if name != "" {
+			e.Fields = append(e.Fields, unword(name))
+		}
+	}
+	return e, true
+}
+
+func unword(escaped string) string {
+	text, err := recordkey.Unescape(escaped)
+	if err != nil { // there is none
+		return ""
+	}
+	return text
+}
+
+// An EventQuery says what of a feed is read.
+type EventQuery struct {
+	After string   // EventPage.Next of an earlier page; "": from the oldest event; EventsEnd: nothing that has happened before
+	Until string   // EventPage.Next of another page, beyond which nothing is read; "": all there is
+	Kinds []string // none: all
+	Limit int      // at most so many events; 0: 100, and never more than 1000
+}
+
+// EventsEnd, as After, is the end of a feed.
+const EventsEnd = "end"
+
+// An EventPage is a part of a feed.
+type EventPage struct {
+	Events []HistoryEvent
+	Next   string // where to go on, also where there is nothing more yet
+	Gap    bool   // some events that came after After are there no longer
+}
+
+// Events reads the feed of what has happened in the namespace since Options.History is set, the oldest first: all that histories have, and logins. The
+// events of one entry come in their order. Changes are kept for 90 days and up to 256 MiB, logins for 7 days and up to 64 MiB; an
+// embedded store keeps 2,000 of each.
+//
+// On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it: a process that
+// dies in between leaves it out until the next change of the entry, and for good where that comes over an hour later. ErrCursor: After is none.
+func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
+	ctx, v := db.begin(ctx, "Events", &err)
+	defer v.end(&err)
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	q.Limit = min(q.Limit, 1000)
+	r := feedReader{view: db.view(), q: q}
+	if err := r.begin(ctx); err != nil {
+		return EventPage{}, err
+	}
+	if r.until, err = parsePosition(q.Until); err != nil {
+		return EventPage{}, err
+	}
+	for range mostReads {
+		more, err := r.read(ctx)
+		if err != nil {
+			return EventPage{}, err
+		}
+		if !more || len(r.page.Events) == q.Limit {
+			break
+		}
+	}
+	r.page.Next = r.after.String()
+	return r.page, nil
+}
+
+// mostReads is how often a feed is read for one page of few kinds.
+const mostReads = 10
+
+// feeds are those that Events reads as one.
+var feeds = [...]string{store.FeedChanges, store.FeedLogins}
+
+// A feedReader reads a page.
+type feedReader struct {
+	view  *view.View
+	q     EventQuery
+	after position
+	until position
+	page  EventPage
+}
+
+// A position is, for each feed and part of it, the ID of the event that was read last; "": none was.
+type position [len(feeds)][store.FeedParts]string
+
+// begin finds the position.
+func (r *feedReader) begin(ctx context.Context) (err error) {
+	switch r.q.After {
+	case "":
+		return nil
+	case EventsEnd:
+		for i, name := range feeds {
+			if r.after[i], err = r.view.Engine.FeedEnd(ctx, r.view.NS, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	r.after, err = parsePosition(r.q.After)
+	return err
+}
+
+// String is "FEED.PART.ID," of each part of which something was read.
+func (p *position) String() string {
+	var b strings.Builder
+	for i := range p {
+		for part, id := range p[i] {
+			if id != "" {
+				fmt.Fprintf(&b, "%d.%d.%s,", i, part, id)
+			}
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(b.String()))
+}
+
+func parsePosition(text string) (p position, err error) {
+	decoded, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(decoded) > 4096 {
+		return p, ErrCursor
+	}
+	for one := range strings.SplitSeq(strings.TrimSuffix(string(decoded), ","), ",") {
+		if one == "" {
+			continue
+		}
+		words := strings.Split(one, ".")
+		if len(words) != 3 {
+			return p, ErrCursor
+		}
+		feed, err1 := strconv.Atoi(words[0])
+		part, err2 := strconv.Atoi(words[1])
+		if _, _, ok := splitID(words[2]); err1 != nil || err2 != nil || !ok || feed < 0 || feed >= len(feeds) || part < 0 || part >= store.FeedParts {
+			return p, ErrCursor
+		}
+		p[feed][part] = words[2]
+	}
+	return p, nil
+}
+
+// has reports whether the position is not before an event.
+func (p *position) has(feed, part int, ms, n uint64) bool {
+	atMS, atN, ok := splitID(p[feed][part])
+	return ok && (ms < atMS || ms == atMS && n <= atN)
+}
+
+// splitID takes the ID of an event apart: MILLISECONDS-NUMBER:LINE. n is the last two.
+func splitID(id string) (ms, n uint64, ok bool) {
+	first, rest, _ := strings.Cut(id, "-")
+	second, third, _ := strings.Cut(rest, ":")
+	ms, err1 := strconv.ParseUint(first, 10, 64)
+	number, err2 := strconv.ParseUint(second, 10, 32)
+	line, err3 := strconv.ParseUint(third, 10, 16)
+	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
+}
+
+// A found is an event with its place.
+type found struct {
+	feed  int
+	fed   store.Fed
+	ms, n uint64
+}
+
+// read takes what follows, in the order of time, and reports whether there may be more.
+func (r *feedReader) read(ctx context.Context) (more bool, err error) {
+	var all []found
+	for i, name := range feeds {
+		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Count: r.q.Limit})
+		if err != nil {
+			return false, err
+		}
+		for part, gap := range p.Gap {
+			if gap {
+				r.page.Gap = true
+				r.after[i][part] = ""
+			}
+		}
+		for _, f := range p.Fed {
+			ms, n, _ := splitID(f.ID)
+			if r.q.Until != "" && !r.until.has(i, f.Part, ms, n) {
+				continue
+			}
+			all = append(all, found{i, f, ms, n})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int {
+		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.fed.Part, b.fed.Part), cmp.Compare(a.n, b.n))
+	})
+	for i, f := range all {
+		if i == r.q.Limit || len(r.page.Events) == r.q.Limit {
+			return true, nil
+		}
+		r.after[f.feed][f.fed.Part] = f.fed.ID
+		if e, ok := eventOf(f); ok && (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) {
+			e.Next = r.after.String()
+			r.page.Events = append(r.page.Events, e)
+		}
+	}
+	return len(all) >= r.q.Limit, nil
+}
+
+// eventOf reads "PRK LINE".
+func eventOf(f found) (HistoryEvent, bool) {
+	prk, line, _ := strings.Cut(f.fed.Text, " ")
+	e, ok := parseLine(line)
+	if key, err := recordkey.Parse(prk); err == nil {
+		e.Key = key
+	}
+	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.fed.Part, f.fed.ID)
+	return e, ok
+}

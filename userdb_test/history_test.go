@@ -1,0 +1,378 @@
+package userdb_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// eventTexts are events as texts, those of a history turned round.
+func eventTexts(events []userdb.HistoryEvent) (all []string) {
+	for _, e := range events {
+		line := e.Kind
+		if len(e.Fields) > 0 {
+			line += " " + strings.Join(e.Fields, ",")
+		}
+		if e.Purpose != "" {
+			line += " " + e.Purpose
+		}
+		all = append(all, line+" "+e.Who+" "+e.Origin)
+	}
+	return all
+}
+
+// feed are all events of a feed that has so many, as soon as it has.
+func feed(t *testing.T, db *userdb.DB, want int, kinds ...string) (all []userdb.HistoryEvent) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		all = nil
+		for after, last := "", -1; len(all) != last; {
+			last = len(all)
+			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 7, Kinds: kinds})
+			must(t, err)
+			if p.Gap {
+				t.Fatal("a gap")
+			}
+			all, after = append(all, p.Events...), p.Next
+		}
+		if len(all) >= want || time.Now().After(deadline) {
+			break
+		}
+	}
+	if len(all) != want {
+		t.Fatalf("the feed has %d events, want %d: %q", len(all), want, eventTexts(all))
+	}
+	return all
+}
+
+// TestHistory: each verb leaves what it did beside the entry and in the feed, with the actor, and nothing of what was in it.
+func TestHistory(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users, h := typeOf(t, db, "user"), hints.UID("ann")
+		ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: "key:a b", Origin: "192.0.2.1"})
+		e, err := users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "secret@example.com"), Tags: []string{"secret"}})
+		must(t, err)
+		e.Put("job", schema.Text("secret"))
+		e.Put("name", schema.Text("Anna"))
+		_, err = users.Save(t.Context(), e)
+		must(t, err)
+		e, err = users.SetPassword(ctx, h, "battery staple 9")
+		must(t, err)
+		_, err = users.Login(ctx, "anna", "battery staple 9", userdb.Attempt{Origin: "192.0.2.9"})
+		must(t, err)
+		_, err = users.Login(ctx, "anna", "secret", userdb.Attempt{})
+		if err == nil {
+			t.Fatal("a wrong password is good")
+		}
+		_, err = users.Login(ctx, "secret", "secret", userdb.Attempt{})
+		if err == nil {
+			t.Fatal("nobody logs in")
+		}
+		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "2001:db8::1"})
+		must(t, err)
+		must(t, users.EndSession(ctx, secret))
+		must(t, users.EndSession(ctx, secret)) // it has ended
+		token, err := users.Issue(ctx, h, userdb.Token{Purpose: "re set"})
+		must(t, err)
+		_, _, err = users.Redeem(ctx, "re set", token)
+		must(t, err)
+		for range 2 { // the second changes nothing
+			_, err = users.Tags(h).Add(ctx, "secret2")
+			must(t, err)
+		}
+		must(t, users.Tags(h).Replace(ctx, "secret3"))
+		must(t, users.Disable(ctx, h))
+		must(t, users.Enable(ctx, h))
+		_, err = users.EndSessions(ctx, h)
+		must(t, err)
+		_, err = users.Update(ctx, h, func(e *userdb.Entry) error { e.Drop("email"); return nil })
+		must(t, err)
+		_, err = users.Update(ctx, h, func(e *userdb.Entry) error { return nil }) // changes nothing
+		must(t, err)
+
+		who := " key:a b 192.0.2.1"
+		want := []string{
+			"create added,email,name" + who, "update job library ", "identifier name library ", "password" + who,
+			"session_start key:a b 2001:db8::1", "session_end" + who, "issue re set" + who, "redeem re set" + who, "tags tags" + who, "tags tags" + who,
+			"disable" + who, "enable" + who, "session_end" + who, "identifier email" + who,
+		}
+		history, err := users.History(ctx, h)
+		must(t, err)
+		slices.Reverse(history)
+		if got := eventTexts(history); !slices.Equal(got, want) {
+			t.Errorf("the history is\n%q, want\n%q", got, want)
+		}
+		for i, e := range history {
+			if e.Key.String() != "user/uid:ann" || time.Since(e.At) > time.Minute || i > 0 && !e.At.After(history[i-1].At) {
+				t.Errorf("%d: %+v", i, e)
+			}
+		}
+		events := feed(t, db, len(want)+3)
+		logins := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return !strings.HasPrefix(e.Kind, "login") })
+		if got := eventTexts(logins); !slices.Equal(got, []string{"login key:a b 192.0.2.9", "login_failed" + who, "login_failed" + who}) || logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
+			t.Errorf("logins: %q %v", got, logins)
+		}
+		changes := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return strings.HasPrefix(e.Kind, "login") })
+		if got := eventTexts(changes); !slices.Equal(got, want) {
+			t.Errorf("the feed is\n%q, want\n%q", got, want)
+		}
+		ids := map[string]bool{}
+		for _, e := range events {
+			ids[e.ID] = true
+		}
+		if len(ids) != len(events) {
+			t.Errorf("IDs are not distinct: %v", events)
+		}
+		if got := eventTexts(feed(t, db, 2, "disable", "enable")); len(got) != 2 {
+			t.Errorf("some kinds: %q", got)
+		}
+		for _, key := range s.keys(t.Context()) {
+			record, feed := s.raw.Get(t.Context(), key).Val(), s.raw.XRange(t.Context(), key, "-", "+").Val()
+			if text := fmt.Sprint(record, feed); (strings.Contains(key, "/history/") || strings.Contains(key, "/feed/")) && strings.Contains(text, "secret") || strings.HasPrefix(text, " []") && strings.Contains(key, "history") {
+				t.Errorf("%s keeps %s", key, text)
+			}
+		}
+
+		must(t, users.Delete(ctx, h))
+		if _, err := users.History(ctx, h); err == nil {
+			t.Error("of an entry that is gone there is a history")
+		}
+		_, err = users.Create(ctx, userdb.NewEntry{UID: "ann"})
+		must(t, err)
+		history, err = users.History(ctx, h)
+		must(t, err)
+		if got := eventTexts(history); !slices.Equal(got, []string{"create added" + who}) {
+			t.Errorf("another entry of the UID has %q", got)
+		}
+		last := eventTexts(feed(t, db, len(want)+5))
+		if got := last[len(last)-2:]; !slices.Equal(got, []string{"delete" + who, "create added" + who}) {
+			t.Errorf("the feed ends with %q", got)
+		}
+	})
+}
+
+// TestHistoryIsBounded: a hundred lines, of 90 days.
+func TestHistoryIsBounded(t *testing.T) {
+	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+		h := hints.UID("alice")
+		touch := func(i int) {
+			ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: fmt.Sprint("f", i)})
+			_, err := g.users.Update(ctx, h, func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+			must(t, err)
+		}
+		for i := range 120 {
+			touch(i)
+		}
+		history, err := g.users.History(t.Context(), h)
+		must(t, err)
+		if len(history) != 100 || history[0].Who != "f119" || history[99].Who != "f20" {
+			t.Fatalf("%d events, from %v to %v", len(history), history[0], history[len(history)-1])
+		}
+		g.pass(91 * 24 * time.Hour)
+		history, err = g.users.History(t.Context(), h)
+		must(t, err)
+		if len(history) != 0 {
+			t.Errorf("after 91 days: %q", eventTexts(history))
+		}
+		touch(120)
+		history, err = g.users.History(t.Context(), h)
+		must(t, err)
+		if len(history) != 1 {
+			t.Errorf("one since: %q", eventTexts(history))
+		}
+	})
+}
+
+// TestHistoryParallel: of many writers of one entry, each change has its line, and the feed has them in the order of the history.
+func TestHistoryParallel(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		var dbs []*userdb.DB
+		for range 3 {
+			if dbs = append(dbs, s.open(userdb.Options{History: true})); !s.has(manyClients) {
+				break
+			}
+		}
+		_, err := typeOf(t, dbs[0], "user").Create(t.Context(), userdb.NewEntry{UID: "ann"})
+		must(t, err)
+		var all sync.WaitGroup
+		for i := range 12 {
+			users := typeOf(t, dbs[i%len(dbs)], "user")
+			all.Go(func() {
+				for j := range 5 {
+					who := fmt.Sprintf("f%d.%d", i, j)
+					ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: who})
+					_, err := users.Update(ctx, hints.UID("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text(who)); return nil })
+					must(t, err)
+				}
+			})
+		}
+		all.Wait()
+		history, err := typeOf(t, dbs[0], "user").History(t.Context(), hints.UID("ann"))
+		must(t, err)
+		if len(history) != 61 {
+			t.Fatalf("%d lines of 61", len(history))
+		}
+		slices.Reverse(history)
+		events := feed(t, dbs[0], 61)
+		if a, b := eventTexts(history), eventTexts(events); !slices.Equal(a, b) {
+			t.Errorf("the history is\n%q, the feed\n%q", a, b)
+		}
+	})
+}
+
+// TestHistoryOfMany: what is created many at a time has its lines, too.
+func TestHistoryOfMany(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(cheapWrites)
+		db := s.open(userdb.Options{History: true})
+		users := typeOf(t, db, "user")
+		var all sync.WaitGroup
+		for i := range 300 {
+			all.Go(func() {
+				_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i), Facets: schema.Texts("name", fmt.Sprint("n", i)), Tags: []string{"t"}})
+				must(t, err)
+			})
+		}
+		all.Wait()
+		seen := map[string]bool{}
+		for _, e := range feed(t, db, 300) {
+			seen[e.Key.Value()] = true
+		}
+		if len(seen) != 300 {
+			t.Errorf("the feed tells of %d entries", len(seen))
+		}
+		for i := range 300 {
+			history, err := users.History(t.Context(), hints.UID(fmt.Sprint("u", i)))
+			must(t, err)
+			if got := eventTexts(history); !slices.Equal(got, []string{"create added,name library "}) {
+				t.Fatalf("u%d: %q", i, got)
+			}
+		}
+	})
+}
+
+// TestNoHistory: without the option nothing is noted.
+func TestNoHistory(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{})
+		users := typeOf(t, db, "user")
+		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Password: "battery staple 9"})
+		must(t, err)
+		_, _, err = users.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		must(t, users.Disable(t.Context(), hints.UID("ann")))
+		history, err := users.History(t.Context(), hints.UID("ann"))
+		must(t, err)
+		if len(history) != 0 {
+			t.Errorf("there is a history: %q", eventTexts(history))
+		}
+		feed(t, db, 0)
+	})
+}
+
+// TestEventsEnd: from the end of the feed on, each event is read once, and a text that is no cursor is refused.
+func TestEventsEnd(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users := typeOf(t, db, "user")
+		for i := range 20 {
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i)})
+			must(t, err)
+		}
+		feed(t, db, 20)
+		read := func(after string) userdb.EventPage {
+			p, err := db.Events(t.Context(), userdb.EventQuery{After: after})
+			must(t, err)
+			return p
+		}
+		p := read(userdb.EventsEnd)
+		if len(p.Events) != 0 || p.Gap {
+			t.Fatalf("at the end: %+v", p)
+		}
+		for i := range 20 {
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("v", i)})
+			must(t, err)
+		}
+		feed(t, db, 40)
+		next := read(p.Next)
+		if len(next.Events) != 20 || next.Gap || len(read(next.Next).Events) != 0 {
+			t.Errorf("since then: %q", eventTexts(next.Events))
+		}
+		for _, cursor := range []string{"x", "!", "MC4wLng", strings.Repeat("A", 10000)} {
+			if _, err := db.Events(t.Context(), userdb.EventQuery{After: cursor}); err == nil {
+				t.Errorf("%q is a cursor", cursor)
+			}
+		}
+		// Where all was trimmed, there is a gap, and then it goes on.
+		for _, key := range s.keys(context.Background()) {
+			if k, err := recordkey.Parse(key); err == nil && strings.Contains(k.String(), "~/feed/{feed/changes") {
+				s.raw.XTrimMaxLen(t.Context(), key, 0)
+			}
+		}
+		if p := read(next.Next); !p.Gap || len(p.Events) != 0 || read(p.Next).Gap {
+			t.Errorf("after all was trimmed: %+v", p)
+		}
+	})
+}
+
+// TestFeedIsTrimmed: what is too old goes, and of what is too much the oldest, a sixteenth at a time.
+func TestFeedIsTrimmed(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		_, err := typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "ann"})
+		must(t, err)
+		feed(t, db, 1)
+		var stream string
+		for _, key := range s.keys(t.Context()) {
+			if strings.Contains(key, "/feed/{") {
+				stream = key
+			}
+		}
+		pipe := s.raw.Pipeline()
+		for i := range 3000 {
+			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: []string{"e", fmt.Sprintf("user/uid:ann %d update / / job /", i)}})
+		}
+		s.send(t.Context(), pipe)
+		trimmer := view.Of(db).Engine.(interface {
+			Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error)
+		})
+		trim := func(l store.FeedLimit) int64 {
+			n, err := trimmer.Trim(t.Context(), stream, l)
+			must(t, err)
+			return n
+		}
+		if n := trim(store.FeedLimit{Bytes: 1 << 30, Life: time.Hour}); n != 3001 {
+			t.Errorf("of 3001 that are few and young %d are left", n)
+		}
+		used := s.raw.MemoryUsage(t.Context(), stream).Val()
+		first := trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
+		if first >= 3001 || first < 2600 {
+			t.Errorf("the first step leaves %d of 3001", first)
+		}
+		n := first
+		for range 50 {
+			n = trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
+		}
+		if now := s.raw.MemoryUsage(t.Context(), stream).Val(); now > used/2 || n < 1000 {
+			t.Errorf("%d bytes are left of %d, %d entries", now, used, n)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if n := trim(store.FeedLimit{Bytes: 1 << 30}); n > 100 {
+			t.Errorf("%d that are too old are left", n) // streams are trimmed by nodes of a hundred
+		}
+	})
+}
