@@ -16,6 +16,7 @@ const problemJSON = "application/problem+json"
 var refusals = map[int][]string{
 	http.StatusConflict:            {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
 	http.StatusGone:                {"createEntry"},
+	http.StatusInternalServerError: {"importEntries"}, // there is no folder for the refused lines
 	http.StatusPreconditionFailed:  {"patchEntry", "startSession"},
 	http.StatusUnprocessableEntity: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag"},
 	http.StatusNotFound:            {"peekToken", "redeemToken", "resetPassword"},

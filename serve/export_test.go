@@ -29,3 +29,10 @@ func DrainTime(d time.Duration) (before time.Duration) {
 	before, drainTime = drainTime, d
 	return before
 }
+
+// PingTime sets how long a stream says nothing at most.
+func PingTime(d time.Duration) (undo func()) {
+	before := pingTime
+	pingTime = d
+	return func() { pingTime = before }
+}

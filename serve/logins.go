@@ -63,6 +63,11 @@ type Visit struct {
 	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
 }
 
+// from is a context under which what is done comes from there.
+func (v Visit) from(ctx context.Context) context.Context {
+	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
+}
+
 func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	out = userdb.SessionOptions{Origin: v.Origin, Agent: v.Agent}
 	if o == nil {

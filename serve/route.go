@@ -120,6 +120,7 @@ func (s *Service) routes() (http.Handler, error) {
 	s.tokens()
 	s.tags()
 	s.transfers(mux)
+	s.events(mux)
 	s.document()
 	text, err := json.Marshal(s.api.OpenAPI()) // once: the library's own route would write it at the first requests, several at a time
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +202,7 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 		writeProblem(w, req, problemOf(err))
 		return
 	}
-	limited, cancel := context.WithTimeout(context.WithValue(req.Context(), callKey{}, c), requestTime)
+	limited, cancel := context.WithTimeout(context.WithValue(c.request.Context(), callKey{}, c), requestTime)
 	defer cancel()
 	defer context.AfterFunc(lateOf(limited), cancel)()
 	next(&answering{humaContext: huma.WithContext(ctx, limited)})
@@ -229,7 +230,8 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
 	db, err := s.space(ctx, key.Namespace, false)
-	return &call{service: s, key: key, db: db, request: req}, err
+	acting := userdb.WithActor(req.Context(), userdb.Actor{Who: "key:" + key.Name})
+	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 
 // An answering is a context whose status may still become another one.

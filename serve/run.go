@@ -50,6 +50,7 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	entrance.shut()
 	<-ended
 	s.ending.Store(true)
+	s.end()
 	s.empty(late, guests)
 	err := server.Shutdown(last)
 	if errors.Is(err, context.DeadlineExceeded) {

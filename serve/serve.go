@@ -64,6 +64,9 @@ type Service struct {
 	mu     sync.Mutex
 	spaces map[string]*space // by the paths of their namespaces
 
+	feeds    map[*userdb.DB]*feed // that somebody listens to
+	closing  chan struct{}        // closed by end, when the service ends
+	end      func()
 	ready    readiness
 	requests *prometheus.HistogramVec
 
@@ -89,8 +92,8 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests()}
-	s.ready.db = db
+	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
+	s.ready.db, s.end = db, sync.OnceFunc(func() { close(s.closing) })
 	routes, err := s.routes()
 	s.handler = s.outside(routes)
 	return s, err

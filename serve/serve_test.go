@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 )
@@ -75,6 +76,7 @@ func eachService(t *testing.T, test func(t *testing.T, c *client)) {
 func newClient(t *testing.T, s *testdb.Site, o serve.Options) *client {
 	t.Helper()
 	c := &client{Site: s, t: t, logs: &safeBuffer{}}
+	s.Edit(t, func(c *view.Config) { c.History = true })
 	o.Namespace, o.Logger = s.NS, slog.New(slog.NewJSONHandler(c.logs, nil))
 	service, err := serve.New(s.DB, o)
 	must(t, err)

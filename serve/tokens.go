@@ -113,6 +113,7 @@ type redeemInput struct {
 }
 
 func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, error) {
+	ctx = in.Body.from(ctx)
 	options, err := in.Body.options(in.Body.Session)
 	if err != nil {
 		return nil, err
@@ -149,6 +150,7 @@ type resetInput struct {
 }
 
 func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput, error) {
+	ctx = in.Body.from(ctx)
 	if _, err := in.Body.options(in.Body.Session); err != nil {
 		return nil, err
 	}
@@ -233,6 +235,7 @@ type acceptedOutput struct {
 }
 
 func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
+	ctx = in.Body.from(ctx)
 	t, err := c.typ(ctx, in.Type)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,8 @@
 package serve
 
 import (
-	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/userdb"
@@ -32,7 +32,7 @@ func (s *Service) transfers(mux *http.ServeMux) {
 		&huma.Param{Name: "dry_run", In: "query", Description: "read and judge all lines, and write nothing", Schema: &huma.Schema{Type: "boolean"}})
 	s.streams(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "All entries, as JSON lines, without hashes of passwords"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.streams(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "All that is held of one person"}, exportEntries,
+	s.streams(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "All that is held of one person, as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
@@ -52,7 +52,7 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 		c, err := s.enter(req, r)
 		if err == nil {
 			defer flowing.begin()()
-			c.request, req.Body = req, flowing
+			c.request.Body = flowing
 			err = do(c, flowing)
 		}
 		if err != nil {
@@ -78,6 +78,9 @@ func (s *stream) begin() (end func() bool) {
 	_ = s.control.SetWriteDeadline(time.Time{}) // Write sets another one, and says where that fails
 	return context.AfterFunc(s.late, func() { _ = s.control.SetReadDeadline(time.Now()) })
 }
+
+// Unwrap is asked by [http.ResponseController].
+func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *stream) Read(b []byte) (int, error) {
 	if err := s.control.SetReadDeadline(time.Now().Add(stallTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -123,34 +126,68 @@ func importEntries(c *call, w http.ResponseWriter) error {
 		return usage("dry_run: want true or false")
 	}
 	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
-	// The answer begins when the body has ended: until then the refused lines lie in a file, which has no name.
-	spool, err := os.CreateTemp("", "userdb-import-*")
-	if err != nil {
-		return err
-	}
-	defer spool.Close()
-	if err := os.Remove(spool.Name()); err != nil {
-		defer os.Remove(spool.Name())
-	}
-	lines := bufio.NewWriter(spool)
-	encode := json.NewEncoder(lines)
-	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) } // Flush says it
+	var refused spool // the answer begins when the body has ended
+	defer refused.close()
+	encode := json.NewEncoder(&refused)
+	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) } // refused keeps it
 	report, err := transfer.Import(ctx, db, c.request.Body, o)
 	if err != nil {
 		return onImport(ctx, err, report)
 	}
-	if err := lines.Flush(); err != nil {
-		return err
-	}
-	if _, err := spool.Seek(0, io.SeekStart); err != nil {
-		return err
+	if refused.err != nil {
+		return onImport(ctx, refused.err, report)
 	}
 	w.Header().Set("Content-Type", jsonLines)
-	if _, err := io.Copy(w, spool); err != nil {
+	if err := refused.copyTo(w); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
 	_ = json.NewEncoder(w).Encode(map[string]transfer.Report{"report": report})
 	return nil
+}
+
+// A spool keeps what is written until it is copied: in memory, and what has no room there in a file, which has no name.
+type spool struct {
+	memory bytes.Buffer
+	file   *os.File
+	err    error // the first; what is written after it is lost
+}
+
+// spoolMemory is how much stays in memory.
+const spoolMemory = 1 << 20
+
+func (s *spool) Write(p []byte) (int, error) {
+	switch {
+	case s.err != nil:
+		return 0, s.err
+	case s.file == nil && s.memory.Len()+len(p) <= spoolMemory:
+		return s.memory.Write(p)
+	case s.file == nil:
+		if s.file, s.err = os.CreateTemp("", "userdb-import-*"); s.err != nil {
+			return 0, s.err
+		}
+		_ = os.Remove(s.file.Name()) // close does where that fails
+	}
+	n, err := s.file.Write(p)
+	s.err = err
+	return n, err
+}
+
+func (s *spool) copyTo(w io.Writer) error {
+	if _, err := s.memory.WriteTo(w); err != nil || s.file == nil {
+		return err
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, s.file)
+	return err
+}
+
+func (s *spool) close() {
+	if s.file != nil {
+		_ = s.file.Close()
+		_ = os.Remove(s.file.Name())
+	}
 }
 
 // onImport is what an import is answered with that did not come to the end of its body.
@@ -177,18 +214,39 @@ func onImport(ctx context.Context, err error, report transfer.Report) *Problem {
 }
 
 func exportEntries(c *call, w http.ResponseWriter) error {
+	return export(c, w, transfer.ExportOptions{}, nil)
+}
+
+// exportEntry answers an entry as import takes it, and what else is held of its owner in lines of its own.
+func exportEntry(c *call, w http.ResponseWriter) error {
+	ctx, at := c.request.Context(), &EntryPath{TypePath{c.request.PathValue("type")}, c.request.PathValue("uid")}
+	sessions, err := listSessions(ctx, c, at)
+	if err != nil {
+		return err
+	}
+	events, err := history(ctx, c, at)
+	if err != nil {
+		return err
+	}
+	return export(c, w, transfer.ExportOptions{Only: at.hint()}, func(out *json.Encoder) error {
+		return cmp.Or(out.Encode(map[string]any{"sessions": sessions.Body.Sessions}), out.Encode(map[string]any{"history": events.Body.Events}))
+	})
+}
+
+// export answers the entries, and then what comes after them.
+func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func(*json.Encoder) error) error {
 	ctx := c.request.Context()
 	db, name, err := c.onlyType(ctx)
 	if err != nil {
 		return err
 	}
-	o := transfer.ExportOptions{Type: name}
-	if uid := c.request.PathValue("uid"); uid != "" {
-		o.Only = hints.UID(uid)
-	}
+	o.Type = name
 	w.Header().Set("Content-Type", jsonLines)
 	begun := &beginning{w: w}
 	_, err = transfer.Export(ctx, db, begun, o)
+	if err == nil && after != nil {
+		err = after(json.NewEncoder(begun))
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -48,10 +48,21 @@ func TestImportAndExport(t *testing.T) {
 			t.Errorf("%d lines: %.300s", n, r.text)
 		}
 		path := c.create(alice)
+		c.do("201", "POST", path+"/sessions", `{"agent":"a browser"}`)
 		r = c.do("200", "GET", path+"/export", "")
-		if strings.Count(r.text, "\n") != 1 || !strings.Contains(r.text, "alice@example.com") || !strings.Contains(r.text, `"tags"`) || strings.Contains(r.text, "$2") {
+		for _, part := range []string{"alice@example.com", `"tags"`, "\n{\"sessions\":[{", `"agent":"a browser"`, "\n{\"history\":[{", `"kind":"session_start"`, `"who":"key:all"`} {
+			if !strings.Contains(r.text, part) {
+				t.Errorf("one person, without %s: %s", part, r.text)
+			}
+		}
+		if strings.Count(r.text, "\n") != 3 || strings.Contains(r.text, "$2") {
 			t.Errorf("one person: %s", r.text)
 		}
+		uid := path[strings.LastIndex(path, "/")+1:]
+		first, _, _ = strings.Cut(r.text, "\n")
+		c.do("204", "DELETE", path, "")
+		c.equal("back again", last(c.do("200", "POST", "/v1/types/user/import", first)), `{"report":{"read":1,"created":1,"updated":0,"skipped":0,"refused":0}}`)
+		c.equal("at its UID", c.do("200", "GET", path, "").at("uid"), uid)
 		if problems := c.Check(t, check.Options{}); len(problems) > 0 {
 			t.Errorf("the check says: %v", problems)
 		}
@@ -225,5 +236,23 @@ func TestMetrics(t *testing.T) {
 	}
 	if want := "getEntry 401 2\nhealth 200 1\nnone 404 1\n"; got != want {
 		t.Errorf("counted:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestManyRefused: refused lines that have no room in memory are in the answer, too; where there is no folder for them, it says so.
+func TestManyRefused(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	const line = `{"facets":{"name":"x","email":"nobody"}}` + "\n"
+	body := strings.Repeat(line, 30_000)
+	r := c.do("200", "POST", "/v1/types/user/import", body)
+	if n := strings.Count(r.text, "\n"); n != 30_001 || len(r.text) < 1<<20 {
+		t.Errorf("%d lines, %d bytes", n, len(r.text))
+	}
+	t.Setenv("TMPDIR", "/nowhere")
+	c.do("200", "POST", "/v1/types/user/import", strings.Repeat(line, 100))
+	r = c.do("500 other", "POST", "/v1/types/user/import", body)
+	if !strings.Contains(r.at("detail"), "30000 refused") {
+		t.Errorf("the answer is %s", r.text)
 	}
 }

@@ -1,0 +1,257 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// An Event is something that was done, by the names of what it was done to.
+type Event struct {
+	ID      string   `json:"id,omitempty" doc:"in the feed: no other event has the same"`
+	Kind    string   `json:"kind"`
+	At      string   `json:"at" format:"date-time"`
+	Who     string   `json:"who" example:"key:web" doc:"key:NAME, operator:NAME, command or library"`
+	UID     string   `json:"uid,omitempty" doc:"left out where nobody has the identifier"`
+	Type    string   `json:"type,omitempty"`
+	Fields  []string `json:"fields,omitempty" doc:"their names; the last one is … where there are more"`
+	Purpose string   `json:"purpose,omitempty" doc:"of a token"`
+	Origin  string   `json:"origin,omitempty"`
+}
+
+// EventOf is an event as the service tells it.
+func EventOf(e userdb.HistoryEvent) Event {
+	out := Event{ID: e.ID, Kind: e.Kind, Who: e.Who, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
+	if e.Key.IsValid() {
+		out.UID, out.Type = e.Key.Value(), e.Key.Type()
+	}
+	return out
+}
+
+const eventStream = "text/event-stream"
+
+func (s *Service) events(mux *http.ServeMux) {
+	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "What was done to an entry, the latest first"}, history)
+	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "What has happened, the oldest first; as " + eventStream + " it goes on as it happens"}
+	s.streams(mux, listen, listEvents,
+		&huma.Param{Name: "after", In: "query", Description: "next of an earlier page, or end: nothing that has happened before", Schema: &huma.Schema{Type: "string"}},
+		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "some kinds alone", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string"}}},
+		&huma.Param{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: 100}},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "the id of the last event that came: as after", Schema: &huma.Schema{Type: "string"}})
+	op := s.api.OpenAPI().Paths["/v1/events"].Get
+	op.Responses["200"] = &huma.Response{Description: "A page, or a stream.", Content: map[string]*huma.MediaType{
+		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[eventsPage](), true, "EventsPage")},
+		eventStream:        {},
+	}}
+}
+
+type historyOutput struct {
+	Body struct {
+		Events []Event `json:"events"`
+	}
+}
+
+func history(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error) {
+	t, err := c.typ(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	all, err := t.History(ctx, in.hint())
+	if err != nil {
+		return nil, onEntry(err)
+	}
+	out := &historyOutput{}
+	out.Body.Events = make([]Event, len(all))
+	for i, e := range all {
+		out.Body.Events[i] = EventOf(e)
+	}
+	return out, nil
+}
+
+// An eventsPage is a part of the feed.
+type eventsPage struct {
+	Events []Event `json:"events"`
+	Next   string  `json:"next" doc:"after= for what follows, also where there is nothing more yet"`
+	Gap    bool    `json:"gap,omitempty" doc:"some events after that position are there no longer"`
+}
+
+// listEvents answers with a page, or with a stream where that is asked for.
+func listEvents(c *call, w http.ResponseWriter) error {
+	q, streams, err := eventQuery(c.request)
+	if err != nil {
+		return err
+	}
+	if streams {
+		return c.follow(w, q)
+	}
+	ctx, cancel := context.WithTimeout(c.request.Context(), requestTime)
+	defer cancel()
+	page, err := c.db.Events(ctx, q)
+	if err != nil {
+		return err
+	}
+	out := eventsPage{Events: []Event{}, Next: page.Next, Gap: page.Gap}
+	for _, e := range page.Events {
+		if c.sees(e, nil) {
+			out.Events = append(out.Events, EventOf(e))
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // a client that is gone is told nothing
+	return nil
+}
+
+// eventQuery reads what a request asks for, and whether it asks for a stream.
+func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
+	values := r.URL.Query()
+	for name, all := range values {
+		switch {
+		case !slices.Contains([]string{"after", "kind", "limit"}, name):
+			return q, false, usage("%s: no such parameter", strconv.Quote(name))
+		case name != "kind" && len(all) > 1:
+			return q, false, usage("%s: twice", name)
+		}
+	}
+	q = userdb.EventQuery{After: values.Get("after"), Kinds: values["kind"], Limit: 100}
+	if text := values.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > 1000 {
+			return q, false, usage("limit: want 1 to 1000")
+		}
+	}
+	streams = strings.Contains(r.Header.Get("Accept"), eventStream)
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		q.After = last
+	}
+	if streams && q.After == "" {
+		q.After = userdb.EventsEnd
+	}
+	return q, streams, nil
+}
+
+// sees reports whether an event is one that the key may be told of, and of one of some kinds; none: all.
+func (c *call) sees(e userdb.HistoryEvent, kinds []string) bool {
+	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
+		return false
+	}
+	if !e.Key.IsValid() {
+		return len(c.key.Types) == 0
+	}
+	return c.key.Sees(e.Key.Type())
+}
+
+// pingTime is how long a stream says nothing at most.
+var pingTime = 15 * time.Second
+
+// follow answers with what has happened since a position, and then with what happens, until the client goes or the service ends.
+func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
+	ctx, kinds := c.request.Context(), q.Kinds
+	f, leave, err := c.service.listen(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	part, from := f.now()
+	q.Kinds, q.Limit, q.Until = nil, 1000, from
+	if q.After == userdb.EventsEnd {
+		q.After = from
+	}
+	page, err := c.db.Events(ctx, q) // what is wrong with the position is said before the answer begins
+	if err != nil {
+		return err
+	}
+	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w)}
+	w.Header().Set("Content-Type", eventStream)
+	w.WriteHeader(http.StatusOK)
+	for out.send(page) == nil && len(page.Events) > 0 {
+		q.After = page.Next
+		if page, err = c.db.Events(ctx, q); err != nil {
+			panic(http.ErrAbortHandler) // the client comes again, by the last ID that it has
+		}
+	}
+	out.follow(ctx, part)
+	return nil
+}
+
+// A listener is a client of a stream.
+type listener struct {
+	c       *call
+	w       http.ResponseWriter
+	kinds   []string
+	control *http.ResponseController
+}
+
+// follow sends what comes after a part of the feed.
+func (l *listener) follow(ctx context.Context, part *feedPart) {
+	ping := time.NewTicker(pingTime)
+	defer ping.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.c.service.closing:
+			return
+		case <-ping.C:
+			if l.revoked(ctx) {
+				return
+			}
+			err = l.write([]byte(": ping\n\n"))
+		case <-part.ready:
+			if part.next == nil { // nobody reads the feed any more
+				return
+			}
+			err = l.send(part.page)
+			part = part.next
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// revoked reports whether the key is good no longer.
+func (l *listener) revoked(ctx context.Context) bool {
+	_, err := l.c.service.enter(l.c.request.WithContext(ctx), route{id: "events", scopes: []string{own.ScopeAdmin}})
+	return err != nil && problemOf(err).Status < 500
+}
+
+// send writes a page at once: who loses the connection in between goes on at the last ID that came.
+func (l *listener) send(page userdb.EventPage) error {
+	var b bytes.Buffer
+	if page.Gap {
+		b.WriteString("event: gap\ndata: {}\n\n")
+	}
+	for _, e := range page.Events {
+		if !l.c.sees(e, l.kinds) {
+			continue
+		}
+		data, err := json.Marshal(EventOf(e))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
+	}
+	if b.Len() == 0 && len(page.Events) > 0 {
+		fmt.Fprintf(&b, "id: %s\n\n", page.Next) // no event, but a position
+	}
+	return l.write(b.Bytes())
+}
+
+func (l *listener) write(text []byte) error {
+	if _, err := l.w.Write(text); err != nil {
+		return err
+	}
+	return l.control.Flush()
+}

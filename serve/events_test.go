@@ -1,0 +1,234 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// kinds are those of the events in an answer, with the UIDs.
+func (r reply) kinds() (all []string) {
+	events, _ := r.body["events"].([]any)
+	for _, e := range events {
+		m := e.(map[string]any)
+		uid, _ := m["uid"].(string)
+		all = append(all, strings.TrimSpace(fmt.Sprint(m["kind"], " ", uid)))
+	}
+	return all
+}
+
+// settled are the events of the feed, as soon as there are so many.
+func (c *client) settled(want int, query string) reply {
+	c.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r := c.do("200", "GET", "/v1/events?limit=1000"+query, "")
+		if n := len(r.kinds()); n >= want || time.Now().After(deadline) {
+			if n != want {
+				c.t.Fatalf("%d events, want %d: %s", n, want, r.text)
+			}
+			return r
+		}
+	}
+}
+
+// TestHistory: what keys did stands in the history of an entry and in the feed, with the visitor's address, and without a value.
+func TestHistory(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		c.do("200", "PATCH", path, `{"facets":{"email":"new@example.com","job":null}}`)
+		c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","current":"battery staple 9","origin":"192.0.2.7","session":{}}`)
+		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"x","origin":"192.0.2.8"}`)
+		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"x","origin":"192.0.2.8"}`)
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice"}`).at("secret")
+		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"in","secret":"`+token+`","origin":"192.0.2.9"}`)
+		c.do("204", "POST", path+"/disable", "")
+		c.do("201", "POST", "/v1/types/firm/entries", `{"uid":"cat"}`)
+
+		r := c.do("200", "GET", path+"/history", "")
+		want := "disable alice,redeem alice,issue alice,session_start alice,password alice,identifier alice,update alice,create alice"
+		c.equal("history", strings.Join(r.kinds(), ","), want)
+		first := r.body["events"].([]any)[1].(map[string]any)
+		c.equal("who", fmt.Sprint(first["who"], first["origin"], first["type"], first["purpose"]), "key:all192.0.2.9userin")
+		for _, value := range []string{"example.com", "cook", "battery"} {
+			if strings.Contains(r.text, value) {
+				t.Errorf("the history has %s: %s", value, r.text)
+			}
+		}
+		r = c.settled(11, "")
+		if kinds := r.kinds(); !slices.Contains(kinds, "login_failed") || !slices.Contains(kinds, "login_failed alice") || !slices.Contains(kinds, "create cat") {
+			t.Errorf("the feed has %v", kinds)
+		}
+		c.equal("nothing more", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.at("next"), "").kinds()), "[]")
+		c.equal("one kind", fmt.Sprint(c.settled(1, "&kind=disable").kinds()), "[disable alice]")
+		c.equal("two", fmt.Sprint(c.settled(2, "&kind=disable&kind=password").kinds()), "[password alice disable alice]")
+		animals := c.with(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
+		c.equal("of one type", fmt.Sprint(animals.settled(1, "").kinds()), "[create cat]")
+		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
+			c.do("400 "+want, "GET", "/v1/events?"+query, "")
+		}
+		c.do("404 not_found", "GET", "/v1/types/user/entries/nobody/history", "")
+	})
+}
+
+// A stream is what a listener hears.
+type heard struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	res    *http.Response
+	in     *bufio.Scanner
+	last   string // the last ID
+}
+
+func (c *client) listen(after string) *heard {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.Ctx, 30*time.Second)
+	req, err := http.NewRequestWithContext(ctx, "GET", c.url+"/v1/events", nil)
+	must(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("Accept", "text/event-stream")
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	must(c.t, err)
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
+		c.t.Fatal(res.Status, res.Header)
+	}
+	c.t.Cleanup(func() { cancel(); res.Body.Close() })
+	return &heard{t: c.t, cancel: cancel, res: res, in: bufio.NewScanner(res.Body)}
+}
+
+// next are the next n events, as kind and UID; pings are passed over.
+func (h *heard) next(n int) (all []string) {
+	h.t.Helper()
+	event := ""
+	for len(all) < n && h.in.Scan() {
+		name, value, _ := strings.Cut(h.in.Text(), ": ")
+		switch name {
+		case "id":
+			h.last = value
+		case "event":
+			event = value
+		case "data":
+			var e serve.Event
+			must(h.t, json.Unmarshal([]byte(value), &e))
+			all = append(all, strings.TrimSpace(event+" "+e.UID))
+		}
+	}
+	if len(all) < n {
+		h.t.Fatalf("after %v: %v", all, h.in.Err())
+	}
+	return all
+}
+
+// TestEventStream: it goes on as things happen, and where it broke off it goes on without a loss and without anything twice.
+func TestEventStream(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		other := newSecond(t, c)
+		one := c.listen("")
+		create := func(c *client, from, to int) (want []string) {
+			for i := from; i < to; i++ {
+				c.create(fmt.Sprintf(`{"uid":"u%03d"}`, i))
+				want = append(want, fmt.Sprintf("create u%03d", i))
+			}
+			return want
+		}
+		want := create(c, 0, 10)
+		got := one.next(10)
+		slices.Sort(got) // on a cluster only the events of one entry are in order
+		c.equal("as it happens", fmt.Sprint(got), fmt.Sprint(want))
+		one.cancel()
+		want = create(other, 10, 30)
+		c.settled(30, "")
+		two := c.listen(one.last)
+		got = two.next(7)
+		two.cancel()
+		three := other.listen(two.last)
+		got = append(got, three.next(13)...)
+		want = append(want, create(c, 30, 35)...)
+		got = append(got, three.next(5)...)
+		slices.Sort(got)
+		c.equal("gone on", fmt.Sprint(got), fmt.Sprint(want))
+		var all sync.WaitGroup
+		for range 200 {
+			l := c.listen("")
+			all.Go(func() {
+				got := l.next(20)
+				if slices.Sort(got); got[0] != "create u035" || got[19] != "create u054" {
+					t.Errorf("one of many heard %v", got)
+				}
+			})
+		}
+		create(other, 35, 55)
+		all.Wait()
+	})
+}
+
+// TestEventGap: who was away for too long is told so first.
+func TestEventGap(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c.create(`{"uid":"a"}`)
+		after := c.settled(1, "").at("next")
+		c.create(`{"uid":"b"}`)
+		c.settled(2, "")
+		for _, key := range c.Raw.Keys(c.Ctx, "*~/feed/{*changes*").Val() {
+			must(t, c.Raw.XTrimMaxLen(c.Ctx, key, 0).Err())
+		}
+		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.at("gap") != "true" || len(r.kinds()) != 0 {
+			t.Errorf("a page: %s", r.text)
+		}
+		l := c.listen(after)
+		c.create(`{"uid":"c"}`)
+		c.equal("a stream", fmt.Sprint(l.next(2)), "[gap create c]")
+	})
+}
+
+// TestStreamEnds: a stream says something now and then; it ends with the service, and with its key.
+func TestStreamEnds(t *testing.T) {
+	defer serve.PingTime(20 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+	must(t, err)
+	now, mu := time.Now(), sync.Mutex{}
+	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx, l) }()
+	c.url = "http://" + l.Addr().String()
+	revoked := c.with(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	h := c.listen("")
+	for range 2 {
+		for h.in.Scan() && h.in.Text() != ": ping" {
+		}
+	}
+	keys, err := own.KeysOf(s.DB)
+	must(t, err)
+	must(t, keys.Revoke(t.Context(), "revoked"))
+	mu.Lock()
+	now = now.Add(time.Minute)
+	mu.Unlock()
+	for revoked.in.Scan() {
+	}
+	must(t, revoked.in.Err())
+	stop()
+	for h.in.Scan() {
+	}
+	must(t, h.in.Err())
+	must(t, <-ended)
+}

@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Limits of listening.
+const (
+	feedTime      = 250 * time.Millisecond // between two readings of a feed that somebody listens to
+	mostListeners = 500
+)
+
+// A feed is read once for all who listen to it in this process, and not at all while nobody does.
+type feed struct {
+	listeners int
+	stop      context.CancelFunc
+
+	mu   sync.Mutex
+	last *feedPart
+	from string // the position that the last part begins at
+}
+
+// A feedPart is what was read at a time, and where to wait for what comes after it.
+type feedPart struct {
+	ready chan struct{} // closed when page and next are set
+	page  userdb.EventPage
+	next  *feedPart // nil: the feed is not read any more
+}
+
+// now is the part that is still to come, and the position that it begins at.
+func (f *feed) now() (*feedPart, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.from
+}
+
+// listen is the feed of a view, for as long as leave is not called.
+func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
+	s.mu.Lock()
+	f, all := s.feeds[db], 0
+	for _, other := range s.feeds {
+		all += other.listeners
+	}
+	s.mu.Unlock()
+	if all >= mostListeners {
+		p := problem(http.StatusServiceUnavailable, "unavailable", "too many listen")
+		p.RetryAfter = 10
+		return nil, nil, p
+	}
+	var end userdb.EventPage
+	if f == nil {
+		asked, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err != nil {
+			return nil, nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f = s.feeds[db]; f == nil {
+		reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+		f = &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
+		s.feeds[db] = f
+		go f.read(reading, db)
+	}
+	f.listeners++
+	return f, sync.OnceFunc(func() { s.leave(db, f) }), nil
+}
+
+func (s *Service) leave(db *userdb.DB, f *feed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.listeners--; f.listeners == 0 {
+		f.stop()
+		delete(s.feeds, db)
+	}
+}
+
+// read reads the feed until nobody listens. While the store does not answer it waits.
+func (f *feed) read(ctx context.Context, db *userdb.DB) {
+	part, from := f.now()
+	defer func() { close(part.ready) }()
+	for {
+		asked, cancel := context.WithTimeout(ctx, requestTime)
+		page, err := db.Events(asked, userdb.EventQuery{After: from, Limit: 1000})
+		cancel()
+		if err == nil && (len(page.Events) > 0 || page.Gap) {
+			next := &feedPart{ready: make(chan struct{})}
+			part.page, part.next, from = page, next, page.Next
+			f.mu.Lock()
+			f.last, f.from = next, from
+			f.mu.Unlock()
+			close(part.ready)
+			part = next
+			if err == nil && len(page.Events) == 1000 {
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(feedTime):
+		}
+	}
+}
