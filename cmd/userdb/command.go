@@ -31,6 +31,7 @@ Exit codes: 0 done, 1 other failure, 2 bad input, 3 not found, 4 taken or change
 type globals struct {
 	Store, Schema, Namespace, Type string
 	JSON                           bool
+	History                        bool
 	Timeout                        *time.Duration
 }
 
@@ -59,7 +60,7 @@ func newRoot(s *session) *cobra.Command {
 		{"Passwords", []*cobra.Command{loginVerb(s), passwdVerb(s), disableVerb(s), enableVerb(s), tokenVerb(s), passwordVerb(s)}},
 		{"Listings", []*cobra.Command{listVerb(s), countVerb(s), keysVerb(s), walkVerb(s), dumpVerb(s)}},
 		{"Care", []*cobra.Command{statusVerb(s), checkVerb(s), exportVerb(s), importVerb(s), removeVerb(s), schemaVerb(s), namespaceVerb(s)}},
-		{"Service", []*cobra.Command{serveVerb(s)}},
+		{"Service", []*cobra.Command{serveVerb(s), eventsVerb(s)}},
 		{"Tools", []*cobra.Command{hintVerb(s), keyVerb(s), versionVerb(s)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.name, Title: group.name + ":"})
@@ -93,6 +94,7 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Namespace, "namespace", "", "see one namespace alone; `A/B` is B inside A (USERDB_NAMESPACE)")
 	flags.StringVar(&s.Type, "type", "user", "type `T` is meant where a hint names none")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
+	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "note what is done, for 'userdb events' (USERDB_HISTORY)")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
 	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
 		"where much may be read or written, no limit)"

@@ -152,9 +152,9 @@ func TestGlobals(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	for line, want := range map[string]globals{
-		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", Type: "user"},
-		"--store x --schema y --namespace z --type t --json count user": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true},
-		"count user --namespace= --schema=":                             {Store: "memory:", Type: "user"},
+		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", Type: "user", History: true},
+		"--store x --schema y --namespace z --type t --json count user": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true, History: true},
+		"count user --namespace= --schema=":                             {Store: "memory:", Type: "user", History: true},
 	} {
 		s, err := parseLine(strings.Fields(line)...)
 		if err != nil || !reflect.DeepEqual(s.globals, want) {
@@ -266,7 +266,7 @@ func TestOffers(t *testing.T) {
 		{"nosuch l", ""},
 		{"version ", ""},
 		{"help lo", "login"},
-		{"login --h", ""},
+		{"login --h", "--history"},
 	} {
 		if got := strings.Join(offers(t, tt.line), " "); got != tt.want {
 			t.Errorf("offers for %q: %s, want %s", tt.line, got, tt.want)

@@ -79,7 +79,7 @@ func (s *session) execute() error {
 	case s.is(serves):
 		patience = serveGrace
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Who: "command"}))
 	end, abandon := context.WithCancelCause(context.Background())
 	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -221,7 +221,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.there(); err != nil {
 		return err
 	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater, Observers: s.observers})
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater, Observers: s.observers, History: s.History})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// followTime is between two looks at a feed that is followed.
+const followTime = 250 * time.Millisecond
+
+func eventsVerb(s *session) *cobra.Command {
+	var follow bool
+	var kinds []string
+	c := &cobra.Command{
+		Use:   "events [HINT]",
+		Short: "Print what was done, by whom and when",
+		Long: `Print what was done, by whom and when: to one entry, the latest first, or in the whole namespace, the
+oldest first. It is names and no values. With --follow it prints what happens from now on, until it
+is interrupted.
+
+Commands and 'userdb serve' note what they do, unless --history=false; a program in Go does with
+Options.History.`,
+		Example: `  userdb events
+  userdb events '*=Alice' --json
+  userdb events --kind create --kind login_failed`,
+		RunE: func(c *cobra.Command, words []string) error {
+			traits := []trait{reading, opened}
+			if follow {
+				traits = append(traits, unlimited)
+			}
+			return s.run(func(ctx context.Context, words []string) error { return s.events(ctx, words, kinds, follow) }, traits...)(c, words)
+		},
+	}
+	c.Flags().BoolVar(&follow, "follow", false, "print what happens from now on")
+	c.Flags().StringArrayVar(&kinds, "kind", nil, "print events of `KIND` alone, such as update; may be repeated")
+	return c
+}
+
+func (s *session) events(ctx context.Context, words, kinds []string, follow bool) error {
+	var only *userdb.Entry
+	if len(words) > 0 {
+		p, err := s.subject(ctx, words[0])
+		if err != nil {
+			return err
+		}
+		e, err := p.typ.Find(ctx, p.hint)
+		if err != nil {
+			return named(words[0], err)
+		}
+		if !follow {
+			return s.printHistory(ctx, p.typ, e, kinds)
+		}
+		only = &e
+	}
+	q := userdb.EventQuery{Kinds: kinds, Limit: 1000}
+	if follow {
+		q.After = userdb.EventsEnd
+	}
+	for {
+		page, err := s.db.Events(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			if only != nil && e.Key.String() != only.Key().String() {
+				continue
+			}
+			if err := s.printEvent(e); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(page.Events) == 0 && q.After == page.Next && !follow:
+			return nil
+		case len(page.Events) == 0 && follow:
+			if err := s.pause(ctx); err != nil {
+				return err
+			}
+		}
+		q.After = page.Next
+	}
+}
+
+// pause lets those who read the output see it, and waits.
+func (s *session) pause(ctx context.Context) error {
+	if err := s.out.flush(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(followTime):
+		return nil
+	}
+}
+
+func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Entry, kinds []string) error {
+	all, err := t.History(ctx, hints.Key(e.Key()))
+	if err != nil {
+		return err
+	}
+	for _, event := range all {
+		if len(kinds) > 0 && !slices.Contains(kinds, event.Kind) {
+			continue
+		}
+		if err := s.printEvent(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printEvent prints an event as the service does, or for people.
+func (s *session) printEvent(e userdb.HistoryEvent) error {
+	words := []string{e.At.UTC().Format(time.RFC3339), e.Kind}
+	if e.Key.IsValid() {
+		words = append(words, shown(e.Key.String()))
+	}
+	if len(e.Fields) > 0 {
+		words = append(words, shown(strings.Join(e.Fields, ", ")))
+	}
+	if e.Purpose != "" {
+		words = append(words, "for "+shown(e.Purpose))
+	}
+	words = append(words, "by "+shown(e.Who))
+	if e.Origin != "" {
+		words = append(words, "from "+shown(e.Origin))
+	}
+	return s.out.say(serve.EventOf(e), strings.Join(words, "  "))
+}
