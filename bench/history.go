@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// historied compares creates that leave a history with creates that leave none.
+func historied(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		defer b.server.reset(ctx)
+		db, users := b.server.open(ctx, userdb.Options{History: true})
+		defer db.Close()
+		return b.beside(ctx, workers, userdb.Options{}, func(without *userdb.Type, _ *redis.Client) (ours, bare variant) {
+			ours, bare = creates(users), creates(without)
+			bare.name = "without"
+			return ours, bare
+		})
+	}
+}
+
+// clusterHistoried is the same on six nodes.
+func (b *bench) clusterHistoried(ctx context.Context) outcome {
+	return b.withCluster(ctx, nil, func(without *userdb.Type, c *redis.ClusterClient) outcome {
+		db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
+		defer db.Close()
+		ours, bare := creates(got(db.Type("user"))), creates(without)
+		bare.name = "without"
+		return b.compare(ctx, 16, ours, bare)
+	})
+}
