@@ -23,6 +23,8 @@ type Entry struct {
 	t     *change.Type
 	was   map[string]string        // every field as read, but the password; never changed
 	edits map[string]*schema.Value // what Put and Drop have changed since, nil what is dropped; never changed itself
+
+	disable *bool // what SetDisabled has changed since
 }
 
 // Key is the PRK, relative to the namespace of the view that read the entry.
@@ -42,7 +44,16 @@ func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.was}) }
 
 // Disabled reports whether the entry may not log in.
-func (e Entry) Disabled() bool { return e.was[store.FieldDisabled] != "" }
+func (e Entry) Disabled() bool {
+	if e.disable != nil {
+		return *e.disable
+	}
+	return e.was[store.FieldDisabled] != ""
+}
+
+// SetDisabled has this copy be one that may not log in, or one that may: Update and Save do what Disable and Enable do, in one
+// change with the facets.
+func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
 // Verified reports whether the owner of the entry has proved to read what is sent to the address in this facet: by Accept, by a
 // token of PurposeChange, or by one that IssueFor made. A new value is not verified.

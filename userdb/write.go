@@ -27,6 +27,7 @@ type NewEntry struct {
 	Facets   schema.Facets // without the primary one
 	Tags     []string      // members of the tertiary set "tags", which the schema must declare
 	Password string        // "": the entry cannot log in until SetPassword
+	Disabled bool          // it cannot log in until Enable
 }
 
 // uidAttempts is how many generated UIDs may be taken before a generator is called broken.
@@ -139,6 +140,12 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Facets[store.FieldPassword] = hash
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
 	}
+	if n.Disabled {
+		if d.Own == nil {
+			d.Own = map[string]string{}
+		}
+		d.Own[store.FieldDisabled] = schema.Date(t.view.Now()).Wire()
+	}
 	return d, nil
 }
 
@@ -168,6 +175,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 		if errors.Is(err, ErrDuplicate) && !judged {
 			err = t.allOfEdit(ctx, err, read, e)
 		}
+		t.switched(ctx, read, r, err)
 		updated, err = t.entry(r, err)
 		return err
 	})
@@ -200,6 +208,7 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		if errors.Is(err, ErrDuplicate) {
 			err = t.allOfEdit(ctx, err, r, e)
 		}
+		t.switched(ctx, r, after, err)
 		return t.entry(after, public(err))
 	}
 	now, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
@@ -216,9 +225,10 @@ func notOfType(t *Type) error {
 // edited is the change that brings a record to what an entry says, and whether there is anything to write. The
 // password hash, which no Entry holds, stays.
 func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
-	if len(e.edits) == 0 {
+	if len(e.edits) == 0 && e.disable == nil {
 		return c, false, nil
 	}
+	own := t.switching(r, e)
 	wires, wrong, err := t.wires(r, e)
 	if err != nil {
 		return c, false, err
@@ -226,10 +236,39 @@ func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Cha
 	if len(wrong) > 0 {
 		return c, false, t.rest(ctx, wrong, r, wires)
 	}
-	if c, due, err = t.declared.Update(r, wires, nil); err != nil {
+	if c, due, err = t.declared.Update(r, wires, own); err != nil {
 		err = t.allOf(ctx, err, r, wires)
 	}
 	return c, due, err
+}
+
+// switching are the own fields of a record that shall have another, where an entry says so by SetDisabled.
+func (t *Type) switching(r store.Record, e Entry) map[string]string {
+	is := r.Fields[store.FieldDisabled] != ""
+	if e.disable == nil || *e.disable == is {
+		return nil
+	}
+	own := map[string]string{}
+	if is {
+		change.Enable(r, own)
+	} else {
+		change.Disable(r, t.view.Now(), own)
+	}
+	return own
+}
+
+// switched does what follows a change after which an entry may log in, and before it might not, or the other way round.
+func (t *Type) switched(ctx context.Context, before, after store.Record, err error) {
+	disabled := after.Fields[store.FieldDisabled] != ""
+	if !done(err) || disabled == (before.Fields[store.FieldDisabled] != "") {
+		return
+	}
+	kind := "enable"
+	if disabled {
+		kind = "disable"
+	}
+	t.clearSessions(ctx, before, after)
+	t.db.emit(ctx, Event{Kind: kind, PRK: after.Key})
 }
 
 // wires are the facets that an entry says, and what is wrong with them.

@@ -94,6 +94,9 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	switch {
 	case c.Create:
 		tell("create", facets...)
+		if sets(c, store.FieldDisabled) {
+			tell("disable")
+		}
 		return n
 	case c.Delete:
 		tell("delete")

@@ -90,9 +90,12 @@ local function note(how, pending)
   if feed and lines ~= '' then
     id, refused = add(feed_text())
     if refused then return refused end
-    if how == 'create' then return keep(record, now(id) .. ' ' .. lines, life) end
   end
   local time, all = tonumber(now(id)), {}
+  if how == 'create' and id then
+    put_on(all, lines, time)
+    return keep(record, table.concat(all, '\n'), life)
+  end
   if not record then
     for line in string.gmatch(pending, '[^\n]+') do all[#all + 1] = line end
     put_on(all, lines, time)

@@ -1,0 +1,104 @@
+package userdb_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestSetDisabled: an entry is disabled, and enabled, in the change that saves its facets, with all that Disable does.
+func TestSetDisabled(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx := t.Context()
+		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "login"})
+		must(t, err)
+		e, err := g.users.Find(ctx, uid("alice"))
+		must(t, err)
+		_, session, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
+		must(t, err)
+
+		e, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
+			e.SetDisabled(true)
+			e.Put("email", schema.Text("away@example.com"))
+			return nil
+		})
+		must(t, err)
+		since := g.stored("alice", "~disabled")
+		if !e.Disabled() || since == "" || e.Text("email") != "away@example.com" {
+			t.Errorf("disabled %v since %q: %v", e.Disabled(), since, e)
+		}
+		wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		if _, _, err := g.users.Session(ctx, session); err == nil {
+			t.Error("a session goes on")
+		}
+		e.SetDisabled(true)
+		e.Put("email", schema.Text("home@example.com"))
+		_, err = g.users.Save(ctx, e)
+		must(t, err)
+		if got := g.stored("alice", "~disabled"); got != since {
+			t.Errorf("disabled since %q, and then since %q", since, got)
+		}
+		e, err = g.users.Find(ctx, uid("alice"))
+		must(t, err)
+		e.SetDisabled(false)
+		if e.Disabled() {
+			t.Error("the copy is disabled")
+		}
+		e, err = g.users.Save(ctx, e) // and nothing else
+		must(t, err)
+		if e.Disabled() || g.stored("alice", "~disabled") != "" {
+			t.Error("it is still disabled")
+		}
+		must(t, g.in("alice", alicePassword, ""))
+		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a token from before: %v", err)
+		}
+	})
+}
+
+// TestSetDisabledRefused: a change that is refused disables nobody.
+func TestSetDisabledRefused(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.add("bare", "")
+		_, err := g.users.Update(t.Context(), uid("bare"), func(e *userdb.Entry) error {
+			e.SetDisabled(true)
+			e.Put("name", schema.Text("alice"))
+			return nil
+		})
+		wantErr(t, "a name that is taken", err, userdb.ErrDuplicate)
+		if e, err := g.users.Find(t.Context(), uid("bare")); err != nil || e.Disabled() {
+			t.Errorf("disabled %v: %v", e.Disabled(), err)
+		}
+	})
+}
+
+// TestCreateDisabled: an entry may be made as one that cannot log in, and its history and the listeners are told of both.
+func TestCreateDisabled(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{History: true}), "user")
+		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "battery staple 9", Disabled: true})
+		must(t, err)
+		if !e.Disabled() {
+			t.Error("it is not disabled")
+		}
+		_, err = users.Login(t.Context(), "ann", "battery staple 9", userdb.Attempt{})
+		wantErr(t, "login", err, userdb.ErrLogin)
+		must(t, errOf(users.Update(t.Context(), uid("ann"), func(e *userdb.Entry) error { e.SetDisabled(false); return nil })))
+		must(t, errOf(users.Login(t.Context(), "ann", "battery staple 9", userdb.Attempt{})))
+		must(t, errOf(users.Update(t.Context(), uid("ann"), func(e *userdb.Entry) error { e.SetDisabled(true); return nil })))
+		history, err := users.History(t.Context(), uid("ann"))
+		must(t, err)
+		var kinds []string
+		for _, e := range history {
+			kinds = append(kinds, e.Kind)
+		}
+		slices.Reverse(kinds)
+		if got := strings.Join(kinds, " "); got != "create disable enable disable" {
+			t.Errorf("the history is %q", got)
+		}
+	})
+}
