@@ -19,6 +19,7 @@ import (
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -34,6 +35,8 @@ type Problem struct {
 	RetryAfter int64   `json:"retry_after,omitempty" doc:"seconds until it is worth to ask again"`
 	RequestID  string  `json:"request_id"`
 	Errors     []Wrong `json:"errors,omitempty" doc:"all that is wrong with the request"`
+
+	scimType string // of an answer to a directory
 }
 
 // Wrong is one thing that is wrong with a request.
@@ -140,6 +143,11 @@ var verdicts = []verdict{
 // problemOf is what an error is answered with. What is wrong with the server is told to the log alone.
 func problemOf(err error) *Problem {
 	if p, is := errors.AsType[*Problem](err); is {
+		return p
+	}
+	if e, is := errors.AsType[*scim.Error](err); is {
+		p := problem(e.Status, "usage", e.Detail)
+		p.scimType = e.Type
 		return p
 	}
 	i := slices.IndexFunc(verdicts, func(v verdict) bool { return errors.Is(err, v.err) })

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -128,6 +129,9 @@ func (s *Service) routes() (http.Handler, error) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(text) // a client that is gone is told nothing
 	})
+	if s.scim != nil {
+		mux.HandleFunc(scim.Prefix+"/", s.provision)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
 	return mux, err
 }
@@ -278,6 +282,10 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	answer.RequestID = infoOf(r.Context()).id
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
+	}
+	if isSCIM(r.URL.Path) {
+		p.asSCIM(w)
+		return
 	}
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)

@@ -20,6 +20,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -51,6 +52,7 @@ type Options struct {
 	Logger        *slog.Logger        // a line for each request; nil: none
 	Version       string              // for /openapi.json
 	TLS           *tls.Config         // what Run speaks; nil: none
+	SCIM          *scim.Options       // for directories, at /scim/v2; nil: it is not there
 }
 
 // A Service answers requests. It has no state but for a few seconds: any number of processes may serve one store.
@@ -60,6 +62,7 @@ type Service struct {
 	ring    *keyring
 	api     huma.API
 	handler http.Handler
+	scim    *scim.Handler // nil: none
 
 	mu     sync.Mutex
 	spaces map[string]*space // by the paths of their namespaces
@@ -94,6 +97,11 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	}
 	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
 	s.ready.db, s.end = db, sync.OnceFunc(func() { close(s.closing) })
+	if o.SCIM != nil {
+		if s.scim, err = scim.New(*o.SCIM); err != nil {
+			return nil, err
+		}
+	}
 	routes, err := s.routes()
 	s.handler = s.outside(routes)
 	return s, err

@@ -1,0 +1,41 @@
+package own
+
+import (
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// The facets of a group that a directory keeps.
+const (
+	GroupName     = "displayName"
+	GroupExternal = "externalId"
+	GroupTag      = "tag" // that its members carry
+	GroupAdded    = "added"
+)
+
+const groupType = "group"
+
+// Groups are those that directories keep of one type of a view: entries of a namespace of their own for each namespace and type.
+func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
+	ns := view.Reserved
+	for _, name := range []string{"groups", "of " + view.Of(db).NS.Path(), typ} {
+		var err error
+		if ns, err = ns.Sub(name); err != nil {
+			return nil, err
+		}
+	}
+	group := schema.Type{Primary: "id", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{
+		GroupName:     {Role: schema.RoleSecondary, Required: true},
+		GroupExternal: {Role: schema.RoleIndexed},
+		GroupTag:      {Role: schema.RoleIndexed, Required: true},
+		GroupAdded:    {Role: schema.RoleOrdered, Codec: schema.CodecDate},
+	}}
+	own, err := view.With(db, func(c *view.Config) {
+		c.NS, c.OnSchema, c.Schema = ns, view.Later, schema.Schema{Types: map[string]schema.Type{groupType: group}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return own.Type(groupType)
+}

@@ -1,0 +1,64 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/scim"
+)
+
+// scimType is the type whose entries are the users of a directory, unless its key is for another one alone.
+const scimType = "user"
+
+// Provision makes the store ready for directories, where Options ask for SCIM: it adds to the stored schema what that needs.
+func (s *Service) Provision(ctx context.Context) error {
+	if s.scim == nil {
+		return nil
+	}
+	if _, has := s.db.Schema().Types[scimType]; !has {
+		return nil // the types of keys are made ready when those come
+	}
+	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scimType)
+}
+
+// provision answers a directory.
+func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
+	c, err := s.enter(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
+	if err == nil {
+		err = s.provisionFor(c, w, c.request)
+	}
+	if err != nil {
+		infoOf(r.Context()).err = err
+		writeProblem(w, r, problemOf(err))
+	}
+}
+
+func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) error {
+	typ := scimType
+	if len(c.key.Types) == 1 {
+		typ = c.key.Types[0]
+	}
+	if !c.key.Sees(typ) {
+		return problem(http.StatusForbidden, codeScope, "the key is for several types, and not for "+scimType)
+	}
+	ns, err := recordkey.ParseNamespace(c.key.Namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	return s.scim.Serve(w, r.WithContext(ctx), c.db, ns.Path(), typ)
+}
+
+// isSCIM reports whether a path is one of SCIM's, where all errors have its own form.
+func isSCIM(path string) bool { return path == scim.Prefix || strings.HasPrefix(path, scim.Prefix+"/") }
+
+// asSCIM is a problem in that form.
+func (p *Problem) asSCIM(w http.ResponseWriter) {
+	e := scim.Error{Status: p.Status, Type: p.scimType, Detail: p.Detail}
+	e.Write(w)
+}

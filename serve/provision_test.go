@@ -1,0 +1,607 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const (
+	patchURN = `"schemas":["urn:ietf:params:scim:api:messages:2.0:PatchOp"],`
+	userURN  = `"schemas":["urn:ietf:params:scim:schemas:core:2.0:User"],`
+	groupURN = `"schemas":["urn:ietf:params:scim:schemas:core:2.0:Group"],`
+)
+
+// directory is a schema for a directory, and how its attributes are kept.
+func directory() (schema.Schema, scim.Options) {
+	sc, o := house(), scim.Options{Mapping: scim.Mapping{"displayname": "display"}}
+	fields := sc.Types["user"].Fields
+	fields["display"] = schema.Field{}
+	for _, part := range []string{"formatted", "givenname", "familyname", "middlename"} {
+		o.Mapping["name."+part], fields[part] = part, schema.Field{}
+	}
+	return sc, o
+}
+
+// eachDirectory runs a test with a service for directories on every kind of store, and a key that may do that alone.
+func eachDirectory(t *testing.T, test func(t *testing.T, c *client)) {
+	t.Helper()
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		test(t, newDirectory(t, s.Under(t, sc), o))
+	})
+}
+
+func newDirectory(t *testing.T, s *testdb.Site, o scim.Options) *client {
+	t.Helper()
+	c := newClient(t, s, serve.Options{SCIM: &o})
+	return c.with(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+}
+
+// scim sends a request, and wants a status, and of errors a scimType.
+func (c *client) scim(want, method, path, body string) reply {
+	c.t.Helper()
+	r := c.send(method, "/scim/v2"+path, body, "Content-Type", "application/scim+json; charset=utf-8")
+	got := fmt.Sprint(r.status)
+	if kind := r.at("scimType"); kind != "" {
+		got += " " + kind
+	}
+	if got != want {
+		c.t.Fatalf("%s %s %s: %s %s; want %s", method, path, body, got, r.text, want)
+	}
+	if r.text != "" && r.header.Get("Content-Type") != "application/scim+json" {
+		c.t.Errorf("%s %s: Content-Type %q", method, path, r.header.Get("Content-Type"))
+	}
+	if r.status >= 400 && (r.in("schemas.0") != "urn:ietf:params:scim:api:messages:2.0:Error" || r.at("status") != fmt.Sprint(r.status)) {
+		c.t.Errorf("%s %s: not an error as it should be: %s", method, path, r.text)
+	}
+	return r
+}
+
+// in is what stands at a path of names and numbers in the body; nil: nothing.
+func (r reply) in(path string) any {
+	var v any = r.body
+	for name := range strings.SplitSeq(path, ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[name]
+		case []any:
+			if i, err := strconv.Atoi(name); err == nil && i < len(in) {
+				v = in[i]
+			} else {
+				v = nil
+			}
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// TestDirectories: the life of a user and of a group, as Okta and as Entra ID send it.
+func TestDirectories(t *testing.T) {
+	for _, name := range []string{"okta", "entra"} {
+		text, err := os.ReadFile("scim/testdata/" + name + ".json")
+		must(t, err)
+		var steps []struct {
+			What, Send string
+			Body       json.RawMessage
+			Status     int
+			Has        map[string]any
+			Keep       map[string]string
+		}
+		must(t, json.Unmarshal(text, &steps))
+		t.Run(name, func(t *testing.T) {
+			eachDirectory(t, func(t *testing.T, c *client) {
+				kept := map[string]string{}
+				with := func(text string) string {
+					for name, value := range kept {
+						text = strings.ReplaceAll(text, "{"+name+"}", value)
+					}
+					return text
+				}
+				for _, s := range steps {
+					method, path, _ := strings.Cut(with(s.Send), " ")
+					r := c.send(method, "/scim/v2"+path, with(string(s.Body)), "Content-Type", "application/scim+json")
+					if r.status != s.Status {
+						t.Fatalf("%s: %s: %d %s; want %d", s.What, s.Send, r.status, r.text, s.Status)
+					}
+					for at, want := range s.Has {
+						if text, is := want.(string); is {
+							want = with(text)
+						}
+						if got := r.in(at); got != want {
+							t.Errorf("%s: %s: at %s stands %v, want %v: %s", s.What, s.Send, at, got, want, r.text)
+						}
+					}
+					for name, at := range s.Keep {
+						kept[name] = fmt.Sprint(r.in(at))
+					}
+				}
+				if problems := c.Check(t, check.Options{}); len(problems) > 0 {
+					t.Errorf("the check says: %v", problems)
+				}
+				for _, secret := range []string{"okta.example", "entra.example", "1mz050nq", "00ujl29u0le5T6Aj10h7", "Patricia"} {
+					if strings.Contains(c.logs.String(), secret) {
+						t.Errorf("the log has %q:\n%s", secret, c.logs)
+					}
+				}
+			})
+		})
+	}
+}
+
+// person makes a user, and returns the id.
+func (c *client) person(name string) string {
+	c.t.Helper()
+	return c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"%s@x.org","externalId":"X-%s"}`, userURN, name, name)).at("id")
+}
+
+// group makes a group with members, and returns the id.
+func (c *client) group(name string, members ...string) string {
+	c.t.Helper()
+	for i, uid := range members {
+		members[i] = fmt.Sprintf(`{"value":%q}`, uid)
+	}
+	return c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":%q,"members":[%s]}`, groupURN, name, strings.Join(members, ","))).at("id")
+}
+
+func TestFilters(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		a, b := c.person("a"), c.person("b")
+		g := c.group("Cooks & co", a)
+		for filter, want := range map[string]string{
+			`userName eq "a@x.org"`:                         "1",
+			`USERNAME EQ "A@X.ORG"`:                         "1",
+			`userName eq "nobody@x.org"`:                    "0",
+			`userName eq "not an address"`:                  "0",
+			`userName eq ""`:                                "0",
+			`externalId eq "X-a"`:                           "1",
+			`externalId eq "x-a"`:                           "0",
+			`id eq "` + a + `"`:                             "1",
+			`id eq "no such"`:                               "0",
+			`id eq "../~rev"`:                               "0",
+			`emails.value eq "b@x.org"`:                     "1",
+			`emails[type eq "work"].value eq "b@x.org"`:     "1",
+			`emails[type eq "work" and value eq "b@x.org"]`: "1",
+			`emails[value eq "b@x.org"]`:                    "1",
+			`urn:ietf:params:scim:schemas:core:2.0:User:userName eq "b@x.org"`:    "1",
+			`urn:IETF:params:scim:schemas:core:2.0:user:externalId eq "X-b"`:      "1",
+			`userName eq "a@x.org" and externalId eq "X-a" and id eq "` + a + `"`: "1",
+			`userName eq "a@x.org" and externalId eq "X-b"`:                       "0",
+			`(userName eq "a@x.org") and (externalId eq "X-a")`:                   "1",
+			`externalId eq "X-a" AND userName eq "a@x.org"`:                       "1",
+			`userName eq "] .value eq \"x\""`:                                     "0",
+			`externalId eq "*"`:                                                   "0",
+			`externalId eq "[c-a]"`:                                               "0",
+		} {
+			r := c.scim("200", "GET", "/Users?filter="+url.QueryEscape(filter), "")
+			c.equal(filter, r.at("totalResults"), want)
+			search := c.scim("200", "POST", "/Users/.search", fmt.Sprintf(`{"schemas":["urn:ietf:params:scim:api:messages:2.0:SearchRequest"],"filter":%s}`, testdb.Must(json.Marshal(filter))))
+			c.equal(filter+" by POST", search.at("totalResults"), want)
+		}
+		for filter, want := range map[string]string{
+			`displayName eq "Cooks & co"`:                  "1",
+			`displayname eq "cooks & CO"`:                  "1",
+			`displayName eq "Cooks"`:                       "0",
+			`id eq "` + g + `"`:                            "1",
+			`members eq "` + a + `"`:                       "1",
+			`members.value eq "` + a + `"`:                 "1",
+			`members[value eq "` + a + `"]`:                "1",
+			`members eq "` + b + `"`:                       "0",
+			`members eq "nobody"`:                          "0",
+			`id eq "` + g + `" and members eq "` + a + `"`: "1",
+			`id eq "` + g + `" and members eq "` + b + `"`: "0",
+			`externalId eq "none"`:                         "0",
+		} {
+			c.equal(filter, c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(filter), "").at("totalResults"), want)
+		}
+		for _, filter := range []string{
+			"", " ", "x", `userName`, `userName pr`, `userName sw "a"`, `userName co "a"`, `userName ne "a@x.org"`, `userName gt "a"`, `not (userName eq "a@x.org")`,
+			`userName eq "a@x.org" or userName eq "b@x.org"`, `displayName eq "x"`, `password eq "x"`, `active eq true`, `meta.created gt "2020-01-01T00:00:00Z"`,
+			`emails.type eq "work"`, `emails[type eq "home"].value eq "b@x.org"`, `emails[type eq "work"]`, `userName eq a@x.org`, `userName eq 5`, `userName eq null`,
+			`urn:ietf:params:scim:schemas:core:2.0:Group:id eq "x"`, `urn:x:userName eq "a@x.org"`, `userName eq "a@x.org" and`, `userName eq "a@x.org`, `~isa eq "user"`,
+			`userName eq "` + strings.Repeat("a", 5000) + `"`, strings.Repeat("(", 3000) + `userName eq "a"` + strings.Repeat(")", 3000), `userName.x eq "a@x.org"`, "userName eq \"a\x00\"",
+		} {
+			if r := c.scim("400 invalidFilter", "GET", "/Users?filter="+url.QueryEscape(filter), ""); r.body["Resources"] != nil {
+				t.Errorf("%s: %s", filter, r.text)
+			}
+		}
+		c.scim("400 invalidFilter", "GET", "/Groups?filter="+url.QueryEscape(`userName eq "a@x.org"`), "")
+		c.scim("400 invalidFilter", "GET", "/Users?filter=id+eq+%22a%22&filter=id+eq+%22b%22", "")
+		c.scim("403 invalidFilter", "GET", "/Schemas?filter="+url.QueryEscape(`id eq "x"`), "")
+	})
+}
+
+// TestPatches: what a PATCH makes of a user, and that it makes all of it or nothing.
+func TestPatches(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		id := c.person("a")
+		c.person("b")
+		patch := func(want, operations string) reply {
+			c.t.Helper()
+			return c.scim(want, "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[`+operations+"]}")
+		}
+		for _, s := range []struct{ operations, at, want string }{
+			{`{"op":"add","path":"displayName","value":"A"}`, "displayName", "A"},
+			{`{"op":"ADD","path":"DISPLAYNAME","value":"B"}`, "displayName", "B"},
+			{`{"op":"remove","path":"displayName"}`, "displayName", ""},
+			{`{"op":"remove","path":"displayName"}`, "displayName", ""},
+			{`{"op":"add","value":{"displayName":"C"}}`, "displayName", "C"},
+			{`{"op":"Replace","path":"urn:ietf:params:scim:schemas:core:2.0:User:displayName","value":"D"}`, "displayName", "D"},
+			{`{"op":"replace","path":"urn:ietf:params:scim:schemas:core:2.0:User","value":{"displayName":"E"}}`, "displayName", "E"},
+			{`{"op":"replace","value":{"urn:ietf:params:scim:schemas:core:2.0:User":{"displayName":"F"}}}`, "displayName", "F"},
+			{`{"op":"add","path":"name","value":{"givenName":"G","familyName":"H"}}`, "name.givenName", "G"},
+			{`{"op":"replace","path":"name.givenName","value":"I"}`, "name.familyName", "H"},
+			{`{"op":"remove","path":"name.familyName"}`, "name.familyName", ""},
+			{`{"op":"add","path":"emails[type eq \"work\"].value","value":"c@x.org"}`, "userName", "c@x.org"},
+			{`{"op":"replace","path":"emails[primary eq true].value","value":"d@x.org"}`, "userName", "d@x.org"},
+			{`{"op":"replace","path":"emails","value":[{"value":"home@x.org","type":"home"},{"value":"e@x.org","type":"work"}]}`, "userName", "e@x.org"},
+			{`{"op":"replace","path":"emails[type eq \"home\"].value","value":"home@x.org"}`, "userName", "e@x.org"},
+			{`{"op":"add","path":"emails","value":[{"value":"f@x.org","primary":"True"},{"value":"g@x.org"}]}`, "userName", "f@x.org"},
+			{`{"op":"replace","path":"active","value":"false"}`, "active", "false"},
+			{`{"op":"replace","path":"active","value":"TRUE"}`, "active", "true"},
+			{`{"op":"replace","value":{"active":"False","displayName":"J"}},{"op":"replace","path":"active","value":true}`, "active", "true"},
+			{`{"op":"add","path":"externalId","value":"y"}`, "externalId", "y"},
+			{`{"op":"remove","path":"externalId"}`, "externalId", ""},
+			{`{"op":"add","path":"phoneNumbers[type eq \"work\"].value","value":"1"},{"op":"remove","path":"title"},{"op":"add","path":"addresses[type eq \"work\"].country","value":"x"}`, "displayName", "J"},
+			{`{"op":"add","path":"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager","value":{"value":"1"}}`, "displayName", "J"},
+			{`{"op":"add","path":"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User","value":{"department":"x"}}`, "displayName", "J"},
+			{`{"op":"replace","value":{"id":"` + id + `","schemas":[],"meta":{},"groups":[],"displayName":"K"}}`, "displayName", "K"},
+		} {
+			c.equal(s.operations, patch("200", s.operations).at(s.at), s.want)
+			if got := c.scim("200", "GET", "/Users/"+id, ""); got.at(s.at) != s.want {
+				t.Errorf("%s: after it there is %s", s.operations, got.text)
+			}
+		}
+		before := c.scim("200", "GET", "/Users/"+id, "").text
+		good := `{"op":"replace","path":"displayName","value":"never"},{"op":"replace","path":"active","value":false},`
+		for operation, want := range map[string]string{
+			`{"op":"replace","path":"nosuch","value":"x"}`:                                           "400 invalidPath",
+			`{"op":"replace","path":"name.nosuch","value":"x"}`:                                      "400 invalidPath",
+			`{"op":"replace","path":"displayName.x","value":"x"}`:                                    "400 invalidPath",
+			`{"op":"replace","path":"","value":"x"}`:                                                 "400 invalidPath",
+			`{"op":"replace","path":"emails[","value":"x"}`:                                          "400 invalidPath",
+			`{"op":"replace","path":"urn:x:y","value":"x"}`:                                          "400 invalidPath",
+			`{"op":"replace","path":"~rev","value":"x"}`:                                             "400 invalidPath",
+			`{"op":"replace","path":"email","value":"x@x.org"}`:                                      "400 invalidPath",
+			`{"op":"replace","path":"job","value":"admin"}`:                                          "400 invalidPath",
+			`{"op":"replace","value":{"nosuch":"x"}}`:                                                "400 invalidPath",
+			`{"op":"replace","path":"emails[type sw \"w\"].value","value":"x@x.org"}`:                "400 invalidFilter",
+			`{"op":"replace","path":"id","value":"x"}`:                                               "400 mutability",
+			`{"op":"replace","path":"groups","value":[]}`:                                            "400 mutability",
+			`{"op":"remove","path":"userName"}`:                                                      "400 mutability",
+			`{"op":"remove","path":"active"}`:                                                        "400 mutability",
+			`{"op":"remove"}`:                                                                        "400 noTarget",
+			`{"op":"move","path":"displayName","value":"x"}`:                                         "400 invalidSyntax",
+			`{"path":"displayName","value":"x"}`:                                                     "400 invalidSyntax",
+			`{"op":"replace","path":"displayName"}`:                                                  "400 invalidValue",
+			`{"op":"replace","path":"displayName","value":5}`:                                        "400 invalidValue",
+			`{"op":"replace","path":"active","value":"perhaps"}`:                                     "400 invalidValue",
+			`{"op":"replace","path":"active","value":1}`:                                             "400 invalidValue",
+			`{"op":"replace","value":"x"}`:                                                           "400 invalidValue",
+			`{"op":"replace","path":"userName","value":"no address"}`:                                "400 invalidValue",
+			`{"op":"replace","path":"userName","value":"b@x.org"}`:                                   "409 uniqueness",
+			`{"op":"replace","path":"userName","value":"` + strings.Repeat("x", 99_999) + `@x.org"}`: "400 invalidValue",
+		} {
+			patch(want, good+operation)
+			if now := c.scim("200", "GET", "/Users/"+id, "").text; now != before {
+				t.Errorf("%s: now it is %s, before %s", operation, now, before)
+			}
+		}
+		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[]}`)
+		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[`+strings.Repeat(`{"op":"remove","path":"title"},`, 2000)+`{"op":"remove","path":"title"}]}`)
+		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, `[]`)
+		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, ``)
+		c.scim("413", "PATCH", "/Users/"+id, `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+		c.scim("404", "PATCH", "/Users/nobody", "{"+patchURN+`"Operations":[{"op":"replace","path":"active","value":true}]}`)
+	})
+}
+
+// TestDisabledByDirectory: active false ends sessions and tokens, in the change itself, and stands in the history.
+func TestDisabledByDirectory(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		id := c.person("a")
+		users := c.Type(t, "user")
+		e, err := users.Find(c.Ctx, hints.UID(id))
+		must(t, err)
+		_, secret, err := users.StartSession(c.Ctx, e, userdb.SessionOptions{})
+		must(t, err)
+		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"replace","value":{"active":false}}]}`)
+		if _, _, err := users.Session(c.Ctx, secret); err == nil {
+			t.Error("the session goes on")
+		}
+		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"replace","value":{"active":true}}]}`)
+		if _, _, err := users.Session(c.Ctx, secret); err == nil {
+			t.Error("the session goes on afterwards")
+		}
+		history, err := users.History(c.Ctx, hints.UID(id))
+		must(t, err)
+		var kinds []string
+		for _, e := range history {
+			kinds = append(kinds, e.Kind+" "+e.Who)
+		}
+		c.equal("history", strings.Join(kinds, ", "), "enable key:directory, disable key:directory, session_start library, create key:directory")
+		off := c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"off@x.org","active":false}`)
+		c.equal("made inactive", off.at("active"), "false")
+		e, err = users.Find(c.Ctx, hints.UID(off.at("id")))
+		must(t, err)
+		if !e.Disabled() {
+			t.Error("it may log in")
+		}
+	})
+}
+
+// TestPagesOfUsers: each user stands on one page, whatever the size of pages, disabled ones too.
+func TestPagesOfUsers(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		const n = 230
+		var all []userdb.NewEntry
+		for i := range n {
+			all = append(all, userdb.NewEntry{Facets: schema.Texts("email", fmt.Sprintf("u%d@x.org", i)), Disabled: i%3 == 0})
+		}
+		users := c.Type(t, "user")
+		for _, e := range all {
+			_, err := users.Create(c.Ctx, e)
+			must(t, err)
+		}
+		c.equal("count", c.scim("200", "GET", "/Users?count=0", "").at("totalResults"), fmt.Sprint(n))
+		if r := c.scim("200", "GET", "/Users?count=0", ""); r.in("Resources.0") != nil || r.at("itemsPerPage") != "0" {
+			t.Errorf("count=0: %s", r.text)
+		}
+		for _, size := range []int{7, 100, 1000} {
+			seen := map[string]bool{}
+			for start := 1; start <= n; {
+				r := c.scim("200", "GET", fmt.Sprintf("/Users?startIndex=%d&count=%d", start, size), "")
+				page, _ := r.body["Resources"].([]any)
+				if len(page) == 0 || r.at("totalResults") != fmt.Sprint(n) || r.at("startIndex") != fmt.Sprint(start) || r.at("itemsPerPage") != fmt.Sprint(len(page)) {
+					t.Fatalf("from %d: %.300s", start, r.text)
+				}
+				for i := range page {
+					seen[fmt.Sprint(r.in(fmt.Sprintf("Resources.%d.id", i)))] = true
+				}
+				start += len(page)
+			}
+			if len(seen) != n {
+				t.Errorf("pages of %d have %d users, want %d", size, len(seen), n)
+			}
+		}
+		for query, want := range map[string]string{"startIndex=0&count=1": "1", "startIndex=-5&count=1": "1", "startIndex=9999": "0", "count=-3": "0", "startIndex=230&count=10": "1", "startIndex=9223372036854775807&count=10": "0"} {
+			c.equal(query, c.scim("200", "GET", "/Users?"+query, "").at("itemsPerPage"), want)
+		}
+		c.scim("400 invalidValue", "GET", "/Users?count=x", "")
+		c.scim("400 invalidValue", "GET", "/Users?startIndex=99999999999999999999", "")
+		r := c.scim("200", "GET", "/Users?count=1&attributes=userName", "")
+		if r.in("Resources.0.userName") == nil || r.in("Resources.0.id") == nil || r.in("Resources.0.active") != nil || r.in("Resources.0.meta") != nil {
+			t.Errorf("attributes: %s", r.text)
+		}
+	})
+}
+
+// TestGroups: their members carry a tag, which no name of a group chooses, and which goes with the group.
+func TestGroups(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		a, b := c.person("a"), c.person("b")
+		users := c.Type(t, "user")
+		_, err := users.Tags(hints.UID(a)).Add(c.Ctx, "admin")
+		must(t, err)
+		tags := func(uid string) string {
+			all, err := users.Tags(hints.UID(uid)).Members(c.Ctx)
+			must(t, err)
+			return strings.Join(all, " ")
+		}
+		g := c.group("admin", a, b)
+		c.equal("a", tags(a), "admin scim:"+g)
+		c.equal("b", tags(b), "scim:"+g)
+		patch := func(want, operations string) {
+			c.t.Helper()
+			c.scim(want, "PATCH", "/Groups/"+g, "{"+patchURN+`"Operations":[`+operations+"]}")
+		}
+		patch("204", `{"op":"remove","path":"members"}`)
+		c.equal("b", tags(b), "")
+		patch("204", `{"op":"add","value":{"members":[{"value":"`+b+`"},{"value":"`+b+`"}]}}`)
+		patch("204", `{"op":"replace","path":"members","value":[{"value":"`+a+`"}]},{"op":"add","path":"members","value":[{"value":"`+b+`"}]},{"op":"remove","path":"members[value eq \"`+a+`\"]"}`)
+		c.equal("a", tags(a), "admin")
+		c.equal("b", tags(b), "scim:"+g)
+		patch("400 invalidValue", `{"op":"replace","path":"displayName","value":"x"},{"op":"add","path":"members","value":[{"value":"nobody"}]}`)
+		patch("400 invalidValue", `{"op":"add","path":"members","value":[{"value":"`+g+`","type":"Group"}]}`)
+		patch("400 invalidValue", `{"op":"add","path":"members","value":"`+b+`"}`)
+		patch("400 invalidPath", `{"op":"add","path":"nosuch","value":"x"}`)
+		patch("400 mutability", `{"op":"remove","path":"displayName"}`)
+		patch("400 mutability", `{"op":"replace","path":"id","value":"x"}`)
+		c.equal("name", c.scim("200", "GET", "/Groups/"+g, "").at("displayName"), "admin")
+		c.group("Other")
+		patch("409 uniqueness", `{"op":"replace","path":"displayName","value":"OTHER"}`)
+		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"members":[]}`)
+		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"displayName":"x","members":[{"value":"nobody"}]}`)
+		c.scim("204", "DELETE", "/Groups/"+g, "")
+		c.equal("b", tags(b), "")
+		c.scim("404", "DELETE", "/Groups/"+g, "")
+		c.scim("404", "PATCH", "/Groups/"+g, "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"x"}]}`)
+		for _, p := range c.Check(t, check.Options{}) {
+			if !strings.HasPrefix(p, "field_missing") {
+				t.Errorf("the check says: %v", p)
+			}
+		}
+	})
+}
+
+// TestMappedGroup: the members of a group carry another tag where the operator says so, by id or by name, from then on.
+func TestMappedGroup(t *testing.T) {
+	sc, o := directory()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	c := newDirectory(t, s, o)
+	a := c.person("a")
+	g := c.group("Cooks", a)
+	o.Tags = map[string]string{"cooks": "cook"}
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	other := *c
+	other.url = server.URL
+	c.equal("found by it", other.scim("200", "GET", "/Groups/"+g, "").at("displayName"), "Cooks")
+	tags, err := c.Type(t, "user").Tags(hints.UID(a)).Members(c.Ctx)
+	must(t, err)
+	c.equal("tags", fmt.Sprint(tags), "[cook]")
+	for _, bad := range []map[string]string{{"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}} {
+		if _, err := scim.New(scim.Options{Tags: bad}); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
+// TestOwnGroups: no type and no namespace has the groups of another one, and no key sees what is not its own.
+func TestOwnGroups(t *testing.T) {
+	sc, o := directory()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	c := newDirectory(t, s, o)
+	g := c.group("Cooks", c.person("a"))
+	elsewhere := c.with(c.makeKey(own.Key{Name: "elsewhere", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"}))
+	must(t, ensureSchema(t, s, "acme", sc))
+	elsewhere.scim("404", "GET", "/Groups/"+g, "")
+	c.equal("groups elsewhere", elsewhere.scim("200", "GET", "/Groups", "").at("totalResults"), "0")
+	c.equal("users elsewhere", elsewhere.scim("200", "GET", "/Users", "").at("totalResults"), "0")
+	elsewhere.group("Cooks", elsewhere.person("a"))
+
+	for scope, want := range map[string]string{own.ScopeRead: "403", own.ScopeWrite: "403", own.ScopeLogin: "403", own.ScopeAdmin: "200", own.ScopeSCIM: "200"} {
+		key := c.with(c.makeKey(own.Key{Name: "k-" + scope, Scopes: []string{scope}}))
+		key.scim(want, "GET", "/Users", "")
+	}
+	c.with("").scim("401", "GET", "/Users", "")
+	c.with("udb_x").scim("401", "GET", "/Groups/"+g, "")
+	c.do("403 scope", "GET", "/v1/types/user/entries", "")
+	firm := c.with(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeSCIM}, Types: []string{"firm"}}))
+	if r := firm.send("GET", "/scim/v2/Users", ""); r.status == 200 {
+		t.Errorf("a type without the field for userName: %s", r.text)
+	}
+	for _, s := range [][3]string{
+		{"404", "GET", "/"},
+		{"404", "GET", "/Nosuch"},
+		{"404", "GET", "/Users/a/b"},
+		{"404", "GET", "/Users/%2e%2e"},
+		{"404", "POST", "/Bulk"},
+		{"404", "GET", "/Me"},
+		{"405", "DELETE", "/Users"},
+		{"405", "POST", "/Users/x"},
+		{"405", "PUT", "/ServiceProviderConfig"},
+		{"404", "GET", "/Users/%00"},
+		{"404", "GET", "/Users/" + strings.Repeat("x", 3000)},
+	} {
+		c.scim(s[0], s[1], s[2], "")
+	}
+	r := c.send("POST", "/scim/v2/Users", "userName=x", "Content-Type", "application/x-www-form-urlencoded")
+	c.equal("another form", fmt.Sprint(r.status, " ", r.in("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
+}
+
+// ensureSchema has a namespace begin with a schema.
+func ensureSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
+	t.Helper()
+	ns, err := s.NS.Sub(name)
+	if err != nil {
+		return err
+	}
+	db, err := s.DB.In(ns)
+	if err != nil {
+		return err
+	}
+	if db, err = db.With(sc); err != nil {
+		return err
+	}
+	users, err := db.Type("user")
+	if err != nil {
+		return err
+	}
+	e, err := users.Create(s.Ctx, userdb.NewEntry{})
+	if err != nil {
+		return err
+	}
+	return users.Delete(s.Ctx, hints.UID(e.UID()))
+}
+
+// TestAboutItself: what the service tells of itself is true.
+func TestAboutItself(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		r := c.scim("200", "GET", "/ServiceProviderConfig", "")
+		for at, want := range map[string]any{"patch.supported": true, "filter.supported": true, "bulk.supported": false, "sort.supported": false, "etag.supported": false, "changePassword.supported": false, "authenticationSchemes.0.type": "oauthbearertoken"} {
+			if got := r.in(at); got != want {
+				t.Errorf("%s is %v", at, got)
+			}
+		}
+		for _, name := range []string{"User", "Group"} {
+			kind := c.scim("200", "GET", "/ResourceTypes/"+name, "")
+			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.at("schema"), "").at("name"), name)
+			if res, err := http.Get(kind.at("meta.location")); err != nil || res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("its location %s: %v %v", kind.at("meta.location"), res, err)
+			}
+		}
+		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").at("totalResults"), "2")
+		c.equal("types", c.scim("200", "GET", "/ResourceTypes", "").at("totalResults"), "2")
+		c.scim("404", "GET", "/Schemas/nosuch", "")
+	})
+}
+
+// TestSchemaForDirectories: what is needed is added to the stored schema while programs go on, by several processes at once, and
+// entries that are there are listed.
+func TestSchemaForDirectories(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		user := sc.Types["user"]
+		delete(user.Fields, "added") // as of somebody whose schema has none
+		s = s.Under(t, sc)
+		users := s.Type(t, "user")
+		for i := range 3 {
+			_, err := users.Create(s.Ctx, userdb.NewEntry{Facets: schema.Texts("email", fmt.Sprintf("old%d@x.org", i))})
+			must(t, err)
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
+			must(t, err)
+			all.Go(func() {
+				if err := service.Provision(s.Ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		c := newDirectory(t, s, o)
+		c.person("new")
+		r := c.scim("200", "GET", "/Users", "")
+		page, _ := r.body["Resources"].([]any)
+		if r.at("totalResults") != "4" || len(page) != 4 {
+			t.Errorf("%s", r.text)
+		}
+	})
+}
+
+// TestTypeNotForDirectories: a type without an address, or the schema of a program that is another one, is named to who set it up.
+func TestTypeNotForDirectories(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		sc.Types["robot"] = schema.Type{Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}}
+		c := newDirectory(t, s.Under(t, sc), o)
+		c = c.with(c.makeKey(own.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{own.ScopeSCIM}}))
+		for range 2 {
+			if r := c.scim("500", "GET", "/Users", ""); !strings.Contains(r.at("detail"), `userName cannot be "email"`) {
+				t.Errorf("%s", r.text)
+			}
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package scim
+
+import "strings"
+
+// providerConfig tells what of SCIM is there.
+func providerConfig(c *call) (answer, error) {
+	no := map[string]any{"supported": false}
+	return answer{body: resource{
+		"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"},
+		"patch":   map[string]any{"supported": true},
+		"bulk":    map[string]any{"supported": false, "maxOperations": 0, "maxPayloadSize": 0},
+		"filter":  map[string]any{"supported": true, "maxResults": mostCount},
+		"sort":    no, "etag": no, "changePassword": no,
+		"authenticationSchemes": []any{map[string]any{
+			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with a key of the scope scim", "primary": true,
+		}},
+		"meta": map[string]any{"resourceType": "ServiceProviderConfig", "location": c.at("ServiceProviderConfig")},
+	}}, nil
+}
+
+func (c *call) at(path string) string { return strings.TrimSuffix(c.url(path, ""), "/") }
+
+func (c *call) types() []resource {
+	var all []resource
+	for _, t := range []struct{ name, endpoint, urn, description string }{
+		{"User", "/Users", urnUser, "accounts"}, {"Group", "/Groups", urnGroup, "groups, whose members carry a tag"},
+	} {
+		all = append(all, resource{
+			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ResourceType"}, "id": t.name, "name": t.name, "endpoint": t.endpoint,
+			"description": t.description, "schema": t.urn,
+			"meta": map[string]any{"resourceType": "ResourceType", "location": c.url("ResourceTypes", t.name)},
+		})
+	}
+	return all
+}
+
+// attribute is one as a schema has it.
+func attribute(name, kind string, more ...any) map[string]any {
+	a := map[string]any{
+		"name": name, "type": kind, "multiValued": false, "description": name, "required": false, "caseExact": false,
+		"mutability": "readWrite", "returned": "default", "uniqueness": "none",
+	}
+	for i := 0; i < len(more); i += 2 {
+		a[more[i].(string)] = more[i+1]
+	}
+	return a
+}
+
+// schemas are those of users, with what is kept of them, and of groups.
+func (c *call) schemas() []resource {
+	id := attribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
+	external := attribute("externalId", "string", "caseExact", true)
+	user := []any{id, external, attribute("userName", "string", "required", true, "uniqueness", "server"), attribute("active", "boolean")}
+	if c.fields["displayname"] != "" {
+		user = append(user, attribute("displayName", "string"))
+	}
+	var parts []any
+	for i, part := range partsOfName {
+		if c.fields["name."+part] != "" {
+			parts = append(parts, attribute(nameParts[i], "string"))
+		}
+	}
+	if len(parts) > 0 {
+		user = append(user, attribute("name", "complex", "subAttributes", parts))
+	}
+	if c.fields["emails"] != "" {
+		kind := attribute("type", "string", "canonicalValues", []string{"work"})
+		parts := []any{attribute("value", "string"), kind, attribute("primary", "boolean")}
+		user = append(user, attribute("emails", "complex", "multiValued", true, "subAttributes", parts))
+	}
+	value := attribute("value", "string", "mutability", "immutable", "caseExact", true)
+	kind := attribute("type", "string", "mutability", "immutable", "canonicalValues", []string{"User"})
+	ref := attribute("$ref", "reference", "mutability", "immutable", "caseExact", true, "referenceTypes", []string{"User"})
+	group := []any{
+		id, external, attribute("displayName", "string", "required", true, "uniqueness", "server"),
+		attribute("members", "complex", "multiValued", true, "subAttributes", []any{value, ref, kind}),
+	}
+	var all []resource
+	for _, s := range []struct {
+		urn, name  string
+		attributes []any
+	}{{urnUser, "User", user}, {urnGroup, "Group", group}} {
+		all = append(all, resource{
+			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:Schema"}, "id": s.urn, "name": s.name, "description": s.name, "attributes": s.attributes,
+			"meta": map[string]any{"resourceType": "Schema", "location": c.at("Schemas") + "/" + s.urn},
+		})
+	}
+	return all
+}
+
+func listTypes(c *call) (answer, error)   { return c.about(c.types()) }
+func listSchemas(c *call) (answer, error) { return c.about(c.schemas()) }
+func getType(c *call) (answer, error)     { return c.named(c.types()) }
+func getSchema(c *call) (answer, error)   { return c.named(c.schemas()) }
+
+// about is all of what the service tells about itself. Filters are for resources alone.
+func (c *call) about(all []resource) (answer, error) {
+	if len(c.query["filter"]) > 0 {
+		return answer{}, &Error{403, invalidFilter, "there is no filter here"}
+	}
+	return listed(search{}, int64(len(all)), all), nil
+}
+
+func (c *call) named(all []resource) (answer, error) {
+	for _, one := range all {
+		if strings.EqualFold(one["id"].(string), c.id) {
+			return answer{body: one}, nil
+		}
+	}
+	return answer{}, errNotFound
+}

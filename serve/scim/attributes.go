@@ -1,0 +1,278 @@
+package scim
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	filter "github.com/scim2/filter-parser/v2"
+)
+
+// An edit is what a request makes of a user: by attribute, in lower case, a text, or nil where it is to be unset.
+type edit struct {
+	attributes map[string]*string
+	active     *bool
+}
+
+func newEdit() *edit { return &edit{attributes: map[string]*string{}} }
+
+// set has the edit set an attribute, or unset it where the value is nil.
+func (e *edit) set(at target, v any) error {
+	switch at.name {
+	case "username", "externalid", "displayname":
+		return e.text(at, v)
+	case "active":
+		return e.setActive(at, v)
+	case "name":
+		return e.setName(at, v)
+	case "emails":
+		return e.setEmails(at, v)
+	}
+	if has(readOnly, at.name) {
+		return refuse(mutability, "%s is not set from outside", at.name)
+	}
+	return errPath
+}
+
+func (e *edit) text(at target, v any) error {
+	if at.sub != "" || at.which != nil {
+		return errPath
+	}
+	return e.put(at.name, v)
+}
+
+func (e *edit) put(name string, v any) error {
+	text, is := v.(string)
+	switch {
+	case v != nil && !is:
+		return refuse(invalidValue, "%s is a text", name)
+	case text == "" && name == "username":
+		return refuse(mutability, "userName cannot be unset")
+	case text == "":
+		e.attributes[name] = nil
+	default:
+		e.attributes[name] = &text
+	}
+	return nil
+}
+
+// setActive takes Booleans also as text: Entra ID sends "False".
+func (e *edit) setActive(at target, v any) error {
+	if at.sub != "" || at.which != nil {
+		return errPath
+	}
+	if v == nil {
+		return refuse(mutability, "active cannot be unset")
+	}
+	is, ok := truth(v)
+	if !ok {
+		return refuse(invalidValue, "active is true or false")
+	}
+	e.active = &is
+	return nil
+}
+
+func truth(v any) (is, ok bool) {
+	if text, is := v.(string); is {
+		return strings.EqualFold(text, "true"), strings.EqualFold(text, "true") || strings.EqualFold(text, "false")
+	}
+	is, ok = v.(bool)
+	return is, ok
+}
+
+func (e *edit) setName(at target, v any) error {
+	parts, is := v.(map[string]any)
+	switch {
+	case at.which != nil || at.sub != "" && !has(partsOfName, at.sub):
+		return errPath
+	case at.sub != "":
+		return e.put("name."+at.sub, v)
+	case v == nil:
+		for _, part := range partsOfName {
+			e.attributes["name."+part] = nil
+		}
+		return nil
+	case !is:
+		return refuse(invalidValue, "name is an object")
+	}
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
+		if !has(partsOfName, strings.ToLower(part)) {
+			return errPath
+		}
+		if err := e.put("name."+strings.ToLower(part), parts[part]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setEmails sets the one address that is kept: the one for work. Others are let pass.
+func (e *edit) setEmails(at target, v any) error {
+	switch work, known := isWork(at.which); {
+	case !known:
+		return refuse(invalidFilter, "of emails, type eq \"work\" and primary eq true are known")
+	case at.sub != "" && !has([]string{"value", "type", "primary", "display"}, at.sub):
+		return errPath
+	case !work || at.sub != "" && at.sub != "value":
+		return nil
+	case v == nil || at.sub == "value":
+		return e.put("emails", v)
+	}
+	all, is := v.([]any)
+	if !is {
+		all = []any{v}
+	}
+	best, rank := any(nil), -1
+	for _, one := range all {
+		m, is := one.(map[string]any)
+		if !is {
+			return refuse(invalidValue, "emails are objects")
+		}
+		primary, _ := truth(member(m, "primary"))
+		kind, _ := member(m, "type").(string)
+		n := 0
+		if at.which == nil && strings.EqualFold(kind, "work") {
+			n++
+		}
+		if primary {
+			n += 2
+		}
+		if n > rank {
+			best, rank = member(m, "value"), n
+		}
+	}
+	if text, is := best.(string); len(all) > 0 && (!is || text == "") {
+		return refuse(invalidValue, "an address has a value")
+	}
+	return e.put("emails", best)
+}
+
+// isWork reports whether a filter may mean the address that is kept, and whether it is one that is known.
+func isWork(which filter.Expression) (work, known bool) {
+	switch f := which.(type) {
+	case nil:
+		return true, true
+	case *filter.LogicalExpression:
+		left, good := isWork(f.Left)
+		right, ok := isWork(f.Right)
+		return left && right, good && ok && f.Operator == filter.AND
+	case *filter.AttributeExpression:
+		is, isTruth := truth(f.CompareValue)
+		kind, isText := f.CompareValue.(string)
+		switch name := nameOf("", f.AttributePath); {
+		case f.Operator != filter.EQ:
+		case name == "type" && isText:
+			return strings.EqualFold(kind, "work"), true
+		case name == "primary" && isTruth:
+			return is, true
+		}
+	}
+	return false, false
+}
+
+// member is what an object has under a name, in any case.
+func member(m map[string]any, name string) any {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if strings.EqualFold(key, name) {
+			return m[key]
+		}
+	}
+	return nil
+}
+
+// ofResource reads a whole user. What is not kept, and what is the server's own, is let pass.
+func ofResource(body map[string]any) (*edit, error) {
+	e := newEdit()
+	for _, key := range slices.Sorted(maps.Keys(body)) {
+		name, v := strings.ToLower(key), body[key]
+		if !has([]string{"username", "externalid", "displayname", "active", "name", "emails"}, name) || v == nil {
+			continue
+		}
+		if parts, is := v.(map[string]any); is && name == "name" {
+			maps.DeleteFunc(parts, func(part string, _ any) bool { return !has(partsOfName, strings.ToLower(part)) })
+		}
+		if err := e.set(target{name: name}, v); err != nil {
+			return nil, err
+		}
+	}
+	if e.attributes["username"] == nil {
+		return nil, refuse(invalidValue, "userName is required")
+	}
+	return e, nil
+}
+
+const mostOperations = 2000
+
+// A patch is the body of a PATCH.
+type patch struct {
+	Operations []struct {
+		Op    string
+		Path  *string
+		Value json.RawMessage
+	}
+}
+
+// A step is an operation that has been read.
+type step struct {
+	op string // add, remove, replace
+	at target
+	v  any // nil: it is to be unset
+}
+
+// steps reads the operations on a kind of resource. Those on what is not kept are left out.
+func (p patch) steps(urn string) (all []step, err error) {
+	if n := len(p.Operations); n == 0 || n > mostOperations {
+		return nil, refuse(invalidSyntax, "a PATCH has 1 to %d Operations, and not %d", mostOperations, n)
+	}
+	for _, o := range p.Operations {
+		s := step{op: strings.ToLower(o.Op)}
+		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
+			return nil, refuse(invalidSyntax, "a value cannot be read")
+		}
+		switch {
+		case !has([]string{"add", "remove", "replace"}, s.op):
+			return nil, refuse(invalidSyntax, "an operation is add, remove or replace")
+		case s.op == "remove" && o.Path == nil:
+			return nil, refuse(noTarget, "remove wants a path")
+		case s.op != "remove" && len(o.Value) == 0:
+			return nil, refuse(invalidValue, "%s wants a value", s.op)
+		}
+		path := urn
+		if o.Path != nil {
+			path = *o.Path
+		}
+		some, err := s.under(urn, path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// under are the steps that a step on a path consists of: several, where the path leads to the resource itself.
+func (s step) under(urn, path string) (all []step, err error) {
+	at, nowhere, err := parsePath(urn, path)
+	if err != nil || nowhere {
+		return nil, err
+	}
+	if s.at = at; at.name != "" {
+		return []step{s}, nil
+	}
+	members, is := s.v.(map[string]any)
+	if !is || s.op == "remove" {
+		return nil, refuse(invalidValue, "without a path the value is an object")
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if has(readOnly, strings.ToLower(name)) { // sent along, as Okta does
+			continue
+		}
+		some, err := step{op: s.op, v: members[name]}.under(urn, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}

@@ -1,0 +1,270 @@
+package scim
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// group is an entry as a resource, with its members where they are wanted.
+func (c *call) group(s search, e userdb.Entry) (resource, error) {
+	at := c.url("Groups", e.UID())
+	meta := map[string]any{"resourceType": "Group", "location": at}
+	if added, has := e.Get(own.GroupAdded); has {
+		meta["created"] = added
+	}
+	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": meta}
+	if external := e.Text(own.GroupExternal); external != "" {
+		out["externalId"] = external
+	}
+	if !s.wants(urnGroup, "members") {
+		return out, nil
+	}
+	uids, err := c.carriers(c.ctx, e.Text(own.GroupTag))
+	members := make([]any, len(uids))
+	for i, uid := range uids {
+		members[i] = map[string]any{"value": uid, "type": "User", "$ref": c.url("Users", uid)}
+	}
+	out["members"] = members
+	return out, err
+}
+
+// toldGroup answers with a group.
+func (c *call) toldGroup(status int, e userdb.Entry) (answer, error) {
+	var s search
+	s.selected(c)
+	out, err := c.group(s, e)
+	return answer{status: status, location: c.url("Groups", e.UID()), body: s.only(urnGroup, out)}, err
+}
+
+// A groupEdit is what a request makes of a group.
+type groupEdit struct {
+	name, external *string // nil: as it is; an external "": unset
+	members        crowd
+}
+
+// set has the edit do one step.
+func (g *groupEdit) set(s step) (err error) {
+	switch {
+	case s.at.name == "members":
+		return g.members.step(s)
+	case has(readOnly, s.at.name) && s.at.name != "groups":
+		return refuse(mutability, "%s is not set from outside", s.at.name)
+	case s.at.sub != "" || s.at.which != nil || s.at.name != "displayname" && s.at.name != "externalid":
+		return errPath
+	case s.op == "remove":
+		s.v = nil
+	}
+	text, is := s.v.(string)
+	switch {
+	case s.v != nil && !is:
+		return refuse(invalidValue, "%s is a text", s.at.name)
+	case s.at.name == "externalid":
+		g.external = &text
+	case text == "":
+		return refuse(mutability, "displayName cannot be unset")
+	default:
+		g.name = &text
+	}
+	return nil
+}
+
+// groupOf reads a whole group.
+func (c *call) groupOf() (g groupEdit, err error) {
+	var body map[string]any
+	if err := c.body(&body); err != nil {
+		return g, err
+	}
+	for _, name := range []string{"displayName", "externalId", "members"} {
+		v := member(body, name)
+		if v == nil {
+			continue
+		}
+		if err := g.set(step{op: "replace", at: target{name: strings.ToLower(name)}, v: v}); err != nil {
+			return g, err
+		}
+	}
+	if g.name == nil {
+		return g, refuse(invalidValue, "displayName is required")
+	}
+	return g, c.known(g.members)
+}
+
+func createGroup(c *call) (answer, error) {
+	g, err := c.groupOf()
+	if err != nil {
+		return answer{}, err
+	}
+	id := strings.ToLower(rand.Text())
+	facets := schema.Texts(own.GroupName, *g.name, own.GroupTag, c.tagOf(id, *g.name))
+	if g.external != nil && *g.external != "" {
+		facets[own.GroupExternal] = schema.Text(*g.external)
+	}
+	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
+	if err == nil {
+		err = c.gather(c.ctx, e.Text(own.GroupTag), g.members)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return c.toldGroup(http.StatusCreated, e)
+}
+
+func getGroup(c *call) (answer, error) {
+	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
+	if err != nil {
+		return answer{}, onID(err)
+	}
+	return c.toldGroup(http.StatusOK, e)
+}
+
+// replaceGroup is PUT. Members that are not named at all stay.
+func replaceGroup(c *call) (answer, error) {
+	g, err := c.groupOf()
+	if err != nil {
+		return answer{}, err
+	}
+	if g.external == nil {
+		g.external = new(string)
+	}
+	e, err := c.changeGroup(g)
+	if err != nil {
+		return answer{}, err
+	}
+	return c.toldGroup(http.StatusOK, e)
+}
+
+func patchGroup(c *call) (answer, error) {
+	var body patch
+	if err := c.body(&body); err != nil {
+		return answer{}, err
+	}
+	steps, err := body.steps(urnGroup)
+	if err != nil {
+		return answer{}, err
+	}
+	var g groupEdit
+	for _, s := range steps {
+		if err := g.set(s); err != nil {
+			return answer{}, err
+		}
+	}
+	if err := c.known(g.members); err != nil {
+		return answer{}, err
+	}
+	_, err = c.changeGroup(g)
+	return answer{status: http.StatusNoContent}, err
+}
+
+// changeGroup changes the group itself, and then its members, one after another.
+func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
+	e, err := c.groups.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
+		if g.name != nil {
+			e.Put(own.GroupName, schema.Text(*g.name))
+		}
+		if g.external != nil && *g.external != "" {
+			e.Put(own.GroupExternal, schema.Text(*g.external))
+		} else if g.external != nil {
+			e.Drop(own.GroupExternal)
+		}
+		return nil
+	})
+	if err == nil {
+		e, err = c.retag(c.ctx, e)
+	}
+	if err == nil {
+		err = c.gather(c.ctx, e.Text(own.GroupTag), g.members)
+	}
+	return e, onID(err)
+}
+
+// deleteGroup takes the tag from all members, and then the group away. Where it is cut off, it goes on when it is asked again.
+func deleteGroup(c *call) (answer, error) {
+	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
+	if err == nil {
+		err = c.gather(c.ctx, e.Text(own.GroupTag), crowd{all: true})
+	}
+	if err == nil {
+		err = c.groups.Delete(c.ctx, hints.UID(c.id))
+	}
+	return answer{status: http.StatusNoContent}, onID(err)
+}
+
+func listGroups(c *call) (answer, error) {
+	s, err := c.search()
+	if err != nil {
+		return answer{}, err
+	}
+	return c.list(urnGroup, c.groups, s, c.findGroups, c.group)
+}
+
+// findGroups are the groups of which all terms are true.
+func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
+	switch first := all[0]; first.attribute {
+	case "id":
+		found, err = one(c.groups.Find(c.ctx, hints.UID(first.value)))
+	case "displayname":
+		found, err = one(c.groups.Find(c.ctx, hints.Field(own.GroupName, first.value)))
+	case "externalid":
+		found, err = c.every(c.groups, userdb.Query{Where: schema.Texts(own.GroupExternal, first.value)})
+	default:
+		found, err = c.groupsOf(first.value)
+	}
+	var selected []userdb.Entry
+	for _, e := range found {
+		is, bad := c.groupHolds(e, all)
+		if bad != nil {
+			return nil, bad
+		}
+		if is {
+			selected = append(selected, e)
+		}
+	}
+	return distinct(selected), err
+}
+
+// groupsOf are the groups that a user is in.
+func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
+	tags, err := c.users.Tags(hints.UID(uid)).Members(c.ctx)
+	if absent(err) {
+		return nil, nil
+	}
+	for _, tag := range tags {
+		some, err := c.every(c.groups, userdb.Query{Where: schema.Texts(own.GroupTag, tag)})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, err
+}
+
+// groupHolds reports whether all terms are true of a group.
+func (c *call) groupHolds(e userdb.Entry, all []term) (is bool, err error) {
+	fold := schema.Type{Fold: schema.FoldCasefold}
+	for _, t := range all {
+		switch t.attribute {
+		case "id":
+			is = e.UID() == t.value
+		case "displayname":
+			is = fold.Canonical(e.Text(own.GroupName)) == fold.Canonical(t.value)
+		case "externalid":
+			is = e.Text(own.GroupExternal) == t.value
+		default:
+			if is, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(own.GroupTag)); absent(err) {
+				is, err = false, nil
+			}
+		}
+		if err != nil || !is {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+var errNested = refuse(invalidValue, "groups in groups are not kept")

@@ -1,0 +1,252 @@
+package scim
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+const (
+	usualCount = 100
+	mostCount  = 200
+	stepCount  = 500 // entries that are passed over at a time
+)
+
+// resource is one as JSON.
+type resource = map[string]any
+
+// A search is what a listing asks for.
+type search struct {
+	Filter                         *string
+	StartIndex                     *int64
+	Count                          *int64
+	Attributes, ExcludedAttributes []string
+}
+
+// search reads what a listing asks for, from the query or from the body.
+func (c *call) search() (s search, err error) {
+	if c.r.Method == http.MethodPost {
+		return s, c.body(&s)
+	}
+	for _, of := range []struct {
+		name string
+		to   **int64
+	}{{"startindex", &s.StartIndex}, {"count", &s.Count}} {
+		if given := c.query[of.name]; len(given) > 0 {
+			n, err := strconv.ParseInt(given[0], 10, 64)
+			if err != nil || len(given) > 1 {
+				return s, refuse(invalidValue, "startIndex and count are numbers")
+			}
+			*of.to = &n
+		}
+	}
+	if given := c.query["filter"]; len(given) > 0 {
+		if len(given) > 1 {
+			return s, refuse(invalidFilter, "there are two filters")
+		}
+		s.Filter = &given[0]
+	}
+	s.selected(c)
+	return s, nil
+}
+
+// selected reads which attributes are wanted.
+func (s *search) selected(c *call) {
+	for _, of := range []struct {
+		name string
+		to   *[]string
+	}{{"attributes", &s.Attributes}, {"excludedattributes", &s.ExcludedAttributes}} {
+		for _, list := range c.query[of.name] {
+			*of.to = append(*of.to, strings.Split(list, ",")...)
+		}
+	}
+}
+
+// wants reports whether an attribute is wanted.
+func (s search) wants(urn, name string) bool {
+	is := func(given string) bool {
+		given = strings.TrimSpace(given)
+		if prefix := urn + ":"; len(given) > len(prefix) && strings.EqualFold(given[:len(prefix)], prefix) {
+			given = given[len(prefix):]
+		}
+		top, _, _ := strings.Cut(given, ".")
+		return strings.EqualFold(top, name)
+	}
+	switch {
+	case name == "id" || name == "schemas":
+		return true
+	case len(s.Attributes) > 0:
+		return slices.ContainsFunc(s.Attributes, is)
+	}
+	return !slices.ContainsFunc(s.ExcludedAttributes, func(given string) bool {
+		return is(given) && !strings.Contains(given[strings.LastIndex(given, ":")+1:], ".")
+	})
+}
+
+// only is a resource with what is wanted of it.
+func (s search) only(urn string, all resource) resource {
+	for name := range all {
+		if !s.wants(urn, name) {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// window is where a page begins, from 0, and how many resources it has at most.
+func (s search) window() (start, count int64) {
+	count = usualCount
+	if s.StartIndex != nil {
+		start = max(*s.StartIndex, 1) - 1
+	}
+	if s.Count != nil {
+		count = min(max(*s.Count, 0), mostCount)
+	}
+	return start, count
+}
+
+// listed is a page of resources.
+func listed(s search, total int64, page []resource) answer {
+	start, _ := s.window()
+	if page == nil {
+		page = []resource{}
+	}
+	return answer{body: map[string]any{
+		"schemas": []string{urnList}, "totalResults": total, "startIndex": start + 1, "itemsPerPage": len(page), "Resources": page,
+	}}
+}
+
+// list answers with the entries of a type that a filter selects, or with all. find looks for those that may be selected; each is
+// asked again for all of the terms.
+func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), as func(search, userdb.Entry) (resource, error)) (answer, error) {
+	start, count := s.window()
+	var page []userdb.Entry
+	var total int64
+	if s.Filter != nil {
+		all, err := parseFilter(urn, *s.Filter)
+		if err != nil {
+			return answer{}, err
+		}
+		found, err := find(all)
+		if err != nil {
+			return answer{}, err
+		}
+		total = int64(len(found))
+		page = found[min(start, total):min(start+count, total)]
+	} else {
+		var err error
+		if page, total, err = c.page(t, start, count); err != nil {
+			return answer{}, err
+		}
+	}
+	var out []resource
+	for _, e := range page {
+		one, err := as(s, e)
+		if err != nil {
+			return answer{}, err
+		}
+		out = append(out, s.only(urn, one))
+	}
+	return listed(s, total, out), nil
+}
+
+// page returns the entries from a place on, as they were added, and how many there are. Damaged ones are left out.
+func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, error) {
+	name := c.name + "\x00" + t.Name()
+	m, known := c.h.marked(name, start)
+	if !known {
+		all := userdb.Query{}
+		if t == c.groups { // of which there are few; users are counted by their keys
+			all.Order = addedField
+		}
+		sum, err := t.Count(c.ctx, all)
+		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+			return nil, 0, err
+		}
+		m = mark{total: sum.Entries, at: time.Now()}
+	}
+	if count == 0 || start >= m.total {
+		return nil, m.total, nil
+	}
+	var page []userdb.Entry
+	behind := start
+	if !known {
+		behind = 0
+	}
+	for more := true; more && int64(len(page)) < count; more = m.next != "" {
+		want := count - int64(len(page))
+		if behind < start {
+			want = min(start-behind, stepCount)
+		}
+		p, err := t.Page(c.ctx, userdb.Query{Order: addedField, Limit: int(want), After: m.next})
+		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+			return nil, 0, err
+		}
+		if behind >= start {
+			page = append(page, p.Entries...)
+		}
+		behind += int64(len(p.Entries))
+		m.next = p.Next
+	}
+	if m.next == "" {
+		rest, err := c.undated(t, m.total-behind)
+		if err != nil {
+			return nil, 0, err
+		}
+		rest = rest[min(max(start-behind, 0), int64(len(rest))):]
+		return append(page, rest[:min(count-int64(len(page)), int64(len(rest)))]...), m.total, nil
+	}
+	c.h.mark(name, behind, m)
+	return page, m.total, nil
+}
+
+// undated are the entries that no order has, as nobody knows when they were made; some, where there are.
+func (c *call) undated(t *userdb.Type, some int64) (rest []userdb.Entry, err error) {
+	if some <= 0 {
+		return nil, nil
+	}
+	for e, err := range t.All(c.ctx, userdb.Query{}) {
+		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+			return nil, err
+		}
+		if _, dated := e.Get(addedField); err == nil && !dated {
+			rest = append(rest, e)
+		}
+	}
+	return distinct(rest), nil
+}
+
+// distinct are entries, each once, by their UIDs.
+func distinct(all []userdb.Entry) []userdb.Entry {
+	slices.SortFunc(all, func(a, b userdb.Entry) int { return strings.Compare(a.UID(), b.UID()) })
+	return slices.CompactFunc(all, func(a, b userdb.Entry) bool { return a.UID() == b.UID() })
+}
+
+// body reads the JSON of a request.
+func (c *call) body(to any) error {
+	if given := c.r.Header.Get("Content-Type"); given != "" {
+		media, _, err := mime.ParseMediaType(given)
+		if err != nil || media != mediaType && media != "application/json" {
+			return &Error{http.StatusUnsupportedMediaType, "", "the body is not " + mediaType}
+		}
+	}
+	text, err := io.ReadAll(c.r.Body)
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return &Error{http.StatusRequestEntityTooLarge, "", "the body is too large"}
+	}
+	if err != nil {
+		return refuse(invalidSyntax, "the body broke off")
+	}
+	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || json.Unmarshal(text, to) != nil {
+		return refuse(invalidSyntax, "the body is not a JSON object of the form that is wanted here")
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package scim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// The facets of every user that is provisioned, besides those that are mapped.
+const (
+	externalField = "externalId"
+	addedField    = "added"
+	tagsName      = "tags"
+)
+
+// A Mapping says in which facets attributes are kept: by emails, displayName, name.givenName and the like, in lower case, the field.
+type Mapping map[string]string
+
+// ErrOptions says what is wrong with what SCIM is set up by.
+var ErrOptions = errors.New("SCIM cannot be set up")
+
+// ReadMapping reads one from JSON: {"emails": "mail", "name.givenName": "first"}.
+func ReadMapping(r io.Reader) (Mapping, error) {
+	var given map[string]string
+	in := json.NewDecoder(r)
+	if err := in.Decode(&given); err != nil || in.More() {
+		return nil, fmt.Errorf("%w: the mapping is not an object of texts, such as {\"emails\": \"mail\"}", ErrOptions)
+	}
+	m := Mapping{}
+	for attribute, field := range given {
+		name := strings.ToLower(attribute)
+		part, ofName := strings.CutPrefix(name, "name.")
+		switch {
+		case name != "emails" && name != "displayname" && !(ofName && has(partsOfName, part)):
+			return nil, fmt.Errorf("%w: the mapping has %q; it takes emails, displayName and name.formatted, name.givenName and the like", ErrOptions, attribute)
+		case m.names(field):
+			return nil, fmt.Errorf("%w: the mapping has the field %q twice", ErrOptions, field)
+		}
+		m[name] = field
+	}
+	return m, nil
+}
+
+func (m Mapping) names(field string) bool {
+	for _, f := range m {
+		if f == field {
+			return true
+		}
+	}
+	return false
+}
+
+// fields are the facets of all attributes of a type. Where emails has none, it shares that of userName, if that is an address.
+func (o Options) fields(t schema.Type) (Mapping, error) {
+	m := Mapping{"username": o.UserName, "externalid": externalField}
+	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {
+		return nil, fmt.Errorf("%w: userName cannot be %q, which is not an identifying field; there are %s", ErrOptions, o.UserName, strings.Join(t.Secondary(), ", "))
+	}
+	if t.Fields[o.UserName].Kind == "email" {
+		m["emails"] = o.UserName
+	}
+	for attribute, field := range o.Mapping {
+		f, declared := t.Fields[field]
+		switch {
+		case field == o.UserName && attribute == "emails":
+		case field == t.Primary || field == externalField || field == addedField || f.Role.Has(schema.RoleSecondary):
+			return nil, fmt.Errorf("%w: %q identifies accounts, and a directory may only set %q of those: map %s to another field", ErrOptions, field, o.UserName, attribute)
+		case !declared && !t.Open:
+			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, attribute)
+		case t.Codec(field) != schema.CodecText:
+			return nil, fmt.Errorf("%w: the field %q for %s is not a text", ErrOptions, field, attribute)
+		}
+		m[attribute] = field
+	}
+	return m, nil
+}
+
+// needs is a type with what SCIM adds to it: indexes to find users by, and an order to list them in.
+func needs(t schema.Type, m Mapping) (schema.Type, error) {
+	fields, tertiary := map[string]schema.Field{}, map[string]schema.Tertiary{}
+	for name, f := range t.Fields {
+		fields[name] = f
+	}
+	for name, r := range t.Tertiary {
+		tertiary[name] = r
+	}
+	role := func(name string, role schema.Role, codec schema.Codec) error {
+		f, declared := fields[name]
+		if declared && t.Codec(name) != codec {
+			return fmt.Errorf("%w: the field %q has the codec %s, and would have to be a %s", ErrOptions, name, t.Codec(name), codec)
+		}
+		if f.Role |= role; !declared && codec != schema.CodecText {
+			f.Codec = codec
+		}
+		fields[name] = f
+		return nil
+	}
+	err := errors.Join(role(externalField, schema.RoleIndexed, schema.CodecText), role(addedField, schema.RoleOrdered, schema.CodecDate))
+	if mail, has := m["emails"]; has && mail != m["username"] {
+		err = errors.Join(err, role(mail, schema.RoleOrdered, schema.CodecText))
+	}
+	if tags, has := tertiary[tagsName]; has && tags.Kind != "set" {
+		err = errors.Join(err, fmt.Errorf("%w: %q is not a set", ErrOptions, tagsName))
+	}
+	tertiary[tagsName] = schema.Tertiary{Kind: "set", Indexed: true}
+	t.Fields, t.Tertiary = fields, tertiary
+	t.Retired = slices.DeleteFunc(slices.Clone(t.Retired), func(name string) bool { _, is := fields[name]; return is || name == tagsName })
+	return t, err
+}
+
+// alone reports whether a change of the schema would keep others from writing, or take other entries than its own.
+func alone(c migrate.Change) bool {
+	return slices.ContainsFunc(c.Types, func(tc migrate.TypeChange) bool { return !tc.Online && tc.Entries > 0 })
+}

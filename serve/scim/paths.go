@@ -1,0 +1,75 @@
+package scim
+
+import (
+	"slices"
+	"strings"
+
+	filter "github.com/scim2/filter-parser/v2"
+)
+
+// The URNs that are known.
+const (
+	urnUser       = "urn:ietf:params:scim:schemas:core:2.0:User"
+	urnGroup      = "urn:ietf:params:scim:schemas:core:2.0:Group"
+	urnEnterprise = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
+	urnList       = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+	urnError      = "urn:ietf:params:scim:api:messages:2.0:Error"
+	urnPatch      = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+	urnSearch     = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
+
+	mediaType = "application/scim+json"
+)
+
+// Attributes of RFC 7643, in lower case.
+var (
+	readOnly = []string{"id", "meta", "schemas", "groups"}
+	// What of users is not kept: directories send it, and it is let pass.
+	ignored = []string{
+		"password", "nickname", "profileurl", "title", "usertype", "preferredlanguage", "locale", "timezone", "phonenumbers", "ims", "photos",
+		"addresses", "entitlements", "roles", "x509certificates",
+	}
+	ignoredEnterprise = []string{"employeenumber", "costcenter", "organization", "division", "department", "manager"}
+	partsOfName       = []string{"formatted", "familyname", "givenname", "middlename", "honorificprefix", "honorificsuffix"}
+)
+
+func has(all []string, name string) bool { return slices.Contains(all, name) }
+
+// A target is what a path of PATCH leads to.
+type target struct {
+	name, sub string            // in lower case
+	which     filter.Expression // of several values; nil: all of them
+}
+
+var whole = target{} // the resource itself
+
+// parsePath reads a path, or the name of a member that stands for one. nowhere leads to what is not kept.
+func parsePath(urn, text string) (at target, nowhere bool, err error) {
+	if strings.EqualFold(text, urn) {
+		return whole, false, nil
+	}
+	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
+		return whole, true, nil
+	}
+	p, err := filter.ParsePath([]byte(text))
+	if err != nil || len(text) > mostFilter {
+		return at, false, refuse(invalidPath, "the path cannot be read")
+	}
+	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)
+	if enterprise {
+		urn = urnEnterprise
+	}
+	at.name, at.sub, _ = strings.Cut(nameOf(urn, p.AttributePath), ".")
+	if p.SubAttribute != nil {
+		at.sub = strings.ToLower(*p.SubAttribute)
+	}
+	at.which = p.ValueExpression
+	switch {
+	case enterprise && has(ignoredEnterprise, at.name), urn == urnUser && has(ignored, at.name):
+		return at, true, nil
+	case enterprise || at.name == "":
+		return at, false, errPath
+	}
+	return at, false, nil
+}
+
+var errPath = refuse(invalidPath, "there is no such attribute")

@@ -1,0 +1,233 @@
+package scim
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// nameParts are the parts of a name as they are written.
+var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "honorificPrefix", "honorificSuffix"}
+
+// user is an entry as a resource.
+func (c *call) user(_ search, e userdb.Entry) (resource, error) {
+	at := c.url("Users", e.UID())
+	meta := map[string]any{"resourceType": "User", "location": at}
+	if added, has := e.Get(addedField); has {
+		meta["created"] = added
+	}
+	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": meta}
+	put := func(to map[string]any, name, attribute string) {
+		if field, has := c.fields[attribute]; has && e.Text(field) != "" {
+			to[name] = e.Text(field)
+		}
+	}
+	put(out, "userName", "username")
+	put(out, "externalId", "externalid")
+	put(out, "displayName", "displayname")
+	name := map[string]any{}
+	for i, part := range partsOfName {
+		put(name, nameParts[i], "name."+part)
+	}
+	if len(name) > 0 {
+		out["name"] = name
+	}
+	if address := e.Text(c.fields["emails"]); address != "" {
+		out["emails"] = []any{map[string]any{"value": address, "type": "work", "primary": true}}
+	}
+	return out, nil
+}
+
+// told answers with a user.
+func (c *call) told(status int, e userdb.Entry) (answer, error) {
+	var s search
+	s.selected(c)
+	out, err := c.user(s, e)
+	return answer{status: status, location: c.url("Users", e.UID()), body: s.only(urnUser, out)}, err
+}
+
+// facets are what an edit says, by field; nil where one is to be unset. userName comes before an address that shares its field.
+func (c *call) facets(e *edit) map[string]*string {
+	all := map[string]*string{}
+	for attribute, text := range e.attributes {
+		field, kept := c.fields[attribute]
+		if !kept || attribute == "emails" && field == c.fields["username"] && (text == nil || e.attributes["username"] != nil) {
+			continue
+		}
+		all[field] = text
+	}
+	return all
+}
+
+func createUser(c *call) (answer, error) {
+	edit, err := c.resource()
+	if err != nil {
+		return answer{}, err
+	}
+	facets := schema.Facets{}
+	for field, text := range c.facets(edit) {
+		if text != nil {
+			facets[field] = schema.Text(*text)
+		}
+	}
+	e, err := c.users.Create(c.ctx, userdb.NewEntry{Facets: facets, Disabled: edit.active != nil && !*edit.active})
+	if err != nil {
+		return answer{}, err
+	}
+	return c.told(http.StatusCreated, e)
+}
+
+// resource reads the user of a body.
+func (c *call) resource() (*edit, error) {
+	var body map[string]any
+	if err := c.body(&body); err != nil {
+		return nil, err
+	}
+	return ofResource(body)
+}
+
+func getUser(c *call) (answer, error) {
+	e, err := c.users.Find(c.ctx, hints.UID(c.id))
+	if err != nil {
+		return answer{}, onID(err)
+	}
+	return c.told(http.StatusOK, e)
+}
+
+func replaceUser(c *call) (answer, error) {
+	edit, err := c.resource()
+	if err != nil {
+		return answer{}, err
+	}
+	for attribute := range c.fields {
+		if _, given := edit.attributes[attribute]; !given {
+			edit.attributes[attribute] = nil
+		}
+	}
+	return c.change(edit)
+}
+
+func patchUser(c *call) (answer, error) {
+	var body patch
+	if err := c.body(&body); err != nil {
+		return answer{}, err
+	}
+	steps, err := body.steps(urnUser)
+	if err != nil {
+		return answer{}, err
+	}
+	edit := newEdit()
+	for _, s := range steps {
+		if s.op == "remove" {
+			s.v = nil
+		}
+		if err := edit.set(s.at, s.v); err != nil {
+			return answer{}, err
+		}
+	}
+	return c.change(edit)
+}
+
+// change makes all of an edit, in one change of the entry, or nothing.
+func (c *call) change(edit *edit) (answer, error) {
+	facets := c.facets(edit)
+	e, err := c.users.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
+		for field, text := range facets {
+			if text == nil {
+				e.Drop(field)
+			} else {
+				e.Put(field, schema.Text(*text))
+			}
+		}
+		if edit.active != nil {
+			e.SetDisabled(!*edit.active)
+		}
+		return nil
+	})
+	if err != nil {
+		return answer{}, onID(err)
+	}
+	return c.told(http.StatusOK, e)
+}
+
+func deleteUser(c *call) (answer, error) {
+	return answer{status: http.StatusNoContent}, onID(c.users.Delete(c.ctx, hints.UID(c.id)))
+}
+
+func listUsers(c *call) (answer, error) {
+	s, err := c.search()
+	if err != nil {
+		return answer{}, err
+	}
+	return c.list(urnUser, c.users, s, c.findUsers, c.user)
+}
+
+// findUsers are the users of which all terms are true.
+func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
+	first := all[0]
+	field, v := c.fields[first.attribute], schema.Text(first.value)
+	switch {
+	case first.attribute == "id":
+		found, err = one(c.users.Find(c.ctx, hints.UID(first.value)))
+	case field == "":
+		return nil, nil
+	case field == c.fields["username"]:
+		found, err = one(c.users.Find(c.ctx, hints.Field(field, first.value)))
+	case first.attribute == "externalid":
+		found, err = c.every(c.users, userdb.Query{Where: schema.Facets{field: v}})
+	default: // an address that is not identifying: in any case
+		found, err = c.every(c.users, userdb.Query{Order: field, GTE: &v, LTE: &v})
+	}
+	var selected []userdb.Entry
+	for _, e := range found {
+		if c.holds(e, all) {
+			selected = append(selected, e)
+		}
+	}
+	return distinct(selected), err
+}
+
+// holds reports whether all terms are true of a user.
+func (c *call) holds(e userdb.Entry, all []term) bool {
+	for _, t := range all {
+		field := c.fields[t.attribute]
+		is := e.Text(field)
+		switch {
+		case t.attribute == "id" && e.UID() == t.value:
+		case field == "" || is == "":
+			return false
+		case t.attribute == "externalid" && is != t.value:
+			return false
+		case c.schema.Canonical(is) != c.schema.Canonical(t.value):
+			return false
+		}
+	}
+	return true
+}
+
+// one is what a lookup has found, if anything.
+func one(e userdb.Entry, err error) ([]userdb.Entry, error) {
+	switch {
+	case err == nil:
+		return []userdb.Entry{e}, nil
+	case absent(err):
+		return nil, nil
+	}
+	return nil, err
+}
+
+// every is all that a query selects.
+func (c *call) every(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
+	for e, err := range t.All(c.ctx, q) {
+		switch {
+		case err == nil:
+			all = append(all, e)
+		case !absent(err) && !errors.Is(err, userdb.ErrCorrupt):
+			return nil, err
+		}
+	}
+	return all, nil
+}
