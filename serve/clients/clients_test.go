@@ -125,10 +125,10 @@ func command(t *testing.T, store string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func serve(t *testing.T, store, listen string) *service {
+func serve(t *testing.T, store, listen string, flags ...string) *service {
 	t.Helper()
 	build(t)
-	cmd := command(t, store, "serve", "--listen="+listen)
+	cmd := command(t, store, append([]string{"serve", "--listen=" + listen}, flags...)...)
 	p := begin(t, cmd, cmd.StderrPipe)
 	url, is := strings.CutPrefix(p.first, "listening on ")
 	if !is {
@@ -205,6 +205,21 @@ func TestGenerated(t *testing.T) {
 			}
 			s := serve(t, store, "127.0.0.1:0")
 			node(t, dir, []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.key("all", "admin"), "USERDB_READ_KEY=" + s.key("reader", "read")}, "life.js")
+		})
+	}
+}
+
+// TestProvisioned: another implementation of SCIM finds in every answer what it would have made itself, on a file and on Redis.
+func TestProvisioned(t *testing.T) {
+	needNode(t, ".")
+	for _, name := range []string{"file", "redis"} {
+		t.Run(name, func(t *testing.T) {
+			store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+			if name == "redis" {
+				store = redistest.Start(t).URL()
+			}
+			s := serve(t, store, "127.0.0.1:0", "--scim", "--scim-mapping=mapping.json")
+			node(t, ".", []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.key("directory", "scim")}, "scim.js")
 		})
 	}
 }
