@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/scim"
 )
 
 // pages are README and all of docs.
@@ -123,13 +125,17 @@ func runTest(t *testing.T, page, code string) {
 	}
 }
 
-// Every schema that is shown is one.
+// Every schema that is shown is one, and every mapping for directories.
 func TestJSON(t *testing.T) {
 	seen := 0
 	for _, page := range pages(t) {
 		for _, code := range blocks(t, page, "json") {
 			seen++
-			if _, err := schema.Load(strings.NewReader(code)); err != nil {
+			_, err := schema.Load(strings.NewReader(code))
+			if page == "scim.md" {
+				_, err = scim.ReadMapping(strings.NewReader(code))
+			}
+			if err != nil {
 				t.Errorf("%s: %v", page, err)
 			}
 		}
@@ -190,7 +196,8 @@ func TestCommands(t *testing.T) {
 // shell runs a script with a store of its own, which is a file unless the script says otherwise.
 func shell(t *testing.T, bin, dir, text string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n"+text)
+	cmd.WaitDelay = 10 * time.Second // for what a script that failed has left behind
 	cmd.Dir = dir
 	cmd.Env = []string{
 		"PATH=" + bin + ":" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdb/metrics"
 )
@@ -26,7 +30,9 @@ import (
 // A serving is what the flags of serve say.
 type serving struct {
 	listen, cert, key, metrics, cookie string
-	behindProxy                        bool
+	behindProxy, scim                  bool
+	userName, mapping                  string
+	tags                               map[string]string
 	proxies                            []netip.Prefix
 }
 
@@ -61,7 +67,49 @@ seconds, and then it exits 0.`,
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
+	v.provisioning(c)
 	return c
+}
+
+// provisioning declares the flags for directories.
+func (v *serving) provisioning(c *cobra.Command) {
+	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID make accounts: SCIM at /scim/v2")
+	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
+	c.Flags().StringVar(&v.mapping, "scim-mapping", "", `the fields for emails, name and displayName, in JSON in `+"`FILE`")
+	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be repeated", func(text string) error {
+		group, tag, is := strings.Cut(text, "=")
+		if !is || group == "" || tag == "" || v.tags[group] != "" {
+			return errors.New("want GROUP=TAG, each group once")
+		}
+		if v.tags == nil {
+			v.tags = map[string]string{}
+		}
+		v.tags[group] = tag
+		return nil
+	})
+}
+
+// directories are the options of SCIM; nil without --scim.
+func (v serving) directories() (*scim.Options, error) {
+	if !v.scim {
+		if v.userName != "" || v.mapping != "" || len(v.tags) > 0 {
+			return nil, usagef("--scim-username, --scim-mapping and --scim-map want --scim")
+		}
+		return nil, nil
+	}
+	o := &scim.Options{UserName: v.userName, Tags: v.tags}
+	if v.mapping == "" {
+		return o, nil
+	}
+	file, err := os.Open(v.mapping)
+	if err != nil {
+		return nil, usagef("--scim-mapping: %v", err)
+	}
+	defer file.Close()
+	if o.Mapping, err = scim.ReadMapping(file); err != nil {
+		return nil, usagef("--scim-mapping: %v", err)
+	}
+	return o, nil
 }
 
 func (s *session) serve(ctx context.Context, v serving) error {
@@ -70,6 +118,10 @@ func (s *session) serve(ctx context.Context, v serving) error {
 		return err
 	}
 	defer l.Close()
+	directories, err := v.directories()
+	if err != nil {
+		return err
+	}
 	watched := metrics.New(metrics.Options{})
 	s.observers = []userdb.Observer{watched}
 	s.log = slog.New(slog.NewJSONHandler(s.std.err, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
@@ -81,10 +133,16 @@ func (s *session) serve(ctx context.Context, v serving) error {
 		return err
 	}
 	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured,
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories,
 		Logger: slog.New(slog.NewJSONHandler(s.std.err, nil)),
 	}
 	service, err := serve.New(s.db, o)
+	if err == nil {
+		err = service.Provision(ctx)
+	}
+	if errors.Is(err, scim.ErrOptions) {
+		return usagef("%v", err)
+	}
 	if err != nil {
 		return err
 	}

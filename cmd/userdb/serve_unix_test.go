@@ -252,6 +252,9 @@ func TestServeRefuses(t *testing.T) {
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
 		"serve --proxy 10.0.0.0/8", "serve --proxy x --behind-proxy", "serve --listen 127.0.0.1:0 --metrics nosuch", "key create x", "key create x --scope root",
 		"key create --scope read -- a/b", "key create x --scope read --type nosuch", "key create x --scope read --expires 0s", "key revoke",
+		"serve --listen 127.0.0.1:0 --scim-username name", "serve --listen 127.0.0.1:0 --scim --scim-username nosuch", "serve --listen 127.0.0.1:0 --scim --scim-map x",
+		"serve --listen 127.0.0.1:0 --scim --scim-map x=a --scim-map y=a", "serve --listen 127.0.0.1:0 --scim --scim-mapping /nosuch",
+		"serve --listen 127.0.0.1:0 --scim --scim-mapping /dev/null",
 	} {
 		cmd, errs := start(t, "memory:", strings.Fields(line)...)
 		if err := cmd.Run(); code(err) != 2 {
