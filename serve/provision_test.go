@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -221,6 +222,15 @@ func TestFilters(t *testing.T) {
 		} {
 			if r := c.scim("400 invalidFilter", "GET", "/Users?filter="+url.QueryEscape(filter), ""); r.body["Resources"] != nil {
 				t.Errorf("%s: %s", filter, r.text)
+			}
+		}
+		for i := range 3 {
+			c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"s%d@x.org","externalId":"shared"}`, userURN, i))
+		}
+		for page, want := range map[string]int{"": 3, "&count=2": 2, "&count=0": 0, "&startIndex=3": 1, "&startIndex=2&count=1": 1, "&startIndex=4": 0} {
+			r := c.scim("200", "GET", "/Users?filter=externalId+eq+%22shared%22"+page, "")
+			if found, _ := r.body["Resources"].([]any); r.at("totalResults") != "3" || len(found) != want {
+				t.Errorf("%s: %s", page, r.text)
 			}
 		}
 		c.scim("400 invalidFilter", "GET", "/Groups?filter="+url.QueryEscape(`userName eq "a@x.org"`), "")
@@ -604,4 +614,25 @@ func TestTypeNotForDirectories(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMappings: no attribute of a directory is kept in a field that identifies accounts or is the store's, but userName.
+func TestMappings(t *testing.T) {
+	sc, _ := directory()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	for field, good := range map[string]bool{"display": true, "name": false, "email": false, "uid": false, "added": false, "externalId": false, "nosuch": false, "age": false} {
+		for _, attribute := range []string{"displayname", "name.givenname", "emails"} {
+			service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &scim.Options{Mapping: scim.Mapping{attribute: field}}})
+			must(t, err)
+			want := good || field == "email" && attribute == "emails"
+			if err := service.Provision(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
+				t.Errorf("%s in %s: %v, want good: %v", attribute, field, err, want)
+			}
+		}
+	}
+	for _, text := range []string{"", "[]", `{"emails": 1}`, `{"userName": "name"}`, `{"name": "x"}`, `{"emails": "x", "displayName": "x"}`, `{} {}`} {
+		if _, err := scim.ReadMapping(strings.NewReader(text)); !errors.Is(err, scim.ErrOptions) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

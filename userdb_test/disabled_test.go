@@ -35,6 +35,9 @@ func TestSetDisabled(t *testing.T) {
 		if _, _, err := g.users.Session(ctx, session); err == nil {
 			t.Error("a session goes on")
 		}
+		if n := g.raw.Exists(ctx, aliceSessions).Val(); n != 0 {
+			t.Error("the sessions that have ended are kept")
+		}
 		e.SetDisabled(true)
 		e.Put("email", schema.Text("home@example.com"))
 		_, err = g.users.Save(ctx, e)
