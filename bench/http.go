@@ -78,11 +78,10 @@ func webGet(workers int) measure {
 				must(json.NewEncoder(w).Encode(fields))
 			})
 			web, _ := newWeb(ctx, db, mux)
-			return variant{"userdb serve", func(ctx context.Context, w, i int) error {
-				return web.ask(ctx, "GET", web.service.URL+"/v1/types/user/entries/"+uid(pick(i)), nil)
-			}}, variant{"HGETALL", func(ctx context.Context, w, i int) error {
-				return web.ask(ctx, "GET", web.bare.URL+"/users/"+uid(pick(i)), nil)
-			}}
+			get := func(path string) func(context.Context, int, int) error {
+				return func(ctx context.Context, _, i int) error { return web.ask(ctx, "GET", path+uid(pick(i)), nil) }
+			}
+			return variant{"userdb serve", get(web.service.URL + "/v1/types/user/entries/")}, variant{"HGETALL", get(web.bare.URL + "/users/")}
 		})
 	}
 }

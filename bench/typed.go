@@ -46,16 +46,18 @@ func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, unty
 func typedSave(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	ctx := context.Background()
 	mine, theirs := got(accounts.Find(ctx, hints.UID(uid(1)))), got(users.Find(ctx, hints.UID(uid(2))))
-	return variant{"struct", func(ctx context.Context, w, i int) (err error) {
+	typed = variant{"struct", func(ctx context.Context, w, i int) (err error) {
 		mine.City, mine.Name = fmt.Sprint("city ", i), fmt.Sprint("mine ", i)
 		mine, err = accounts.Save(ctx, mine)
 		return err
-	}}, variant{"Entry", func(ctx context.Context, w, i int) (err error) {
+	}}
+	untyped = variant{"Entry", func(ctx context.Context, w, i int) (err error) {
 		theirs.Put("city", schema.Text(fmt.Sprint("city ", i)))
 		theirs.Put("name", schema.Text(fmt.Sprint("mine ", i)))
 		theirs, err = users.Save(ctx, theirs)
 		return err
 	}}
+	return typed, untyped
 }
 
 func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
@@ -72,11 +74,13 @@ func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, un
 // typedPage reads many entries in one go, so that the least is hidden behind the round trip.
 func typedPage(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	q := userdb.Query{Limit: 256}
-	return variant{"struct", func(ctx context.Context, w, i int) error {
+	typed = variant{"struct", func(ctx context.Context, w, i int) error {
 		_, err := accounts.Page(ctx, q)
 		return err
-	}}, variant{"Entry", func(ctx context.Context, w, i int) error {
+	}}
+	untyped = variant{"Entry", func(ctx context.Context, w, i int) error {
 		_, err := users.Page(ctx, q)
 		return err
 	}}
+	return typed, untyped
 }
