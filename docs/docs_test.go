@@ -197,7 +197,7 @@ func TestCommands(t *testing.T) {
 func shell(t *testing.T, bin, dir, text string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n"+text)
-	cmd.WaitDelay = 10 * time.Second // for what a script that failed has left behind
+	cmd.WaitDelay = 10 * time.Second // for what is still running after a script that failed
 	cmd.Dir = dir
 	cmd.Env = []string{
 		"PATH=" + bin + ":" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,

@@ -6,7 +6,7 @@ import "strings"
 func providerConfig(c *call) (answer, error) {
 	no := map[string]any{"supported": false}
 	return answer{body: resource{
-		"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"},
+		"schemas": []string{urnCore + "ServiceProviderConfig"},
 		"patch":   map[string]any{"supported": true},
 		"bulk":    map[string]any{"supported": false, "maxOperations": 0, "maxPayloadSize": 0},
 		"filter":  map[string]any{"supported": true, "maxResults": mostCount},
@@ -26,7 +26,7 @@ func (c *call) types() []resource {
 		{"User", "/Users", urnUser, "accounts"}, {"Group", "/Groups", urnGroup, "groups, whose members carry a tag"},
 	} {
 		all = append(all, resource{
-			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ResourceType"}, "id": t.name, "name": t.name, "endpoint": t.endpoint,
+			"schemas": []string{urnCore + "ResourceType"}, "id": t.name, "name": t.name, "endpoint": t.endpoint,
 			"description": t.description, "schema": t.urn,
 			"meta": map[string]any{"resourceType": "ResourceType", "location": c.url("ResourceTypes", t.name)},
 		})
@@ -81,7 +81,7 @@ func (c *call) schemas() []resource {
 		attributes []any
 	}{{urnUser, "User", user}, {urnGroup, "Group", group}} {
 		all = append(all, resource{
-			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:Schema"}, "id": s.urn, "name": s.name, "description": s.name, "attributes": s.attributes,
+			"schemas": []string{urnCore + "Schema"}, "id": s.urn, "name": s.name, "description": s.name, "attributes": s.attributes,
 			"meta": map[string]any{"resourceType": "Schema", "location": c.at("Schemas") + "/" + s.urn},
 		})
 	}

@@ -220,6 +220,15 @@ type step struct {
 	v  any // nil: it is to be unset
 }
 
+// steps reads the body of a PATCH.
+func (c *call) steps(urn string) ([]step, error) {
+	var body patch
+	if err := c.body(&body); err != nil {
+		return nil, err
+	}
+	return body.steps(urn)
+}
+
 // steps reads the operations on a kind of resource. Those on what is not kept are left out.
 func (p patch) steps(urn string) (all []step, err error) {
 	if n := len(p.Operations); n == 0 || n > mostOperations {

@@ -13,12 +13,7 @@ import (
 
 // group is an entry as a resource, with its members where they are wanted.
 func (c *call) group(s search, e userdb.Entry) (resource, error) {
-	at := c.url("Groups", e.UID())
-	meta := map[string]any{"resourceType": "Group", "location": at}
-	if added, has := e.Get(own.GroupAdded); has {
-		meta["created"] = added
-	}
-	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": meta}
+	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": c.meta("Group", e)}
 	if external := e.Text(own.GroupExternal); external != "" {
 		out["externalId"] = external
 	}
@@ -32,14 +27,6 @@ func (c *call) group(s search, e userdb.Entry) (resource, error) {
 	}
 	out["members"] = members
 	return out, err
-}
-
-// toldGroup answers with a group.
-func (c *call) toldGroup(status int, e userdb.Entry) (answer, error) {
-	var s search
-	s.selected(c)
-	out, err := c.group(s, e)
-	return answer{status: status, location: c.url("Groups", e.UID()), body: s.only(urnGroup, out)}, err
 }
 
 // A groupEdit is what a request makes of a group.
@@ -112,7 +99,7 @@ func createGroup(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.toldGroup(http.StatusCreated, e)
+	return c.told(http.StatusCreated, "Group", e, c.group)
 }
 
 func getGroup(c *call) (answer, error) {
@@ -120,7 +107,7 @@ func getGroup(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, onID(err)
 	}
-	return c.toldGroup(http.StatusOK, e)
+	return c.told(http.StatusOK, "Group", e, c.group)
 }
 
 // replaceGroup is PUT. Members that are not named at all stay.
@@ -136,15 +123,11 @@ func replaceGroup(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.toldGroup(http.StatusOK, e)
+	return c.told(http.StatusOK, "Group", e, c.group)
 }
 
 func patchGroup(c *call) (answer, error) {
-	var body patch
-	if err := c.body(&body); err != nil {
-		return answer{}, err
-	}
-	steps, err := body.steps(urnGroup)
+	steps, err := c.steps(urnGroup)
 	if err != nil {
 		return answer{}, err
 	}

@@ -23,6 +23,26 @@ const (
 // resource is one as JSON.
 type resource = map[string]any
 
+// meta is what every resource tells about itself.
+func (c *call) meta(kind string, e userdb.Entry) map[string]any {
+	m := map[string]any{"resourceType": kind, "location": c.url(kind+"s", e.UID())}
+	if added, has := e.Get(addedField); has {
+		m["created"] = added
+	}
+	return m
+}
+
+// told answers with one resource, which as makes of an entry.
+func (c *call) told(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
+	var s search
+	s.selected(c)
+	out, err := as(s, e)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.only(urnCore+kind, out)}, nil
+}
+
 // A search is what a listing asks for.
 type search struct {
 	Filter                         *string
@@ -177,34 +197,34 @@ func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, 
 		return nil, m.total, nil
 	}
 	var page []userdb.Entry
-	behind := start
+	passed := start
 	if !known {
-		behind = 0
+		passed = 0
 	}
 	for more := true; more && int64(len(page)) < count; more = m.next != "" {
 		want := count - int64(len(page))
-		if behind < start {
-			want = min(start-behind, stepCount)
+		if passed < start {
+			want = min(start-passed, stepCount)
 		}
 		p, err := t.Page(c.ctx, userdb.Query{Order: addedField, Limit: int(want), After: m.next})
 		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 			return nil, 0, err
 		}
-		if behind >= start {
+		if passed >= start {
 			page = append(page, p.Entries...)
 		}
-		behind += int64(len(p.Entries))
+		passed += int64(len(p.Entries))
 		m.next = p.Next
 	}
 	if m.next == "" {
-		rest, err := c.undated(t, m.total-behind)
+		rest, err := c.undated(t, m.total-passed)
 		if err != nil {
 			return nil, 0, err
 		}
-		rest = rest[min(max(start-behind, 0), int64(len(rest))):]
+		rest = rest[min(max(start-passed, 0), int64(len(rest))):]
 		return append(page, rest[:min(count-int64(len(page)), int64(len(rest)))]...), m.total, nil
 	}
-	c.h.mark(name, behind, m)
+	c.h.mark(name, passed, m)
 	return page, m.total, nil
 }
 

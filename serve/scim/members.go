@@ -124,15 +124,23 @@ func (r *room) carriers(ctx context.Context, tag string) (uids []string, err err
 	return slices.Compact(uids), nil
 }
 
-// gather gives a tag to those of a crowd, and takes it from others, each by itself. What was done stays, if it is cut off.
+// manyMembers are as many as it is worth to look first which of them carry a tag.
+const manyMembers = 100
+
+// gather gives a tag to those of a crowd, and takes it from others, each by itself. What was done stays, if it is cut off, and is not
+// done again.
 func (r *room) gather(ctx context.Context, tag string, w crowd) error {
-	out := w.in(false)
-	if w.all {
+	in, out := w.in(true), w.in(false)
+	if w.all || len(in) > manyMembers {
 		now, err := r.carriers(ctx, tag)
 		if err != nil {
 			return err
 		}
-		out = slices.DeleteFunc(now, func(uid string) bool { return w.want[uid] })
+		carries := func(uid string) bool { _, is := slices.BinarySearch(now, uid); return is }
+		in = slices.DeleteFunc(in, carries)
+		if w.all {
+			out = slices.DeleteFunc(slices.Clone(now), func(uid string) bool { return w.want[uid] })
+		}
 	}
 	err := each(ctx, out, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag)
@@ -141,7 +149,7 @@ func (r *room) gather(ctx context.Context, tag string, w crowd) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, w.in(true), func(uid string) error {
+	return each(ctx, in, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag)
 		return err
 	})

@@ -9,8 +9,9 @@ import (
 
 // The URNs that are known.
 const (
-	urnUser       = "urn:ietf:params:scim:schemas:core:2.0:User"
-	urnGroup      = "urn:ietf:params:scim:schemas:core:2.0:Group"
+	urnCore       = "urn:ietf:params:scim:schemas:core:2.0:"
+	urnUser       = urnCore + "User"
+	urnGroup      = urnCore + "Group"
 	urnEnterprise = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 	urnList       = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
 	urnError      = "urn:ietf:params:scim:api:messages:2.0:Error"

@@ -34,7 +34,7 @@ type Options struct {
 type Handler struct {
 	options Options
 
-	preparing sync.Mutex // held by who makes a room
+	preparing chan struct{} // full while a room is made
 	mu        sync.Mutex
 	rooms     map[string]*room
 	marks     map[string]mark
@@ -63,7 +63,7 @@ func New(o Options) (*Handler, error) {
 		}
 		known[tag] = group
 	}
-	return &Handler{options: o, rooms: map[string]*room{}, marks: map[string]mark{}}, nil
+	return &Handler{options: o, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, nil
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type, and brings entries to it while programs go on: externalId is indexed,
@@ -75,14 +75,18 @@ func (h *Handler) Prepare(ctx context.Context, db *userdb.DB, namespace, typ str
 
 func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string) (*room, error) {
 	name := namespace + "\x00" + typ
-	h.mu.Lock()
-	known := h.rooms[name]
-	h.mu.Unlock()
-	if known != nil {
+	if known := h.made(name); known != nil {
 		return known, nil
 	}
-	h.preparing.Lock()
-	defer h.preparing.Unlock()
+	select {
+	case h.preparing <- struct{}{}:
+		defer func() { <-h.preparing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if known := h.made(name); known != nil { // while this one waited
+		return known, nil
+	}
 	r := &room{h: h, name: name}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
@@ -94,6 +98,12 @@ func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string
 	defer h.mu.Unlock()
 	h.rooms[name] = r
 	return r, nil
+}
+
+func (h *Handler) made(name string) *room {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rooms[name]
 }
 
 // open brings the stored schema to what is needed, and goes by that.
@@ -240,19 +250,19 @@ const (
 	mostMarks = 1000
 )
 
-// mark remembers that a listing goes on behind so many resources, so that the next page need not begin at the first one.
-func (h *Handler) mark(name string, behind int64, m mark) {
+// mark remembers where a listing goes on after so many resources, so that the next page need not begin at the first one.
+func (h *Handler) mark(name string, passed int64, m mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.marks) >= mostMarks {
 		clear(h.marks)
 	}
-	h.marks[fmt.Sprint(name, "\x00", behind)] = m
+	h.marks[fmt.Sprint(name, "\x00", passed)] = m
 }
 
-func (h *Handler) marked(name string, behind int64) (mark, bool) {
+func (h *Handler) marked(name string, passed int64) (mark, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m, has := h.marks[fmt.Sprint(name, "\x00", behind)]
+	m, has := h.marks[fmt.Sprint(name, "\x00", passed)]
 	return m, has && time.Since(m.at) < markAge
 }

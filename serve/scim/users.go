@@ -14,12 +14,7 @@ var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "
 
 // user is an entry as a resource.
 func (c *call) user(_ search, e userdb.Entry) (resource, error) {
-	at := c.url("Users", e.UID())
-	meta := map[string]any{"resourceType": "User", "location": at}
-	if added, has := e.Get(addedField); has {
-		meta["created"] = added
-	}
-	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": meta}
+	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": c.meta("User", e)}
 	put := func(to map[string]any, name, attribute string) {
 		if field, has := c.fields[attribute]; has && e.Text(field) != "" {
 			to[name] = e.Text(field)
@@ -39,14 +34,6 @@ func (c *call) user(_ search, e userdb.Entry) (resource, error) {
 		out["emails"] = []any{map[string]any{"value": address, "type": "work", "primary": true}}
 	}
 	return out, nil
-}
-
-// told answers with a user.
-func (c *call) told(status int, e userdb.Entry) (answer, error) {
-	var s search
-	s.selected(c)
-	out, err := c.user(s, e)
-	return answer{status: status, location: c.url("Users", e.UID()), body: s.only(urnUser, out)}, err
 }
 
 // facets are what an edit says, by field; nil where one is to be unset. userName comes before an address that shares its field.
@@ -77,7 +64,7 @@ func createUser(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.told(http.StatusCreated, e)
+	return c.told(http.StatusCreated, "User", e, c.user)
 }
 
 // resource reads the user of a body.
@@ -94,7 +81,7 @@ func getUser(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, onID(err)
 	}
-	return c.told(http.StatusOK, e)
+	return c.told(http.StatusOK, "User", e, c.user)
 }
 
 func replaceUser(c *call) (answer, error) {
@@ -111,11 +98,7 @@ func replaceUser(c *call) (answer, error) {
 }
 
 func patchUser(c *call) (answer, error) {
-	var body patch
-	if err := c.body(&body); err != nil {
-		return answer{}, err
-	}
-	steps, err := body.steps(urnUser)
+	steps, err := c.steps(urnUser)
 	if err != nil {
 		return answer{}, err
 	}
@@ -150,7 +133,7 @@ func (c *call) change(edit *edit) (answer, error) {
 	if err != nil {
 		return answer{}, onID(err)
 	}
-	return c.told(http.StatusOK, e)
+	return c.told(http.StatusOK, "User", e, c.user)
 }
 
 func deleteUser(c *call) (answer, error) {
