@@ -261,7 +261,11 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%s: %v %s", line, err, errs)
 		}
 	}
-	cmd, errs := start(t, "memory:", "key", "revoke", "nosuch")
+	cmd, errs := start(t, "memory:", "serve", "--listen=127.0.0.1:0", "--scim", "--scim-mapping=/")
+	if err := cmd.Run(); code(err) != 2 || !strings.Contains(errs.String(), "is a directory") {
+		t.Errorf("a mapping that cannot be read: %v %s", err, errs)
+	}
+	cmd, errs = start(t, "memory:", "key", "revoke", "nosuch")
 	if err := cmd.Run(); code(err) != 3 {
 		t.Errorf("no such key: %v %s", err, errs)
 	}

@@ -77,7 +77,7 @@ func public(err error) error {
 	case err == nil || own:
 		return err
 	case errors.Is(err, userdb.ErrDuplicate):
-		return &Error{http.StatusConflict, uniqueness, "another resource has this value: " + err.Error()}
+		return &Error{http.StatusConflict, uniqueness, err.Error() + ": another resource has this value"}
 	case errors.Is(err, userdb.ErrInvalid):
 		return &Error{http.StatusBadRequest, invalidValue, err.Error()}
 	case errors.Is(err, ErrOptions): // it names the type, or its fields

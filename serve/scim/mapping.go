@@ -25,11 +25,16 @@ type Mapping map[string]string
 // ErrOptions says what is wrong with what SCIM is set up by.
 var ErrOptions = errors.New("SCIM cannot be set up")
 
+const mostMapping = 1 << 16 // bytes
+
 // ReadMapping reads one from JSON: {"emails": "mail", "name.givenName": "first"}.
 func ReadMapping(r io.Reader) (Mapping, error) {
+	text, err := io.ReadAll(io.LimitReader(r, mostMapping))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the mapping cannot be read: %w", ErrOptions, err)
+	}
 	var given map[string]string
-	in := json.NewDecoder(r)
-	if err := in.Decode(&given); err != nil || in.More() {
+	if json.Unmarshal(text, &given) != nil {
 		return nil, fmt.Errorf("%w: the mapping is not an object of texts, such as {\"emails\": \"mail\"}", ErrOptions)
 	}
 	m := Mapping{}
