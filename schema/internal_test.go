@@ -33,10 +33,10 @@ func TestFoldedIsRight(t *testing.T) {
 	}
 }
 
-// What inDateForm takes, readDate reads; and it takes what Date writes, but for the ends of months.
-func TestInDateForm(t *testing.T) {
-	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z"} {
-		if inDateForm(text) {
+// What readDateForm takes, readISODate reads as the same time; and it takes what Date writes.
+func TestDateForm(t *testing.T) {
+	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z", "2026-02-30T08:02:40.512Z"} {
+		if _, is := readDateForm(text); is {
 			t.Errorf("%q is taken", text)
 		}
 	}
@@ -45,12 +45,14 @@ func TestInDateForm(t *testing.T) {
 			rapid.StringMatching(`\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d\.\d{3}Z`),
 			rapid.StringMatching(`\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}.[-+\d]{3}[Zz+]`),
 		).Draw(t, "text")
-		if _, reason := readDate(text); inDateForm(text) && reason != "" {
-			t.Fatalf("%q: readDate says %q", text, reason)
+		if got, is := readDateForm(text); is {
+			if want, reason := readISODate(text); reason != "" || !got.Equal(want) {
+				t.Fatalf("%q: %v, where readISODate says %v %q", text, got, want, reason)
+			}
 		}
 		at := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC()
-		if wire := Date(at).Wire(); at.Day() <= 28 && !inDateForm(wire) {
-			t.Fatalf("%q is not taken", wire)
+		if got, is := readDateForm(Date(at).Wire()); !is || !got.Equal(at) {
+			t.Fatalf("%q is %v, %t", Date(at).Wire(), got, is)
 		}
 	})
 }

@@ -78,14 +78,13 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// inDateForm reports whether text is a date as printDate writes it. Nearly all dates are, and reading an entry has to
-// know only that they can be read.
-func inDateForm(text string) bool {
+// readDateForm reads a date as printDate writes it, and reports whether text is one. Nearly all dates are.
+func readDateForm(text string) (time.Time, bool) {
 	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' { // time.Parse takes a comma and a sign, too
-		return false
+		return time.Time{}, false
 	}
-	_, err := time.Parse(dateForm, text)
-	return err == nil
+	t, err := time.Parse(dateForm, text)
+	return t, err == nil
 }
 
 // isoDate is the date format of ECMAScript, but for local time: where no zone is given only a day stands, which begins
@@ -95,6 +94,14 @@ var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 
 // readDate reads an ISO date, to the millisecond, and returns why it cannot.
 func readDate(text string) (t time.Time, reason string) {
+	if t, is := readDateForm(text); is {
+		return t, ""
+	}
+	return readISODate(text)
+}
+
+// readISODate is readDate for all forms that ECMAScript has.
+func readISODate(text string) (t time.Time, reason string) {
 	m := isoDate.FindStringSubmatch(text)
 	if m == nil || m[1] == "-000000" {
 		return t, "not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"

@@ -152,9 +152,7 @@ func Decode(c Codec, wire string) (Value, error) {
 		return Text(wire), nil
 	case CodecNumber:
 	case CodecDate:
-		if !inDateForm(wire) {
-			_, reason = readDate(wire)
-		}
+		_, reason = readDate(wire)
 	case CodecJSON:
 		if !json.Valid([]byte(wire)) {
 			reason = "not one JSON value"
@@ -196,9 +194,6 @@ func ParseText(c Codec, text string) (Value, error) {
 		}
 		return Value{}, refuse(c, text, "neither true nor false")
 	case CodecDate:
-		if inDateForm(text) {
-			return Value{c, text}, nil
-		}
 		t, reason := readDate(text)
 		if reason != "" {
 			return Value{}, refuse(c, text, reason)

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
@@ -17,32 +20,39 @@ import (
 
 // An Entry is an account, as it goes out.
 type Entry struct {
-	UID      string         `json:"uid"`
-	Type     string         `json:"type"`
-	Rev      string         `json:"rev" doc:"new with every change of the entry"`
-	Created  string         `json:"created,omitempty" format:"date-time"`
-	Disabled bool           `json:"disabled" doc:"it may not log in"`
-	Verified []string       `json:"verified" doc:"facets with addresses whose owner proved to read what is sent there"`
-	Facets   map[string]any `json:"facets"`
+	UID      string   `json:"uid"`
+	Type     string   `json:"type"`
+	Rev      string   `json:"rev" doc:"new with every change of the entry"`
+	Created  string   `json:"created,omitempty" format:"date-time"`
+	Disabled bool     `json:"disabled" doc:"it may not log in"`
+	Verified []string `json:"verified" doc:"facets with addresses whose owner proved to read what is sent there"`
+	Facets   Facets   `json:"facets"`
+}
+
+// Facets are those of an entry, by field.
+type Facets schema.Facets
+
+// Schema implements [huma.SchemaProvider].
+func (Facets) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{}}
 }
 
 // created is the field in which a type keeps when an entry was made.
 const createdField = "added"
 
 func entryOf(e userdb.Entry) Entry {
-	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: map[string]any{}}
-	for field := range e.Fields() {
-		v, ok := e.Get(field)
-		if !ok || field == e.Key().Field() {
-			continue
-		}
-		out.Facets[field] = v
-		if at, is := v.Time(); is && field == createdField {
-			out.Created = schema.Date(at).Wire()
-		}
-		if e.Verified(field) {
+	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Flat())}
+	delete(out.Facets, e.Key().Field())
+	for field := range out.Facets {
+		if strings.HasPrefix(field, "~") { // the store's own
+			delete(out.Facets, field)
+		} else if e.Verified(field) {
 			out.Verified = append(out.Verified, field)
 		}
+	}
+	slices.Sort(out.Verified)
+	if at, is := out.Facets[createdField].Time(); is {
+		out.Created = schema.Date(at).Wire()
 	}
 	return out
 }

@@ -57,7 +57,9 @@ func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error
 	known, has := k.known[hash]
 	k.mu.Unlock()
 	if !has || now.Sub(known.read) > keyAge {
-		key, err := k.keys.Find(ctx, hash)
+		limited, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		key, err := k.keys.Find(limited, hash)
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
 			return own.Key{}, err
 		}

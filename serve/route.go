@@ -216,8 +216,7 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 func (s *Service) enter(req *http.Request, r route) (*call, error) {
 	info := infoOf(req.Context())
 	info.operation = r.id
-	ctx, cancel := context.WithTimeout(req.Context(), requestTime)
-	defer cancel()
+	ctx := req.Context()
 	key, err := s.ring.of(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
 	if err != nil {
 		if p := problemOf(err); p.Code == codeKey && r.badKey != 0 {
@@ -234,7 +233,7 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
 	db, err := s.space(ctx, key.Namespace, false)
-	acting := userdb.WithActor(req.Context(), userdb.Actor{Who: "key:" + key.Name})
+	acting := userdb.WithActor(ctx, userdb.Actor{Who: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 

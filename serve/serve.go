@@ -118,6 +118,8 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	if has && (!fresh || time.Since(known.read) < spaceAge) {
 		return known.db, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
 	ns, err := recordkey.ParseNamespace(path)
 	if err != nil {
 		return nil, err
