@@ -87,7 +87,7 @@ func webGet(workers int) measure {
 }
 
 // webLogin compares a login with a handler that looks the name up, and compares bcrypt hashes of the same cost. Of many callers it
-// has few rounds: a login takes a quarter of a second of a core.
+// has few rounds: 128 logins take some five seconds.
 func webLogin(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		defer b.server.reset(ctx)
@@ -121,7 +121,7 @@ func webLogin(workers int) measure {
 			return got(json.Marshal(map[string]string{"identifier": loginName(w), "password": loginPassword}))
 		}
 		few := *b.lasting(time.Second)
-		few.rounds = max(1, min(few.rounds, 16/workers))
+		few.rounds = max(3, min(few.rounds, 16/workers))
 		return few.compare(ctx, workers, variant{"userdb serve", func(ctx context.Context, w, i int) error {
 			return web.ask(ctx, "POST", web.service.URL+"/v1/types/user/login", body(w))
 		}}, variant{"bcrypt", func(ctx context.Context, w, i int) error {

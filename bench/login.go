@@ -26,6 +26,7 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 	t := s.Types["user"]
 	t.Password = &schema.Password{Cost: cost}
 	s.Types["user"] = t
+	b.server.admin.FlushAll(ctx) // the policy that is stored would hold
 	db, users := b.server.open(ctx, userdb.Options{Schema: s})
 	for i := range n {
 		got(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
