@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser clients soak search steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
+.PHONY: help browser clients deploy dist image soak search steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -25,6 +25,9 @@ help:
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
 	@echo 'make browser the example webapp, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
+	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
+	@echo 'make dist    static binaries for Linux, macOS and Windows with completion, man pages and checksums, in dist/'
+	@echo 'make image   the image localhost/userdb, by buildah, podman or docker'
 	@echo 'make ci      make check and make vulnerabilities on a machine that has nothing but Go, Git, Make and Bash'
 
 # Much of the tests' time is spent waiting, so that more of them run at a time than there are cores.
@@ -71,6 +74,18 @@ clients: redis
 	else \
 		echo 'the service is not used from Node'; test -z "$${USERDB_REQUIRE_NODE:-}"; \
 	fi
+
+# The files of deploy/, used as its page says. What cannot be had is left out with a word.
+deploy: redis
+	.ci/install buildah || echo 'the image is not built'
+	.ci/install nginx || echo 'nginx is not tried'
+	USERDB_DEPLOY=1 $(PROGRESS) go test -count=1 -timeout 10m -v ./deploy
+
+dist:
+	deploy/dist.sh
+
+image:
+	deploy/image.sh
 
 # Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
 bench: redis

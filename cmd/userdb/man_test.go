@@ -1,0 +1,42 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// deploy/dist.sh has the man pages written into a folder. A test does it, so that the command does without the library.
+var man = flag.String("man", "", "write man pages into this folder")
+
+// TestManPages writes a page for every command.
+func TestManPages(t *testing.T) {
+	dir := *man
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	root := newRoot(newSession(stdio{}))
+	root.DisableAutoGenTag = true
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "userdb", Manual: "userdb"}, dir); err != nil {
+		t.Fatal(err)
+	}
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		if !c.IsAvailableCommand() && c != root {
+			return
+		}
+		text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+		if err != nil || !strings.Contains(string(text), ".SH SYNOPSIS") || !strings.Contains(string(text), strings.ReplaceAll(c.Name(), "-", `\-`)) {
+			t.Errorf("%s: %v\n%s", c.CommandPath(), err, text)
+		}
+		for _, child := range c.Commands() {
+			look(child)
+		}
+	}
+	look(root)
+}

@@ -1,0 +1,325 @@
+// Package deploy_test holds the files of deploy to what they say: the image is built and answers, the Redis of the compose file gives the
+// service what it needs, and nginx lets signed-in visitors through. 'make deploy' installs what that takes; what cannot be had is left
+// out with a word.
+package deploy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// need leaves a test out but in 'make deploy', and where a program is missing.
+func need(t *testing.T, program string) {
+	t.Helper()
+	if os.Getenv("USERDB_DEPLOY") == "" {
+		t.Skip("'make deploy' runs it")
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skip(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return string(text)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
+// output runs a program that must succeed.
+func output(t *testing.T, environment []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Env = append(os.Environ(), environment...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+var program string // the command, built once for this machine
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "userdb-deploy-*")
+	if err == nil {
+		program = filepath.Join(dir, "userdb")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", program, "../cmd/userdb").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir) // it is in a temporary place
+	os.Exit(code)
+}
+
+// served starts what serves, and returns its address. It ends with the test.
+func served(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	text, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // by a signal, or after it
+	})
+	var said strings.Builder
+	for lines := bufio.NewScanner(text); lines.Scan(); {
+		if address, is := strings.CutPrefix(lines.Text(), "listening on "); is {
+			go func() { _, _ = io.Copy(io.Discard, text) }()
+			return address
+		}
+		said.WriteString(lines.Text() + "\n")
+	}
+	t.Fatalf("%s does not serve: %s", cmd.Path, said.String())
+	return ""
+}
+
+// answer is the status and the body of an answer to a request with a key, and its headers.
+func answer(t *testing.T, method, url, key, body string, headers ...string) (int, string, http.Header) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
+		if pair[0] == "Host" {
+			request.Host = pair[1]
+		}
+	}
+	anyCertificate := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is the test's own
+	defer anyCertificate.CloseIdleConnections()
+	client := http.Client{Transport: anyCertificate, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	reply, err := client.Do(request)
+	must(t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	must(t, err)
+	return reply.StatusCode, string(text), reply.Header
+}
+
+// TestUnit has systemd read the unit.
+func TestUnit(t *testing.T) {
+	need(t, "systemd-analyze")
+	unit := filepath.Join(t.TempDir(), "userdb.service")
+	write(t, unit, strings.ReplaceAll(read(t, "userdb.service"), "/usr/local/bin/userdb", program))
+	if out := output(t, nil, "systemd-analyze", "verify", unit); strings.Contains(out, unit) {
+		t.Error(out)
+	}
+}
+
+// compose is what is read of the compose file.
+type compose struct {
+	Services map[string]struct {
+		Image, Build    string
+		Command, Ports  []string
+		Volumes         []string
+		ReadOnly        bool     `yaml:"read_only"`
+		CapDrop         []string `yaml:"cap_drop"`
+		SecurityOpt     []string `yaml:"security_opt"`
+		EnvFile         string   `yaml:"env_file"`
+		StopGracePeriod string   `yaml:"stop_grace_period"`
+		Environment     any
+	}
+	Volumes map[string]any
+}
+
+// TestCompose holds the compose file to what docs/deploy.md says of it.
+func TestCompose(t *testing.T) {
+	var file compose
+	must(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &file))
+	redis, userdb := file.Services["redis"], file.Services["userdb"]
+	if !slices.Equal(redis.Command, []string{"redis-server", "/etc/userdb/redis.conf"}) || len(redis.Ports) > 0 {
+		t.Errorf("Redis is started by %q, and heard at %q", redis.Command, redis.Ports)
+	}
+	for _, volume := range []string{"redis:/data", "./redis.conf:/etc/userdb/redis.conf:ro", "./redis.acl:/etc/userdb/redis.acl:ro"} {
+		if !slices.Contains(redis.Volumes, volume) {
+			t.Errorf("Redis has no volume %s", volume)
+		}
+	}
+	if _, has := file.Volumes["redis"]; !has {
+		t.Error("the volume redis is not declared")
+	}
+	if len(userdb.Ports) != 1 || !strings.HasPrefix(userdb.Ports[0], "127.0.0.1:") {
+		t.Errorf("the service is heard at %q", userdb.Ports)
+	}
+	if !userdb.ReadOnly || !slices.Equal(userdb.CapDrop, []string{"ALL"}) || len(userdb.SecurityOpt) != 1 {
+		t.Errorf("the service may do more than it has to: %+v", userdb)
+	}
+	if userdb.EnvFile != "userdb.env" || userdb.Environment != nil || redis.Environment != nil {
+		t.Error("what is secret is not in userdb.env alone")
+	}
+	if d, err := time.ParseDuration(userdb.StopGracePeriod); err != nil || d < 25*time.Second {
+		t.Errorf("the service has %v to end", d)
+	}
+}
+
+// TestRights runs the service on a Redis with the settings and the user of the compose file.
+func TestRights(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
+	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
+	if err := exec.CommandContext(t.Context(), "sh", filepath.Join(dir, "secrets.sh")).Run(); err == nil {
+		t.Error("secrets.sh makes another password over the one that is in use")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "userdb.env")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error("others may read the password")
+	}
+	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
+	if acl[0] != "user default off" || len(acl) != 2 {
+		t.Fatalf("the rights are %q", acl)
+	}
+	settings := []string{acl[1]}
+	for line := range strings.Lines(read(t, "redis.conf")) {
+		if line = strings.TrimSpace(line); line != "" && !regexp.MustCompile(`^(#|aclfile |dir )`).MatchString(line) {
+			settings = append(settings, line)
+		}
+	}
+	server := redistest.Start(t, redistest.Config(settings...))
+	for name, want := range map[string]string{"appendonly": "yes", "maxmemory-policy": "noeviction"} {
+		if got := server.Client().ConfigGet(t.Context(), name).Val()[name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	address := strings.TrimPrefix(server.URL(), "redis://")
+	store := strings.TrimSpace(strings.Replace(read(t, filepath.Join(dir, "userdb.env")), "redis:6379/0", address, 1))
+	cmd := exec.CommandContext(t.Context(), program, "serve", "--scim", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), store)
+	life(t, served(t, cmd), keyOf(t, store, "admin"))
+	output(t, []string{store}, program, "check")
+	if out := output(t, []string{store}, program, "status", "--json"); strings.Contains(out, "evicts") {
+		t.Error(out)
+	}
+}
+
+// keyOf makes an API key of a scope.
+func keyOf(t *testing.T, store, scope string) string {
+	t.Helper()
+	out := output(t, []string{store}, program, "key", "create", scope, "--scope", scope, "--json")
+	var made struct{ Secret string }
+	must(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &made))
+	return made.Secret
+}
+
+// life is what a service must be able to do: accounts, sessions, histories, lists, import and export.
+func life(t *testing.T, address, key string) {
+	t.Helper()
+	uid := ""
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", "/readyz", "", 200},
+		{"POST", "/v1/types/user/entries", `{"facets":{"email":"alice@hotmail.com"},"tags":["admin"],"password":"correct horse battery"}`, 201},
+		{"POST", "/v1/types/user/login", `{"identifier":"alice@hotmail.com","password":"correct horse battery","session":{}}`, 200},
+		{"PATCH", "/v1/types/user/entries/UID", `{"facets":{"name":"Alice"}}`, 200},
+		{"GET", "/v1/types/user/entries?tag=admin", "", 200},
+		{"GET", "/v1/types/user/count", "", 200},
+		{"GET", "/v1/types/user/entries/UID/history", "", 200},
+		{"POST", "/v1/types/user/import", `{"type":"user","facets":{"email":"bob@example.com"}}`, 200},
+		{"GET", "/v1/types/user/export", "", 200},
+		{"GET", "/v1/events", "", 200},
+		{"GET", "/v1/status", "", 200},
+		{"DELETE", "/v1/types/user/entries/UID", "", 204},
+	} {
+		status, body, header := answer(t, step.method, address+strings.ReplaceAll(step.path, "UID", uid), key, step.body)
+		if status != step.status || strings.Contains(body, `"refused":1`) {
+			t.Errorf("%s %s: %d %s", step.method, step.path, status, body)
+		}
+		if location := header.Get("Location"); location != "" {
+			uid = location[strings.LastIndex(location, "/")+1:]
+		}
+	}
+}
+
+// TestImage builds the image, and asks its container.
+func TestImage(t *testing.T) {
+	need(t, "buildah")
+	// Inside a container no other storage and no other isolation may be allowed.
+	storage := []string{"STORAGE_DRIVER=vfs", "BUILDAH_ISOLATION=chroot"}
+	output(t, storage, "./image.sh", "buildah")
+	container := strings.TrimSpace(output(t, storage, "buildah", "from", "--pull-never", "localhost/userdb:latest"))
+	t.Cleanup(func() {
+		_ = exec.Command("buildah", "--storage-driver", "vfs", "rm", container).Run() // at the end of its process it is only in the way
+	})
+	cmd := exec.CommandContext(t.Context(), "buildah", "run", container, "--", "/userdb", "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), storage...)
+	address := served(t, cmd)
+	if status, body, _ := answer(t, "GET", address+"/readyz", "", ""); status != http.StatusOK {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	image := output(t, storage, "buildah", "inspect", "--type", "image", "localhost/userdb:latest")
+	for _, want := range []string{`"User": "65532:65532"`, `"/userdb"`, `"8470`} {
+		if !strings.Contains(image, want) {
+			t.Errorf("the image has no %s", want)
+		}
+	}
+}
+
+// TestDist unpacks what is given to others, for this machine: two builds of one commit are the same bytes.
+func TestDist(t *testing.T) {
+	need(t, "sha256sum")
+	system := strings.ReplaceAll(strings.TrimSpace(output(t, nil, "go", "env", "GOOS", "GOARCH")), "\n", "/")
+	sums := output(t, nil, "./dist.sh", system)
+	if again := output(t, nil, "./dist.sh", system); again != sums {
+		t.Errorf("%s\nand then\n%s", sums, again)
+	}
+	dir, archives := t.TempDir(), 0
+	found, err := filepath.Glob("../dist/*.tar.gz")
+	must(t, err)
+	for _, archive := range found {
+		archives++
+		output(t, nil, "tar", "-xzf", archive, "-C", dir, "--strip-components=1")
+	}
+	if archives != 1 {
+		t.Fatalf("%d archives", archives)
+	}
+	for _, file := range []string{"userdb", "LICENSE", "completion/userdb.bash", "man/userdb.1", "man/userdb-serve.1"} {
+		if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	commit := strings.TrimSpace(output(t, nil, "git", "rev-parse", "HEAD"))
+	if version := output(t, nil, filepath.Join(dir, "userdb"), "version"); !strings.Contains(version, commit) || strings.Contains(version, "(devel)") {
+		t.Errorf("the version is %s", version)
+	}
+	if strings.Contains(read(t, filepath.Join(dir, "userdb")), "ld-linux") {
+		t.Error("the binary is not static")
+	}
+}

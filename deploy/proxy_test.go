@@ -1,0 +1,108 @@
+package deploy_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// TestProxy has nginx before two processes, one of which ends, and before a site for visitors with a session.
+func TestProxy(t *testing.T) {
+	need(t, "nginx")
+	need(t, "openssl")
+	store := "USERDB_STORE=" + redistest.Start(t).URL()
+	var processes []*exec.Cmd
+	var addresses []string
+	for range 2 {
+		cmd := exec.CommandContext(t.Context(), program, "serve", "--listen", "127.0.0.1:0", "--behind-proxy", "--proxy", "127.0.0.1")
+		cmd.Env = append(os.Environ(), store)
+		addresses = append(addresses, strings.TrimPrefix(served(t, cmd), "http://"))
+		processes = append(processes, cmd)
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s for %q", r.URL.Path, r.Header.Get("Userdb-Uid"))
+	}))
+	defer site.Close()
+	admin := keyOf(t, store, "admin")
+	front := proxied(t, addresses, strings.TrimPrefix(site.URL, "http://"), keyOf(t, store, "login"))
+
+	life(t, front, admin)
+	_, made, _ := answer(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
+	_, begun, _ := answer(t, "POST", front+"/v1/types/user/entries/carol/sessions", admin, `{}`)
+	_, secret, _ := strings.Cut(begun, `"secret":"`)
+	secret, _, _ = strings.Cut(secret, `"`)
+	if secret == "" {
+		t.Fatal(made, begun)
+	}
+	// Who says so without a session is nobody, and is sent to sign in.
+	if status, body, header := answer(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
+		t.Errorf("without a session: %d %s", status, body)
+	}
+	if status, body, _ := answer(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
+		t.Errorf("the page to sign in: %d %s", status, body)
+	}
+	if status, body, _ := answer(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
+		t.Errorf("with a session: %d %s", status, body)
+	}
+
+	// A process that is told to end is not missed.
+	must(t, processes[0].Process.Signal(os.Interrupt))
+	for done := time.Now().Add(2 * time.Second); time.Now().Before(done); {
+		if status, body, _ := answer(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
+			t.Fatalf("while a process is replaced: %d %s", status, body)
+		}
+	}
+}
+
+// proxied starts nginx by nginx.conf, and returns where it is.
+func proxied(t *testing.T, services []string, site, key string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // nginx' workers are another user
+	must(t, os.Chmod(dir, 0o755))               //nolint:gosec
+	cert, certKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	output(t, nil, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+		"-subj", "/CN=accounts.example.com", "-keyout", certKey, "-out", cert)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	front := l.Addr().String()
+	must(t, l.Close())
+	write(t, filepath.Join(dir, "userdb-key.conf"), `proxy_set_header Authorization "Bearer `+key+"\";\n")
+	conf := strings.NewReplacer(
+		"127.0.0.1:8470", services[0], "127.0.0.1:8471", services[1], "127.0.0.1:3000", site,
+		"listen 443 ssl", "listen "+front+" ssl", "/etc/nginx/tls/", dir+"/", "/etc/nginx/userdb-key.conf", filepath.Join(dir, "userdb-key.conf"),
+	).Replace(read(t, "nginx.conf"))
+	temporary := ""
+	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		temporary += kind + "_temp_path " + filepath.Join(dir, kind) + ";\n"
+	}
+	main := filepath.Join(dir, "nginx.conf")
+	write(t, main, "daemon off;\nmaster_process off;\npid "+dir+"/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n"+temporary+conf+"}\n")
+	cmd := exec.CommandContext(t.Context(), "nginx", "-p", dir, "-c", main)
+	cmd.Stderr = os.Stderr
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // by a signal
+	})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		c, err := tls.Dial("tcp", front, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is its own
+		if err == nil {
+			must(t, c.Close())
+			return "https://" + front
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+#!/bin/sh
+# secrets.sh: makes redis.acl and userdb.env beside compose.yaml, with a random password. What is there is left alone.
+set -eu
+cd "$(dirname "$0")"
+if [ -e redis.acl ] || [ -e userdb.env ]; then
+	echo 'redis.acl and userdb.env are there already' >&2
+	exit 1
+fi
+password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
+# The server reads it as another user of its container; a hash of 256 random bits tells nothing.
+cat >redis.acl <<'ACL'
+user default off
+ACL
+printf 'user userdb on #%s %s\n' "$hash" '~* resetchannels -@all +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zrange +zrangebylex +zrem +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen' >>redis.acl
+umask 077
+printf 'USERDB_STORE=redis://userdb:%s@redis:6379/0\n' "$password" >userdb.env
