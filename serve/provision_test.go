@@ -470,7 +470,7 @@ func TestMappedGroup(t *testing.T) {
 	tags, err := c.Type(t, "user").Tags(hints.UID(a)).Members(c.Ctx)
 	must(t, err)
 	c.equal("tags", fmt.Sprint(tags), "[cook]")
-	for _, bad := range []map[string]string{{"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}} {
+	for _, bad := range []map[string]string{{"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}, {"Cooks": "t", "COOKS": "u"}} {
 		if _, err := scim.New(scim.Options{Tags: bad}); err == nil {
 			t.Errorf("%v is accepted", bad)
 		}
@@ -635,4 +635,18 @@ func TestMappings(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+// TestFarPages: a page that begins beyond all numbers is empty, and a path that is too long is not read.
+func TestFarPages(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		c := newDirectory(t, s.Under(t, sc), o)
+		id := c.person("pat")
+		for _, query := range []string{"", "&filter=id%20eq%20%22" + id + "%22"} {
+			r := c.scim("200", "GET", "/Users?startIndex=9223372036854775807"+query, "")
+			c.equal("on it"+query, fmt.Sprint(len(r.body["Resources"].([]any)), r.body["totalResults"]), "0 1")
+		}
+		c.scim("400 invalidPath", "PATCH", "/Users/"+id, `{"Operations":[{"op":"add","path":"`+strings.Repeat("a", 5000)+`","value":"x"}]}`)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -125,7 +126,7 @@ func (s search) only(urn string, all resource) resource {
 func (s search) window() (start, count int64) {
 	count = usualCount
 	if s.StartIndex != nil {
-		start = max(*s.StartIndex, 1) - 1
+		start = min(max(*s.StartIndex, 1), math.MaxInt32) - 1
 	}
 	if s.Count != nil {
 		count = min(max(*s.Count, 0), mostCount)

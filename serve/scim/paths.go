@@ -51,8 +51,11 @@ func parsePath(urn, text string) (at target, nowhere bool, err error) {
 	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
 		return whole, true, nil
 	}
+	if len(text) > mostFilter { // the parser takes its time
+		return at, false, refuse(invalidPath, "the path is too long")
+	}
 	p, err := filter.ParsePath([]byte(text))
-	if err != nil || len(text) > mostFilter {
+	if err != nil {
 		return at, false, refuse(invalidPath, "the path cannot be read")
 	}
 	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)

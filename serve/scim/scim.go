@@ -53,15 +53,18 @@ type room struct {
 // New makes a handler. It asks the store for nothing yet.
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, "email")
-	known := map[string]string{}
+	known, groups := map[string]string{}, map[string]bool{}
+	fold := schema.Type{Fold: schema.FoldCasefold}
 	for group, tag := range o.Tags {
 		switch {
 		case tag == "" || group == "" || strings.HasPrefix(tag, tagPrefix):
 			return nil, fmt.Errorf("%w: a group is mapped to the tag %q", ErrOptions, tag)
 		case known[tag] != "":
 			return nil, fmt.Errorf("%w: two groups cannot share the tag %q", ErrOptions, tag)
+		case groups[fold.Canonical(group)]:
+			return nil, fmt.Errorf("%w: the group %q is mapped twice: names are one in any case", ErrOptions, group)
 		}
-		known[tag] = group
+		known[tag], groups[fold.Canonical(group)] = group, true
 	}
 	return &Handler{options: o, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, nil
 }
