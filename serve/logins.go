@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -390,7 +391,20 @@ func verifySession(ctx context.Context, c *call, in *verifyInput) (*activeOutput
 }
 
 type checkOutput struct {
-	UID string `header:"Userdb-Uid"`
+	UID string `header:"Userdb-Uid" doc:"with % and two digits for each byte that is no visible character of ASCII, and for % itself"`
+}
+
+// inHeader is a UID as a header has it, where spaces around it, and bytes that are no ASCII, would come out as another one.
+func inHeader(uid string) string {
+	var b strings.Builder
+	for i := range len(uid) {
+		if c := uid[i]; c <= ' ' || c > '~' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 var errNoSession = problem(http.StatusUnauthorized, "login", "the request has no cookie of a session that is good")
@@ -404,5 +418,5 @@ func checkSession(ctx context.Context, c *call, _ *nothing) (*checkOutput, error
 	if errors.Is(err, userdb.ErrNotFound) {
 		return nil, errNoSession
 	}
-	return &checkOutput{e.UID()}, err
+	return &checkOutput{inHeader(e.UID())}, err
 }
