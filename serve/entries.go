@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -151,7 +152,7 @@ type createInput struct {
 	Body           struct {
 		Ignored
 		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"where it is left out, one is made"`
-		Facets   map[string]json.RawMessage `json:"facets,omitempty"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
 	}
@@ -177,7 +178,11 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if err != nil {
 		return nil, err
 	}
-	n := userdb.NewEntry{UID: in.Body.UID, Facets: c.facets(in.Type, in.Body.Facets), Tags: in.Body.Tags, Password: pw}
+	facets, err := c.facets(in.Type, in.Body.Facets)
+	if err != nil {
+		return nil, err
+	}
+	n := userdb.NewEntry{UID: in.Body.UID, Facets: facets, Tags: in.Body.Tags, Password: pw}
 	var e userdb.Entry
 	if in.IdempotencyKey == "" {
 		e, err = t.Create(ctx, n)
@@ -196,20 +201,24 @@ func pathOf(e userdb.Entry) string {
 	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
 }
 
-// facets are what JSON says, by the codecs of a type. What they cannot read stays JSON, which is refused with all else that is wrong.
-func (c *call) facets(typ string, raw map[string]json.RawMessage) schema.Facets {
-	facets, t := make(schema.Facets, len(raw)), c.db.Schema().Types[typ]
-	for field, text := range raw {
-		if string(text) == "null" {
+// facets are what JSON says, by the codecs of a type. What they cannot read stays JSON, which is refused with all else that is wrong;
+// what cannot even be kept as JSON, such as a text that is too long, is refused here.
+func (c *call) facets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
+	facets, t, wrong := make(schema.Facets, len(raw)), c.db.Schema().Types[typ], []error(nil)
+	for _, field := range slices.Sorted(maps.Keys(raw)) {
+		if string(raw[field]) == "null" {
 			continue
 		}
-		v, err := schema.ParseJSON(t.Codec(field), text)
+		v, err := schema.ParseJSON(t.Codec(field), raw[field])
 		if err != nil {
-			v, _ = schema.JSON(text) // it was read as JSON before
+			v, err = schema.JSON(raw[field])
+		}
+		if bad, is := errors.AsType[*schema.ValueError](err); is {
+			wrong = append(wrong, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "codec", Reason: bad.Reason})
 		}
 		facets[field] = v
 	}
-	return facets
+	return facets, errors.Join(wrong...)
 }
 
 type getInput struct {
@@ -239,7 +248,7 @@ type patchInput struct {
 	Body    struct {
 		Ignored
 		UID    any                        `json:"uid,omitempty" doc:"ignored"`
-		Facets map[string]json.RawMessage `json:"facets" doc:"values, and null for those to be unset; all others stay"`
+		Facets map[string]json.RawMessage `json:"facets" maxProperties:"1000" doc:"values, and null for those to be unset; all others stay"`
 	} `contentType:"application/merge-patch+json"`
 }
 
@@ -248,7 +257,10 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 	if err != nil {
 		return nil, err
 	}
-	facets := c.facets(in.Type, in.Body.Facets)
+	facets, err := c.facets(in.Type, in.Body.Facets)
+	if err != nil {
+		return nil, err
+	}
 	e, err := t.Update(ctx, in.hint(), func(e *userdb.Entry) error {
 		if in.IfMatch != "" && !matches(in.IfMatch, *e) {
 			return errPrecondition

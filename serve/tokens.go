@@ -221,7 +221,7 @@ type acceptInput struct {
 	Body struct {
 		Visit
 		Secret   string                     `json:"secret" maxLength:"1024"`
-		Facets   map[string]json.RawMessage `json:"facets,omitempty" doc:"all but the address"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all but the address"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
 		Session  *SessionOptions            `json:"session,omitempty" doc:"a session begins, if this is there"`
@@ -247,7 +247,11 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if err != nil {
 		return nil, err
 	}
-	n := userdb.NewEntry{Facets: c.facets(in.Type, in.Body.Facets), Tags: in.Body.Tags, Password: pw}
+	facets, err := c.facets(in.Type, in.Body.Facets)
+	if err != nil {
+		return nil, err
+	}
+	n := userdb.NewEntry{Facets: facets, Tags: in.Body.Tags, Password: pw}
 	e, err := t.Accept(ctx, in.Body.Secret, n)
 	if err != nil {
 		return nil, err
