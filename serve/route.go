@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"reflect"
 	"regexp"
 	"strings"
@@ -110,7 +111,7 @@ func (s *Service) routes() (http.Handler, error) {
 				},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:       map[string]huma.Format{"application/json": strict, "json": strict},
 		DefaultFormat: "application/json", Transformers: []huma.Transformer{transform}, RejectUnknownQueryParameters: true,
 	}
 	s.api = humago.New(mux, config)
@@ -153,6 +154,26 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	writeProblem(w, r, problem(http.StatusMethodNotAllowed, "usage", "the path does not take this method"))
 }
+
+// strict is JSON in whose bodies no two members differ by the case of letters alone: the library judges one of them, and another one
+// would be read.
+var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
+	err := json.Unmarshal(text, v)
+	body, is := v.(*any)
+	if err != nil || !is {
+		return err
+	}
+	members, _ := (*body).(map[string]any)
+	seen := make(map[string]bool, len(members))
+	for name := range members {
+		name = strings.ToLower(strings.ToUpper(name))
+		if seen[name] {
+			return errors.New("a member is there twice")
+		}
+		seen[name] = true
+	}
+	return nil
+}}
 
 // A route is one operation.
 type route struct {
@@ -231,6 +252,9 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 	}
 	if !may {
 		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
+	}
+	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // the part that cannot be read would be passed over: a filter, or dry_run
+		return nil, usage("the query cannot be read")
 	}
 	db, err := s.space(ctx, key.Namespace, false)
 	acting := userdb.WithActor(ctx, userdb.Actor{Who: "key:" + key.Name})

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,8 +54,10 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 		c, err := s.enter(req, r)
 		if err == nil {
 			defer flowing.begin()()
+			flowing.good = func() error { return c.stillGood(r) }
 			c.request.Body = flowing
 			err = do(c, flowing)
+			flowing.good = nil
 		}
 		if err != nil {
 			infoOf(req.Context()).err = err
@@ -71,6 +75,23 @@ type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	late    context.Context // which ends when nothing more is read
+	good    func() error    // asked before every part, as long as the key may; nil: nobody need be asked
+}
+
+// stillGood is an error where the key of a request has been revoked, or is over, since it began. A store that does not answer ends nothing.
+func (c *call) stillGood(r route) error {
+	_, err := c.service.enter(c.request, r)
+	if err != nil && problemOf(err).Status < http.StatusInternalServerError {
+		return err
+	}
+	return nil
+}
+
+func (s *stream) may() error {
+	if s.good == nil {
+		return nil
+	}
+	return s.good()
 }
 
 // begin lets the answer come at any time, and has a read that waits end when it is late.
@@ -86,13 +107,20 @@ func (s *stream) Read(b []byte) (int, error) {
 	if err := s.control.SetReadDeadline(time.Now().Add(stallTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
-	if err := s.late.Err(); err != nil {
+	if err := cmp.Or(s.late.Err(), s.may()); err != nil {
 		return 0, err
 	}
-	return s.ReadCloser.Read(b)
+	n, err := s.ReadCloser.Read(b)
+	if refused := s.may(); refused != nil { // since, while it waited
+		return 0, refused
+	}
+	return n, err
 }
 
 func (s *stream) Write(b []byte) (int, error) {
+	if err := s.may(); err != nil {
+		return 0, err
+	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(stallTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
@@ -109,6 +137,20 @@ func (c *call) onlyType(ctx context.Context) (*userdb.DB, string, error) {
 	return db, name, err
 }
 
+// queryOf is the query of a request, which has parameters of these names, each once but for kinds.
+func queryOf(r *http.Request, names ...string) (url.Values, error) {
+	values := r.URL.Query()
+	for name, all := range values {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, usage("%s: no such parameter", strconv.Quote(name))
+		case name != "kind" && len(all) > 1:
+			return nil, usage("%s: twice", name)
+		}
+	}
+	return values, nil
+}
+
 // A refusedLine is one line of an answer to an import.
 type refusedLine struct {
 	Line   int64  `json:"line"`
@@ -121,7 +163,10 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	q := c.request.URL.Query()
+	q, err := queryOf(c.request, "on_duplicate", "dry_run")
+	if err != nil {
+		return err
+	}
 	if dry := q.Get("dry_run"); !slices.Contains([]string{"", "true", "false"}, dry) {
 		return usage("dry_run: want true or false")
 	}
@@ -194,7 +239,9 @@ func (s *spool) close() {
 func onImport(ctx context.Context, err error, report transfer.Report) *Problem {
 	p := problemOf(err)
 	cut, unread := errors.AsType[*transfer.ReadError](err)
+	_, refused := errors.AsType[*Problem](err)
 	switch {
+	case refused: // its key is good no longer
 	case unread && lateOf(ctx).Err() != nil:
 		p = problem(http.StatusServiceUnavailable, "unavailable", "the service ends")
 		p.RetryAfter = 1
