@@ -181,7 +181,7 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 			panic(http.ErrAbortHandler) // the client comes again, by the last ID that it has
 		}
 	}
-	out.follow(ctx, part)
+	out.follow(ctx, f, part)
 	return nil
 }
 
@@ -194,7 +194,7 @@ type listener struct {
 }
 
 // follow sends what comes after a part of the feed.
-func (l *listener) follow(ctx context.Context, part *feedPart) {
+func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	ping := time.NewTicker(pingTime)
 	defer ping.Stop()
 	for {
@@ -207,8 +207,8 @@ func (l *listener) follow(ctx context.Context, part *feedPart) {
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
-			if part.next == nil { // nobody reads the feed any more
-				return
+			if last, _ := f.now(); part.next == nil || last.number-part.number > mostBehind {
+				return // nobody reads the feed any more, or this one is too slow: it comes again by the last ID that it has
 			}
 			err = l.send(part.page)
 			part = part.next

@@ -196,6 +196,15 @@ func TestEventGap(t *testing.T) {
 	})
 }
 
+// TestSlowListener: what has happened is not kept in memory for a listener who takes it too slowly.
+func TestSlowListener(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if got := serve.FollowLate(ctx); got != "" || ctx.Err() != nil {
+		t.Errorf("it is let go: %v, and was sent %q", ctx.Err() == nil, got)
+	}
+}
+
 // TestStreamEnds: a stream says something now and then; it ends with the service, and with its key.
 func TestStreamEnds(t *testing.T) {
 	defer serve.PingTime(20 * time.Millisecond)()

@@ -1,6 +1,29 @@
 package serve
 
-import "time"
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// FollowLate has a listener follow a feed that is too far ahead of it, and returns what it was sent until it is let go, or ctx ends.
+func FollowLate(ctx context.Context) string {
+	first := &feedPart{ready: make(chan struct{})}
+	last := first
+	for range mostBehind + 1 {
+		last.next = &feedPart{number: last.number + 1, ready: make(chan struct{})}
+		last.page = userdb.EventPage{Gap: true}
+		close(last.ready)
+		last = last.next
+	}
+	w := httptest.NewRecorder()
+	l := &listener{c: &call{service: &Service{closing: make(chan struct{})}}, w: w, control: http.NewResponseController(w)}
+	l.follow(ctx, &feed{last: last}, first)
+	return w.Body.String()
+}
 
 // GoBy has a service judge keys by a clock of tests.
 func (s *Service) GoBy(now func() time.Time) { s.ring.now = now }

@@ -13,6 +13,7 @@ import (
 const (
 	feedTime      = 250 * time.Millisecond // between two readings of a feed that somebody listens to
 	mostListeners = 500
+	mostBehind    = 100 // parts of the feed that are kept for a listener who takes them slowly
 )
 
 // A feed is read once for all who listen to it in this process, and not at all while nobody does.
@@ -27,9 +28,10 @@ type feed struct {
 
 // A feedPart is what was read at a time, and where to wait for what comes after it.
 type feedPart struct {
-	ready chan struct{} // closed when page and next are set
-	page  userdb.EventPage
-	next  *feedPart // nil: the feed is not read any more
+	number int
+	ready  chan struct{} // closed when page and next are set
+	page   userdb.EventPage
+	next   *feedPart // nil: the feed is not read any more
 }
 
 // now is the part that is still to come, and the position that it begins at.
@@ -90,7 +92,7 @@ func (f *feed) read(ctx context.Context, db *userdb.DB) {
 		page, err := db.Events(asked, userdb.EventQuery{After: from, Limit: 1000})
 		cancel()
 		if err == nil && (len(page.Events) > 0 || page.Gap) {
-			next := &feedPart{ready: make(chan struct{})}
+			next := &feedPart{number: part.number + 1, ready: make(chan struct{})}
 			part.page, part.next, from = page, next, page.Next
 			f.mu.Lock()
 			f.last, f.from = next, from
