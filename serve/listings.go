@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -47,7 +48,15 @@ func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: hu
 // OnParamSet implements [huma.ParamReactor].
 func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
 
-func (in Selection) query(t schema.Type) (q userdb.Query, err error) {
+func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, err error) {
+	for _, name := range []string{"where", "tag"} { // it would be as if it were left out, and all entries the answer
+		if slices.Contains(r.URL.Query()[name], "") {
+			return q, usage("%s: it is empty", name)
+		}
+	}
+	if in.Order == "" && in.Prefix+in.GTE+in.LTE != "" {
+		return q, usage("prefix, gte and lte want order=FIELD")
+	}
 	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag}
 	if len(in.Where) > 0 {
 		q.Where = schema.Facets{}
@@ -111,9 +120,12 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	q, err := in.query(c.db.Schema().Types[in.Type])
+	q, err := in.query(c.request, c.db.Schema().Types[in.Type])
 	if err != nil {
 		return nil, err
+	}
+	if in.Reverse && in.Order == "" {
+		return nil, usage("reverse wants order=FIELD")
 	}
 	q.Reverse, q.Limit = in.Reverse, in.Limit
 	switch text := in.After; {
@@ -178,7 +190,7 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	if err != nil {
 		return nil, err
 	}
-	q, err := in.query(c.db.Schema().Types[in.Type])
+	q, err := in.query(c.request, c.db.Schema().Types[in.Type])
 	if err != nil {
 		return nil, err
 	}

@@ -313,9 +313,13 @@ func TestListings(t *testing.T) {
 		c.equal("back", uids(list("order=age&limit=3&after="+back)), " u0 u1 u2")
 		c.do("204", "POST", "/v1/types/user/entries/u2/disable", "")
 		c.equal("disabled", uids(list("disabled=true")), " u2")
-		for _, bad := range []string{"order=job", "order=nosuch", "where=age:5", "where=name", "limit=0", "limit=201", "limit=x", "after=x", "after=n.x", "nosuch=1", "gte=5", "order=age&gte=x", "disabled=maybe", "where=name:a&where=name:b"} {
-			c.do("400 usage", "GET", "/v1/types/user/entries?"+bad, "")
+		for _, bad := range []string{"order=job", "order=nosuch", "where=age:5", "where=name", "limit=0", "limit=201", "limit=x", "after=x", "after=n.x", "nosuch=1", "gte=5", "order=age&gte=x", "disabled=maybe", "where=name:a&where=name:b", "tag=", "tag=all&tag=", "where=", "prefix=x", "reverse=true"} {
+			r := c.do("400 usage", "GET", "/v1/types/user/entries?"+bad, "")
+			if strings.HasPrefix(r.at("detail"), ":") {
+				t.Errorf("%s: it is not said what is wrong: %s", bad, r.text)
+			}
 		}
+		c.do("400 usage", "GET", "/v1/types/user/count?tag=", "")
 		count := func(query string) string {
 			r := c.do("200", "GET", "/v1/types/user/count?"+query, "")
 			return r.at("count")
@@ -423,6 +427,7 @@ func TestLoginsAndSessions(t *testing.T) {
 func TestTokens(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
+		c.equal("no such field", c.do("422 invalid", "POST", "/v1/types/user/invitations", `{"field":"nosuch","address":"x"}`).at("field"), "field")
 		issue := func(body string) string {
 			return c.do("200", "POST", "/v1/types/user/tokens", body).at("secret")
 		}
