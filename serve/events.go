@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -47,7 +48,7 @@ func (s *Service) events(mux *http.ServeMux) {
 	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "What has happened, the oldest first; as " + eventStream + " it goes on as it happens"}
 	s.streams(mux, listen, listEvents,
 		&huma.Param{Name: "after", In: "query", Description: "next of an earlier page, or end: nothing that has happened before", Schema: &huma.Schema{Type: "string"}},
-		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "some kinds alone", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string"}}},
+		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "some kinds alone", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: anys(view.Kinds)}}},
 		&huma.Param{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: 100}},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "the id of the last event that came: as after", Schema: &huma.Schema{Type: "string"}})
 	op := s.api.OpenAPI().Paths["/v1/events"].Get
@@ -55,6 +56,13 @@ func (s *Service) events(mux *http.ServeMux) {
 		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[eventsPage](), true, "EventsPage")},
 		eventStream:        {},
 	}}
+}
+
+func anys(texts []string) (all []any) {
+	for _, text := range texts {
+		all = append(all, text)
+	}
+	return all
 }
 
 type historyOutput struct {
@@ -118,6 +126,11 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 	values, err := queryOf(r, "after", "kind", "limit")
 	if err != nil {
 		return q, false, err
+	}
+	for _, kind := range values["kind"] {
+		if !slices.Contains(view.Kinds, kind) {
+			return q, false, usage("kind: there are %s", strings.Join(view.Kinds, ", "))
+		}
 	}
 	q = userdb.EventQuery{After: values.Get("after"), Kinds: values["kind"], Limit: 100}
 	if text := values.Get("limit"); text != "" {

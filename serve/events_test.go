@@ -75,7 +75,7 @@ func TestHistory(t *testing.T) {
 		c.equal("two", fmt.Sprint(c.settled(2, "&kind=disable&kind=password").kinds()), "[password alice disable alice]")
 		animals := c.with(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
 		c.equal("of one type", fmt.Sprint(animals.settled(1, "").kinds()), "[create cat]")
-		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
+		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "kind=nosuch": "usage", "kind=": "usage", "kind=create&kind=": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
 			c.do("400 "+want, "GET", "/v1/events?"+query, "")
 		}
 		c.do("404 not_found", "GET", "/v1/types/user/entries/nobody/history", "")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -45,6 +46,11 @@ Options.History.`,
 }
 
 func (s *session) events(ctx context.Context, words, kinds []string, follow bool) error {
+	for _, kind := range kinds {
+		if !slices.Contains(view.Kinds, kind) {
+			return usagef("--kind %s: there are %s", shown(kind), strings.Join(view.Kinds, ", "))
+		}
+	}
 	var only *userdb.Entry
 	if len(words) > 0 {
 		p, err := s.subject(ctx, words[0])

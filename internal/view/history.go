@@ -160,3 +160,9 @@ func names(c *store.Change) (all []string) {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// Kinds are all that histories and feeds tell of.
+var Kinds = []string{
+	"create", "update", "delete", "identifier", "tags", "password", "disable", "enable", "login", "login_failed", "throttle",
+	"session_start", "session_end", "issue", "redeem",
+}
