@@ -173,7 +173,7 @@ func problemOf(err error) *Problem {
 		p.Field, p.Rule = p.Errors[0].Field, p.Errors[0].Rule
 	}
 	if p.Rule == "once" {
-		p.Code, p.Type = codeIdempotency, "urn:userdb:error:"+codeIdempotency
+		p = problem(v.status, codeIdempotency, "another request was made under this Idempotency-Key: a new request wants a new key")
 	}
 	return p
 }
@@ -218,12 +218,12 @@ func wrongs(err error) (all []Wrong) {
 }
 
 // bodyFields are members of bodies that are no facets.
-var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", "value", "field", "session", "once"}
+var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", "value", "field", "session"}
 
 func pointerOf(field string) string {
 	escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
 	switch {
-	case field == "" || field == "once":
+	case field == "":
 		return ""
 	case slices.Contains(bodyFields, field):
 		return "/" + escaped
@@ -241,7 +241,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = "the body is too large"
 	case http.StatusUnsupportedMediaType:
-		p.Detail = "the body is not JSON"
+		p.Detail = "the body wants Content-Type: application/json"
 	case http.StatusNotAcceptable, http.StatusRequestTimeout:
 		p.Detail = m.Detail
 	case http.StatusUnprocessableEntity:

@@ -148,7 +148,7 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 		}
 	}
 	if len(allowed) == 0 {
-		writeProblem(w, r, problem(http.StatusNotFound, "not_found", "there is no such path"))
+		writeProblem(w, r, problem(http.StatusNotFound, "not_found", "there is no such path: /docs shows those that there are"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))

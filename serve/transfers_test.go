@@ -80,7 +80,9 @@ func TestIdempotencyKeys(t *testing.T) {
 		first := create(c, "201", body, "k1")
 		c.equal("again", create(other, "201", body, "k1").text, first.text)
 		c.equal("with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
-		create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1")
+		if r := create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1"); !strings.Contains(r.at("detail"), "Idempotency-Key") || r.at("field") != "" {
+			t.Errorf("another request: %s", r.text)
+		}
 		create(c, "409 duplicate", body, "k2")
 		path := first.header.Get("Location")
 		c.do("200", "PATCH", path, `{"facets":{"job":"cook"}}`)
