@@ -86,6 +86,9 @@ what the backend of a web application needs), scim, admin (all).`,
 			if errors.Is(err, userdb.ErrInvalid) {
 				return usagef("a name of a key has letters, digits, dots, hyphens and underscores, 64 at most")
 			}
+			if errors.Is(err, userdb.ErrDuplicate) {
+				err = fmt.Errorf("key %s: there is one already, whatever its case: revoke it, or choose another name: %w", shown(k.Name), userdb.ErrDuplicate)
+			}
 			return s.result(printedKey(k, secret), secret, err)
 		}),
 	}

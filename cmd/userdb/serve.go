@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -113,6 +114,9 @@ func (v serving) directories() (*scim.Options, error) {
 }
 
 func (s *session) serve(ctx context.Context, v serving) error {
+	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
+		return usagef("--session-cookie %q: not a name that a cookie can have", v.cookie)
+	}
 	l, secured, err := v.listener(ctx)
 	if err != nil {
 		return err
@@ -128,6 +132,15 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	unshare, err := connect.Share(view.Of(s.db).Engine)
+	if errors.Is(err, connect.ErrShared) { // it would have no store when the other one ends
+		return usagef("another 'userdb serve' has the file: end that one, or name a Redis in --store, which any number may serve")
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
+		unshare = func() error { return nil }
+	}
+	defer func() { _ = unshare() }() // the socket is all that is left, and does no harm
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
 		return err
@@ -146,12 +159,6 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if err != nil {
 		return err
 	}
-	unshare, err := connect.Share(view.Of(s.db).Engine)
-	if err != nil {
-		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
-		unshare = func() error { return nil }
-	}
-	defer func() { _ = unshare() }() // the socket is all that is left, and does no harm
 	stopMetrics, err := v.serveMetrics(ctx, s.std.err, watched, service.Metrics(), collectors.NewGoCollector())
 	if err != nil {
 		return err
@@ -176,6 +183,9 @@ func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Con
 	if len(v.proxies) > 0 && !v.behindProxy && v.cert == "" {
 		return nil, nil, usagef("--proxy wants --behind-proxy")
 	}
+	if err := isAddress(v.listen); err != nil {
+		return nil, nil, usagef("--listen: %v", err)
+	}
 	if v.cert == "" && !v.behindProxy && !loopback(v.listen) {
 		return nil, nil, usagef("--listen %s: without TLS it would be heard by others: give --tls-cert and --tls-key, or --behind-proxy", v.listen)
 	}
@@ -188,9 +198,25 @@ func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Con
 	}
 	var config net.ListenConfig
 	if l, err = config.Listen(ctx, "tcp", v.listen); err != nil {
-		return nil, nil, usagef("--listen: %v", err)
+		return nil, nil, usagef("--listen: %v", inUse(err))
 	}
 	return l, secured, nil
+}
+
+// isAddress says what is wrong with an address to listen on.
+func isAddress(text string) error {
+	if _, port, err := net.SplitHostPort(text); err != nil || port == "" {
+		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:8470 or :8470", text)
+	}
+	return nil
+}
+
+// inUse is an error of listening, and what to do where something listens there already.
+func inUse(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: end what listens there, or give another port", err)
+	}
+	return err
 }
 
 // loopback reports whether an address is heard on this machine alone.
@@ -213,10 +239,13 @@ func (v serving) serveMetrics(ctx context.Context, out io.Writer, all ...prometh
 			return nil, err
 		}
 	}
+	if err := isAddress(v.metrics); err != nil {
+		return nil, usagef("--metrics: %v", err)
+	}
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", v.metrics)
 	if err != nil {
-		return nil, usagef("--metrics: %v", err)
+		return nil, usagef("--metrics: %v", inUse(err))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

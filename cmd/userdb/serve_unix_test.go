@@ -261,11 +261,30 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%s: %v %s", line, err, errs)
 		}
 	}
-	cmd, errs := start(t, "memory:", "serve", "--listen=127.0.0.1:0", "--scim", "--scim-mapping=/")
-	if err := cmd.Run(); code(err) != 2 || !strings.Contains(errs.String(), "is a directory") {
-		t.Errorf("a mapping that cannot be read: %v %s", err, errs)
+	s := serveOn(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"))
+	s.run("key", "create", "web", "--scope", "read")
+	for _, tt := range []struct {
+		store, line string
+		code        int
+		want        string
+	}{
+		{"memory:", "serve --listen=127.0.0.1:0 --scim --scim-mapping=/", 2, "is a directory"},
+		{"memory:", "serve --listen 8470", 2, "with a port"},
+		{"memory:", "serve --listen 127.0.0.1: --metrics 127.0.0.1:0", 2, "with a port"},
+		{"memory:", "serve --listen 127.0.0.1:0 --metrics 9470", 2, "with a port"},
+		{"memory:", "serve --listen " + strings.TrimPrefix(s.url, "http://"), 2, "end what listens there, or give another port"},
+		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie a;b", 2, "--session-cookie"},
+		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie=", 2, "--session-cookie"},
+		{s.store, "serve --listen 127.0.0.1:0", 2, "another 'userdb serve' has the file"},
+		{s.store, "key create WEB --scope read", 4, "key WEB: there is one already"},
+		{s.store, "events --kind logins", 2, "login_failed"},
+	} {
+		cmd, errs := start(t, tt.store, strings.Fields(tt.line)...)
+		if err := cmd.Run(); code(err) != tt.code || !strings.Contains(errs.String(), tt.want) {
+			t.Errorf("%s: %v %s", tt.line, err, errs)
+		}
 	}
-	cmd, errs = start(t, "memory:", "key", "revoke", "nosuch")
+	cmd, errs := start(t, "memory:", "key", "revoke", "nosuch")
 	if err := cmd.Run(); code(err) != 3 {
 		t.Errorf("no such key: %v %s", err, errs)
 	}

@@ -221,6 +221,9 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 // anyway. It is disabled before main begins, so that a program that wants those words may set one of its own.
 func init() { logging.Disable() }
 
+// ErrShared is said by [Share] where another process does that with the file already.
+var ErrShared = embedded.ErrServed
+
 // Share lets other processes of this user use the file of an embedded store, until stop is called; of other stores it does nothing.
 func Share(e store.Engine) (stop func() error, err error) {
 	if s, is := e.(*single.Engine); is {

@@ -46,6 +46,7 @@ import (
 // The errors of Open; a change may be ErrFull, too. Package userdb exports them, and says more.
 var (
 	ErrLocked  = errors.New("embedded: file is locked")
+	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrFull    = errors.New("embedded: store is full")
 	ErrDamaged = errors.New("embedded: file is damaged")
 	ErrExposed = errors.New("embedded: file is exposed") // its lock file too: others than this user and root may write one

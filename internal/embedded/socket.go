@@ -30,9 +30,12 @@ const mostBatch = 256
 const partingTime = 2 * time.Second
 
 // Serve lets other processes of this user use the store through a socket beside the file, until stop is called. Those that Open
-// the file dial it. A store that is itself a client of another process leaves that to that one.
+// the file dial it. ErrServed: the store is itself a client of another process, which does that.
 func (s *Store) Serve() (stop func() error, err error) {
-	if s.path == "" || s.remote {
+	if s.remote {
+		return nil, ErrServed
+	}
+	if s.path == "" {
 		return func() error { return nil }, nil
 	}
 	l, err := s.listen()
