@@ -13,6 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
+var errKeyTaken = errors.New("there is one already, whatever its case: revoke it, or choose another name")
+
 // apiKey is a key as it is printed.
 type apiKey struct {
 	Name      string   `json:"name"`
@@ -87,7 +89,7 @@ what the backend of a web application needs), scim, admin (all).`,
 				return usagef("a name of a key has letters, digits, dots, hyphens and underscores, 64 at most")
 			}
 			if errors.Is(err, userdb.ErrDuplicate) {
-				err = fmt.Errorf("key %s: there is one already, whatever its case: revoke it, or choose another name: %w", shown(k.Name), userdb.ErrDuplicate)
+				err = fmt.Errorf("key %s: %w", shown(k.Name), errKeyTaken)
 			}
 			return s.result(printedKey(k, secret), secret, err)
 		}),

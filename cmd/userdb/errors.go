@@ -97,6 +97,7 @@ var verdicts = []verdict{
 	{userdb.ErrInvalid, "invalid", 2, ""},
 	{password.ErrPolicy, "invalid", 2, ""},
 	{userdb.ErrNotFound, "not_found", 3, ""},
+	{errKeyTaken, "duplicate", 4, ""},
 	{migrate.ErrCollision, "duplicate", 4, ""},
 	{migrate.ErrNotEmpty, "duplicate", 4, ""},
 	{check.ErrKeep, "usage", 2, ""},

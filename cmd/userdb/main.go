@@ -170,7 +170,7 @@ func (s *session) readingIf(so func() bool, run func(*cobra.Command, []string) e
 // a script has what a visitor wrote.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
 
-// timeout is how long the command may take; 0 is without end.
+// timeout is how long the command may take, or serve to begin; 0 is without end.
 func (s *session) timeout() time.Duration {
 	switch {
 	case s.Timeout != nil:
@@ -184,12 +184,20 @@ func (s *session) timeout() time.Duration {
 // timed gives f the time that the command may take, and closes the store after it.
 func (s *session) timed(ctx context.Context, f func(context.Context) error) error {
 	most := s.timeout()
+	if s.is(serves) { // it is timed until its store is open
+		most = 0
+	}
+	return within(ctx, most, func(ctx context.Context) error { return cmp.Or(f(ctx), s.close()) })
+}
+
+// within gives f so much time; 0 is without end.
+func within(ctx context.Context, most time.Duration, f func(context.Context) error) error {
 	if most > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
 		defer cancel()
 	}
-	err := cmp.Or(f(ctx), s.close())
+	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
 		return late(ctx, most, err)
 	}

@@ -48,11 +48,11 @@ in front of it speaks TLS (--behind-proxy).
 
 Any number of processes may serve one store. It says "listening on …" on standard error when it is
 ready, and then writes a line of JSON there for each request. SIGTERM lets requests end, for up to 20
-seconds, and then it exits 0.`,
+seconds, and then it exits 0. --timeout is for its store to answer at the start.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
-		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, unlimited, serves),
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, serves),
 	}
 	c.Flags().StringVar(&v.listen, "listen", "127.0.0.1:8470", "listen on `ADDRESS`")
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "the certificate, with its chain, in `FILE`")
@@ -129,7 +129,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	watched := metrics.New(metrics.Options{})
 	s.observers = []userdb.Observer{watched}
 	s.log = slog.New(slog.NewJSONHandler(s.std.err, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
-	if err := s.open(ctx); err != nil {
+	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)

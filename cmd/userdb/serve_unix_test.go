@@ -275,8 +275,9 @@ func TestServeRefuses(t *testing.T) {
 		{"memory:", "serve --listen " + strings.TrimPrefix(s.url, "http://"), 2, "end what listens there, or give another port"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie a;b", 2, "--session-cookie"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie=", 2, "--session-cookie"},
+		{lockedFile(t), "serve --listen 127.0.0.1:0 --timeout 100ms", 6, "file is locked by another process"},
 		{s.store, "serve --listen 127.0.0.1:0", 2, "another 'userdb serve' has the file"},
-		{s.store, "key create WEB --scope read", 4, "key WEB: there is one already"},
+		{s.store, "key create WEB --scope read", 4, "key WEB: there is one already, whatever its case: revoke it, or choose another name\n"},
 		{s.store, "events --kind logins", 2, "login_failed"},
 	} {
 		cmd, errs := start(t, tt.store, strings.Fields(tt.line)...)
