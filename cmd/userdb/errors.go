@@ -183,6 +183,20 @@ func late(ctx context.Context, limit time.Duration, err error) error {
 	return err
 }
 
+// within gives f so much time; 0 is without end.
+func within(ctx context.Context, most time.Duration, f func(context.Context) error) error {
+	if most > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
+		defer cancel()
+	}
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		return late(ctx, most, err)
+	}
+	return err
+}
+
 // report prints the one line about an error and returns the exit code.
 func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil || enough(err) {

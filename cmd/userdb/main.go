@@ -190,20 +190,6 @@ func (s *session) timed(ctx context.Context, f func(context.Context) error) erro
 	return within(ctx, most, func(ctx context.Context) error { return cmp.Or(f(ctx), s.close()) })
 }
 
-// within gives f so much time; 0 is without end.
-func within(ctx context.Context, most time.Duration, f func(context.Context) error) error {
-	if most > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
-		defer cancel()
-	}
-	err := f(ctx)
-	if err != nil && ctx.Err() != nil {
-		return late(ctx, most, err)
-	}
-	return err
-}
-
 // open connects to the store, and chooses the schema: the one that was named, else the one in the
 // database, else the built-in one.
 func (s *session) open(ctx context.Context) error {

@@ -46,9 +46,10 @@ func serveVerb(s *session) *cobra.Command {
 all of it, /docs for people. Without a certificate it listens on this machine alone, unless a proxy
 in front of it speaks TLS (--behind-proxy).
 
-Any number of processes may serve one store. It says "listening on …" on standard error when it is
-ready, and then writes a line of JSON there for each request. SIGTERM lets requests end, for up to 20
-seconds, and then it exits 0. --timeout is for its store to answer at the start.`,
+Any number of processes may serve one Redis or cluster, and one a file. It says "listening on …" on
+standard error when it is ready, and then writes a line of JSON there for each request. SIGTERM lets
+requests end, for up to 20 seconds, and then it exits 0. --timeout is for its store to answer at the
+start.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
