@@ -190,7 +190,7 @@ func unavailable(err error) string {
 	case errors.Is(err, userdb.ErrFileFull):
 		return "the store is full"
 	}
-	return "the store does not answer; nothing was changed"
+	return "the store does not answer, or has no room; nothing was changed, and the log has the cause under the request_id"
 }
 
 // wrongs are all that an error says is wrong with what was filled in.
