@@ -197,6 +197,9 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 		return nil, err
 	}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
+	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" { // it was made of the field
+		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
+	}
 	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Known}}, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -187,9 +186,6 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	address, value := typed, tk.Value
 	if tk.Value = address; len(address)+len(value) > maxValue {
 		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
-	}
-	if !slices.Contains(t.declared.Secondary, field) {
-		return Invitation{}, invalid("field", "change", "the schema has no secondary field of that name")
 	}
 	if err := t.checkToken(&tk); err != nil { // the address is held to the rules of a change to it
 		return Invitation{}, err
