@@ -17,7 +17,7 @@ help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests, longer searches, tests for races, short fuzzing'
 	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test'
-	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster; SOAK=10 has ten times as many'
+	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
@@ -104,7 +104,8 @@ search:
 
 # The searches and random walks of the cluster protocol, callers that are watched for an order in which all
 # they were told is true, and faults, for as long as one likes: make soak SOAK=10. A search of five million
-# states needs some 5 GB; make soak STATES=50000000 where there is more.
+# states needs some 5 GB; make soak STATES=50000000 where there is more. At the end the service is under mixed load for an hour,
+# and neither its memory nor its records in Redis may grow.
 SOAK ?= 1
 STATES ?= 5000000
 TIMES ?= 20
@@ -115,6 +116,7 @@ soak: redis
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) USERDB_CONTENTIONS=7 \
 		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Refusals|Walks|IsTheModel|Linearizable|MasterDies|Reshards|Failover|Contention' \
 		./internal/store ./internal/store/cluster ./userdb_test
+	USERDB_SERVE_MINUTES=$$(( 60 * $(SOAK) )) $(PROGRESS) go test -count=1 -timeout 0 -v -run '^TestStaysFlat$$' ./serve
 
 # A test that fails here depends on how the machine divides its time.
 steady: redis

@@ -1,0 +1,362 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// residents are the accounts that stay. All others that a round makes it deletes.
+const residents = 8
+
+// TestStaysFlat: under mixed load for so many minutes as USERDB_SERVE_MINUTES says, the heap, the goroutines and the open files of a
+// service stay what they were, and so do its records in Redis, but for the feed, which has a limit of its own. What is compared is
+// measured between rounds of requests, when nothing is under way.
+func TestStaysFlat(t *testing.T) {
+	minutes, err := strconv.ParseFloat(os.Getenv("USERDB_SERVE_MINUTES"), 64)
+	if err != nil {
+		t.Skip("make soak runs it, for USERDB_SERVE_MINUTES")
+	}
+	f := newFlat(t)
+	begun := time.Now()
+	whole := time.Duration(minutes * float64(time.Minute))
+	var warm, last []footprint
+	for said := begun; time.Since(begun) < whole && !t.Failed(); {
+		took := f.round()
+		now := f.measure()
+		switch passed := time.Since(begun); {
+		case passed > whole/3 && passed < whole*5/9:
+			warm = append(warm, now)
+		case passed > whole*7/9:
+			last = append(last, now)
+		}
+		if time.Since(said) > whole/20 {
+			said = time.Now()
+			t.Logf("%v, round %d, %d requests: %v", time.Since(begun).Round(time.Second), f.rounds, f.requests.Load(), now)
+		}
+		time.Sleep(8 * took) // others use the machine, too
+	}
+	f.end()
+	t.Logf("%d requests; in the second third %v", f.requests.Load(), typical(warm))
+	t.Logf("in the last fifth %v", typical(last))
+	typical(last).compare(t, typical(warm))
+}
+
+// A flat is a service, and those who use it.
+type flat struct {
+	*client
+	directory string // a key
+	web       *http.Client
+	requests  atomic.Int64
+	rounds    int
+	made      int // accounts, by POST
+	uids      []string
+	steady    []*follower
+	end       func()
+}
+
+// A follower listens for as long as the service runs, and counts the accounts that are made.
+type follower struct {
+	created, gaps atomic.Int64
+	last          atomic.Value
+}
+
+func newFlat(t *testing.T) *flat {
+	sc, directories := directory()
+	server := redistest.Start(t)
+	s := testdb.Open(t, server.Client(), recordkey.Namespace{}, sc)
+	f := &flat{client: newClient(t, s, serve.Options{}), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	f.directory = f.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}})
+	address, stop := running(t, f.client, serve.Options{SCIM: &directories})
+	f.url = "http://" + address
+	for i := range residents {
+		r := f.want(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
+		f.uids = append(f.uids, r.at("uid"))
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 3 {
+		one := &follower{}
+		f.steady = append(f.steady, one)
+		ready := make(chan bool)
+		all.Go(func() { f.follow(ctx, one, ready) })
+		<-ready
+	}
+	f.end = func() {
+		for i, one := range f.steady {
+			if one.created.Load() != int64(f.made) || one.gaps.Load() != 0 {
+				t.Errorf("listener %d heard of %d accounts, with %d gaps; %d were made", i, one.created.Load(), one.gaps.Load(), f.made)
+			}
+		}
+		leave()
+		all.Wait()
+		f.web.CloseIdleConnections()
+		must(t, stop())
+		if problems := s.Check(t, check.Options{}); len(problems) > 0 {
+			t.Errorf("the check says: %v", problems)
+		}
+	}
+	return f
+}
+
+// ask sends a request; what fails with 5xx, or not as HTTP, fails the test.
+func (f *flat) ask(method, path, body string, headers ...string) reply {
+	req, err := http.NewRequestWithContext(f.Ctx, method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Error(err)
+		return reply{}
+	}
+	key := f.key
+	if strings.HasPrefix(path, "/scim/") {
+		key = f.directory
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	f.requests.Add(1)
+	res, err := f.web.Do(req)
+	if err != nil {
+		f.t.Errorf("%s %s: %v", method, path, err)
+		return reply{}
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 500 {
+		f.t.Errorf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
+	}
+	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
+	_ = json.Unmarshal(text, &r.body) // of what is no JSON there is none
+	return r
+}
+
+func (f *flat) want(status int, method, path, body string, headers ...string) reply {
+	r := f.ask(method, path, body, headers...)
+	if r.status != status {
+		f.t.Errorf("%s %s %.200s: %d %s; want %d", method, path, body, r.status, r.text, status)
+	}
+	return r
+}
+
+// follow listens until ctx ends.
+func (f *flat) follow(ctx context.Context, one *follower, ready chan<- bool) {
+	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
+	if err == nil {
+		req.Header.Set("Authorization", "Bearer "+f.key)
+		req.Header.Set("Accept", eventStream)
+		var res *http.Response
+		if res, err = f.web.Do(req); err == nil {
+			defer res.Body.Close()
+			close(ready)
+			one.hear(res.Body)
+		}
+	}
+	if err != nil {
+		f.t.Error(err)
+		close(ready)
+	}
+}
+
+const eventStream = "text/event-stream"
+
+func (one *follower) hear(body io.Reader) {
+	for in := bufio.NewScanner(body); in.Scan(); {
+		name, value, _ := strings.Cut(in.Text(), ": ")
+		switch {
+		case name == "id":
+			one.last.Store(value)
+		case name == "event" && value == "create":
+			one.created.Add(1)
+		case name == "event" && value == "gap":
+			one.gaps.Add(1)
+		}
+	}
+}
+
+// round sends requests of every kind, some at a time, and returns how long that took.
+func (f *flat) round() time.Duration {
+	begun, n := time.Now(), f.rounds
+	f.rounds++
+	queue := make(chan func())
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for do := range queue {
+				do()
+			}
+		})
+	}
+	for i, uid := range f.uids {
+		queue <- func() { f.resident(i, uid, n) }
+	}
+	for i := range 5 {
+		queue <- func() { f.visitor(fmt.Sprintf("visitor%d-%d", n, i)) }
+	}
+	f.made += 5
+	queue <- f.strangers
+	queue <- func() { f.provisioned(n) }
+	f.made++
+	if n%10 == 0 {
+		queue <- f.bringIn
+		f.made += imported
+	}
+	queue <- f.rude
+	queue <- f.passing
+	close(queue)
+	all.Wait()
+	return time.Since(begun)
+}
+
+// resident uses an account that stays.
+func (f *flat) resident(i int, uid string, n int) {
+	path, name := "/v1/types/user/entries/"+uid, fmt.Sprintf("resident%d", i)
+	again := f.want(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
+	if again.at("uid") != uid {
+		f.t.Errorf("sent again: %s", again.text)
+	}
+	f.want(200, "GET", path, "")
+	f.want(200, "POST", "/v1/types/user/lookup", `{"value":"`+strings.ToUpper(name)+`"}`)
+	f.want(200, "PATCH", path, fmt.Sprintf(`{"facets":{"age":%d,"job":"job%d"}}`, n%1000, n%7))
+	f.want(200, "PUT", path+"/tags", fmt.Sprintf(`{"tags":["all","tag%d"]}`, n%5))
+	origin := fmt.Sprintf(`"origin":"192.0.2.%d"`, i)
+	if r := f.ask("POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"wrong",`+origin+`}`); r.status != 401 && r.status != 429 {
+		f.t.Errorf("a wrong password: %d %s", r.status, r.text)
+	}
+	f.want(204, "DELETE", path+"/waits", "")
+	in := `{"identifier":"` + name + `","password":"battery staple 9","agent":"test",` + origin + `,"session":`
+	first := f.want(200, "POST", "/v1/types/user/login", in+`{}}`).at("session.secret")
+	f.want(200, "POST", "/v1/types/user/login", in+`{"life":"1m","idle":"1m"}}`) // which nobody ends
+	f.want(200, "POST", "/v1/session", `{"secret":"`+first+`"}`)
+	f.want(200, "POST", "/v1/session/verify", `{"secret":"`+first+`","password":"battery staple 9"}`)
+	f.want(204, "GET", "/v1/session/check", "", "Cookie", "session="+first)
+	f.want(200, "GET", path+"/sessions", "")
+	f.want(204, "POST", "/v1/session/end", `{"secret":"`+first+`"}`)
+	token := f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"`+uid+`"}`).at("secret")
+	f.want(200, "POST", "/v1/tokens/peek", `{"purpose":"in","secret":"`+token+`"}`)
+	f.want(200, "POST", "/v1/tokens/redeem", `{"purpose":"in","secret":"`+token+`"}`)
+	f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+uid+`","life":"1m"}`)
+	f.want(200, "PUT", path+"/password", `{"password":"battery staple 9"}`)
+	f.want(200, "GET", path+"/history", "")
+}
+
+// visitor makes an account, and deletes it.
+func (f *flat) visitor(name string) {
+	path := f.want(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
+	f.want(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
+	f.want(200, "POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"battery staple 9","session":{}}`)
+	f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+path[strings.LastIndex(path, "/")+1:]+`"}`)
+	f.want(204, "POST", path+"/disable", "")
+	f.want(204, "POST", path+"/enable", "")
+	f.want(204, "DELETE", path, "")
+	f.want(404, "GET", path, "")
+}
+
+// strangers have no account, no key, or no good request.
+func (f *flat) strangers() {
+	for i := range 3 {
+		if r := f.ask("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
+			f.t.Errorf("a stranger: %d %s", r.status, r.text)
+		}
+		f.ask("POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"guest%d@x.org","life":"1m"}`, i))
+	}
+	f.ask("GET", "/v1/schema", "", "Authorization", "Bearer udb_wrong")
+	f.want(422, "POST", "/v1/types/user/entries", `{"facets":{"email":"x"}}`)
+	f.want(400, "POST", "/v1/types/user/entries", `{"facets":`)
+	f.want(200, "GET", "/v1/types/user/entries?order=age&tag=all&limit=20", "")
+	f.want(200, "GET", "/v1/types/user/count", "")
+	f.want(200, "GET", "/v1/status", "")
+	f.want(200, "GET", "/readyz", "")
+	f.want(200, "GET", "/v1/types/user/export", "")
+}
+
+// provisioned is a user of a directory, in a group.
+func (f *flat) provisioned(n int) {
+	user := f.want(201, "POST", "/scim/v2/Users", fmt.Sprintf(`{%s"userName":"employee%d@x.org","externalId":"X%d"}`, userURN, n, n)).at("id")
+	group := f.want(201, "POST", "/scim/v2/Groups", fmt.Sprintf(`{%s"displayName":"Group %d","members":[{"value":%q}]}`, groupURN, n, user)).at("id")
+	f.want(200, "GET", fmt.Sprintf("/scim/v2/Users?filter=externalId%%20eq%%20%%22X%d%%22", n), "")
+	f.want(200, "PATCH", "/scim/v2/Users/"+user, `{`+patchURN+`"Operations":[{"op":"replace","path":"active","value":false}]}`)
+	f.want(204, "PATCH", "/scim/v2/Groups/"+group, `{`+patchURN+`"Operations":[{"op":"remove","path":"members"}]}`)
+	f.want(204, "DELETE", "/scim/v2/Groups/"+group, "")
+	f.want(204, "DELETE", "/scim/v2/Users/"+user, "")
+}
+
+const imported = 50
+
+// bringIn imports accounts, with many lines that are refused, and deletes what came in.
+func (f *flat) bringIn() {
+	var lines strings.Builder
+	for i := range imported {
+		fmt.Fprintf(&lines, `{"facets":{"uid":"imported%d","name":"imported%d"}}`+"\n"+`{"facets":{"name":"imported%d"}}`+"\n"+`{"facets":{"email":"%d"}}`+"\n", i, i, i, i)
+	}
+	r := f.want(200, "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())
+	if !strings.Contains(r.text, fmt.Sprintf(`"created":%d,`, imported)) {
+		f.t.Errorf("imported: %s", r.text)
+		return
+	}
+	for i := range imported {
+		f.want(204, "DELETE", fmt.Sprintf("/v1/types/user/entries/imported%d", i), "")
+	}
+}
+
+// rude is a client that goes in the middle of a body, and one that never reads its answer.
+func (f *flat) rude() {
+	for _, request := range []string{
+		"POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100\r\n\r\n{",
+		"POST /v1/types/user/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100\r\n\r\n{",
+		"GET /v1/types/user/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			f.t.Error(err)
+			return
+		}
+		if _, err := io.WriteString(conn, request); err != nil {
+			f.t.Error(err)
+		}
+		conn.Close()
+	}
+}
+
+// passing is somebody who listens from where another one is, for a moment.
+func (f *flat) passing() {
+	ctx, leave := context.WithCancel(f.Ctx)
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	req.Header.Set("Authorization", "Bearer "+f.key)
+	req.Header.Set("Accept", eventStream)
+	if last, is := f.steady[0].last.Load().(string); is {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	res, err := f.web.Do(req)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 200 {
+		f.t.Errorf("to listen: %s", res.Status)
+	}
+}
