@@ -178,11 +178,11 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// unavailable says what is known of a change, and nothing about servers.
+// unavailable says what is known of a change, and nothing about servers. Of a request that changes one thing after another, part may be done.
 func unavailable(err error) string {
 	switch {
 	case errors.Is(err, userdb.ErrOutcomeUnknown):
-		return "the store did not answer: the change was made whole or not at all"
+		return "the store did not answer: whether the change was made is not known"
 	case errors.Is(err, userdb.ErrUnconfirmed):
 		return "the change was made, and is not known to be on as many replicas as it should be"
 	case errors.Is(err, userdb.ErrIndexBuilding):
@@ -190,7 +190,7 @@ func unavailable(err error) string {
 	case errors.Is(err, userdb.ErrFileFull):
 		return "the store is full"
 	}
-	return "the store does not answer, or has no room; nothing was changed, and the log has the cause under the request_id"
+	return "the store does not answer, or has no room: the log has the cause under the request_id"
 }
 
 // wrongs are all that an error says is wrong with what was filled in.

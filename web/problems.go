@@ -39,7 +39,7 @@ var Texts = Catalogue{
 	"wait":                "Too many attempts. Try again in {seconds} seconds.",
 	"conflict":            "This was changed meanwhile. Look at it again.",
 	"gone":                "This is not good any more.",
-	"unavailable":         "Something does not answer. Nothing was changed; try again in a moment.",
+	"unavailable":         "Something does not answer. Try again in a moment.",
 	"unknown":             "Something does not answer. Look whether it was done before you try again.",
 	"":                    "This cannot be: {reason}.",
 }

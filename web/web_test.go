@@ -205,7 +205,7 @@ func TestNoSignInPage(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Something does not answer. Nothing was changed; try again in a moment.\n")
+	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Something does not answer. Try again in a moment.\n")
 	told := ""
 	p.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
 		told = r.URL.Path
@@ -374,10 +374,10 @@ func TestProblems(t *testing.T) {
 		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
 		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed meanwhile. Look at it again."},
 		{userdb.ErrNotFound, " gone: This is not good any more."},
-		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Try again in a moment."},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
-		{secret, " unavailable: Something does not answer. Nothing was changed; try again in a moment."},
+		{secret, " unavailable: Something does not answer. Try again in a moment."},
 	} {
 		var got []string
 		for _, one := range web.Problems(tt.err) {

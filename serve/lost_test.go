@@ -1,0 +1,77 @@
+package serve_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+// A lossy store carries out what it is sent, and loses all answers after some.
+type lossy struct{ left atomic.Int64 }
+
+func (l *lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if l.left.Add(-1) < 0 {
+			err = &net.OpError{Op: "read", Err: io.EOF}
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = l.ProcessHook(func(context.Context, redis.Cmder) error { return nil })(ctx, cmd) // it stands in the command
+		}
+		if err := cmds[0].Err(); err != nil {
+			_ = next(ctx, cmds)
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestLostAnswers: a new password and a session are two changes. Wherever the store falls silent, nobody is told that nothing was
+// changed, for the token is spent.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel() // it waits for attempts
+	raw := testdb.EmbeddedClient(t)
+	c := newClient(t, testdb.Open(t, raw, testdb.Space(t, ""), house()), serve.Options{})
+	path := c.create(alice)
+	store := &lossy{}
+	store.left.Store(1 << 30)
+	raw.AddHook(store)
+	said := map[string]int{}
+	for n := int64(0); ; n++ {
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"alice"}`).at("secret")
+		c.do("200", "GET", path, "") // the key is known then
+		store.left.Store(n)
+		r := c.send("POST", "/v1/password-resets", `{"purpose":"lost","secret":"`+token+`","password":"battery staple 9","session":{}}`)
+		store.left.Store(1 << 30)
+		if r.status == 200 {
+			break
+		}
+		if r.status != 503 || r.header.Get("Retry-After") == "" || strings.Contains(r.at("detail"), "nothing") {
+			t.Errorf("after %d answers: %d %s", n, r.status, r.text)
+		}
+		said[r.at("detail")]++
+	}
+	if said["the store did not answer: whether the change was made is not known"] == 0 || said["the store is not available now"] == 0 {
+		t.Errorf("it says %v", said)
+	}
+}
