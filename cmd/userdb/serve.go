@@ -127,9 +127,11 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if err != nil {
 		return err
 	}
+	errs := newPump(s.std.err)
+	defer errs.end()
 	watched := metrics.New(metrics.Options{})
 	s.observers = []userdb.Observer{watched}
-	s.log = slog.New(slog.NewJSONHandler(s.std.err, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
+	s.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	}
 	o := serve.Options{
 		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories,
-		Logger: slog.New(slog.NewJSONHandler(s.std.err, nil)),
+		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
 	}
 	service, err := serve.New(s.db, o)
 	if err == nil {
@@ -160,7 +162,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := v.serveMetrics(ctx, s.std.err, watched, service.Metrics(), collectors.NewGoCollector())
+	stopMetrics, err := v.serveMetrics(ctx, errs, watched, service.Metrics(), collectors.NewGoCollector())
 	if err != nil {
 		return err
 	}
@@ -169,7 +171,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if v.cert != "" {
 		scheme = "https"
 	}
-	fmt.Fprintf(s.std.err, "listening on %s://%s\n", scheme, l.Addr())
+	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
 	return service.Run(ctx, l)
 }
 

@@ -231,3 +231,40 @@ func TestServeStoreAway(t *testing.T) {
 		t.Errorf("exit code %d", got)
 	}
 }
+
+// TestServeLogIsNotTaken: requests are answered, and the service ends, though its log goes into a pipe that nobody empties, or that
+// nobody has any more.
+func TestServeLogIsNotTaken(t *testing.T) {
+	for _, name := range []string{"full", "broken"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd, _ := start(t, "memory:", "serve", "--listen=127.0.0.1:0")
+			cmd.Stderr = nil
+			errs, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			line, err := bufio.NewReader(errs).ReadString('\n')
+			url, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+			if !is {
+				t.Fatalf("it says %q, %v", line, err)
+			}
+			if name == "broken" {
+				errs.Close()
+			}
+			s := &served{t: t, cmd: cmd, url: url}
+			for i := range 1000 { // a pipe has room for 350 lines
+				if status, _, err := s.ask("", "GET", "/healthz", ""); status != 200 {
+					t.Fatalf("after %d: %d %v", i, status, err)
+				}
+			}
+			if got := s.stop(syscall.SIGTERM); got != 0 {
+				t.Errorf("exit code %d", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// mostLines is how many lines of a log wait for who takes them.
+const mostLines = 4096
+
+// A pump writes lines to where somebody may not take them, such as a pipe that is full: then they wait, and those that have no room
+// are lost, so that no request waits for its line. Any number of goroutines may write.
+type pump struct {
+	out   io.Writer
+	lines chan []byte
+	lost  atomic.Int64
+	stop  chan struct{}
+	ended chan struct{}
+}
+
+func newPump(out io.Writer) *pump {
+	p := &pump{out: out, lines: make(chan []byte, mostLines), stop: make(chan struct{}), ended: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+// Write implements [io.Writer], and never fails.
+func (p *pump) Write(line []byte) (int, error) {
+	select {
+	case p.lines <- append([]byte(nil), line...):
+	default:
+		p.lost.Add(1)
+	}
+	return len(line), nil
+}
+
+// end lets what waits be written, for a moment. What is written after it is lost.
+func (p *pump) end() {
+	close(p.stop)
+	select {
+	case <-p.ended:
+	case <-time.After(grace):
+	}
+}
+
+func (p *pump) run() {
+	defer close(p.ended)
+	for {
+		select {
+		case line := <-p.lines:
+			p.pass(line)
+			continue
+		default:
+		}
+		select {
+		case line := <-p.lines:
+			p.pass(line)
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// pass writes a line, and before it how many were lost.
+func (p *pump) pass(line []byte) {
+	if n := p.lost.Swap(0); n > 0 {
+		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"the log was not taken","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)
+	}
+	_, _ = p.out.Write(line) // where it is broken there is nobody to tell
+}

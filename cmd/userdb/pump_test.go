@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestPump: nobody who writes waits for a reader; what had no room is counted, and the rest comes in order.
+func TestPump(t *testing.T) {
+	r, w := io.Pipe()
+	p := newPump(w)
+	const lines = 2 * mostLines
+	for i := range lines {
+		fmt.Fprintf(p, "line %d\n", i)
+	}
+	in, took, lost, before := bufio.NewScanner(r), 0, 0, -1
+	for took+lost < lines && in.Scan() {
+		n := 0
+		if _, after, is := strings.Cut(in.Text(), `"lost":`); is {
+			fmt.Sscan(after, &n)
+			lost += n
+			continue
+		}
+		if _, err := fmt.Sscanf(in.Text(), "line %d", &n); err != nil || n <= before {
+			t.Fatalf("%q after line %d", in.Text(), before)
+		}
+		took, before = took+1, n
+	}
+	if took < mostLines || took+lost != lines {
+		t.Errorf("%d came, %d were lost", took, lost)
+	}
+	go func() { fmt.Fprint(p, "the last\n"); p.end(); w.Close() }()
+	if rest, err := io.ReadAll(r); string(rest) != "the last\n" {
+		t.Errorf("at the end %q, %v", rest, err)
+	}
+}
