@@ -98,6 +98,8 @@ func Sent(err error) bool {
 	switch {
 	case text != "": // a command in the middle of a script has failed, which may have written before
 		return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
+	case errors.Is(err, ErrAbandoned):
+		return true
 	case errors.Is(err, store.ErrUnsuitable), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	}

@@ -3,6 +3,7 @@ package redisx
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -42,6 +43,8 @@ func TestFail(t *testing.T) {
 		{redis.ErrClosed, true, false, false},
 		{context.Canceled, false, false, false},
 		{context.DeadlineExceeded, true, true, false},
+		{fmt.Errorf("%w: %w", ErrAbandoned, context.DeadlineExceeded), true, true, true},
+		{fmt.Errorf("%w: %w", ErrAbandoned, context.Canceled), false, false, true},
 	} {
 		err := Fail(tt.err)
 		if !errors.Is(err, tt.err) {

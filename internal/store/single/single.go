@@ -5,7 +5,6 @@ package single
 import (
 	"context"
 	"embed"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -110,7 +109,7 @@ func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil 
 
 // sent reports whether the server may have run the command that failed with err.
 func (e *Engine) sent(err error) bool {
-	if errors.Is(err, redisx.ErrAbandoned) || e.options.Doubtful != nil && e.options.Doubtful(err) {
+	if e.options.Doubtful != nil && e.options.Doubtful(err) {
 		return true
 	}
 	return redisx.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
