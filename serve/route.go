@@ -367,12 +367,15 @@ func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun t
 	}
 	took := time.Since(begun)
 	s.count(info, seen.status, took)
+	gone := r.Context().Err() != nil // the client, which is no failure of ours
 	level, attrs := slog.LevelInfo, []slog.Attr{
 		slog.String("id", info.id), slog.String("method", method(r)), slog.String("operation", info.operation), slog.Int("status", seen.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("key", info.key), slog.String("code", info.code()),
 	}
 	if seen.status >= 500 || broken {
-		level = slog.LevelError
+		if !gone {
+			level = slog.LevelError
+		}
 		attrs = append(attrs, slog.String("cause", cause(info.err)))
 	}
 	s.options.Logger.LogAttrs(r.Context(), level, "request", attrs...)

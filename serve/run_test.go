@@ -109,7 +109,7 @@ func TestImportAtTheEnd(t *testing.T) {
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
 }
 
-// TestBrokenOff: an export that breaks off has its line in the log, too.
+// TestBrokenOff: an export that breaks off has its line in the log, too, and where the client went that is no error.
 func TestBrokenOff(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
 	var lines strings.Builder
@@ -128,5 +128,8 @@ func TestBrokenOff(t *testing.T) {
 		if time.Since(begin) > 20*time.Second {
 			t.Fatalf("no line: %s", c.logs)
 		}
+	}
+	if strings.Contains(c.logs.String(), `"level":"ERROR"`) {
+		t.Errorf("an error: %s", c.logs)
 	}
 }
