@@ -276,6 +276,36 @@ func TestFaultAndDamage(t *testing.T) {
 	}
 }
 
+// TestFolderAway: while the folder is away nothing is answered as if the records had never been, and when it is back they are, also
+// after the next write.
+func TestFolderAway(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	do(t, s.Client(), "set before v")
+	dir, away := filepath.Dir(path), filepath.Dir(path)+"-away"
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := s.Client().Set(t.Context(), "meanwhile", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
+			t.Errorf("written: %v", err)
+		}
+		if got, err := s.Client().Get(t.Context(), "before").Result(); !errors.Is(err, ErrUnsaved) {
+			t.Errorf("read: %q, %v", got, err)
+		}
+	}
+	if err := os.Rename(away, dir); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s.Client(), "set after v")
+	closeStore(t, s)
+	s = open(t, path)
+	defer closeStore(t, s)
+	if got := s.Client().Exists(t.Context(), "before", "meanwhile", "after").Val(); got != 2 {
+		t.Errorf("%d records are there", got)
+	}
+}
+
 // A temporary file of a killed process, or a link that somebody put there, is
 // removed, not written through.
 func TestTempFileIsALink(t *testing.T) {

@@ -100,6 +100,9 @@ func (s *Store) load() error {
 		return nil
 	}
 	records, err := readFile(s.path)
+	if err == nil && len(records) == 0 && s.kept > 0 { // its folder was moved, or the disk is away: all is there when it is back
+		err = fmt.Errorf("%w: %s is gone, which had %d records", ErrUnsaved, s.path, s.kept)
+	}
 	if err != nil {
 		return err
 	}
