@@ -236,7 +236,7 @@ func (s *spool) close() {
 }
 
 // onImport is what an import is answered with that did not come to the end of its body.
-func onImport(ctx context.Context, err error, report transfer.Report) *Problem {
+func onImport(ctx context.Context, err error, report transfer.Report) error {
 	p := problemOf(err)
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)
@@ -250,14 +250,14 @@ func onImport(ctx context.Context, err error, report transfer.Report) *Problem {
 	case unread:
 		p = usage("the body broke off")
 	case report.Read == 0:
-		return p
+		return err
 	}
 	answer := *p
 	if unread {
 		answer.Detail += fmt.Sprintf("; line %d cannot be read, nor what comes after it", cut.Line)
 	}
 	answer.Detail += fmt.Sprintf("; of the lines before, %d were created, %d updated, %d skipped and %d refused", report.Created, report.Updated, report.Skipped, report.Refused)
-	return &answer
+	return fmt.Errorf("%w: %w", &answer, err) // the log wants the cause
 }
 
 func exportEntries(c *call, w http.ResponseWriter) error {

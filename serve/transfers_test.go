@@ -257,4 +257,7 @@ func TestManyRefused(t *testing.T) {
 	if !strings.Contains(r.at("detail"), "30000 refused") {
 		t.Errorf("the answer is %s", r.text)
 	}
+	if !strings.Contains(c.logs.String(), "no such file or directory") { // the answer says that the log has it
+		t.Errorf("the log has no cause: %s", c.logs)
+	}
 }
