@@ -69,15 +69,29 @@ func (v Visit) from(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
+// options are those of a session that is the member session of a body. They are judged before anything is done.
 func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error) {
-	out = userdb.SessionOptions{Origin: v.Origin, Agent: v.Agent}
 	if o == nil {
 		return out, nil
 	}
+	if out, err = v.begin(*o); err == nil {
+		return out, nil
+	}
+	p := problemOf(err)
+	for i := range p.Errors {
+		p.Errors[i].Pointer = "/session" + p.Errors[i].Pointer
+	}
+	return out, p
+}
+
+func (v Visit) begin(o SessionOptions) (out userdb.SessionOptions, err error) {
 	life, err := o.Life.parse("life")
 	idle, idleErr := o.Idle.parse("idle")
-	out.Life, out.Idle = life, idle
-	return out, errors.Join(err, idleErr)
+	out = userdb.SessionOptions{Life: life, Idle: idle, Origin: v.Origin, Agent: v.Agent}
+	if err = errors.Join(err, idleErr); err == nil {
+		err = out.Check()
+	}
+	return out, err
 }
 
 func (v Visit) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin} }
@@ -196,6 +210,7 @@ func (Given) Schema(huma.Registry) *huma.Schema {
 }
 
 func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput, error) {
+	ctx = in.Body.from(ctx)
 	t, err := c.typ(ctx, in.Type)
 	if err != nil {
 		return nil, err
@@ -241,6 +256,9 @@ type startedOutput struct {
 func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput, error) {
 	t, err := c.typ(ctx, in.Type)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := in.Body.begin(in.Body.SessionOptions); err != nil {
 		return nil, err
 	}
 	e, err := t.Find(ctx, in.hint())

@@ -508,3 +508,29 @@ func TestDryRunWord(t *testing.T) {
 		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "0")
 	})
 }
+
+// TestBadSessions: a session that cannot be is refused before anything is done: no password is set, no token spent, no account made.
+func TestBadSessions(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","uid":"alice"}`).at("secret")
+		invitation := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).at("secret")
+		for _, session := range []string{`{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"x"}`} {
+			for _, s := range [][3]string{
+				{"PUT", path + "/password", `{"password":"battery staple 10","session":%s}`},
+				{"POST", "/v1/password-resets", `{"purpose":"reset","secret":"` + token + `","password":"battery staple 10","session":%s}`},
+				{"POST", "/v1/types/user/invitations/accept", `{"secret":"` + invitation + `","facets":{"name":"bob"},"session":%s}`},
+				{"POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":%s}`},
+				{"POST", "/v1/tokens/redeem", `{"purpose":"reset","secret":"` + token + `","session":%s}`},
+			} {
+				r := c.do("422 invalid", s[0], s[1], fmt.Sprintf(s[2], session))
+				c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/session/"+r.at("field"))
+			}
+			r := c.do("422 invalid", "POST", path+"/sessions", session)
+			c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/"+r.at("field"))
+		}
+		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
+		c.do("200", "POST", "/v1/tokens/peek", `{"purpose":"reset","secret":"`+token+`"}`)
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+	})
+}

@@ -43,6 +43,7 @@ type issueOutput struct {
 }
 
 func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, error) {
+	ctx = Visit{Origin: in.Body.Origin}.from(ctx)
 	t, err := c.typ(ctx, in.Type)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,12 @@ const (
 	shortestIdle   = 2 * time.Minute // when a session was seen is kept to the minute
 )
 
+// Check is what StartSession would say of the options, before anything is done that comes with it.
+func (o SessionOptions) Check() error {
+	_, err := o.checked()
+	return err
+}
+
 func (o SessionOptions) checked() (SessionOptions, error) {
 	o.Life = cmp.Or(o.Life, defaultSession)
 	o.Idle = min(cmp.Or(o.Idle, defaultIdle), o.Life)
