@@ -159,8 +159,11 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []string) bool {
 	return c.key.Sees(e.Key.Type())
 }
 
-// pingTime is how long a stream says nothing at most.
-var pingTime = 15 * time.Second
+// How long a stream says nothing at most, and goes on until it looks whether its key was revoked: with keyAge that is within five seconds.
+var (
+	pingTime = 15 * time.Second
+	lookTime = 500 * time.Millisecond
+)
 
 // follow answers with what has happened since a position, and then with what happens, until the client goes or the service ends.
 func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
@@ -179,7 +182,10 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	if err != nil {
 		return err
 	}
-	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w)}
+	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
+	if err := out.ahead(ctx, from, q.After); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", eventStream)
 	w.WriteHeader(http.StatusOK)
 	for {
@@ -204,12 +210,30 @@ type listener struct {
 	w       http.ResponseWriter
 	kinds   []string
 	control *http.ResponseController
+	had     map[string]bool // by ID the events that it had already, and that are read here only now
+}
+
+// ahead notes the events that the client had from another process, which this one, at from, has not read yet.
+func (l *listener) ahead(ctx context.Context, from, after string) error {
+	q := userdb.EventQuery{After: from, Until: after, Limit: 1000}
+	for after != "" {
+		page, err := l.c.db.Events(ctx, q)
+		if err != nil || len(page.Events) == 0 {
+			return err
+		}
+		for _, e := range page.Events {
+			l.had[e.ID] = true
+		}
+		q.After = page.Next
+	}
+	return nil
 }
 
 // follow sends what comes after a part of the feed.
 func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
-	ping := time.NewTicker(pingTime)
+	ping, look := time.NewTicker(pingTime), time.NewTicker(lookTime)
 	defer ping.Stop()
+	defer look.Stop()
 	for {
 		var err error
 		select {
@@ -217,6 +241,8 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 			return
 		case <-l.c.service.closing:
 			return
+		case <-look.C:
+			_, err = l.w.Write(nil) // which asks for the key
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
@@ -239,7 +265,7 @@ func (l *listener) send(page userdb.EventPage) error {
 		b.WriteString("event: gap\ndata: {}\n\n")
 	}
 	for _, e := range page.Events {
-		if !l.c.sees(e, l.kinds) {
+		if !l.c.sees(e, l.kinds) || l.had[e.ID] {
 			continue
 		}
 		data, err := json.Marshal(EventOf(e))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -240,4 +241,57 @@ func TestStreamEnds(t *testing.T) {
 	}
 	must(t, h.in.Err())
 	must(t, <-ended)
+}
+
+// TestStreamRevoked: a stream ends with its key, and does not wait for the next word that it is alive.
+func TestStreamRevoked(t *testing.T) {
+	defer serve.PingTime(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+	must(t, err)
+	now, mu := time.Now(), sync.Mutex{}
+	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	h := c.with(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	keys, err := own.KeysOf(s.DB)
+	must(t, err)
+	must(t, keys.Revoke(t.Context(), "revoked"))
+	mu.Lock()
+	now = now.Add(5 * time.Second)
+	mu.Unlock()
+	for h.in.Scan() {
+	}
+	must(t, h.in.Err())
+}
+
+// TestStreamAhead: who comes from a process that had read more of the feed hears nothing twice.
+func TestStreamAhead(t *testing.T) {
+	defer serve.FeedTime(time.Second)()
+	eachService(t, func(t *testing.T, c *client) {
+		first := c.listen("")
+		c.create(`{"uid":"a"}`)
+		had := c.settled(1, "").at("next")
+		second := c.listen(had)
+		c.create(`{"uid":"b"}`)
+		c.equal("after it", fmt.Sprint(second.next(1)), "[create b]")
+		c.equal("all", fmt.Sprint(first.next(2)), "[create a create b]")
+	})
+}
+
+// TestOrigins: the visitor's address stands in the history wherever a caller gave one.
+func TestOrigins(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","origin":"192.0.2.1"}`)
+		c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice","origin":"192.0.2.2"}`)
+		c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice","field":"email","origin":"192.0.2.3"}`)
+		r := c.do("200", "GET", path+"/history", "")
+		c.equal("kinds", fmt.Sprint(r.kinds()), "[issue alice issue alice password alice create alice]")
+		for i, want := range []string{"192.0.2.3", "192.0.2.2", "192.0.2.1"} {
+			c.equal("origin", fmt.Sprint(r.body["events"].([]any)[i].(map[string]any)["origin"]), want)
+		}
+	})
 }

@@ -59,3 +59,10 @@ func PingTime(d time.Duration) (undo func()) {
 	pingTime = d
 	return func() { pingTime = before }
 }
+
+// FeedTime sets how long it is between two readings of a feed.
+func FeedTime(d time.Duration) (undo func()) {
+	before := feedTime
+	feedTime = d
+	return func() { feedTime = before }
+}

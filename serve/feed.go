@@ -11,10 +11,12 @@ import (
 
 // Limits of listening.
 const (
-	feedTime      = 250 * time.Millisecond // between two readings of a feed that somebody listens to
 	mostListeners = 500
 	mostBehind    = 100 // parts of the feed that are kept for a listener who takes them slowly
 )
+
+// feedTime is between two readings of a feed that somebody listens to.
+var feedTime = 250 * time.Millisecond
 
 // A feed is read once for all who listen to it in this process, and not at all while nobody does.
 type feed struct {
@@ -99,7 +101,7 @@ func (f *feed) read(ctx context.Context, db *userdb.DB) {
 			f.mu.Unlock()
 			close(part.ready)
 			part = next
-			if err == nil && len(page.Events) == 1000 {
+			if len(page.Events) == 1000 {
 				continue
 			}
 		}

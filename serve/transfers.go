@@ -80,7 +80,9 @@ type stream struct {
 
 // stillGood is an error where the key of a request has been revoked, or is over, since it began. A store that does not answer ends nothing.
 func (c *call) stillGood(r route) error {
-	_, err := c.service.enter(c.request, r)
+	ctx, cancel := context.WithTimeout(c.request.Context(), lookTime)
+	defer cancel()
+	_, err := c.service.enter(c.request.WithContext(ctx), r)
 	if err != nil && problemOf(err).Status < http.StatusInternalServerError {
 		return err
 	}
