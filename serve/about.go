@@ -32,8 +32,9 @@ func (s *Service) about(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /docs", s.docs)
 	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "The schema in force"},
-		func(_ context.Context, c *call, _ *nothing) (*schemaOutput, error) {
-			return &schemaOutput{c.only()}, nil
+		func(ctx context.Context, c *call, _ *nothing) (*schemaOutput, error) {
+			err := c.refresh(ctx)
+			return &schemaOutput{c.only()}, err
 		})
 	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeRead}, summary: "What is in the store, and how its servers are"},
 		func(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {

@@ -66,3 +66,10 @@ func FeedTime(d time.Duration) (undo func()) {
 	feedTime = d
 	return func() { feedTime = before }
 }
+
+// SpaceAge sets how long a schema is believed to have no other types.
+func SpaceAge(d time.Duration) (undo func()) {
+	before := spaceAge
+	spaceAge = d
+	return func() { spaceAge = before }
+}

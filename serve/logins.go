@@ -353,7 +353,7 @@ func active(e userdb.Entry, s userdb.Session) *activeOutput {
 // asked is the session of a secret, of any type that the key sees; ErrNotFound where there is none.
 func (c *call) asked(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
 	err := error(userdb.ErrNotFound)
-	for _, t := range c.types() {
+	for t := range c.types(ctx) {
 		e, s, askErr := t.Session(ctx, secret)
 		if !errors.Is(askErr, userdb.ErrNotFound) {
 			return t, e, s, askErr
@@ -374,7 +374,7 @@ func session(ctx context.Context, c *call, in *secretInput) (*activeOutput, erro
 }
 
 func endSession(ctx context.Context, c *call, in *secretInput) (*nothing, error) {
-	for _, t := range c.types() {
+	for t := range c.types(ctx) {
 		if err := t.EndSession(ctx, in.Body.Secret); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -58,12 +59,10 @@ func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	}
 	t, err := c.db.Type(name)
 	if err != nil { // perhaps it is new
-		db, spaceErr := c.service.space(ctx, c.key.Namespace, true)
-		if spaceErr != nil {
-			return nil, spaceErr
+		if err := c.refresh(ctx); err != nil {
+			return nil, err
 		}
-		c.db = db
-		t, err = db.Type(name)
+		t, err = c.db.Type(name)
 	}
 	if err != nil {
 		err = problem(http.StatusNotFound, "not_found", "there is no such type")
@@ -71,16 +70,38 @@ func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	return t, err
 }
 
-// types are all types that the key sees.
-func (c *call) types() (all []*userdb.Type) {
+// refresh goes on with the schema as it is stored now.
+func (c *call) refresh(ctx context.Context) error {
+	db, err := c.service.space(ctx, c.key.Namespace, true)
+	if err == nil {
+		c.db = db
+	}
+	return err
+}
+
+// types are all types that the key sees, those last that are new.
+func (c *call) types(ctx context.Context) iter.Seq[*userdb.Type] {
+	return func(yield func(*userdb.Type) bool) {
+		known := c.db.Schema().Types
+		old := func(name string) bool { _, is := known[name]; return is }
+		if !c.each(old, yield) || c.refresh(ctx) != nil {
+			return
+		}
+		c.each(func(name string) bool { return !old(name) }, yield)
+	}
+}
+
+// each yields some of the types that the key sees, and reports whether that was to go on.
+func (c *call) each(some func(name string) bool, yield func(*userdb.Type) bool) bool {
 	for _, name := range c.db.Schema().Names() {
-		if c.key.Sees(name) {
-			if t, err := c.db.Type(name); err == nil {
-				all = append(all, t)
-			}
+		if !some(name) || !c.key.Sees(name) {
+			continue
+		}
+		if t, err := c.db.Type(name); err == nil && !yield(t) {
+			return false
 		}
 	}
-	return all
+	return true
 }
 
 // only is the part of the schema that the key sees; of one type, if that is named.

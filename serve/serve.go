@@ -4,8 +4,10 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -30,7 +32,6 @@ const (
 	idleTime    = 2 * time.Minute
 	mostHeader  = 16 << 10
 	mostBody    = 1 << 20
-	spaceAge    = 5 * time.Second // how long a schema is believed to have no type besides those that were read
 	mostSpaces  = 1000
 )
 
@@ -43,6 +44,9 @@ var (
 	headerTime = 10 * time.Second
 	bodyTime   = 30 * time.Second
 )
+
+// spaceAge is how long a schema is believed to have no type besides those that were read.
+var spaceAge = 5 * time.Second
 
 // Options say how a Service answers. The zero Options are good for one behind no proxy.
 type Options struct {
@@ -140,6 +144,9 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	if err != nil {
 		return nil, err
 	}
+	if has && same(known.db.Schema(), db.Schema()) { // those who listen to its feed stay together
+		db = known.db
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.spaces) >= mostSpaces {
@@ -147,6 +154,13 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	}
 	s.spaces[path] = &space{db, time.Now()}
 	return db, nil
+}
+
+// same reports whether two schemas are one.
+func same(a, b schema.Schema) bool {
+	one, err := json.Marshal(a)
+	other, otherErr := json.Marshal(b)
+	return err == nil && otherErr == nil && bytes.Equal(one, other)
 }
 
 // withOwn is a stored schema, and the types that a program has besides.

@@ -14,11 +14,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
@@ -532,5 +534,33 @@ func TestBadSessions(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.do("200", "POST", "/v1/tokens/peek", `{"purpose":"reset","secret":"`+token+`"}`)
 		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+	})
+}
+
+// TestNewType: a session of a type that another program has added is good in every process, and so are the tokens.
+func TestNewType(t *testing.T) {
+	defer serve.SpaceAge(0)()
+	eachService(t, func(t *testing.T, c *client) {
+		other := newSecond(t, c)
+		other.do("200", "GET", "/v1/schema", "")
+		sc := house()
+		sc.Types["robot"] = sc.Types["user"]
+		db, err := c.DB.With(sc)
+		must(t, err)
+		robots, err := db.Type("robot")
+		must(t, err)
+		_, err = robots.Create(c.Ctx, userdb.NewEntry{UID: "r2", Password: "battery staple 9"})
+		must(t, err)
+		e, err := robots.Find(c.Ctx, hints.UID("r2"))
+		must(t, err)
+		_, secret, err := robots.StartSession(c.Ctx, e, userdb.SessionOptions{})
+		must(t, err)
+		token, err := robots.Issue(c.Ctx, hints.UID("r2"), userdb.Token{Purpose: "p"})
+		must(t, err)
+		other.do("200", "POST", "/v1/tokens/peek", `{"purpose":"p","secret":"`+token+`"}`)
+		c.equal("active", other.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).at("active"), "true")
+		if r := other.do("200", "GET", "/v1/schema", ""); !strings.Contains(r.text, "robot") {
+			t.Errorf("schema: %s", r.text)
+		}
 	})
 }

@@ -85,7 +85,7 @@ type tokenOutput struct {
 
 // peek is the type whose token a secret is, among those that the key sees.
 func (c *call) peek(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
-	for _, t := range c.types() {
+	for t := range c.types(ctx) {
 		e, tk, err := t.Peek(ctx, purpose, secret)
 		if !errors.Is(err, userdb.ErrNotFound) {
 			return t, e, tk, err
