@@ -650,3 +650,61 @@ func TestFarPages(t *testing.T) {
 		c.scim("400 invalidPath", "PATCH", "/Users/"+id, `{"Operations":[{"op":"add","path":"`+strings.Repeat("a", 5000)+`","value":"x"}]}`)
 	})
 }
+
+// TestOtherAddresses: an address that is not for work, and not the primary one, is no identifier and changes none.
+func TestOtherAddresses(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		id := c.person("a")
+		for _, op := range []string{"add", "replace"} {
+			r := c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"`+op+`","path":"emails","value":[{"type":"home","value":"home@x.org"}]}]}`)
+			c.equal(op, r.at("userName"), "a@x.org")
+		}
+		r := c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","value":{"emails":{"type":"other","value":"home@x.org"}}}]}`)
+		c.equal("no path", r.at("userName"), "a@x.org")
+		r = c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","path":"emails","value":[{"type":"home","primary":true,"value":"main@x.org"}]}]}`)
+		c.equal("primary", r.at("userName"), "main@x.org")
+	})
+}
+
+// TestDetails: of RFC 7644 what other tests have no place for.
+func TestDetails(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		id := c.person("a")
+		if r := c.scim("405", "PUT", "/Users", "{}"); r.header.Get("Allow") != "GET, POST" {
+			t.Errorf("allowed: %v", r.header)
+		}
+		b := c.person("b")
+		full := `{` + userURN + `"userName":%q}`
+		c.scim("409 uniqueness", "PUT", "/Users/"+b, fmt.Sprintf(full, "A@x.org"))
+		c.scim("409 uniqueness", "POST", "/Users", fmt.Sprintf(full, "A@x.org"))
+		c.scim("404", "PUT", "/Users/nobody", fmt.Sprintf(full, "new@x.org"))
+		c.scim("200", "PUT", "/Users/"+b, `{`+userURN+`"id":"`+id+`","userName":"b@x.org","active":"False","meta":{"location":"x"}}`)
+		r := c.scim("200", "PUT", "/Users/"+b, `{`+userURN+`"USERNAME":"b@x.org","active":null}`)
+		c.equal("id", r.at("id"), b)
+		c.equal("active", r.at("active"), "false")
+		c.equal("externalId", r.at("externalId"), "")
+		g := c.group("Cooks", id, b)
+		c.scim("204", "DELETE", "/Users/"+b, "")
+		r = c.scim("200", "GET", "/Groups/"+g, "")
+		if members := r.in("members").([]any); len(members) != 1 || r.in("members.0.value") != id {
+			t.Errorf("members: %s", r.text)
+		}
+		c.equal("kind", r.at("meta.resourceType"), "Group")
+		again := c.scim("201", "POST", "/Users", fmt.Sprintf(full, "b@x.org"))
+		c.equal("groups of a name that comes again", c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+again.at("id")+`"`), "").at("totalResults"), "0")
+		c.equal("location", again.header.Get("Location"), again.at("meta.location"))
+		r = c.scim("200", "GET", "/Users/"+id+"?excludedAttributes=urn:ietf:params:scim:schemas:core:2.0:User:userName,id,META", "")
+		if r.in("userName") != nil || r.in("id") != id || r.in("meta") != nil || r.in("schemas.0") == nil {
+			t.Errorf("excluded: %s", r.text)
+		}
+		for _, path := range []string{"/Users/" + id, "/Users"} {
+			if r := c.scim("200", "GET", path+"?attributes=USERNAME,emails.value", ""); strings.Contains(r.text, "externalId") || !strings.Contains(r.text, "userName") || !strings.Contains(r.text, "emails") {
+				t.Errorf("attributes: %s", r.text)
+			}
+		}
+		r = c.scim("200", "POST", "/Users/.search", `{"startIndex":0,"count":-1,"attributes":["userName"]}`)
+		c.equal("numbers", fmt.Sprintf("%v %v %v %v", r.in("totalResults"), r.in("startIndex"), r.in("itemsPerPage"), r.in("Resources")), "2 1 0 []")
+		c.equal("none found", fmt.Sprint(c.scim("200", "GET", "/Users?filter="+url.QueryEscape(`userName eq "nobody@x.org"`), "").in("Resources")), "[]")
+		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"Remove","path":"emails[type eq \"work\"]"},{"op":"remove","path":"externalId"}]}`)
+	})
+}

@@ -107,7 +107,7 @@ func (e *edit) setName(at target, v any) error {
 	return nil
 }
 
-// setEmails sets the one address that is kept: the one for work. Others are let pass.
+// setEmails sets the one address that is kept: the primary one, else the one for work, or of no type. Others are let pass.
 func (e *edit) setEmails(at target, v any) error {
 	switch work, known := isWork(at.which); {
 	case !known:
@@ -132,15 +132,20 @@ func (e *edit) setEmails(at target, v any) error {
 		primary, _ := truth(member(m, "primary"))
 		kind, _ := member(m, "type").(string)
 		n := 0
-		if at.which == nil && strings.EqualFold(kind, "work") {
-			n++
-		}
-		if primary {
-			n += 2
+		switch work := strings.EqualFold(kind, "work"); {
+		case primary:
+			n = 2
+		case at.which == nil && work:
+			n = 1
+		case at.which == nil && kind != "":
+			continue
 		}
 		if n > rank {
 			best, rank = member(m, "value"), n
 		}
+	}
+	if len(all) > 0 && rank < 0 {
+		return nil
 	}
 	if text, is := best.(string); len(all) > 0 && (!is || text == "") {
 		return refuse(invalidValue, "an address has a value")

@@ -179,7 +179,7 @@ var operations = map[string]operation{
 // Serve answers a request, for the users of a type of a view. An error is one that it has not answered: an *Error, or another one
 // that the caller puts into words.
 func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB, namespace, typ string) error {
-	do, c, err := route(req)
+	do, c, err := route(w.Header(), req)
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,8 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	return nil
 }
 
-// route finds what a request asks for.
-func route(req *http.Request) (operation, *call, error) {
+// route finds what a request asks for, or says in the header of the answer what may be asked of its path.
+func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	c := &call{ctx: req.Context(), r: req, query: url.Values{}}
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
@@ -224,12 +224,17 @@ func route(req *http.Request) (operation, *call, error) {
 	if do := operations[req.Method+" "+path]; do != nil {
 		return do, c, nil
 	}
+	var allowed []string
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		if operations[method+" "+path] != nil {
-			return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not take this method"}
+			allowed = append(allowed, method)
 		}
 	}
-	return nil, nil, errNotFound
+	if allowed == nil {
+		return nil, nil, errNotFound
+	}
+	answer.Set("Allow", strings.Join(allowed, ", "))
+	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not take this method"}
 }
 
 // url is where a resource is.
