@@ -14,7 +14,6 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
-	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -158,15 +157,14 @@ type createInput struct {
 	}
 }
 
-// passwordOf is the password of an entry that is to be made, "" if there is to be none. What a visitor left empty is not one.
-func passwordOf(text *string) (string, error) {
-	switch {
-	case text == nil:
-		return "", nil
-	case *text == "":
-		return "", &password.PolicyError{Rule: "min", Reason: "it is empty"}
+// newEntry is what a body says of one. A password that a form left empty is not one that it left out.
+func (c *call) newEntry(typ string, facets map[string]json.RawMessage, tags []string, password *string) (n userdb.NewEntry, err error) {
+	n = userdb.NewEntry{Tags: tags, Typed: password != nil}
+	if n.Typed {
+		n.Password = *password
 	}
-	return *text, nil
+	n.Facets, err = c.facets(typ, facets)
+	return n, err
 }
 
 func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {
@@ -174,15 +172,11 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if err != nil {
 		return nil, err
 	}
-	pw, err := passwordOf(in.Body.Password)
+	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
-	facets, err := c.facets(in.Type, in.Body.Facets)
-	if err != nil {
-		return nil, err
-	}
-	n := userdb.NewEntry{UID: in.Body.UID, Facets: facets, Tags: in.Body.Tags, Password: pw}
+	n.UID = in.Body.UID
 	var e userdb.Entry
 	if in.IdempotencyKey == "" {
 		e, err = t.Create(ctx, n)

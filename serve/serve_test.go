@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
@@ -495,9 +496,15 @@ func TestEmptyPasswords(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		r := c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"bob"},"password":""}`)
 		c.equal("empty", fmt.Sprint(r.rules()), "[password min]")
+		for _, key := range []string{"", "k"} {
+			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, "Idempotency-Key", key)
+			c.equal("all", fmt.Sprint(r.rules()), "[email email name taken password min]")
+		}
+		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"carl"}}`, "Idempotency-Key", "k")
 		secret := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).at("secret")
-		c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+secret+`","facets":{"name":"bob"},"password":""}`)
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+secret+`","facets":{"name":"ALICE"},"password":""}`)
+		c.equal("of an invitation", fmt.Sprint(r.rules()), "[name taken password min]")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "2")
 	})
 }
 
@@ -561,6 +568,34 @@ func TestNewType(t *testing.T) {
 		c.equal("active", other.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).at("active"), "true")
 		if r := other.do("200", "GET", "/v1/schema", ""); !strings.Contains(r.text, "robot") {
 			t.Errorf("schema: %s", r.text)
+		}
+	})
+}
+
+// TestDefaults: 50 entries on a page, counts that are exact, and durations in days.
+func TestDefaults(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		path := c.create(alice)
+		for i := range 50 {
+			c.create(fmt.Sprintf(`{"uid":"u%02d","facets":{"age":%d}}`, i, i))
+		}
+		first := c.do("200", "GET", "/v1/types/user/entries?order=age", "")
+		c.equal("on a page", fmt.Sprint(len(first.body["entries"].([]any))), "50")
+		second := c.do("200", "GET", "/v1/types/user/entries?order=age&after="+first.at("next"), "")
+		c.equal("on the next", fmt.Sprint(len(second.body["entries"].([]any)), second.at("next")), "1")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").text, `{"count":51,"exact":true}`+"\n")
+		s := c.do("201", "POST", path+"/sessions", `{"life":"1d12h"}`)
+		var times [2]time.Time
+		for i, at := range []string{"session.begun", "session.expires"} {
+			var err error
+			times[i], err = time.Parse(time.RFC3339, s.at(at))
+			must(t, err)
+		}
+		c.equal("life", times[1].Sub(times[0]).String(), "36h0m0s")
+		device := c.do("200", "GET", path+"/sessions", "")
+		seen, err := time.Parse(time.RFC3339, fmt.Sprint(device.in("sessions.0.seen")))
+		if err != nil || seen.Before(times[0].Add(-time.Minute)) || seen.After(times[1]) {
+			t.Errorf("devices: %s", device.text)
 		}
 	})
 }

@@ -247,15 +247,10 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if _, err := in.Body.options(in.Body.Session); err != nil {
 		return nil, err
 	}
-	pw, err := passwordOf(in.Body.Password)
+	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
-	facets, err := c.facets(in.Type, in.Body.Facets)
-	if err != nil {
-		return nil, err
-	}
-	n := userdb.NewEntry{Facets: facets, Tags: in.Body.Tags, Password: pw}
 	e, err := t.Accept(ctx, in.Body.Secret, n)
 	if err != nil {
 		return nil, err

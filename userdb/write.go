@@ -26,7 +26,8 @@ type NewEntry struct {
 	UID      string        // "": the next one that Options.NewUID gives and no entry has
 	Facets   schema.Facets // without the primary one
 	Tags     []string      // members of the tertiary set "tags", which the schema must declare
-	Password string        // "": the entry cannot log in until SetPassword
+	Password string        // "": the entry cannot log in until SetPassword, unless Typed
+	Typed    bool          // Password is what somebody typed: an empty one is refused, too
 	Disabled bool          // it cannot log in until Enable
 }
 
@@ -125,14 +126,14 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	}
 	own := append(t.declared.Identifiers(d.Facets), n.UID)
 	if len(wrong) > 0 {
-		if n.Password != "" {
+		if n.Password != "" || n.Typed {
 			if other := wrong.add(t.db.hashers.Judge(ctx, t.declared, n.Password, own)); other != nil {
 				return d, other
 			}
 		}
 		return d, t.rest(ctx, wrong, t.unwritten(d.UID), d.Facets)
 	}
-	if n.Password != "" {
+	if n.Password != "" || n.Typed {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
 		if err != nil {
 			return d, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
