@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -45,35 +46,42 @@ func (f *feed) now() (*feedPart, string) {
 
 // listen is the feed of a view, for as long as leave is not called.
 func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
+	if f, err = s.join(db, nil); f == nil && err == nil {
+		asked, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		var end userdb.EventPage
+		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {
+			reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
+			if f, err = s.join(db, fresh); f == fresh {
+				go f.read(reading, db)
+			} else {
+				stop()
+			}
+		}
+	}
+	return f, sync.OnceFunc(func() { s.leave(db, f) }), err
+}
+
+// join listens to the feed of a view, which is a fresh one where nobody listens yet; nil: there is none.
+func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	s.mu.Lock()
-	f, all := s.feeds[db], 0
+	defer s.mu.Unlock()
+	all := 0
 	for _, other := range s.feeds {
 		all += other.listeners
 	}
-	s.mu.Unlock()
 	if all >= mostListeners {
 		p := problem(http.StatusServiceUnavailable, "unavailable", "too many listen")
 		p.RetryAfter = 10
-		return nil, nil, p
+		return nil, p
 	}
-	var end userdb.EventPage
-	if f == nil {
-		asked, cancel := context.WithTimeout(ctx, requestTime)
-		defer cancel()
-		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err != nil {
-			return nil, nil, err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f = s.feeds[db]; f == nil {
-		reading, stop := context.WithCancel(context.WithoutCancel(ctx))
-		f = &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
+	f := cmp.Or(s.feeds[db], fresh)
+	if f != nil {
 		s.feeds[db] = f
-		go f.read(reading, db)
+		f.listeners++
 	}
-	f.listeners++
-	return f, sync.OnceFunc(func() { s.leave(db, f) }), nil
+	return f, nil
 }
 
 func (s *Service) leave(db *userdb.DB, f *feed) {
