@@ -104,7 +104,7 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	if streams {
 		return c.follow(w, q)
 	}
-	ctx, cancel := context.WithTimeout(c.request.Context(), requestTime)
+	ctx, cancel := within(c.request.Context())
 	defer cancel()
 	page, err := c.db.Events(ctx, q)
 	if err != nil {

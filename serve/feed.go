@@ -47,7 +47,7 @@ func (f *feed) now() (*feedPart, string) {
 // listen is the feed of a view, for as long as leave is not called.
 func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
 	if f, err = s.join(db, nil); f == nil && err == nil {
-		asked, cancel := context.WithTimeout(ctx, requestTime)
+		asked, cancel := within(ctx)
 		defer cancel()
 		var end userdb.EventPage
 		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {

@@ -57,7 +57,7 @@ func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error
 	known, has := k.known[hash]
 	k.mu.Unlock()
 	if !has || now.Sub(known.read) > keyAge {
-		limited, cancel := context.WithTimeout(ctx, requestTime)
+		limited, cancel := within(ctx)
 		defer cancel()
 		key, err := k.keys.Find(limited, hash)
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -149,6 +150,15 @@ func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *Ses
 	return out, nil
 }
 
+// changed is what a change is answered with that was made: with a session, if one is wanted.
+func changed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
+	out, err := signed(ctx, t, e, v, o)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", scim.ErrPartly, err)
+	}
+	return out, err
+}
+
 type loginInput struct {
 	TypePath
 	Body struct {
@@ -230,7 +240,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if err != nil {
 		return nil, onEntry(err)
 	}
-	return signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return changed(ctx, t, e, in.Body.Visit, in.Body.Session)
 }
 
 type startInput struct {

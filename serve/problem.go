@@ -181,6 +181,8 @@ func problemOf(err error) *Problem {
 // unavailable says what is known of a change, and nothing about servers. Of a request that changes one thing after another, part may be done.
 func unavailable(err error) string {
 	switch {
+	case errors.Is(err, scim.ErrPartly):
+		return "the store is not available: what was done before stays"
 	case errors.Is(err, context.Canceled):
 		return "the request was broken off, by its client or because the service ends: whether a change was made is not known"
 	case errors.Is(err, userdb.ErrOutcomeUnknown):

@@ -48,7 +48,7 @@ func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	ctx, cancel := within(r.Context())
 	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	return s.scim.Serve(w, r.WithContext(ctx), c.db, ns.Path(), typ)

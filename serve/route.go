@@ -248,9 +248,8 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 		writeProblem(w, req, problemOf(err))
 		return
 	}
-	limited, cancel := context.WithTimeout(context.WithValue(c.request.Context(), callKey{}, c), requestTime)
+	limited, cancel := within(context.WithValue(c.request.Context(), callKey{}, c))
 	defer cancel()
-	defer context.AfterFunc(lateOf(limited), cancel)()
 	next(&answering{humaContext: huma.WithContext(ctx, limited)})
 }
 

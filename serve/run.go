@@ -25,12 +25,16 @@ const (
 func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	late, isLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer isLate()
+	soon, isSoon := context.WithCancel(late)
+	defer isSoon()
 	guests := &guests{all: map[net.Conn]bool{}}
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
-		ErrorLog:    slog.NewLogLogger(s.options.Logger.Handler(), slog.LevelWarn),
-		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), lateKey{}, late) },
-		ConnState:   guests.note,
+		ErrorLog: slog.NewLogLogger(s.options.Logger.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), endsKey{}, ends{soon, late})
+		},
+		ConnState: guests.note,
 	}
 	entrance := &door{Listener: l}
 	l = entrance
@@ -45,6 +49,7 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	defer time.AfterFunc(drainTime, isLate).Stop()
+	defer time.AfterFunc(drainTime*2/3, isSoon).Stop()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime+breakTime)
 	defer cancel()
 	entrance.shut()
@@ -60,14 +65,24 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-type lateKey struct{}
+// ends are when the requests of a service that ends must end, too. What waits for a server that does not answer hears of it only when its
+// own time is over, after 5 seconds: so it has to end soon, while what streams has until it is late.
+type ends struct{ soon, late context.Context }
 
-// lateOf ends when the requests of a service that ends must end, too.
-func lateOf(ctx context.Context) context.Context {
-	if late, is := ctx.Value(lateKey{}).(context.Context); is {
-		return late
+type endsKey struct{}
+
+func endsOf(ctx context.Context) ends {
+	if e, is := ctx.Value(endsKey{}).(ends); is {
+		return e
 	}
-	return context.Background()
+	return ends{context.Background(), context.Background()}
+}
+
+// within is a context for what a request asks of the store: it ends in time for an answer.
+func within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	stop := context.AfterFunc(endsOf(ctx).soon, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // empty returns when no request is on its way, or ctx ends. A server that is shutting down drops requests that it reads meanwhile: so it

@@ -9,11 +9,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/scim"
 )
 
 // running is a service that runs as the program has it, until it is told to end.
@@ -107,6 +111,75 @@ func TestImportAtTheEnd(t *testing.T) {
 		t.Errorf("%d %s", r.status, r.text)
 	}
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
+}
+
+// A hung store answers nothing before who asks gives up.
+type hung struct {
+	is    atomic.Bool
+	asked chan struct{}
+}
+
+func (h *hung) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *hung) wait(ctx context.Context) error {
+	if !h.is.Load() {
+		return nil
+	}
+	h.asked <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hung) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := h.wait(ctx); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *hung) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := h.wait(ctx); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestHungStoreAtTheEnd: requests that wait for a store that does not answer are answered before a service ends.
+func TestHungStoreAtTheEnd(t *testing.T) {
+	defer serve.DrainTime(serve.DrainTime(300 * time.Millisecond))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+	store := &hung{asked: make(chan struct{}, 100)}
+	c.Raw.AddHook(store)
+	c.create(alice)
+	for _, path := range []string{"/v1/types/user/entries/alice", "/v1/events", "/scim/v2/Groups"} {
+		address, end := running(t, c, serve.Options{SCIM: &scim.Options{}})
+		c.url = "http://" + address
+		c.send("GET", path, "")
+		store.is.Store(true)
+		answer := make(chan string, 1)
+		go func() {
+			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+path, nil)
+			if err == nil {
+				req.Header.Set("Authorization", "Bearer "+c.key)
+				var res *http.Response
+				if res, err = http.DefaultTransport.RoundTrip(req); err == nil {
+					res.Body.Close()
+					answer <- res.Status
+					return
+				}
+			}
+			answer <- err.Error()
+		}()
+		<-store.asked
+		must(t, end())
+		c.equal(path, <-answer, "503 Service Unavailable")
+		store.is.Store(false)
+	}
 }
 
 // TestBrokenOff: an export that breaks off has its line in the log, too, and where the client went that is no error.

@@ -122,7 +122,7 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	if has && (!fresh || time.Since(known.read) < spaceAge) {
 		return known.db, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	ctx, cancel := within(ctx)
 	defer cancel()
 	ns, err := recordkey.ParseNamespace(path)
 	if err != nil {

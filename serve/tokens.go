@@ -163,7 +163,7 @@ func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput,
 	if err != nil {
 		return nil, err
 	}
-	return signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return changed(ctx, t, e, in.Body.Visit, in.Body.Session)
 }
 
 type inviteInput struct {
@@ -255,7 +255,7 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if err != nil {
 		return nil, err
 	}
-	out, err := signed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	out, err := changed(ctx, t, e, in.Body.Visit, in.Body.Session)
 	if err != nil {
 		return nil, err
 	}

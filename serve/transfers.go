@@ -20,6 +20,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -50,7 +51,7 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 	op.Responses["200"] = &huma.Response{Description: "JSON lines.", Content: lines}
 	s.api.OpenAPI().AddOperation(&op)
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-		flowing := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), late: lateOf(req.Context())}
+		flowing := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), late: endsOf(req.Context()).late}
 		c, err := s.enter(req, r)
 		if err == nil {
 			defer flowing.begin()()
@@ -240,11 +241,14 @@ func (s *spool) close() {
 // onImport is what an import is answered with that did not come to the end of its body.
 func onImport(ctx context.Context, err error, report transfer.Report) error {
 	p := problemOf(err)
+	if report.Read > 0 {
+		p = problemOf(fmt.Errorf("%w: %w", scim.ErrPartly, err))
+	}
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)
 	switch {
 	case refused: // its key is good no longer
-	case unread && lateOf(ctx).Err() != nil:
+	case unread && endsOf(ctx).late.Err() != nil:
 		p = problem(http.StatusServiceUnavailable, "unavailable", "the service ends")
 		p.RetryAfter = 1
 	case unread && errors.Is(cut, transfer.ErrInput):

@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdbtest"
 )
 
@@ -170,6 +171,46 @@ func TestStoreAway(t *testing.T) {
 		fault.Left.Store(1 << 40)
 		c.do("200", "GET", "/v1/types/user/entries/alice", "")
 	})
+}
+
+// TestNothingChanged: where the store goes away in the middle, an answer says that nothing was changed only where that is so.
+func TestNothingChanged(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{SCIM: &scim.Options{}})
+	fault := &testdb.Cut{}
+	fault.Left.Store(1 << 40)
+	s.Raw.AddHook(fault)
+	path := c.create(alice)
+	c.do("200", "GET", "/v1/types/user/entries/alice", "")
+	c.send("GET", "/scim/v2/Users", "")
+	state := func() string {
+		return c.do("200", "GET", path, "").text + c.do("200", "GET", path+"/tags", "").text + c.send("GET", "/scim/v2/Groups", "").text
+	}
+	for _, ask := range [][3]string{
+		{"PUT", path + "/password", `{"password":"battery staple %d","session":{}}`},
+		{"POST", "/scim/v2/Groups", `{"displayName":"g%d","members":[{"value":"alice"}]}`},
+	} {
+		partly, status := 0, 0
+		for left := int64(0); status < 200 || status >= 300; left++ {
+			before := state()
+			fault.Left.Store(left)
+			r := c.send(ask[0], ask[1], fmt.Sprintf(ask[2], 100+left))
+			fault.Left.Store(1 << 40)
+			status = r.status
+			if strings.Contains(r.text, "nothing was changed") && state() != before {
+				t.Errorf("%s %s, cut off after %d commands: %s", ask[0], ask[1], left, r.text)
+			}
+			if strings.Contains(r.text, "what was done before stays") {
+				partly++
+			}
+			if left == 200 {
+				t.Fatalf("never done: %d %s", r.status, r.text)
+			}
+		}
+		if partly == 0 {
+			t.Errorf("%s %s: never a part", ask[0], ask[1])
+		}
+	}
 }
 
 // TestBrokenExport: where the store goes away in the middle, the answer is no whole one, and the log says so.

@@ -55,6 +55,17 @@ const (
 	uniqueness    = "uniqueness"
 )
 
+// ErrPartly is in an error of a request that was cut off when a part of it may have been done.
+var ErrPartly = errors.New("a part is done")
+
+// partly is an error of what comes after a change that was made.
+func partly(err error) error {
+	if err == nil || absent(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrPartly, err)
+}
+
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
 
 // absent reports whether an error of a lookup says that there is nothing: also of a value that nothing can have.

@@ -94,7 +94,7 @@ func createGroup(c *call) (answer, error) {
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
-		err = c.gather(c.ctx, e.Text(own.GroupTag), g.members)
+		err = partly(c.gather(c.ctx, e.Text(own.GroupTag), g.members))
 	}
 	if err != nil {
 		return answer{}, err
@@ -157,13 +157,13 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		e, err = c.retag(c.ctx, e)
+	if err != nil {
+		return e, onID(err)
 	}
-	if err == nil {
+	if e, err = c.retag(c.ctx, e); err == nil {
 		err = c.gather(c.ctx, e.Text(own.GroupTag), g.members)
 	}
-	return e, onID(err)
+	return e, onID(partly(err))
 }
 
 // deleteGroup takes the tag from all members, and then the group away. Where it is cut off, it goes on when it is asked again.
@@ -173,7 +173,7 @@ func deleteGroup(c *call) (answer, error) {
 		err = c.gather(c.ctx, e.Text(own.GroupTag), crowd{all: true})
 	}
 	if err == nil {
-		err = c.groups.Delete(c.ctx, hints.UID(c.id))
+		err = partly(c.groups.Delete(c.ctx, hints.UID(c.id)))
 	}
 	return answer{status: http.StatusNoContent}, onID(err)
 }

@@ -38,6 +38,9 @@ func (c *call) told(status int, kind string, e userdb.Entry, as func(search, use
 	var s search
 	s.selected(c)
 	out, err := as(s, e)
+	if err != nil && c.r.Method != http.MethodGet {
+		err = partly(err)
+	}
 	if err != nil {
 		return answer{}, err
 	}

@@ -171,7 +171,7 @@ func each(ctx context.Context, uids []string, do func(uid string) error) error {
 		})
 	}
 	all.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
+	return partly(errors.Join(append(errs, ctx.Err())...))
 }
 
 // tagOf is the tag that members of a group carry.
