@@ -98,8 +98,10 @@ func TestGo(t *testing.T) {
 			if page == "scs.md" {
 				cmd.Dir, want = "testdata/scs", ""
 			}
-			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
-				t.Errorf("%s: %v\n%s", page, err, out)
+			var said strings.Builder // also of modules that are not here yet
+			cmd.Stderr = &said
+			if out, err := cmd.Output(); err != nil || string(out) != want {
+				t.Errorf("%s: %v\n%s%s", page, err, out, said.String())
 			}
 		}
 	}

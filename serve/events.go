@@ -138,7 +138,7 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 			return q, false, usage("limit: want 1 to 1000")
 		}
 	}
-	streams = strings.Contains(r.Header.Get("Accept"), eventStream)
+	streams = r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), eventStream)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.After = last
 	}

@@ -238,6 +238,9 @@ func pointerOf(field string) string {
 // missing is what is said of a member that is not there, where it should be.
 var missing = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
+// mostWrongs is how much of what is wrong with a request is told: one byte of a body may be a member that there is not.
+const mostWrongs = 1000
+
 // ofSchema is what is wrong with a request by the schema of its operation. Values stay out of it: they may be secrets.
 func ofSchema(m *huma.ErrorModel) *Problem {
 	p := problem(m.Status, "usage", "the request is not one that this route takes")
@@ -254,7 +257,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		p.Status = http.StatusBadRequest // a body that broke off
 	}
 	p.Title = http.StatusText(p.Status)
-	for _, e := range m.Errors {
+	for _, e := range m.Errors[:min(len(m.Errors), mostWrongs)] {
 		if e == nil {
 			continue
 		}

@@ -648,6 +648,8 @@ func TestFarPages(t *testing.T) {
 			c.equal("on it"+query, fmt.Sprint(len(r.body["Resources"].([]any)), r.body["totalResults"]), "0 1")
 		}
 		c.scim("400 invalidPath", "PATCH", "/Users/"+id, `{"Operations":[{"op":"add","path":"`+strings.Repeat("a", 5000)+`","value":"x"}]}`)
+		many := strings.Repeat(`{"op":"remove","path":"members[value eq \"`+strings.Repeat("a", 4000)+`\"]"},`, 40)
+		c.scim("400 invalidPath", "PATCH", "/Groups/"+c.group("Cooks"), `{"Operations":[`+strings.TrimSuffix(many, ",")+`]}`)
 	})
 }
 

@@ -207,7 +207,11 @@ func ofResource(body map[string]any) (*edit, error) {
 	return e, nil
 }
 
-const mostOperations = 2000
+// Limits of a PATCH. The parser of paths takes some 20 µs for each byte.
+const (
+	mostOperations = 2000
+	mostPaths      = 128 << 10 // bytes of all paths together
+)
 
 // A patch is the body of a PATCH.
 type patch struct {
@@ -239,6 +243,7 @@ func (p patch) steps(urn string) (all []step, err error) {
 	if n := len(p.Operations); n == 0 || n > mostOperations {
 		return nil, refuse(invalidSyntax, "a PATCH has 1 to %d Operations, and not %d", mostOperations, n)
 	}
+	left := mostPaths
 	for _, o := range p.Operations {
 		s := step{op: strings.ToLower(o.Op)}
 		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
@@ -256,7 +261,7 @@ func (p patch) steps(urn string) (all []step, err error) {
 		if o.Path != nil {
 			path = *o.Path
 		}
-		some, err := s.under(urn, path)
+		some, err := s.under(urn, path, &left)
 		if err != nil {
 			return nil, err
 		}
@@ -265,8 +270,12 @@ func (p patch) steps(urn string) (all []step, err error) {
 	return all, nil
 }
 
-// under are the steps that a step on a path consists of: several, where the path leads to the resource itself.
-func (s step) under(urn, path string) (all []step, err error) {
+// under are the steps that a step on a path consists of: several, where the path leads to the resource itself. left is how many bytes of
+// paths may still be read.
+func (s step) under(urn, path string, left *int) (all []step, err error) {
+	if *left -= len(path); *left < 0 {
+		return nil, refuse(invalidPath, "the paths are too long together")
+	}
 	at, nowhere, err := parsePath(urn, path)
 	if err != nil || nowhere {
 		return nil, err
@@ -282,7 +291,7 @@ func (s step) under(urn, path string) (all []step, err error) {
 		if has(readOnly, strings.ToLower(name)) { // sent along, as Okta does
 			continue
 		}
-		some, err := step{op: s.op, v: members[name]}.under(urn, name)
+		some, err := step{op: s.op, v: members[name]}.under(urn, name, left)
 		if err != nil {
 			return nil, err
 		}
