@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package deploy_test holds the files of deploy to what they say: the image is built and answers, the Redis of the compose file gives the
 // service what it needs, and nginx lets signed-in visitors through. 'make deploy' installs what that takes; what cannot be had is left
 // out with a word.
@@ -16,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,15 +89,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// served starts what serves, and returns its address. It ends with the test.
+// served starts what serves, and returns its address. It ends with the test, and so does all that it started.
 func served(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	text, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // by a signal, or after it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()
 	})
 	var said strings.Builder
 	for lines := bufio.NewScanner(text); lines.Scan(); {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package deploy_test
 
 import (
