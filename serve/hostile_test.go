@@ -44,7 +44,7 @@ func TestPathTricks(t *testing.T) {
 			"/v1/types/user/entries/%2e%2e/%2e%2e/status", "/v1/types//entries/x", "/v1/types/user/entries/x%00y", "/v1/types/%2e%2e/entries/x",
 			"/v1/types/user%2Fentries/x", "//v1/status", "/V1/status", "/v1/types/user/entries/" + strings.Repeat("x", 9000),
 		} {
-			if r := c.send("GET", path, ""); r.status != 404 && r.status != 301 && r.status != 307 || strings.Contains(r.text, "alice") {
+			if r := c.send("GET", path, ""); r.status != 404 || strings.Contains(r.text, "alice") {
 				t.Errorf("%s: %d %s", path, r.status, r.text)
 			}
 		}

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -25,5 +26,23 @@ func TestFacetsTwice(t *testing.T) {
 		body := `{"facets":{` + many.String()[1:] + `},"facets":{}}`
 		c.do("400 usage", "PATCH", path, body)
 		c.do("400 usage", "POST", "/v1/types/user/entries", body)
+	})
+}
+
+// TestNoOtherPath: a path with an empty part is none, and leads to no other one: who leaves a UID empty would end the entry of somebody.
+func TestNoOtherPath(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c.create(`{"uid":"sessions"}`)
+		for _, path := range []string{"/v1/types/user/entries//sessions", "/v1/types/user/entries/./sessions", "/v1/types/user/entries/x/../sessions", "//v1/types/user/entries/sessions"} {
+			c.do("404 not_found", "DELETE", path, "")
+			req, err := http.NewRequestWithContext(c.Ctx, "DELETE", c.url+path, nil)
+			must(t, err)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			res, err := http.DefaultClient.Do(req)
+			must(t, err)
+			must(t, res.Body.Close())
+		}
+		c.do("200", "GET", "/v1/types/user/entries/sessions", "")
 	})
 }

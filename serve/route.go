@@ -153,7 +153,7 @@ func (s *Service) routes() (http.Handler, error) {
 		mux.HandleFunc(scim.Prefix+"/", s.provision)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
-	return mux, err
+	return clean(mux), err
 }
 
 // noRoute answers where there is no route: 405 where another method has one.
