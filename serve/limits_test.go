@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
 )
@@ -44,5 +45,49 @@ func TestNoOtherPath(t *testing.T) {
 			must(t, res.Body.Close())
 		}
 		c.do("200", "GET", "/v1/types/user/entries/sessions", "")
+	})
+}
+
+// TestUsersOfTypeGroup: pages of users do not go on among groups, whatever the type of the users is called.
+func TestUsersOfTypeGroup(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		sc.Types["group"] = sc.Types["user"]
+		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
+		c = c.with(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}, Types: []string{"group"}}))
+		for i := range 4 {
+			c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"u%d@example.com"}`, userURN, i))
+			c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":"g%d"}`, groupURN, i))
+		}
+		c.scim("200", "GET", "/Users?count=2", "")
+		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
+		c.equal("a group", fmt.Sprint(r.in("Resources.0.displayName")), "g2")
+	})
+}
+
+// TestDirectoryWork: a request of a directory that asks for much work with few bytes is refused before that is done.
+func TestDirectoryWork(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		c := newDirectory(t, s.Under(t, sc), o)
+		user := "/Users/" + c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"a@example.com"}`).at("id")
+		group := "/Groups/" + c.scim("201", "POST", "/Groups", `{`+groupURN+`"displayName":"g"}`).at("id")
+		var names, removals strings.Builder // names that are let pass are read, too
+		for i := range 1 << 13 {
+			name := []byte("preferredlanguage")
+			for at := range name {
+				name[at] -= byte(i>>at&1) << 5
+			}
+			fmt.Fprintf(&names, `,%q:"x"`, name)
+		}
+		for i := range 2000 {
+			fmt.Fprintf(&removals, `,{"op":"remove","path":"members[value eq \"%036d\"]"}`, i)
+		}
+		c.scim("400 invalidPath", "PATCH", user, `{`+patchURN+`"Operations":[{"op":"add","value":{`+names.String()[1:]+`}}]}`)
+		c.scim("204", "PATCH", group, `{`+patchURN+`"Operations":[`+removals.String()[1:]+`]}`)
+		attributes := `["userName"` + strings.Repeat(`,"x"`, 1000) + `]`
+		c.scim("400 invalidValue", "POST", "/Users/.search", `{"attributes":`+attributes+`}`)
+		c.scim("400 invalidValue", "POST", "/Groups/.search", `{"excludedAttributes":`+attributes+`}`)
+		c.scim("200", "POST", "/Users/.search", `{"attributes":["userName"]}`)
 	})
 }

@@ -3,6 +3,7 @@ package scim
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"mime"
@@ -19,6 +20,8 @@ const (
 	usualCount = 100
 	mostCount  = 200
 	stepCount  = 500 // entries that are passed over at a time
+
+	mostAttributes = 1000 // that a body names: each is compared for each attribute of each resource
 )
 
 // resource is one as JSON.
@@ -58,7 +61,10 @@ type search struct {
 // search reads what a listing asks for, from the query or from the body.
 func (c *call) search() (s search, err error) {
 	if c.r.Method == http.MethodPost {
-		return s, c.body(&s)
+		if err := c.body(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= mostAttributes {
+			return s, err
+		}
+		return s, refuse(invalidValue, "there are more than %d attributes", mostAttributes)
 	}
 	for _, of := range []struct {
 		name string
@@ -184,7 +190,7 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 
 // page returns the entries from a place on, as they were added, and how many there are. Damaged ones are left out.
 func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, error) {
-	name := c.name + "\x00" + t.Name()
+	name := fmt.Sprint(c.name, "\x00", t == c.groups) // and not by the name of the type, which may be that of groups
 	m, known := c.h.marked(name, start)
 	if !known {
 		all := userdb.Query{}
