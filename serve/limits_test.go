@@ -3,6 +3,7 @@ package serve_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -89,5 +90,26 @@ func TestDirectoryWork(t *testing.T) {
 		c.scim("400 invalidValue", "POST", "/Users/.search", `{"attributes":`+attributes+`}`)
 		c.scim("400 invalidValue", "POST", "/Groups/.search", `{"excludedAttributes":`+attributes+`}`)
 		c.scim("200", "POST", "/Users/.search", `{"attributes":["userName"]}`)
+	})
+}
+
+// TestHalfCharacters: what is no text is refused, and not read as another one: two identifiers, or two passwords, would be the same.
+func TestHalfCharacters(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
+		path := c.create(`{"uid":"a\ufffdb","facets":{"email":"e@example.com"},"password":"battery \ufffd staple 9"}`)
+		c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"u@example.com","externalId":"E\ufffd"}`)
+		for _, half := range []string{`\ud800`, `\udfff`, "\xff", "\xed\xa0\x80"} {
+			c.do("400 usage", "POST", "/v1/types/user/entries", `{"uid":"x`+half+`"}`)
+			c.do("400 usage", "POST", "/v1/types/user/entries", `{"facets":{"name":"x`+half+`"}}`)
+			c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":["a`+half+`b"]}`)
+			c.do("400 usage", "POST", "/v1/types/user/login", `{"identifier":"e@example.com","password":"battery `+half+` staple 9"}`)
+			c.do("400 usage", "PUT", path+"/tags", `{"tags":["x`+half+`"]}`)
+			c.scim("400 invalidSyntax", "POST", "/Users", `{`+userURN+`"userName":"x`+half+`@example.com"}`)
+			c.scim("400 invalidFilter", "GET", "/Users?filter="+url.QueryEscape(`externalId eq "E`+half+`"`), "")
+		}
+		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"e@example.com","password":"battery \ufffd staple 9"}`)
+		c.do("201", "POST", "/v1/types/user/entries", `{"uid":"\ud83d\ude00"}`)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/scim"
@@ -174,9 +175,12 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 	writeProblem(w, r, problem(http.StatusMethodNotAllowed, "usage", "the path does not take this method"))
 }
 
-// strict is JSON in whose bodies no two members differ by the case of letters alone: the library judges one of them, and another one
-// would be read.
+// strict is JSON that is read in one way alone: in bodies no two members differ by the case of letters alone, of which the library
+// judges one, and reads another one.
 var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
+	if !jsonline.Whole(text) {
+		return errors.New("not UTF-8, or half a surrogate pair: nobody can tell what it was")
+	}
 	err := json.Unmarshal(text, v)
 	body, is := v.(*any)
 	if err != nil || !is {

@@ -1,5 +1,6 @@
 // Package jsonline writes JSON in which nothing can drive a terminal: control characters and marks that turn the
-// direction of writing, which JSON has to let stand, are escaped like all else that is not printed.
+// direction of writing, which JSON has to let stand, are escaped like all else that is not printed. It also tells texts that can be read in
+// one way alone.
 package jsonline
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -49,3 +51,33 @@ func escape(text []byte) []byte {
 }
 
 func hidden(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
+
+// Whole reports whether a text of JSON is UTF-8 and has no half of a surrogate pair. Whatever is wrong so is read as U+FFFD: two texts
+// that are not the same would be one.
+func Whole(text []byte) bool { return utf8.Valid(text) && !HalfPair(string(text)) }
+
+// HalfPair reports whether a JSON text has the escape of one half of a surrogate pair without the other.
+func HalfPair(raw string) bool {
+	for {
+		_, after, found := strings.Cut(raw, `\`)
+		if !found || len(after) < 5 {
+			return false
+		}
+		raw = after[1:]
+		if after[0] != 'u' {
+			continue
+		}
+		n, _ := strconv.ParseUint(raw[:4], 16, 16)
+		raw = raw[4:]
+		if first := rune(n); utf16.IsSurrogate(first) {
+			if len(raw) < 6 || raw[:2] != `\u` {
+				return true
+			}
+			n, _ = strconv.ParseUint(raw[2:6], 16, 16)
+			if utf16.DecodeRune(first, rune(n)) == utf8.RuneError {
+				return true
+			}
+			raw = raw[6:]
+		}
+	}
+}

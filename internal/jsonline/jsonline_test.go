@@ -41,3 +41,14 @@ func TestMarshal(t *testing.T) {
 		t.Error("a function is JSON")
 	}
 }
+
+func TestWhole(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":"b"}`: true, `"\ud83d\ude00"`: true, `"\\ud800"`: true, `"\n"`: true, `["\ufffd","�"]`: true, `{"\uD83D\uDE00":1}`: true, ``: true, `"\u00e9\u0000"`: true,
+		`"\ud800"`: false, `{"\udc00":1}`: false, `["x","\\\ud800x"]`: false, `"\ud83d\ud83d\ude00"`: false, `"\ud83d\n"`: false, "\"a\xff\"": false, "\"\xed\xa0\x80\"": false,
+	} {
+		if Whole([]byte(text)) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+	}
+}

@@ -7,12 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -240,40 +239,10 @@ func (s *scanner) value() string {
 		}
 		end = int(dec.InputOffset())
 	}
-	if s.at += end; halfPair(rest[:end]) {
+	if s.at += end; strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
 		s.fail(errors.New("half a surrogate pair in a text: nobody can tell what it was"))
 	}
 	return rest[:end]
-}
-
-// halfPair reports whether a JSON text has the escape of one half of a surrogate pair without the other, which would become
-// U+FFFD as any other half does.
-func halfPair(raw string) bool {
-	if !strings.HasPrefix(raw, `"`) {
-		return false
-	}
-	for {
-		_, after, found := strings.Cut(raw, `\`)
-		if !found || len(after) < 5 {
-			return false
-		}
-		raw = after[1:]
-		if after[0] != 'u' {
-			continue
-		}
-		n, _ := strconv.ParseUint(raw[:4], 16, 16)
-		raw = raw[4:]
-		if first := rune(n); utf16.IsSurrogate(first) {
-			if len(raw) < 6 || raw[:2] != `\u` {
-				return true
-			}
-			n, _ = strconv.ParseUint(raw[2:6], 16, 16)
-			if utf16.DecodeRune(first, rune(n)) == utf8.RuneError {
-				return true
-			}
-			raw = raw[6:]
-		}
-	}
 }
 
 // simple is the length of what text begins with, if that is a number, true, false, null or a text with nothing escaped; else 0.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	filter "github.com/scim2/filter-parser/v2"
+
+	"github.com/coffeenode/userdb/internal/jsonline"
 )
 
 // A term is one attribute that must have a value.
@@ -90,7 +92,7 @@ func ofValues(e filter.Expression) (value string, err error) {
 // equality reads an attribute and the text that it must have.
 func equality(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, is := e.CompareValue.(string)
-	if !is || e.Operator != filter.EQ || json.Unmarshal([]byte(`"`+raw+`"`), &value) != nil {
+	if text := []byte(`"` + raw + `"`); !is || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
 		return "", "", errFilter
 	}
 	return nameOf(urn, e.AttributePath), value, nil
