@@ -30,7 +30,7 @@ func (s *Service) about(mux *http.ServeMux) {
 		}
 		plain(w, http.StatusOK, "ok")
 	})
-	mux.HandleFunc("GET /docs", s.docs)
+	mux.HandleFunc("GET "+docsPath, s.docs)
 	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "The schema in force"},
 		func(ctx context.Context, c *call, _ *nothing) (*schemaOutput, error) {
 			err := c.refresh(ctx)

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -112,4 +113,44 @@ func TestHalfCharacters(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"e@example.com","password":"battery \ufffd staple 9"}`)
 		c.do("201", "POST", "/v1/types/user/entries", `{"uid":"\ud83d\ude00"}`)
 	})
+}
+
+// A stuck is the connection of a client that reads nothing.
+type stuck struct {
+	*httptest.ResponseRecorder
+	begun, end chan struct{}
+}
+
+func (s stuck) Write(b []byte) (int, error) {
+	s.begun <- struct{}{}
+	<-s.end
+	return len(b), nil
+}
+
+// TestSlowReaders: who has no key, and reads slowly, keeps nobody out.
+func TestSlowReaders(t *testing.T) {
+	defer serve.MostAtOnce(serve.MostAtOnce(1))
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+	must(t, err)
+	for _, path := range []string{"/openapi.json", "/docs"} {
+		w, done := stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
+		go func() {
+			service.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+			close(done)
+		}()
+		<-w.begun
+		other := httptest.NewRecorder()
+		service.ServeHTTP(other, httptest.NewRequestWithContext(t.Context(), "GET", "/nosuch", nil))
+		if other.Code != 404 {
+			t.Errorf("while somebody reads %s: %d %s", path, other.Code, other.Body)
+		}
+		go func() { // what comes after the first part
+			for range w.begun {
+			}
+		}()
+		close(w.end)
+		<-done
+		close(w.begun)
+	}
 }

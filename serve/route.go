@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,7 +146,7 @@ func (s *Service) routes() (http.Handler, error) {
 	s.events(mux)
 	s.document()
 	text, err := json.Marshal(s.api.OpenAPI()) // once: the library's own route would write it at the first requests, several at a time
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+documentPath, func(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).operation = "openapi"
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(text) // a client that is gone is told nothing
@@ -339,8 +340,13 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 
 var goodID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// healthPath is asked by those who would end a process that does not answer: so it is answered also where there are too many requests.
-const healthPath = "/healthz"
+// Paths that are answered also where there are too many requests: healthPath, as those ask it who would end a process that does not
+// answer; and what anybody may read without a key, for who takes the time over it would keep others out.
+const (
+	healthPath   = "/healthz"
+	documentPath = "/openapi.json"
+	docsPath     = "/docs"
+)
 
 // outside is what is around all routes: the number of requests, their ids, the log, and what a panic leaves.
 func (s *Service) outside(next http.Handler) http.Handler {
@@ -360,7 +366,7 @@ func (s *Service) outside(next http.Handler) http.Handler {
 		defer s.running.Add(-1)
 		begun, seen := time.Now(), &watched{ResponseWriter: w}
 		defer s.log(r, info, seen, begun)
-		if r.URL.Path == healthPath {
+		if slices.Contains([]string{healthPath, documentPath, docsPath}, r.URL.Path) {
 			next.ServeHTTP(seen, r)
 			return
 		}
