@@ -64,19 +64,6 @@ func TestMembersTwice(t *testing.T) {
 	})
 }
 
-// TestManyWrongs: an answer stays small, however much is wrong with a request.
-func TestManyWrongs(t *testing.T) {
-	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
-		var body strings.Builder
-		for i := range 5000 {
-			fmt.Fprintf(&body, `"a%d":0,`, i)
-		}
-		r := c.do("400 usage", "POST", "/v1/types/user/entries", "{"+body.String()+`"facets":{}}`)
-		c.equal("errors", fmt.Sprint(len(r.body["errors"].([]any))), "1000")
-	})
-}
-
 // TestFacetLimits: a facet that is too long, or that cannot be JSON, is refused and never kept as an empty text; nor do facets of a
 // request take more work than their number.
 func TestFacetLimits(t *testing.T) {

@@ -154,3 +154,18 @@ func TestSlowReaders(t *testing.T) {
 		close(w.begun)
 	}
 }
+
+// TestManyWrongs: an answer does not grow with what is wrong beyond all that a request may have.
+func TestManyWrongs(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, house()), serve.Options{})
+		r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":[1`+strings.Repeat(",1", 20_000)+`]}`)
+		if n := len(r.rules()); n != 2500 {
+			t.Errorf("%d are told", n)
+		}
+		r = c.do("400 usage", "PUT", c.create(alice)+"/tags", `{"tags":[1`+strings.Repeat(",1", 999)+`]}`)
+		if n := len(r.rules()); n != 1000 {
+			t.Errorf("%d are told", n)
+		}
+	})
+}

@@ -238,8 +238,11 @@ func pointerOf(field string) string {
 // missing is what is said of a member that is not there, where it should be.
 var missing = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
-// mostWrongs is how much of what is wrong with a request is told: one byte of a body may be a member that there is not.
-const mostWrongs = 1000
+// mostWrong is how many things that are wrong with a request are told: more than a request may have facets and tags. A body of 1 MiB has
+// room for half a million.
+const mostWrong = 2500
+
+var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")
 
 // ofSchema is what is wrong with a request by the schema of its operation. Values stay out of it: they may be secrets.
 func ofSchema(m *huma.ErrorModel) *Problem {
@@ -257,13 +260,13 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		p.Status = http.StatusBadRequest // a body that broke off
 	}
 	p.Title = http.StatusText(p.Status)
-	for _, e := range m.Errors[:min(len(m.Errors), mostWrongs)] {
+	for _, e := range m.Errors[:min(len(m.Errors), mostWrong)] {
 		if e == nil {
 			continue
 		}
 		pointer, inBody := strings.CutPrefix(e.Location, "body")
 		if inBody {
-			pointer = strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(pointer)
+			pointer = toPointer.Replace(pointer)
 		} else {
 			_, pointer, _ = strings.Cut(pointer, ".")
 		}
