@@ -64,8 +64,10 @@ start.`,
 		if address, bad := netip.ParseAddr(text); bad == nil {
 			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
-		v.proxies = append(v.proxies, prefix)
-		return err
+		if v.proxies = append(v.proxies, prefix); err != nil {
+			return errors.New("want addresses such as 10.0.0.0/8 or 192.0.2.7")
+		}
+		return nil
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")

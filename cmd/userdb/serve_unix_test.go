@@ -273,6 +273,7 @@ func TestServeRefuses(t *testing.T) {
 		{"memory:", "serve --listen 127.0.0.1: --metrics 127.0.0.1:0", 2, "with a port"},
 		{"memory:", "serve --listen 127.0.0.1:0 --metrics 9470", 2, "with a port"},
 		{"memory:", "serve --listen " + strings.TrimPrefix(s.url, "http://"), 2, "end what listens there, or give another port"},
+		{"memory:", "serve --listen 127.0.0.1:0 --behind-proxy --proxy proxy.example", 2, "want addresses such as 10.0.0.0/8 or 192.0.2.7"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie a;b", 2, "--session-cookie"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie=", 2, "--session-cookie"},
 		{lockedFile(t), "serve --listen 127.0.0.1:0 --timeout 100ms", 6, "file is locked by another process"},
