@@ -142,7 +142,8 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.After = last
 	}
-	if streams && q.After == "" {
+	// The position before all events is "": who names it is told of all.
+	if _, again := r.Header["Last-Event-Id"]; streams && q.After == "" && !again && !values.Has("after") {
 		q.After = userdb.EventsEnd
 	}
 	return q, streams, nil

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -267,4 +268,77 @@ func TestServeLogIsNotTaken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hear reads the stream of creates after a position until it breaks off, or enough was heard; and returns the last position.
+func (s *served) hear(key, after string, heard map[string]int, enough int) string {
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/events?kind=create", nil)
+	if err != nil {
+		return after
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Last-Event-ID", after)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return after
+	}
+	defer res.Body.Close()
+	uid := ""
+	for in := bufio.NewScanner(res.Body); len(heard) < enough && in.Scan(); {
+		line := in.Text()
+		if id, is := strings.CutPrefix(line, "id: "); is {
+			after = id
+		}
+		if data, is := strings.CutPrefix(line, "data: "); is {
+			var e struct{ UID string }
+			_ = json.Unmarshal([]byte(data), &e)
+			uid = e.UID
+		}
+		if line == "" && uid != "" { // the event is whole
+			heard[uid]++
+			uid = ""
+		}
+	}
+	return after
+}
+
+// TestServeKilledInStream: who comes again by the last ID hears of each create once, though the service is killed again and again.
+func TestServeKilledInStream(t *testing.T) {
+	const creates = 200
+	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
+		s := serveOn(t, store)
+		key := s.run("key", "create", "web", "--scope", "admin")
+		var now atomic.Pointer[served]
+		now.Store(s)
+		_, page, err := s.ask(key, "GET", "/v1/events", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard, done := map[string]int{}, make(chan bool)
+		go func() {
+			defer close(done)
+			for after := fmt.Sprint(page["next"]); len(heard) < creates && t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+				after = now.Load().hear(key, after, heard, creates)
+			}
+		}()
+		for i := range creates {
+			if i%50 == 25 {
+				_ = s.cmd.Process.Kill()
+				_ = s.cmd.Wait()
+				s = serveOn(t, store)
+				now.Store(s)
+			}
+			status, body, err := s.ask(key, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"uid":"u%d"}`, i))
+			if err != nil || status != http.StatusCreated {
+				t.Fatalf("%d %v %v", status, body, err)
+			}
+		}
+		<-done
+		for uid, times := range heard {
+			if times != 1 {
+				t.Errorf("%s was heard %d times", uid, times)
+			}
+		}
+	})
 }
