@@ -54,7 +54,7 @@ func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave fun
 			reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
 			if f, err = s.join(db, fresh); f == fresh {
-				go f.read(reading, db)
+				go f.read(reading, db, feedTime)
 			} else {
 				stop()
 			}
@@ -94,7 +94,7 @@ func (s *Service) leave(db *userdb.DB, f *feed) {
 }
 
 // read reads the feed until nobody listens. While the store does not answer it waits.
-func (f *feed) read(ctx context.Context, db *userdb.DB) {
+func (f *feed) read(ctx context.Context, db *userdb.DB, every time.Duration) {
 	part, from := f.now()
 	defer func() { close(part.ready) }()
 	for {
@@ -116,7 +116,7 @@ func (f *feed) read(ctx context.Context, db *userdb.DB) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(feedTime):
+		case <-time.After(every):
 		}
 	}
 }
