@@ -41,12 +41,10 @@ func (Facets) Schema(huma.Registry) *huma.Schema {
 const createdField = "added"
 
 func entryOf(e userdb.Entry) Entry {
-	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Flat())}
+	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets())}
 	delete(out.Facets, e.Key().Field())
 	for field := range out.Facets {
-		if strings.HasPrefix(field, "~") { // the store's own
-			delete(out.Facets, field)
-		} else if e.Verified(field) {
+		if e.Verified(field) {
 			out.Verified = append(out.Verified, field)
 		}
 	}

@@ -65,11 +65,11 @@ func (e Entry) Verified(field string) bool {
 
 // Fields gives the names of the facets, sorted.
 func (e Entry) Fields() iter.Seq[string] {
-	return slices.Values(slices.Sorted(maps.Keys(e.all())))
+	return slices.Values(slices.Sorted(maps.Keys(e.Facets())))
 }
 
-// all are the facets.
-func (e Entry) all() schema.Facets {
+// Facets are the facets by name, the primary one among them: a copy.
+func (e Entry) Facets() schema.Facets {
 	facets := make(schema.Facets, len(e.was))
 	for field := range e.was {
 		if v, has := e.Get(field); has {
@@ -143,7 +143,7 @@ func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
 		return schema.Facets{}
 	}
-	flat := e.all()
+	flat := e.Facets()
 	if e.Disabled() {
 		flat[store.FieldDisabled] = schema.Bool(true)
 	}
