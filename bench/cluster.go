@@ -28,34 +28,38 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(users *user
 }
 
 // clusterCreate compares with writes in one slot, which no account store on a cluster can do with every user.
-func (b *bench) clusterCreate(ctx context.Context) outcome {
-	return b.withCluster(ctx, nil, func(users *userdb.Type, c *redis.ClusterClient) outcome {
-		return b.compare(ctx, 1, creates(users), variant{"one slot", func(ctx context.Context, w, i int) error {
-			k := serial(i)
-			tag := "{" + uid(k) + "}"
-			return bareCreate.Run(ctx, c, []string{tag + prk(k), tag + srkMail(k), tag + srkName(k)}, newFields(k)...).Err()
-		}})
-	})
+func clusterCreate(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.withCluster(ctx, nil, func(users *userdb.Type, c *redis.ClusterClient) outcome {
+			return b.compare(ctx, workers, creates(users), variant{"one slot", func(ctx context.Context, w, i int) error {
+				k := serial(i)
+				tag := "{" + uid(k) + "}"
+				return bareCreate.Run(ctx, c, []string{tag + prk(k), tag + srkMail(k), tag + srkName(k)}, newFields(k)...).Err()
+			}})
+		})
+	}
 }
 
-func (b *bench) clusterLookup(ctx context.Context) outcome {
-	return b.withCluster(ctx, nil, func(users *userdb.Type, c *redis.ClusterClient) outcome {
-		const some = 1000
-		for i := range some {
-			got(users.Create(ctx, newUser(i)))
-		}
-		return b.compare(ctx, 1, variant{"userdb", func(ctx context.Context, w, i int) error {
-			_, err := users.Find(ctx, hints.Field("email", email(i%some)))
-			return err
-		}}, variant{"GET, HGETALL", func(ctx context.Context, w, i int) error {
-			srv, err := c.Get(ctx, srkMail(i%some)).Result()
-			if err != nil {
-				return err
+func clusterLookup(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.withCluster(ctx, nil, func(users *userdb.Type, c *redis.ClusterClient) outcome {
+			const some = 1000
+			for i := range some {
+				got(users.Create(ctx, newUser(i)))
 			}
-			prk, _, _ := strings.Cut(srv, " ")
-			return c.HGetAll(ctx, prk).Err()
-		}})
-	})
+			return b.compare(ctx, workers, variant{"userdb", func(ctx context.Context, w, i int) error {
+				_, err := users.Find(ctx, hints.Field("email", email(i%some)))
+				return err
+			}}, variant{"GET, HGETALL", func(ctx context.Context, w, i int) error {
+				srv, err := c.Get(ctx, srkMail(i%some)).Result()
+				if err != nil {
+					return err
+				}
+				prk, _, _ := strings.Cut(srv, " ")
+				return c.HGetAll(ctx, prk).Err()
+			}})
+		})
+	}
 }
 
 // clusterTrips puts a slow wire before every node, and divides.

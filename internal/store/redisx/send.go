@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,16 +22,46 @@ type Client struct {
 	Retry   Retry
 	alone   bool
 	callers atomic.Int32 // that are under way
-	// The client repeats a pipeline only if it may repeat all of it.
-	repeated, once *Batcher[redis.Cmder]
+	server  batchers     // of the one server
+	nodes   sync.Map     // batchers by the address of a node of a cluster: one that does not answer keeps only its own callers waiting
+}
+
+// batchers send commands to one server. The client repeats a pipeline only if it may repeat all of it.
+type batchers struct{ repeated, once *Batcher[redis.Cmder] }
+
+func (c *Client) newBatchers() batchers {
+	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = c.together(ctx, cmds) }
+	return batchers{NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)}
 }
 
 // NewClient returns a client; alone: every command is sent by itself.
 func NewClient(c redis.UniversalClient, r Retry, alone bool) *Client {
 	s := &Client{UniversalClient: c, Retry: r, alone: alone}
-	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = s.All(ctx, cmds) }
-	s.repeated, s.once = NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)
+	s.server = s.newBatchers()
 	return s
+}
+
+// batchersOf are those of the server that a command goes to.
+func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, error) {
+	cluster, is := c.UniversalClient.(*redis.ClusterClient)
+	if !is {
+		return c.server, nil
+	}
+	key, args := 1, cmd.Args()
+	if name := cmd.Name(); name == "evalsha" || name == "eval" {
+		key = 3
+	}
+	text, _ := args[min(key, len(args)-1)].(string)
+	node, err := cluster.MasterForKey(ctx, text)
+	if err != nil {
+		return batchers{}, err
+	}
+	addr := node.Options().Addr
+	known, is := c.nodes.Load(addr)
+	if !is {
+		known, _ = c.nodes.LoadOrStore(addr, c.newBatchers())
+	}
+	return known.(batchers), nil
 }
 
 // Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
@@ -39,9 +70,13 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	if callers := c.callers.Add(1); callers <= Busy || c.alone {
 		return c.UniversalClient.Process(ctx, cmd)
 	}
-	batcher := c.repeated
+	to, err := c.batchersOf(ctx, cmd)
+	if err != nil {
+		return c.UniversalClient.Process(ctx, cmd) // which says what is wrong
+	}
+	batcher := to.repeated
 	if cmd.NoRetry() {
-		batcher = c.once
+		batcher = to.once
 	}
 	if err := batcher.Do(ctx, cmd); err != nil {
 		return err
@@ -49,12 +84,20 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// All sends commands in one round trip. The error of each stands in it, and the first is returned.
+// All sends commands in one round trip. The error of each stands in it, and the first is returned. After an error of ctx they are
+// not to be looked at.
 func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
 	switch len(cmds) {
 	case 0:
 		return nil
-	case 1: // on a cluster a pipeline costs twice as much
+	case 1:
+		return c.Process(ctx, cmds[0])
+	}
+	return c.together(ctx, cmds)
+}
+
+func (c *Client) together(ctx context.Context, cmds []redis.Cmder) error {
+	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
 		return c.UniversalClient.Process(ctx, cmds[0])
 	}
 	pipe := c.Pipeline()

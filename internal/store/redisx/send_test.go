@@ -1,0 +1,118 @@
+package redisx_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+// foo is in slot 12182, and a in slot 15495.
+const firstKey, secondKey = "foo", "a"
+
+// twoNodes is a client of a cluster: firstKey has its slot on the first node, and secondKey on the second.
+func twoNodes(t *testing.T, h *trips) *redisx.Client {
+	first, second := miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr()
+	cc := redis.NewClusterClient(&redis.ClusterOptions{
+		ContextTimeoutEnabled: true,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 12182, Nodes: []redis.ClusterNode{{Addr: first}}},
+				{Start: 12183, End: 16383, Nodes: []redis.ClusterNode{{Addr: second}}},
+			}, nil
+		},
+	})
+	t.Cleanup(func() { cc.Close() })
+	cc.OnNewNode(func(node *redis.Client) { node.AddHook(h) })
+	return redisx.NewClient(cc, redisx.Retry{}, false)
+}
+
+// TestNodesApart: callers of a node that does not answer keep no callers of another node waiting, however many share round trips.
+func TestNodesApart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	c := twoNodes(t, &trips{before: func(cmd redis.Cmder) {
+		if slices.Contains(cmd.Args(), any(secondKey)) {
+			select {
+			case asked <- struct{}{}:
+			case <-answer:
+			}
+			<-answer
+		}
+	}})
+	var all sync.WaitGroup
+	for range redisx.Busy + redisx.Flushes { // one after the other, so that none shares a flush
+		all.Go(func() {
+			if err := c.Process(ctx, redis.NewCmd(ctx, "incr", secondKey)); err != nil {
+				t.Error(err)
+			}
+		})
+		<-asked
+	}
+	for i := range 100 {
+		if err := c.Process(ctx, redis.NewCmd(ctx, "set", firstKey, i)); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(answer)
+	all.Wait()
+}
+
+// TestNodesShare: callers of one node of a cluster share round trips where many come at once, each with the answer to its own command.
+func TestNodesShare(t *testing.T) {
+	h, ctx := &trips{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context() // others come meanwhile
+	c := twoNodes(t, h)
+	var all sync.WaitGroup
+	for i := range 500 {
+		all.Go(func() {
+			key := fmt.Sprintf("{%s}%d", []string{firstKey, secondKey}[i%2], i)
+			if err := c.Process(ctx, redis.NewCmd(ctx, "set", key, i)); err != nil {
+				t.Error(err)
+			}
+			cmd := redis.NewStringCmd(ctx, "get", key)
+			if err := c.Process(ctx, cmd); err != nil || cmd.Val() != fmt.Sprint(i) {
+				t.Errorf("%d: %q, %v", i, cmd.Val(), err)
+			}
+		})
+	}
+	all.Wait()
+	if h.most < 2 {
+		t.Error("no two of 1,000 commands shared a round trip")
+	}
+}
+
+// trips notes how many commands a round trip had at most.
+type trips struct {
+	before func(redis.Cmder) // is called before each
+
+	sync.Mutex
+	most int
+}
+
+func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.before(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.before(cmds[0])
+		h.Lock()
+		h.most = max(h.most, len(cmds))
+		h.Unlock()
+		return next(ctx, cmds)
+	}
+}
