@@ -193,16 +193,9 @@ func pathOf(e userdb.Entry) string {
 	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
 }
 
-// mostFacets is how many a request sets. The schemas of bodies say so, too, and see of a member that is there twice the last one alone,
-// where all of them are read.
-const mostFacets = 1000
-
 // facets are what JSON says, by the codecs of a type. What they cannot read stays JSON, which is refused with all else that is wrong;
 // what cannot even be kept as JSON, such as a text that is too long, is refused here.
 func (c *call) facets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
-	if len(raw) > mostFacets {
-		return nil, usage("facets: there are more than %d", mostFacets)
-	}
 	facets, t, wrong := make(schema.Facets, len(raw)), c.db.Schema().Types[typ], []error(nil)
 	for _, field := range slices.Sorted(maps.Keys(raw)) {
 		if string(raw[field]) == "null" {

@@ -108,7 +108,7 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	defer cancel()
 	page, err := c.db.Events(ctx, q)
 	if err != nil {
-		return err
+		return ofQuery(err)
 	}
 	out := eventsPage{Events: []Event{}, Next: page.Next, Gap: page.Gap}
 	for _, e := range page.Events {
@@ -123,20 +123,20 @@ func listEvents(c *call, w http.ResponseWriter) error {
 
 // eventQuery reads what a request asks for, and whether it asks for a stream.
 func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
-	values, err := queryOf(r, "after", "kind", "limit")
-	if err != nil {
-		return q, false, err
-	}
+	values, wrong := queryOf(r, "after", "kind", "limit")
 	for _, kind := range values["kind"] {
 		if !slices.Contains(view.Kinds, kind) {
-			return q, false, usage("kind: there are %s", strings.Join(view.Kinds, ", "))
+			wrong = append(wrong, misuse("kind", "there are %s", strings.Join(view.Kinds, ", ")))
 		}
 	}
 	q = userdb.EventQuery{After: values.Get("after"), Kinds: values["kind"], Limit: 100}
 	if text := values.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > 1000 {
-			return q, false, usage("limit: want 1 to 1000")
+			wrong = append(wrong, misuse("limit", "want 1 to 1000"))
 		}
+	}
+	if err := misused(wrong); err != nil {
+		return q, false, err
 	}
 	streams = r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), eventStream)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
@@ -181,7 +181,7 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	}
 	page, err := c.db.Events(ctx, q) // what is wrong with the position is said before the answer begins
 	if err != nil {
-		return err
+		return ofQuery(err)
 	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
 	if err := out.ahead(ctx, from, q.After); err != nil {

@@ -48,30 +48,27 @@ func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: hu
 // OnParamSet implements [huma.ParamReactor].
 func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
 
-func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, err error) {
+// query is what a selection asks for, and all that is wrong with it.
+func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
 	for _, name := range []string{"where", "tag"} { // it would be as if it were left out, and all entries the answer
 		if slices.Contains(r.URL.Query()[name], "") {
-			return q, usage("%s: it is empty", name)
+			wrong = append(wrong, misuse(name, "it is empty"))
 		}
 	}
-	if in.Order == "" && in.Prefix+in.GTE+in.LTE != "" {
-		return q, usage("prefix, gte and lte want order=FIELD")
-	}
-	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag}
-	if len(in.Where) > 0 {
-		q.Where = schema.Facets{}
-	}
+	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag, Where: schema.Facets{}}
 	for _, text := range in.Where {
 		field, value, ok := strings.Cut(text, ":")
-		if !ok {
-			return q, usage("where: want FIELD:VALUE")
+		_, twice := q.Where[field]
+		v, err := schema.ParseText(t.Codec(field), value)
+		switch {
+		case !ok && text != "":
+			wrong = append(wrong, misuse("where", "want FIELD:VALUE"))
+		case twice:
+			wrong = append(wrong, misuse("where", "one field twice"))
+		case err != nil:
+			wrong = append(wrong, misuse("where", "%s: %v", field, err))
 		}
-		if _, twice := q.Where[field]; twice {
-			return q, usage("where: one field twice")
-		}
-		if q.Where[field], err = schema.ParseText(t.Codec(field), value); err != nil {
-			return q, usage("where: %s: %v", field, err)
-		}
+		q.Where[field] = v
 	}
 	for _, bound := range []struct {
 		name, text string
@@ -82,14 +79,17 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, err e
 		}
 		v, err := schema.ParseText(t.Codec(in.Order), bound.text)
 		if err != nil {
-			return q, usage("%s: %v", bound.name, err)
+			wrong = append(wrong, misuse(bound.name, "%v", err))
 		}
 		*bound.to = &v
+	}
+	if in.Order == "" && in.Prefix+in.GTE+in.LTE != "" {
+		wrong = append(wrong, misuse("order", "prefix, gte and lte want order=FIELD"))
 	}
 	if in.Disabled.set {
 		q.Disabled = &in.Disabled.is
 	}
-	return q, nil
+	return q, wrong
 }
 
 type listInput struct {
@@ -120,12 +120,9 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	q, err := in.query(c.request, c.db.Schema().Types[in.Type])
-	if err != nil {
-		return nil, err
-	}
+	q, wrong := in.query(c.request, c.db.Schema().Types[in.Type])
 	if in.Reverse && in.Order == "" {
-		return nil, usage("reverse wants order=FIELD")
+		wrong = append(wrong, misuse("reverse", "it wants order=FIELD"))
 	}
 	q.Reverse, q.Limit = in.Reverse, in.Limit
 	switch text := in.After; {
@@ -134,7 +131,10 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	case strings.HasPrefix(text, back):
 		q.Before = text[len(back):]
 	case text != "":
-		return nil, userdb.ErrCursor
+		wrong = append(wrong, misuse("after", "%v", userdb.ErrCursor))
+	}
+	if err := misused(wrong); err != nil {
+		return nil, err
 	}
 	p, err := t.Page(ctx, q)
 	if err = ofQuery(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
@@ -158,6 +158,9 @@ func ofQuery(err error) error {
 		p := usage("%s: %s", field.Field, field.Reason)
 		p.Errors = []Wrong{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
 		return p
+	}
+	if errors.Is(err, userdb.ErrCursor) {
+		return misused([]Wrong{misuse("after", "%v", err)})
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		return usage("%v", err)
@@ -190,8 +193,8 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	if err != nil {
 		return nil, err
 	}
-	q, err := in.query(c.request, c.db.Schema().Types[in.Type])
-	if err != nil {
+	q, wrong := in.query(c.request, c.db.Schema().Types[in.Type])
+	if err := misused(wrong); err != nil {
 		return nil, err
 	}
 	total, err := t.Count(ctx, q)

@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -17,4 +20,26 @@ func clean(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// repeatable are the parameters that a query may have more than once.
+var repeatable = []string{"where", "tag", "kind"}
+
+// checkQuery refuses a query of which a part would be passed over: one that cannot be read, such as a filter or dry_run, or the second
+// of two. Directories write parameters as they like.
+func checkQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return usage("the query cannot be read")
+	}
+	var wrong []Wrong
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if len(values[name]) > 1 && !slices.Contains(repeatable, name) && !isSCIM(r.URL.Path) {
+			wrong = append(wrong, misuse(name, "it is there twice"))
+		}
+	}
+	return misused(wrong)
 }

@@ -106,6 +106,21 @@ func usage(format string, args ...any) *Problem {
 	return problem(http.StatusBadRequest, "usage", fmt.Sprintf(format, args...))
 }
 
+// misused is what a request is answered whose query is wrong in several ways; nil for none.
+func misused(all []Wrong) error {
+	if len(all) == 0 {
+		return nil
+	}
+	p := usage("the query is not one that this route takes: %s: %s", all[0].Pointer, all[0].Detail)
+	p.Rule, p.Errors = "usage", all
+	return p
+}
+
+// misuse is one thing that is wrong with a parameter.
+func misuse(name, format string, args ...any) Wrong {
+	return Wrong{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
+}
+
 // A verdict is what an error of the library is answered with.
 type verdict struct {
 	err    error
@@ -274,7 +289,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 			pointer += "/" + m[1]
 		}
 		w := Wrong{Pointer: pointer, Rule: "usage", Detail: e.Message}
-		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest {
+		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && e.Message != errTwice.Error() {
 			w.Detail = "not JSON that can be read"
 		}
 		p.Errors = append(p.Errors, w)

@@ -440,6 +440,11 @@ func TestGroups(t *testing.T) {
 		patch("409 uniqueness", `{"op":"replace","path":"displayName","value":"OTHER"}`)
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"members":[]}`)
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"displayName":"x","members":[{"value":"nobody"}]}`)
+		r := c.scim("200", "PATCH", "/Groups/"+g+"?attributes=displayName", "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"admins"}]}`)
+		c.equal("who names attributes is shown them", r.at("displayName")+r.at("members"), "admins")
+		if r := c.send("GET", "/scim/v2", ""); r.status != http.StatusNotFound || !strings.HasPrefix(r.header.Get("Content-Type"), "application/scim+json") {
+			t.Errorf("without a resource: %d %v", r.status, r.header)
+		}
 		c.scim("204", "DELETE", "/Groups/"+g, "")
 		c.equal("b", tags(b), "")
 		c.scim("404", "DELETE", "/Groups/"+g, "")

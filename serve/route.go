@@ -7,7 +7,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -153,6 +152,7 @@ func (s *Service) routes() (http.Handler, error) {
 	})
 	if s.scim != nil {
 		mux.HandleFunc(scim.Prefix+"/", s.provision)
+		mux.HandleFunc(scim.Prefix, s.provision)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
 	return clean(mux), err
@@ -161,7 +161,7 @@ func (s *Service) routes() (http.Handler, error) {
 // noRoute answers where there is no route: 405 where another method has one.
 func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := mux.Handler(other); pattern != "" && pattern != "/" && method != r.Method {
@@ -176,8 +176,10 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 	writeProblem(w, r, problem(http.StatusMethodNotAllowed, "usage", "the path does not take this method"))
 }
 
-// strict is JSON that is read in one way alone: in bodies no two members differ by the case of letters alone, of which the library
-// judges one, and reads another one.
+var errTwice = errors.New("a member is there twice")
+
+// strict is JSON that is read in one way alone: no member is there twice, and in bodies no two differ by the case of letters
+// alone: the library judges one of them, and reads the other one.
 var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !jsonline.Whole(text) {
 		return errors.New("not UTF-8, or half a surrogate pair: nobody can tell what it was")
@@ -187,12 +189,15 @@ var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: fun
 	if err != nil || !is {
 		return err
 	}
+	if jsonline.Twice(text) {
+		return errTwice
+	}
 	members, _ := (*body).(map[string]any)
 	seen := make(map[string]bool, len(members))
 	for name := range members {
 		name = strings.ToLower(strings.ToUpper(name))
 		if seen[name] {
-			return errors.New("a member is there twice")
+			return errTwice
 		}
 		seen[name] = true
 	}
@@ -276,8 +281,8 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 	if !may {
 		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
-	if _, err := url.ParseQuery(req.URL.RawQuery); err != nil { // the part that cannot be read would be passed over: a filter, or dry_run
-		return nil, usage("the query cannot be read")
+	if err := checkQuery(req); err != nil {
+		return nil, err
 	}
 	db, err := s.space(ctx, key.Namespace, false)
 	acting := userdb.WithActor(ctx, userdb.Actor{Who: "key:" + key.Name})

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -140,18 +140,15 @@ func (c *call) onlyType(ctx context.Context) (*userdb.DB, string, error) {
 	return db, name, err
 }
 
-// queryOf is the query of a request, which has parameters of these names, each once but for kinds.
-func queryOf(r *http.Request, names ...string) (url.Values, error) {
-	values := r.URL.Query()
-	for name, all := range values {
-		switch {
-		case !slices.Contains(names, name):
-			return nil, usage("%s: no such parameter", strconv.Quote(name))
-		case name != "kind" && len(all) > 1:
-			return nil, usage("%s: twice", name)
+// queryOf is the query of a request, which has parameters of these names.
+func queryOf(r *http.Request, names ...string) (values url.Values, all []Wrong) {
+	values = r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(names, name) {
+			all = append(all, misuse(name, "there is no such parameter"))
 		}
 	}
-	return values, nil
+	return values, all
 }
 
 // A refusedLine is one line of an answer to an import.
@@ -166,12 +163,12 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	q, err := queryOf(c.request, "on_duplicate", "dry_run")
-	if err != nil {
-		return err
+	q, wrong := queryOf(c.request, "on_duplicate", "dry_run")
+	if !slices.Contains([]string{"", "true", "false"}, q.Get("dry_run")) {
+		wrong = append(wrong, misuse("dry_run", "want true or false"))
 	}
-	if dry := q.Get("dry_run"); !slices.Contains([]string{"", "true", "false"}, dry) {
-		return usage("dry_run: want true or false")
+	if err := misused(wrong); err != nil {
+		return err
 	}
 	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
 	var refused spool // the answer begins when the body has ended
@@ -289,6 +286,10 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 // export answers the entries, and then what comes after them.
 func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func(*json.Encoder) error) error {
 	ctx := c.request.Context()
+	_, wrong := queryOf(c.request)
+	if err := misused(wrong); err != nil {
+		return err
+	}
 	db, name, err := c.onlyType(ctx)
 	if err != nil {
 		return err

@@ -81,3 +81,36 @@ func HalfPair(raw string) bool {
 		}
 	}
 }
+
+// Twice reports whether JSON has an object with two members of one name. Readers differ in which of them they take.
+func Twice(text []byte) bool {
+	type object struct {
+		names map[string]bool // so far; nil: it is an array
+		next  bool            // a name comes next
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.UseNumber()
+	for open := []object{{}}; ; {
+		token, err := in.Token()
+		if err != nil {
+			return false
+		}
+		top := &open[len(open)-1]
+		if name, is := token.(string); is && top.next {
+			if top.names[name] {
+				return true
+			}
+			top.names[name], top.next = true, false
+			continue
+		}
+		top.next = top.names != nil
+		switch token {
+		case json.Delim('{'):
+			open = append(open, object{map[string]bool{}, true})
+		case json.Delim('['):
+			open = append(open, object{})
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:len(open)-1]
+		}
+	}
+}

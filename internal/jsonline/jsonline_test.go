@@ -52,3 +52,15 @@ func TestWhole(t *testing.T) {
 		}
 	}
 }
+
+func TestTwice(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":1,"b":{"a":1},"c":[{"a":1},{"a":"a"}]}`: false, `{"a":"a","b":"a"}`: false, `{"a":"b","b":"a"}`: false, `["a","a"]`: false, `"a"`: false, ``: false, `{"A":1,"a":2}`: false,
+		`{"a":1,"a":1}`: true, `{"a":{"b":[]},"a":1}`: true, `{"x":[[{"a":1,"\u0061":2}]]}`: true, `{"x":{},"y":[{"b":{"c":1},"b":2}]}`: true,
+		`{"a":1,`: false, `}`: false, `]]`: false,
+	} {
+		if Twice([]byte(text)) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+	}
+}

@@ -140,8 +140,11 @@ func patchGroup(c *call) (answer, error) {
 	if err := c.known(g.members); err != nil {
 		return answer{}, err
 	}
-	_, err = c.changeGroup(g)
-	return answer{status: http.StatusNoContent}, err
+	e, err := c.changeGroup(g)
+	if err != nil || len(c.query["attributes"]) == 0 {
+		return answer{status: http.StatusNoContent}, err
+	}
+	return c.told(http.StatusOK, "Group", e, c.group) // who names attributes wants to see them (RFC 7644, 3.5.2)
 }
 
 // changeGroup changes the group itself, and then its members, one after another.
