@@ -209,6 +209,10 @@ func TestRights(t *testing.T) {
 	if acl[0] != "user default off" || len(acl) != 2 {
 		t.Fatalf("the rights are %q", acl)
 	}
+	_, rights, _ := strings.Cut(acl[1], " ~* ")
+	if page := read(t, "../docs/redis-acl.md"); !strings.Contains(page, "operator on >PASSWORD ~* "+rights+"\n") {
+		t.Errorf("docs/redis-acl.md has other rights of an operator than %s", rights)
+	}
 	settings := []string{acl[1]}
 	for line := range strings.Lines(read(t, "redis.conf")) {
 		if line = strings.TrimSpace(line); line != "" && !regexp.MustCompile(`^(#|aclfile |dir )`).MatchString(line) {

@@ -63,7 +63,8 @@ func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave fun
 	return f, sync.OnceFunc(func() { s.leave(db, f) }), err
 }
 
-// join listens to the feed of a view, which is a fresh one where nobody listens yet; nil: there is none.
+// join counts one more listener to the feed of a view. It returns the feed that others listen to already, or else fresh, which is then
+// theirs, too; nil where there is neither.
 func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
