@@ -55,16 +55,17 @@ func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply
 }
 
 // run sends a script until it is answered: every one may arrive twice. The error keeps whether it
-// may have been carried out (ErrOutcomeUnknown) or certainly was not.
+// may have been carried out (ErrOutcomeUnknown) or certainly was not. It shares no round trip with others: what is shared goes on when the
+// caller has given up, and giveBack and dyingTime count on it that nothing is sent then.
 func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
-	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
+	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
 // runOnce is run for a script of two keys that a node may not serve together: it is not sent again then.
 func (e *Engine) runOnce(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
 	retry.Passing = func(err error) bool { return e.client.Retry.Passing(err) && !redisx.TryAgain(err) }
-	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
+	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
 // yes runs a script on one key, and reports whether it answered 1.
@@ -77,7 +78,7 @@ func (e *Engine) yes(ctx context.Context, s redisx.Script, key string, args ...s
 func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	value, _, err := again(ctx, e, func() (any, error) {
 		cmd := redisx.NewOnce(ctx, args)
-		return redisx.Answer(cmd.Cmd, e.client.Process(ctx, cmd), reply)
+		return redisx.Answer(cmd.Cmd, e.client.UniversalClient.Process(ctx, cmd), reply)
 	})
 	return value, redisx.Harmless(err)
 }
