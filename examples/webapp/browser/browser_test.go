@@ -65,13 +65,14 @@ func open(t *testing.T, l look) *browser {
 	b := &browser{t: t, mails: t.TempDir(), look: l.name, axe: string(axe)}
 	b.serve()
 	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.NoSandbox,
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(l.width), 900), chromedp.UserDataDir(t.TempDir()))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(l.width), 900))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
 	t.Cleanup(stop)
 	ctx, stop = chromedp.NewContext(ctx)
 	t.Cleanup(stop)
 	b.ctx, stop = context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(stop)
+	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) }) // waits for the browser, which writes into its folder to the end, and removes that
 	b.run("opening the window",
 		emulation.SetDeviceMetricsOverride(l.width, 900, 1, l.width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}),
