@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -247,21 +246,12 @@ func TestStreamEnds(t *testing.T) {
 func TestStreamRevoked(t *testing.T) {
 	defer serve.PingTime(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
-	c := newClient(t, s, serve.Options{})
-	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
-	must(t, err)
-	now, mu := time.Now(), sync.Mutex{}
-	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
-	server := httptest.NewServer(service)
-	t.Cleanup(server.Close)
-	c.url = server.URL
+	c, pass := newClient(t, s, serve.Options{}).clocked()
 	h := c.with(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
 	keys, err := own.KeysOf(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
-	mu.Lock()
-	now = now.Add(5 * time.Second)
-	mu.Unlock()
+	pass(5 * time.Second)
 	for h.in.Scan() {
 	}
 	must(t, h.in.Err())

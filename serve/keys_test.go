@@ -128,21 +128,27 @@ func TestNarrowKeys(t *testing.T) {
 	})
 }
 
+// clocked is another service of the same store, whose clock only pass moves.
+func (c *client) clocked() (other *client, pass func(time.Duration)) {
+	c.t.Helper()
+	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
+	must(c.t, err)
+	now, mu := time.Now(), sync.Mutex{}
+	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+	server := httptest.NewServer(service)
+	c.t.Cleanup(server.Close)
+	other = c.with(c.key)
+	other.url = server.URL
+	return other, func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+}
+
 // TestRevocation: a key that was revoked, or whose time is over, is refused within five seconds, by every service.
 func TestRevocation(t *testing.T) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
 		c := newClient(t, s, serve.Options{})
-		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
-		must(t, err)
-		now := time.Now()
-		var mu sync.Mutex
-		service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
-		pass := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
-		other := httptest.NewServer(service)
-		defer other.Close()
-		c.url = other.URL
-		short := c.with(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: now.Add(time.Minute)}))
+		c, pass := c.clocked()
+		short := c.with(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: time.Now().Add(time.Minute)}))
 		short.do("200", "GET", "/v1/schema", "")
 		gone := c.with(c.makeKey(own.Key{Name: "gone", Scopes: []string{own.ScopeRead}}))
 		gone.do("200", "GET", "/v1/schema", "")

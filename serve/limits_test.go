@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -74,6 +73,8 @@ func TestQueryProblems(t *testing.T) {
 			}
 			c.equal(path, strings.Join(names, " "), want)
 		}
+		many := c.do("400 usage", "GET", "/v1/events?"+strings.Repeat("&kind=x", 2600)[1:], "")
+		c.equal("told", fmt.Sprint(len(many.rules())), "2500")
 		if r := c.do("405 usage", "POST", "/v1/schema", ""); r.header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("allowed: %v", r.header)
 		}
@@ -130,24 +131,16 @@ func TestStreamsOfRevoked(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
 		c := newClient(t, s, serve.Options{})
-		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
-		must(t, err)
-		now, mu := time.Now(), sync.Mutex{}
-		service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
-		server := httptest.NewServer(service)
-		defer server.Close()
-		old := c.with(c.makeKey(own.Key{Name: "old", Scopes: []string{own.ScopeAdmin}}))
-		old.url = server.URL
+		other, pass := c.clocked()
+		old := other.with(c.makeKey(own.Key{Name: "old", Scopes: []string{own.ScopeAdmin}}))
 		stream := old.listen("")
-		body, answer := old.sendImport(server.Client(), server.URL)
-		_, err = body.Write([]byte(`{"facets":{"name":"before"}}` + "\n"))
+		body, answer := old.sendImport(http.DefaultClient, old.url)
+		_, err := body.Write([]byte(`{"facets":{"name":"before"}}` + "\n"))
 		must(t, err)
 		keys, err := own.KeysOf(s.DB)
 		must(t, err)
 		must(t, keys.Revoke(s.Ctx, "old"))
-		mu.Lock()
-		now = now.Add(5 * time.Second)
-		mu.Unlock()
+		pass(5 * time.Second)
 		_, err = body.Write([]byte(`{"facets":{"name":"after"}}` + "\n"))
 		must(t, err)
 		must(t, body.Close())

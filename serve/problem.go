@@ -106,13 +106,13 @@ func usage(format string, args ...any) *Problem {
 	return problem(http.StatusBadRequest, "usage", fmt.Sprintf(format, args...))
 }
 
-// misused is what a request is answered whose query is wrong in several ways; nil for none.
+// misused is what a request is answered whose query is wrong in these ways; nil for none.
 func misused(all []Wrong) error {
 	if len(all) == 0 {
 		return nil
 	}
 	p := usage("the query is not one that this route takes: %s: %s", all[0].Pointer, all[0].Detail)
-	p.Rule, p.Errors = "usage", all
+	p.Rule, p.Errors = "usage", all[:min(len(all), mostWrong)]
 	return p
 }
 

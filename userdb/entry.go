@@ -68,7 +68,7 @@ func (e Entry) Fields() iter.Seq[string] {
 	return slices.Values(slices.Sorted(maps.Keys(e.Facets())))
 }
 
-// Facets are the facets by name, the primary one among them: a copy.
+// Facets are the facets by name, the primary one among them: a copy, which the caller may change. The zero Entry has none.
 func (e Entry) Facets() schema.Facets {
 	facets := make(schema.Facets, len(e.was))
 	for field := range e.was {

@@ -317,3 +317,26 @@ func TestDomainsStayApart(t *testing.T) {
 		}
 	})
 }
+
+// TestFacets: the facets have nothing of what the store keeps besides, follow Put and Drop, and are the caller's own.
+func TestFacets(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		e := add(t, s.wide(), "u1", "name", "Alice", "job", "cook")
+		want := func(pairs ...string) {
+			t.Helper()
+			if got := e.Facets(); !maps.Equal(got, schema.Texts(pairs...)) {
+				t.Errorf("facets %v, want %v", got, pairs)
+			}
+		}
+		want("uid", "u1", "name", "Alice", "job", "cook")
+		delete(e.Facets(), "job")
+		want("uid", "u1", "name", "Alice", "job", "cook")
+		e.SetDisabled(true)
+		e.Put("name", schema.Text("Bob"))
+		e.Drop("job")
+		want("uid", "u1", "name", "Bob")
+		if n := len(userdb.Entry{}.Facets()); n != 0 {
+			t.Errorf("the zero Entry has %d", n)
+		}
+	})
+}

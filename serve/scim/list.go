@@ -276,7 +276,7 @@ func (c *call) body(to any) error {
 	if err != nil {
 		return refuse(invalidSyntax, "the body broke off")
 	}
-	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !jsonline.Whole(text) || jsonline.Twice(text) || json.Unmarshal(text, to) != nil {
+	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !jsonline.Whole(text) || json.Unmarshal(text, to) != nil || jsonline.Twice(text) {
 		return refuse(invalidSyntax, "the body is not a JSON object of the form that is wanted here")
 	}
 	return nil
