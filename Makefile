@@ -23,7 +23,7 @@ help:
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
-	@echo 'make browser the example webapp, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
+	@echo 'make browser the example webapp and the console, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
 	@echo 'make dist    static binaries for Linux, macOS and Windows with completion, man pages and checksums, in dist/'
@@ -61,11 +61,11 @@ race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 
-# The example webapp, driven by Chromium. What cannot be had is left out with a word.
+# The example webapp and the console, driven by Chromium. What cannot be had is left out with a word.
 browser:
-	.ci/install chromium || echo 'the example is not driven by a browser'
-	.ci/install npm && cd examples/webapp/browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
-	cd examples/webapp/browser && go vet ./... && go test -timeout 10m -v ./...
+	.ci/install chromium || echo 'no pages are driven by a browser'
+	.ci/install npm && cd browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
+	cd browser && go vet ./... && go test -timeout 20m -v ./...
 
 # The service as programs in other languages use it. What cannot be had is left out with a word, but where USERDB_REQUIRE_NODE is set.
 clients: redis
@@ -79,7 +79,7 @@ clients: redis
 deploy: redis
 	.ci/install buildah || echo 'the image is not built'
 	.ci/install nginx || echo 'nginx is not tried'
-	USERDB_DEPLOY=1 $(PROGRESS) go test -count=1 -timeout 10m -v ./deploy
+	USERDB_DEPLOY=1 $(PROGRESS) go test -count=1 -timeout 20m -v ./deploy
 
 dist:
 	deploy/dist.sh

@@ -1,5 +1,5 @@
-// The browser's tests are a module of their own, which keeps chromedp out of the other one.
-module github.com/coffeenode/userdb/examples/webapp/browser
+// Tests in a real browser are a module of their own, which keeps chromedp out of the other one.
+module github.com/coffeenode/userdb/browser
 
 go 1.26.0
 

@@ -1,0 +1,244 @@
+// Package browser drives the example webapp and the console with a real browser: every task, what it answers to wrong input, by keyboard
+// alone, with scripts and without, on a phone and on a desk, light and dark, and with every page judged by axe-core.
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const password = "correct horse battery"
+
+// A browser is one window of Chromium, at a site of its own.
+type browser struct {
+	t     *testing.T
+	ctx   context.Context
+	base  string
+	mails string
+	read  []string // mails that were
+	look  string   // of the window: names screenshots
+	axe   string   // the source of axe-core; "": pages are not judged by it
+	shots int
+
+	scripts bool // those of pages run
+}
+
+// A look is a window.
+type look struct {
+	name   string
+	width  int64
+	scheme string
+}
+
+var looks = []look{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desk-light", 1280, "light"}, {"desk-dark", 1280, "dark"}}
+
+// open starts a window. serve starts the site, and says where it is.
+func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
+	t.Helper()
+	chromium := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && chromium == "" {
+			chromium = path
+		}
+	}
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	axe, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Log("there is no axe-core, and no page is judged by it: run npm ci")
+	}
+	b := &browser{t: t, mails: t.TempDir(), look: l.name, axe: string(axe), scripts: scripts}
+	serve(b)
+	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.NoSandbox,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(l.width), 900))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
+	t.Cleanup(stop)
+	ctx, stop = chromedp.NewContext(ctx)
+	t.Cleanup(stop)
+	b.ctx, stop = context.WithTimeout(ctx, 4*time.Minute)
+	t.Cleanup(stop)
+	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) }) // waits for the browser, which writes into its folder to the end, and removes that
+	b.run("opening the window",
+		emulation.SetDeviceMetricsOverride(l.width, 900, 1, l.width < 600),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}),
+		emulation.SetScriptExecutionDisabled(!scripts))
+	return b
+}
+
+// build builds a command of this repository.
+func (b *browser) build(folder string) (program string) {
+	b.t.Helper()
+	program = filepath.Join(b.t.TempDir(), "program")
+	build := exec.CommandContext(b.t.Context(), "go", "build", "-o", program, folder)
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		b.t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// start starts a program, which is told to end with the test.
+func (b *browser) start(cmd *exec.Cmd) {
+	b.t.Helper()
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			b.t.Errorf("the site ends with %v", err)
+		}
+	})
+}
+
+func (b *browser) run(what string, actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// follow does what leads to another page, and waits for that.
+func (b *browser) follow(what string, actions ...chromedp.Action) {
+	b.t.Helper()
+	b.run("marking the page", chromedp.Evaluate(`document.documentElement.dataset.old = "1"; 0`, nil))
+	b.run(what, actions...)
+	b.until(what, `document.documentElement.dataset.old ? "" : "another page"`, "another page")
+}
+
+// until waits until an expression is so, on a page that is complete.
+func (b *browser) until(what, expression, want string) {
+	b.t.Helper()
+	var got, text string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.readyState === "complete" ? `+expression+` : ""`, &got))
+		if err == nil && got == want {
+			return
+		}
+	}
+	b.run("reading the page", chromedp.Evaluate(`document.body.innerText`, &text))
+	b.t.Fatalf("%s: %q, want %q:\n%s", what, got, want, text)
+}
+
+// at waits for a page with this heading, and judges it.
+func (b *browser) at(heading string, words ...string) {
+	b.t.Helper()
+	b.until("heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
+	var text string
+	b.run("reading the page", chromedp.Evaluate(`document.body.innerText`, &text))
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			b.t.Errorf("at %q there is no %q:\n%s", heading, word, text)
+		}
+	}
+	b.judge(heading)
+}
+
+// judge has axe-core look at the page, wants nothing wider than the window, and takes a screenshot where a folder is named for it.
+func (b *browser) judge(heading string) {
+	b.t.Helper()
+	var wide bool
+	b.run("measuring", chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
+	if wide {
+		b.t.Errorf("%s, %s: the page is wider than the window", b.look, heading)
+	}
+	if b.axe != "" {
+		b.judgeByAxe(heading)
+	}
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		var png []byte
+		b.run("screenshot", chromedp.FullScreenshot(&png, 100))
+		b.shots++
+		name := fmt.Sprintf("%s-%02d-%s.png", b.look, b.shots, regexp.MustCompile(`\W+`).ReplaceAllString(heading, "-"))
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), png, 0o600)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *browser) judgeByAxe(heading string) {
+	b.t.Helper()
+	var found string
+	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+	b.run("axe", emulation.SetScriptExecutionDisabled(false), chromedp.Evaluate(b.axe+"; 0", nil), chromedp.Evaluate(
+		`axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.help, v.nodes.map(n => n.html)])))`, &found, await),
+		emulation.SetScriptExecutionDisabled(!b.scripts))
+	var violations []json.RawMessage
+	if err := json.Unmarshal([]byte(found), &violations); err != nil || len(violations) > 0 {
+		b.t.Errorf("%s, %s: %v: %s", b.look, heading, err, found)
+	}
+}
+
+// visit goes to a path, or to a link of a mail.
+func (b *browser) visit(path string) {
+	b.t.Helper()
+	if !strings.HasPrefix(path, "http") {
+		path = b.base + path
+	}
+	b.run("visiting "+path, chromedp.Navigate(path))
+}
+
+// send fills a form in, by the ids of its inputs, and sends it.
+func (b *browser) send(path string, fields ...string) {
+	b.t.Helper()
+	form := fmt.Sprintf("form[action^=%q]", path)
+	for i := 0; i+1 < len(fields); i += 2 {
+		id := "#" + fields[i]
+		b.run("filling in "+id, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).value = ''", id), nil),
+			chromedp.SendKeys(id, fields[i+1], chromedp.ByQuery))
+	}
+	b.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
+}
+
+// problem wants a text beside a field, where people and programs find it.
+func (b *browser) problem(field, text string) {
+	b.t.Helper()
+	var got string
+	b.run("reading the problem", chromedp.Evaluate(fmt.Sprintf(
+		`(() => { const i = document.getElementById(%q); const p = document.getElementById(i.getAttribute("aria-describedby"));
+		return i.getAttribute("aria-invalid") + " " + p.getAttribute("role") + " " + p.textContent.trim() })()`, field), &got))
+	if want := "true alert " + text; !strings.HasPrefix(got, want) {
+		b.t.Errorf("%s: %q, want %q", field, got, want)
+	}
+}
+
+// tabTo presses Tab until what has the focus has this id or text, and wants to see where the focus is.
+func (b *browser) tabTo(name string) {
+	b.t.Helper()
+	for range 30 {
+		b.keys(kb.Tab)
+		var at, outline string
+		b.run("focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),
+			chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle`, &outline))
+		if at == name {
+			if outline == "none" {
+				b.t.Errorf("%s: nobody sees that it has the focus", name)
+			}
+			return
+		}
+	}
+	b.t.Fatalf("Tab never comes to %q", name)
+}
+
+func (b *browser) keys(keys ...string) {
+	b.t.Helper()
+	for _, key := range keys {
+		b.run("typing", chromedp.KeyEvent(key))
+	}
+}
