@@ -167,6 +167,8 @@ type Query struct {
 	After  string // the Next of a Page: go on there
 	Before string // for Page alone: the Back of one, instead of After
 
+	MostRead int // for Page alone: about so many entries are read; a page may have fewer than Limit then, or none, and a Next. 0: until it is full
+
 	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
 
 	Order   string // an ordered field, by whose values entries come; those without one are left out. "": no order
@@ -262,7 +264,7 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	var records []store.Record
 	var unreadable leftOut
 	rest := ""
-	for more := true; more; more = rest != "" && len(records) < q.Limit {
+	for more := true; more; more = rest != "" && len(records) < q.Limit && s.MayRead() {
 		var found []store.Found
 		found, rest, err = t.view.Page(ctx, s, rest, q.Limit-len(records))
 		if err != nil {

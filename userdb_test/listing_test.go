@@ -163,6 +163,42 @@ func TestPagesOfWhatStays(t *testing.T) {
 	})
 }
 
+// TestMostRead wants pages that end after some reading, also empty ones, and that lead on to all that is selected.
+func TestMostRead(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
+		var want []string
+		for i := range 200 {
+			uid := fmt.Sprintf("m%03d", i)
+			add(t, users, uid, "name", "most "+uid, "last", uid)
+			if i == 150 || i == 199 {
+				must(t, users.Disable(t.Context(), hints.UID(uid)))
+				want = append(want, uid)
+			}
+		}
+		yes := true
+		for name, q := range map[string]userdb.Query{"no order": {}, "in order": {Order: "last"}, "reverse": {Order: "last", Reverse: true}} {
+			q.Disabled, q.Limit, q.MostRead = &yes, 10, 30
+			var got []string
+			empty, pages := 0, 0
+			for more := true; more && pages < 1000; more = q.After != "" {
+				page, err := users.Page(t.Context(), q)
+				must(t, err)
+				for _, e := range page.Entries {
+					got = append(got, e.UID())
+				}
+				if pages++; len(page.Entries) == 0 && page.Next != "" {
+					empty++
+				}
+				q.After = page.Next
+			}
+			if slices.Sort(got); !slices.Equal(slices.Compact(got), want) || empty < 3 || pages < 5 {
+				t.Errorf("%s: %d pages, %d of them empty, with %q; want %q", name, pages, empty, got, want)
+			}
+		}
+	})
+}
+
 // TestCursors hands in what no listing gave.
 func TestCursors(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -118,7 +118,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 			return found, "", err
 		}
 		at = bookmark{cursor: cursor, last: members[len(members)-1], taken: s.mark()}
-		if len(found) > 0 {
+		if len(found) > 0 || !s.MayRead() {
 			return found, at.String(), nil
 		}
 	}

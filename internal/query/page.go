@@ -35,11 +35,16 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	err = rd.walk(ctx, s, after, want, want, func(some []store.Found, at bookmark) bool {
-		if found = some; len(found) > 0 {
+	count := want
+	if s.left != nil { // most of what is scanned is not selected
+		count = max(want, scanBatch)
+	}
+	err = rd.walk(ctx, s, after, count, want, func(some []store.Found, at bookmark) bool {
+		found, next = some, ""
+		if len(found) > 0 || !s.MayRead() {
 			next = at.String()
 		}
-		return len(found) == 0
+		return len(found) == 0 && s.MayRead()
 	})
 	return found, next, err
 }

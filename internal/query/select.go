@@ -22,6 +22,7 @@ type Query struct {
 	Limit int
 
 	After, Before string
+	MostRead      int
 
 	Disabled *bool
 
@@ -44,7 +45,11 @@ type Selection struct {
 	field    string      // by whose values entries come; "": no order
 	order    store.Order // then
 	from     string      // the continuation to begin at; "": the beginning
+	left     *int        // how many entries may be read; nil: any number
 }
+
+// MayRead reports whether a page may go on to read entries.
+func (s Selection) MayRead() bool { return s.left == nil || *s.left > 0 }
 
 // Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
 // find them but reading everything.
@@ -67,6 +72,9 @@ func Select(t *change.Type, q Query) (Selection, error) {
 			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
+	}
+	if q.MostRead > 0 {
+		s.left = &q.MostRead
 	}
 	s.from = cmp.Or(q.After, q.Before)
 	if q.After != "" && q.Before != "" || s.Backwards() != (q.Before != "") {
@@ -166,6 +174,9 @@ func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) 
 // filter keeps the candidates that are entries of the type and hold what was asked for. An index
 // member whose entry is not live, or holds another value, is never shown (I4, I5).
 func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
+	if s.left != nil {
+		*s.left -= len(candidates)
+	}
 	found, err := rd.FindMany(ctx, candidates)
 	if err != nil {
 		return nil, err
