@@ -39,7 +39,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	enable         it may again
 //	session_start  a session began
 //	session_end    one was ended, or all were
-//	issue          a token of Purpose was issued
+//	issue          a token of Purpose was issued, which is bound to Fields
 //	redeem         it was spent
 //
 // and, in feeds alone,
@@ -133,24 +133,29 @@ func unword(escaped string) string {
 
 // An EventQuery says what of a feed is read.
 type EventQuery struct {
-	After string   // EventPage.Next of an earlier page; "": from the oldest event; EventsEnd: nothing that has happened before
-	Until string   // EventPage.Next of another page, beyond which nothing is read; "": all there is
-	Kinds []string // none: all
-	Limit int      // at most so many events; 0: 100, and never more than 1000
+	After string        // EventPage.Next of an earlier page of the same query; "": from the oldest event; EventsEnd: nothing that has happened before
+	Until string        // EventPage.Next of another page, beyond which nothing is read; "": all there is. Not with Latest
+	Kinds []string      // none: all
+	Key   recordkey.Key // of an entry, without a namespace, whose events are meant; the zero Key: all
+	Limit int           // at most so many events; 0: 100, and never more than 1000
+
+	// Latest reads backwards: the newest events first, and with After those that are older. What comes in meanwhile is not among them.
+	Latest bool
 }
 
 // EventsEnd, as After, is the end of a feed.
 const EventsEnd = "end"
 
-// An EventPage is a part of a feed.
+// An EventPage is a part of a feed. Of few among many events it may have fewer than Limit, or none, and a Next.
 type EventPage struct {
 	Events []HistoryEvent
-	Next   string // where to go on, also where there is nothing more yet
+	Next   string // where to go on, also where there is nothing more yet; of EventQuery.Latest "" where there is nothing older
 	Gap    bool   // some events that came after After are there no longer
+	End    string // of the first page of EventQuery.Latest: After for what comes in after it, without Latest
 }
 
-// Events reads the feed of what has happened in the namespace since Options.History is set, the oldest first: all that histories have, and logins. The
-// events of one entry come in their order. Changes are kept for 90 days and up to 256 MiB, logins for 7 days and up to 64 MiB; an
+// Events reads the feed of what has happened in the namespace since Options.History is set, the oldest first, or the newest: all that histories
+// have, and logins. The events of one entry come in their order. Changes are kept for 90 days and up to 256 MiB, logins for 7 days and up to 64 MiB; an
 // embedded store keeps 2,000 of each.
 //
 // On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it: a process that
@@ -169,16 +174,18 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	if r.until, err = parsePosition(q.Until); err != nil {
 		return EventPage{}, err
 	}
+	more := true
 	for range mostReads {
-		more, err := r.read(ctx)
-		if err != nil {
+		if more, err = r.read(ctx); err != nil {
 			return EventPage{}, err
 		}
 		if !more || len(r.page.Events) == q.Limit {
 			break
 		}
 	}
-	r.page.Next = r.after.String()
+	if more || !q.Latest {
+		r.page.Next = r.after.String()
+	}
 	return r.page, nil
 }
 
@@ -202,19 +209,49 @@ type position [len(feeds)][store.FeedParts]string
 
 // begin finds the position.
 func (r *feedReader) begin(ctx context.Context) (err error) {
-	switch r.q.After {
-	case "":
+	switch {
+	case r.q.After == "" && !r.q.Latest:
 		return nil
-	case EventsEnd:
+	case r.q.After == EventsEnd || r.q.After == "":
 		for i, name := range feeds {
 			if r.after[i], err = r.view.Engine.FeedEnd(ctx, r.view.NS, name); err != nil {
 				return err
 			}
 		}
+		if r.q.Latest {
+			r.page.End = r.after.String()
+			r.after.beyond()
+		}
 		return nil
 	}
 	r.after, err = parsePosition(r.q.After)
 	return err
+}
+
+// beyond makes the position of what was read last one before which that comes, too. Where nothing was, nothing comes.
+func (p *position) beyond() {
+	for i := range p {
+		for part, id := range p[i] {
+			at, line, _ := strings.Cut(id, ":")
+			if n, err := strconv.Atoi(line); err == nil {
+				p[i][part] = at + ":" + strconv.Itoa(n+1)
+			}
+		}
+	}
+}
+
+// wants reports whether a feed has events of the kinds that are asked for.
+func (r *feedReader) wants(feed string) bool {
+	isLogin := func(kind string) bool { return kind == kindLogin || kind == kindFailed || kind == kindThrottle }
+	if len(r.q.Kinds) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.q.Kinds, func(kind string) bool { return isLogin(kind) == (feed == store.FeedLogins) })
+}
+
+// is reports whether an event is asked for.
+func (r *feedReader) is(e HistoryEvent) bool {
+	return (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) && (!r.q.Key.IsValid() || e.Key == r.q.Key)
 }
 
 // String is "FEED.PART.ID," of each part of which something was read.
@@ -280,7 +317,10 @@ type found struct {
 func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	var all []found
 	for i, name := range feeds {
-		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Count: r.q.Limit})
+		if !r.wants(name) {
+			continue
+		}
+		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: r.q.Limit})
 		if err != nil {
 			return false, err
 		}
@@ -301,12 +341,15 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	slices.SortStableFunc(all, func(a, b found) int {
 		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.fed.Part, b.fed.Part), cmp.Compare(a.n, b.n))
 	})
+	if r.q.Latest {
+		slices.Reverse(all)
+	}
 	for i, f := range all {
 		if i == r.q.Limit || len(r.page.Events) == r.q.Limit {
 			return true, nil
 		}
 		r.after[f.feed][f.fed.Part] = f.fed.ID
-		if e, ok := eventOf(f); ok && (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) {
+		if e, ok := eventOf(f); ok && r.is(e) {
 			e.Next = r.after.String()
 			r.page.Events = append(r.page.Events, e)
 		}

@@ -111,7 +111,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(ctx, "issue", tk.Purpose),
+			Note: t.view.Note(ctx, "issue", tk.Purpose, boundTo(bonds)...),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
@@ -120,6 +120,11 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 	}
 	t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Purpose: tk.Purpose})
 	return secret, r, nil
+}
+
+// boundTo are the facets among the bonds of a token.
+func boundTo(bonds []string) []string {
+	return slices.DeleteFunc(slices.Clone(bonds), func(bond string) bool { return bond == sent })
 }
 
 // mayHave refuses a token for an entry that cannot have it.

@@ -61,7 +61,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), "issue", tk.Purpose),
+			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), "issue", tk.Purpose, boundTo(bonds)...),
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})

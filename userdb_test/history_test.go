@@ -329,6 +329,68 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
+// TestLatest: backwards a feed is what it is forwards, page by page, and what comes in meanwhile is not among it.
+func TestLatest(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users := typeOf(t, db, "user")
+		empty, err := db.Events(t.Context(), userdb.EventQuery{Latest: true})
+		if err != nil || len(empty.Events) != 0 || empty.Next != "" {
+			t.Fatalf("%+v, %v", empty, err)
+		}
+		for i := range 12 {
+			uid := fmt.Sprintf("u%d", i)
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid), Password: alicePassword})
+			must(t, err)
+			_, err = users.Login(t.Context(), uid, alicePassword, userdb.Attempt{})
+			must(t, err)
+			must(t, users.Disable(t.Context(), hints.UID(uid))) // two lines on their way at once: it and what ends with it
+		}
+		u3, err := recordkey.PRK("user", "uid", "u3")
+		must(t, err)
+		failed := 0
+		for name, q := range map[string]userdb.EventQuery{
+			"all": {}, "logins": {Kinds: []string{"login"}}, "changes": {Kinds: []string{"create", "disable"}}, "of one": {Key: u3}, "none": {Kinds: []string{"delete"}},
+		} {
+			var want []userdb.HistoryEvent
+			for _, e := range feed(t, db, 36+failed) {
+				if (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) && (!q.Key.IsValid() || q.Key == e.Key) {
+					want = append(want, e)
+				}
+			}
+			slices.Reverse(want)
+			q.Latest, q.Limit = true, 5
+			var got []userdb.HistoryEvent
+			end := ""
+			for n := 0; n == 0 || q.After != ""; n++ {
+				p, err := db.Events(t.Context(), q)
+				must(t, err)
+				if n == 0 {
+					end = p.End
+					_, err := users.Login(t.Context(), "nobody", wrongPassword, userdb.Attempt{})
+					if err == nil {
+						t.Fatal("nobody logged in")
+					}
+					failed++
+				}
+				got, q.After = append(got, p.Events...), p.Next
+			}
+			ids := func(all []userdb.HistoryEvent) (ids []string) {
+				for _, e := range all {
+					ids = append(ids, e.ID)
+				}
+				return ids
+			}
+			if !slices.Equal(ids(got), ids(want)) {
+				t.Errorf("%s: backwards %q, want %q", name, eventTexts(got), eventTexts(want))
+			}
+			if after, err := db.Events(t.Context(), userdb.EventQuery{After: end}); err != nil || len(after.Events) != 1 || after.Events[0].Kind != "login_failed" {
+				t.Errorf("%s: after the end came %q, %v", name, eventTexts(after.Events), err)
+			}
+		}
+	})
+}
+
 // TestFeedIsTrimmed: what is too old goes, and of what is too much the oldest, a sixteenth at a time.
 func TestFeedIsTrimmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

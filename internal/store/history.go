@@ -107,12 +107,14 @@ func FeedPart(prk recordkey.Key) int {
 	return int(h.Sum32() % FeedParts)
 }
 
-// A Feed is read from a position on: of each part the ID of what was read last, "" from the beginning.
+// A Feed is read from a position on: of each part the ID of what was read last, "" from the beginning. With Reverse it is what comes
+// before that, the newest first, and "" is nothing.
 type Feed struct {
-	NS    recordkey.Namespace
-	Name  string
-	After [FeedParts]string
-	Count int // about so many of each part
+	NS      recordkey.Namespace
+	Name    string
+	After   [FeedParts]string
+	Reverse bool
+	Count   int // about so many of each part
 }
 
 // A Fed is a line of a feed. Those that came at once have one ID but for its last number.

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"cmp"
+	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +24,21 @@ type Admission struct {
 	Wait time.Duration // until the next attempt; zero: this one is admitted
 	Own  bool          // on the own budget of an origin that logged in before, not on that of strangers
 	At   bool          // at its origin, too
+}
+
+// Guesses are the attempts to log in that count against an account.
+type Guesses struct {
+	Now      time.Time     // when that was so, by the clock that counts
+	Wait     time.Duration // until an attempt from an origin that is not familiar is admitted; zero: it is
+	Failures int           // of strangers, in a window
+	Until    time.Time     // the end of the window; zero: there is none
+	Familiar []Familiar    // origins that logged in, the latest first
+}
+
+// A Familiar origin logged in before.
+type Familiar struct {
+	LastLogin time.Time
+	Failures  int // on its own budget
 }
 
 // Parts are the counters of the account and those of the origin, each by themselves: on a cluster they lie in two slots.
@@ -52,6 +70,53 @@ type Token struct {
 	Purpose string   // not empty
 	Fields  []string // facets that it is bound to: it ends when one of them is set or unset
 	Value   string
+}
+
+// An OpenToken is a token as it lies beside its entry.
+type OpenToken struct {
+	Token
+	Until  time.Time // it is good before that
+	Number uint64    // greater for a newer one
+}
+
+// ParseToken reads a member of the record of an entry's tokens, as scripts/tokens.lua says; false for another text.
+func ParseToken(hash, text string) (t OpenToken, ok bool) {
+	words := strings.Split(text, " ")
+	if len(words) != 5 {
+		return OpenToken{}, false
+	}
+	t.Hash = hash
+	for field := range strings.SplitSeq(words[3], "/") {
+		name, err := hex.DecodeString(field)
+		if err != nil {
+			return OpenToken{}, false
+		}
+		if len(name) > 0 {
+			t.Fields = append(t.Fields, string(name))
+		}
+	}
+	until, err1 := strconv.ParseInt(words[0], 10, 64)
+	number, err2 := strconv.ParseUint(words[1], 10, 64)
+	purpose, err3 := recordkey.Unescape(words[2])
+	value, err4 := recordkey.Unescape(words[4])
+	t.Until, t.Number, t.Purpose, t.Value = time.UnixMilli(until), number, purpose, value
+	return t, cmp.Or(err1, err2, err3, err4) == nil
+}
+
+// OpenTokens are the tokens of an entry that are good at a time, the newest first. members are the record at TokenKey.
+func (r Record) OpenTokens(members map[string]string, now time.Time) (open []OpenToken) {
+	if r.Fields[FieldDisabled] != "" {
+		return nil
+	}
+	for hash, text := range members {
+		if t, ok := ParseToken(hash, text); ok && r.HasToken(hash) && t.Until.After(now) {
+			open = append(open, t)
+		}
+	}
+	slices.SortFunc(open, func(a, b OpenToken) int {
+		return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(a.Hash, b.Hash))
+	})
+	return open
 }
 
 // An Issue is a token to be kept.

@@ -68,6 +68,8 @@ type Engine interface {
 	Admit(ctx context.Context, a Counters) (Admission, error)
 	// Forgive takes a failure back that was a success, and remembers its origin.
 	Forgive(ctx context.Context, a Counters, as Admission) error
+	// Guesses are what counts against the account, as the next Admit would find it. It writes nothing.
+	Guesses(ctx context.Context, a Counters) (Guesses, error)
 	// Reset forgets the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Counters) error
 	// Secret returns the random text at key. Where there is none, it is fresh from now on.

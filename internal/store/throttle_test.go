@@ -117,9 +117,34 @@ func (b *bench) ok(what string, err error) {
 	}
 }
 
+// look wants what the model would say to a stranger.
+func (b *bench) look(account string) {
+	b.t.Helper()
+	got, err := b.e.Guesses(context.Background(), b.attempt(account, ""))
+	b.ok("look", err)
+	a := b.model.account(account, b.now)
+	wait := a.strangers.wait(b.now, store.StrangerMost)
+	own := map[time.Time]int{}
+	for origin, last := range a.seen {
+		own[last.Truncate(time.Millisecond)] += a.own[origin]
+	}
+	for _, f := range got.Familiar {
+		own[f.LastLogin.UTC()] -= f.Failures
+	}
+	for last, n := range own {
+		if n != 0 {
+			b.fatalf("look %s: %d failures of the origin of %v are missing in %+v", account, n, last, got)
+		}
+	}
+	if got.Wait != wait || got.Failures != a.strangers.failures || len(got.Familiar) != len(a.seen) || !got.Now.Equal(b.now.Truncate(time.Millisecond)) {
+		b.fatalf("look %s: %+v, want to wait %v for %d failures, %d familiar", account, got, wait, a.strangers.failures, len(a.seen))
+	}
+}
+
 // admit lets an attempt in, or not, and wants what the model says.
 func (b *bench) admit(account, origin string) store.Admission {
 	b.t.Helper()
+	b.look(account)
 	got, err := b.e.Admit(context.Background(), b.attempt(account, origin))
 	b.ok("admit", err)
 	want := b.model.admit(account, origin, b.now)

@@ -206,10 +206,11 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 			return page, err
 		}
 		from, _, _ := strings.Cut(f.After[i], ":")
-		if from == "" {
-			from = "-"
+		if f.Reverse {
+			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), cmp.Or(from, "0-0"), "-", "count", f.Count+1)
+		} else {
+			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), cmp.Or(from, "-"), "+", "count", f.Count+1)
 		}
-		cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), from, "+", "count", f.Count+1)
 	}
 	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
 		return page, err
@@ -220,6 +221,10 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 			return page, redisx.Fail(err)
 		}
 		after, read, _ := strings.Cut(f.After[i], ":")
+		if f.Reverse {
+			page.Fed = append(page.Fed, backwards(i, found, after, read)...)
+			continue
+		}
 		page.Gap[i] = after != "" && (len(found) == 0 || found[0].ID != after)
 		for j, m := range found {
 			all := linesOf(m)
@@ -231,6 +236,20 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 		}
 	}
 	return page, nil
+}
+
+// backwards are the lines of entries that come before a position: the number of a line of the entry after.
+func backwards(part int, found []redis.XMessage, after, read string) (all []store.Fed) {
+	for _, m := range found {
+		lines := fedOf(part, m, linesOf(m))
+		if m.ID == after {
+			n, _ := strconv.Atoi(read) // it was written here
+			lines = lines[:min(max(n-1, 0), len(lines))]
+		}
+		slices.Reverse(lines)
+		all = append(all, lines...)
+	}
+	return all
 }
 
 // linesOf are the lines of an entry of a feed.

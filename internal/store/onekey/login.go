@@ -1,10 +1,12 @@
 package onekey
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,11 +72,11 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", redisx.Harmless(err))
 	}
-	counts, err := redisx.Numbers(reply)
+	counts, err := numbersOf(keys, reply)
 	switch {
+	case errors.Is(err, store.ErrCorrupt):
+		return nil, err
 	case err != nil:
-	case len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys):
-		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "no counters of attempts to log in"}
 	case len(counts) == 1:
 		err = errCounted
 	default:
@@ -84,6 +86,46 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		return nil, fmt.Errorf("counting attempts: %w", redisx.Fail(err))
 	}
 	return counts, nil
+}
+
+// numbersOf reads a reply of throttle.lua; ErrCorrupt names the record that is no counters.
+func numbersOf(keys []string, reply any) ([]int64, error) {
+	counts, err := redisx.Numbers(reply)
+	if len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys) {
+		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "no counters of attempts to log in"}
+	}
+	return counts, err
+}
+
+// lookHead is how many numbers throttle.lua answers to a look before those of familiar origins.
+const lookHead = 5
+
+// Guesses implements [store.Engine]: the script that counts has the rule, and only looks here. It may arrive twice.
+func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, error) {
+	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
+	reply, _, err := ks.client.Write(ctx, throttleScript, keys, args)
+	if err != nil {
+		return store.Guesses{}, fmt.Errorf("looking at attempts: %w", redisx.Harmless(err))
+	}
+	n, err := numbersOf(keys, reply)
+	switch {
+	case errors.Is(err, store.ErrCorrupt):
+		return store.Guesses{}, err
+	case err == nil && (len(n) < lookHead || len(n)%2 != lookHead%2):
+		err = redisx.AsMany(len(n), lookHead)
+	}
+	if err != nil {
+		return store.Guesses{}, fmt.Errorf("looking at attempts: %w", redisx.Fail(err))
+	}
+	g := store.Guesses{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
+	if n[4] > 0 {
+		g.Until = time.UnixMilli(n[4])
+	}
+	for pair := range slices.Chunk(n[lookHead:], 2) {
+		g.Familiar = append(g.Familiar, store.Familiar{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
+	}
+	slices.SortFunc(g.Familiar, func(a, b store.Familiar) int { return cmp.Or(b.LastLogin.Compare(a.LastLogin), a.Failures-b.Failures) })
+	return g, nil
 }
 
 // errCounted: so many others were counted meanwhile that the counters have forgotten this one.
@@ -204,8 +246,8 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	if err != nil {
 		return store.Token{}, redisx.Harmless(err)
 	}
-	if t, ok := parseToken(hash, redisx.Text(redisx.Items(reply), 0)); ok {
-		return t, nil
+	if t, ok := store.ParseToken(hash, redisx.Text(redisx.Items(reply), 0)); ok {
+		return t.Token, nil
 	}
 	return store.Token{}, store.ErrNotFound
 }
@@ -221,26 +263,4 @@ func Millis(at time.Time) string {
 		return ""
 	}
 	return strconv.FormatInt(at.UnixMilli(), 10)
-}
-
-// parseToken reads a member of the record as issue.lua writes it; false for another text.
-func parseToken(hash, text string) (store.Token, bool) {
-	words := strings.Split(text, " ")
-	if len(words) != 5 {
-		return store.Token{}, false
-	}
-	t := store.Token{Hash: hash}
-	for field := range strings.SplitSeq(words[3], "/") {
-		name, err := hex.DecodeString(field)
-		if err != nil {
-			return store.Token{}, false
-		}
-		if len(name) > 0 {
-			t.Fields = append(t.Fields, string(name))
-		}
-	}
-	var err1, err2 error
-	t.Purpose, err1 = recordkey.Unescape(words[2])
-	t.Value, err2 = recordkey.Unescape(words[4])
-	return t, err1 == nil && err2 == nil
 }

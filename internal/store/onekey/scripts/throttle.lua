@@ -1,7 +1,7 @@
 -- throttle: counts attempts to log in, exactly, however many come at once.
 --
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
--- ARGV[1]  admit | forgive | withdraw | reset
+-- ARGV[1]  admit | forgive | withdraw | reset | look
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
 -- ARGV[3]  the origin's name inside an account's counters, or ""
 -- ARGV[4]  to forgive or withdraw, "1": the attempt was counted on its origin's own budget
@@ -14,6 +14,9 @@
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
 -- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and it is not known whether it
 -- was carried out then; nothing was done. {-2, n}: KEYS[n] is no such hash; nothing was done.
+--
+-- A look is at one account, as a stranger finds it, and writes nothing. Reply to it: {0, now, milliseconds that the next attempt
+-- has to wait, failures of strangers, end of their window or 0, then for each familiar origin when it logged in last and its failures}.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, when the next one may come
 --              o:NAME     when that origin last logged in; n:NAME its failures
@@ -171,6 +174,14 @@ local function sound(h)
   return true
 end
 
+local function look(h)
+  local seen = {0, now, wait(h, 'account'), num(h, 'sn'), num(h, 'su')}
+  for f, v in pairs(h) do
+    if is(f, 'o:') then seen[#seen + 1], seen[#seen + 2] = tonumber(v), num(h, 'n:' .. string.sub(f, 3)) end
+  end
+  return seen
+end
+
 local hashes, fields, waits, kinds = {}, {}, {}, {}
 local longer, mine = 0, false
 for i, key in ipairs(KEYS) do
@@ -191,6 +202,7 @@ for i, key in ipairs(KEYS) do
   mine = mine or kinds[i] == 'account' and own(h)
   longer = math.max(longer, waits[i])
 end
+if verb == 'look' then return look(hashes[1]) end
 if verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}

@@ -1,0 +1,54 @@
+package inspect
+
+import (
+	"context"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A Claim is a record by which a value belongs to an entry.
+type Claim struct {
+	Field  string `json:"field"`
+	Record string `json:"record"` // the SRK of the value, relative to the view's namespace
+	Holds  string `json:"holds"`  // the PRK that it names, relative like it; raw, it may hold any bytes
+}
+
+// Claims are the records of a value in the secondary fields of a type, as they are now, by the names of the fields. Nothing is
+// believed: what a record names may not have the value, which check tells. A value that no record can be of has no claims. An unknown type
+// is an error as of userdb.DB.Type.
+func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, error) {
+	v := view.Of(db)
+	t, err := v.Type(typ)
+	if err != nil {
+		return nil, err
+	}
+	var all []Claim
+	var at []store.LookAt
+	for _, field := range t.Secondary {
+		key, err := recordkey.SRK(t.Name, field, t.Schema.Canonical(value))
+		if err != nil {
+			continue // it is too long, or empty
+		}
+		all = append(all, Claim{Field: field, Record: key.String()})
+		at = append(at, store.LookAt{Key: key.In(v.NS).String(), As: store.LookText})
+	}
+	if len(at) == 0 {
+		return nil, nil
+	}
+	found, err := v.Engine.Look(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	var claims []Claim
+	for i, raw := range found {
+		if raw.Is {
+			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ") // on a cluster it also names the change
+			claims = append(claims, all[i])
+		}
+	}
+	return claims, nil
+}

@@ -1,0 +1,190 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// An obstacle keeps the owner of an account from logging in.
+type obstacle struct {
+	name string
+	put  func(g *gate, uid string)
+	is   func(s userdb.Standing) bool
+}
+
+var obstacles = []obstacle{
+	{"disabled", func(g *gate, uid string) { must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid))) }, func(s userdb.Standing) bool { return s.Disabled }},
+	{"no password", func(g *gate, uid string) { g.hash(uid, "") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
+	{"a password of another store", func(g *gate, uid string) { g.hash(uid, "$nosuch$hash") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
+	{"guesses", func(g *gate, uid string) {
+		for range 12 {
+			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
+			if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrTooManyAttempts) {
+				g.t.Fatal(err)
+			}
+		}
+	}, func(s userdb.Standing) bool { return s.Wait > 0 }},
+	{"no identifier", func(g *gate, uid string) {
+		_, err := g.users.Update(g.t.Context(), hints.UID(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
+		must(g.t, err)
+	}, func(s userdb.Standing) bool { return s.Identifiers == 0 }},
+}
+
+// hash writes a hash of a password past the store.
+func (g *gate) hash(uid, hash string) {
+	g.t.Helper()
+	prk, err := recordkey.PRK("user", "uid", uid)
+	must(g.t, err)
+	must(g.t, g.raw.HDel(context.Background(), prk.String(), "password").Err())
+	if hash != "" {
+		must(g.t, g.raw.HSet(context.Background(), prk.String(), "password", hash).Err())
+	}
+}
+
+// TestStanding: for every obstacle and every two of them, what is told of an entry is what Login answers to the right password.
+func TestStanding(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		n := 0
+		for i := -1; i < len(obstacles); i++ {
+			for j := i; j < len(obstacles); j++ {
+				if i == j && i >= 0 {
+					continue
+				}
+				var some []obstacle
+				for _, k := range []int{i, j} {
+					if k >= 0 {
+						some = append(some, obstacles[k])
+					}
+				}
+				n++
+				g.standsAs(fmt.Sprintf("standing%d", n), some)
+			}
+		}
+		if _, err := g.users.Standing(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("nobody: %v", err)
+		}
+	})
+}
+
+// standsAs makes an entry with some obstacles, and wants them told as Login tells them.
+func (g *gate) standsAs(uid string, some []obstacle) {
+	g.t.Helper()
+	ctx := g.t.Context()
+	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
+	must(g.t, err)
+	// A guess counts against whoever has the identifier: it comes first.
+	slices.SortStableFunc(some, func(a, b obstacle) int {
+		first := func(o obstacle) int {
+			if o.name == "guesses" {
+				return 0
+			}
+			return 1
+		}
+		return first(a) - first(b)
+	})
+	var names []string
+	for _, o := range some {
+		o.put(g, uid)
+		names = append(names, o.name)
+	}
+	s, err := g.users.Standing(ctx, hints.UID(uid))
+	must(g.t, err)
+	for _, o := range obstacles {
+		password := o.name == "no password" && slices.Contains(names, "a password of another store") // that is put last
+		if want := slices.Contains(names, o.name) && !password; o.is(s) != want {
+			g.t.Errorf("%q: %s is told: %v: %+v", names, o.name, !want, s)
+		}
+	}
+	_, err = g.users.Login(ctx, uid+" name", alicePassword, userdb.Attempt{Origin: "192.0.2.1"})
+	var wait *userdb.WaitError
+	switch {
+	case s.Admits():
+		if err != nil {
+			g.t.Errorf("%q: it admits, and Login says %v", names, err)
+		}
+	case errors.As(err, &wait):
+		if s.Wait == 0 || wait.Wait > s.Wait || s.Wait-wait.Wait > time.Minute {
+			g.t.Errorf("%q: Login says to wait %v, and this says %v", names, wait.Wait, s.Wait)
+		}
+	case !errors.Is(err, userdb.ErrLogin):
+		g.t.Errorf("%q: Login says %v", names, err)
+	case s.Wait > 0 && s.Identifiers > 0:
+		g.t.Errorf("%q: Login checks the password, and this says to wait %v", names, s.Wait)
+	}
+	if s.Admits() != (len(some) == 0) {
+		g.t.Errorf("%q: admits: %v", names, s.Admits())
+	}
+}
+
+// TestStandingTells of familiar origins, of the last login, and of tokens as long as they are good.
+func TestStandingTells(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		ctx, alice := t.Context(), hints.UID("alice")
+		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
+			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{Origin: origin})
+			must(t, err)
+			g.pass(time.Minute)
+		}
+		_, _ = g.users.Login(ctx, "alice", wrongPassword, userdb.Attempt{Origin: "192.0.2.1"})
+		_, err := g.users.Issue(ctx, alice, userdb.Token{Purpose: "reset", Field: "name"})
+		must(t, err)
+		_, err = g.users.Issue(ctx, alice, userdb.Token{Purpose: "change:email", Value: "a@example.com", Life: 2 * time.Hour})
+		must(t, err)
+		s, err := g.users.Standing(ctx, alice)
+		must(t, err)
+		if len(s.Familiar) != 2 || s.Familiar[0].Left != 8 || s.Familiar[1].Left != 7 || g.clock().Sub(s.LastLogin).Round(time.Second) != time.Minute {
+			t.Errorf("%+v, last login %v ago", s.Familiar, g.clock().Sub(s.LastLogin))
+		}
+		var told []string
+		for _, tk := range s.Tokens {
+			told = append(told, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Until.Sub(g.clock()).Round(time.Minute)))
+		}
+		if !slices.Equal(told, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
+			t.Errorf("tokens: %q", told)
+		}
+		g.pass(time.Hour + time.Minute)
+		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 1 {
+			t.Errorf("an hour later: %+v, %v", s.Tokens, err)
+		}
+		must(t, g.users.Disable(ctx, alice))
+		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 0 {
+			t.Errorf("disabled: %+v, %v", s.Tokens, err)
+		}
+	})
+}
+
+// TestClaims: the records of a value are told as they are, whatever they name.
+func TestClaims(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{})
+		users := typeOf(t, db, "user")
+		_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice", "email", "alice@example.com")})
+		must(t, err)
+		for value, want := range map[string]string{
+			"ＡＬＩＣＥ": "name user/name:alice/~prk user/uid:u1", "alice@EXAMPLE.com": "email user/email:alice@example.com/~prk user/uid:u1", "bob": "", "": "",
+		} {
+			claims, err := inspect.Claims(t.Context(), db, "user", value)
+			must(t, err)
+			got := ""
+			for _, c := range claims {
+				got += c.Field + " " + c.Record + " " + c.Holds
+			}
+			if got != want {
+				t.Errorf("%q: %q, want %q", value, got, want)
+			}
+		}
+		if _, err := inspect.Claims(t.Context(), db, "nosuch", "x"); err == nil {
+			t.Error("of a type that does not exist")
+		}
+	})
+}
