@@ -1,9 +1,10 @@
-// Package own keeps what the service needs besides the accounts, such as API keys. They are entries like all others, of types
+// Package own keeps what the service needs besides the accounts, such as API keys, operators and jobs. They are entries like all others, of types
 // declared here, in a namespace of the store that callers cannot open.
 package own
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -17,12 +18,13 @@ import (
 // Open is a view of the store's own entries, over the connections of any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
-	if err != nil {
+	job, jobErr := declareJob()
+	if err := errors.Join(err, jobErr); err != nil {
 		return nil, err
 	}
 	return view.With(db, func(c *view.Config) {
 		c.NS, c.OnSchema, c.History = view.Reserved, view.Later, false
-		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key}}
+		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key, operatorType: declareOperator(), jobType: job}}
 	})
 }
 

@@ -159,3 +159,11 @@ func TestContestEnded(t *testing.T) {
 		t.Errorf("left: %v, %v", k.Holders, err)
 	}
 }
+
+func TestRepairs(t *testing.T) {
+	for name, want := range map[string]bool{"srk_orphan": true, "srk_missing": true, "own_types": true, "value_shared": false, "field_missing": false, "type_mismatch": true, "prk_kind": false, "nosuch": false} {
+		if Repairs(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}

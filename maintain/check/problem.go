@@ -124,6 +124,12 @@ func (c *code) problem(key string, args ...any) Problem {
 	return Problem{Code: c.name, Invariant: c.invariant, Key: key, Text: fmt.Sprintf(c.text, args...), Severity: severity}
 }
 
+// Repairs reports whether [Options].Repair ends problems of a code without a decision; false for a code that does not exist.
+func Repairs(name string) bool {
+	c, is := codes[name]
+	return is && c.remedy != warning && c.remedy != decision && c != valueShared
+}
+
 // A finding is a problem, what it was judged by, and the step that ends it.
 type finding struct {
 	Problem

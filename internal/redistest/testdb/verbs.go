@@ -157,7 +157,9 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 			_, secret, _ := begin(ctx, users)
 			return third(users.VerifySession(ctx, secret, markedOther, from))
 		}},
-		{"Standing", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return second(users.Standing(ctx, h)) }},
+		{"Standing", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.Standing(ctx, h))
+		}},
 		{"Sessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			for _, err := range users.Sessions(ctx, h) {
 				return err

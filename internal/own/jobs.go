@@ -1,0 +1,168 @@
+package own
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// The states of a job.
+const (
+	JobRunning = "running"
+	JobDone    = "done"
+	JobFailed  = "failed"
+	JobStopped = "stopped"
+	JobLost    = "lost" // its process has died, or cannot reach the store: it is stored as running
+)
+
+// MostJobs is how many jobs that have ended stay.
+const MostJobs = 20
+
+// jobSilence is how long a job that runs is not heard of until it is taken for lost.
+const jobSilence = 30 * time.Second
+
+const jobType = "job"
+
+// A Job is work in the background of a process of the service: an import, an export or a check.
+type Job struct {
+	ID    string    `userdb:"id,primary"`
+	Kind  string    `userdb:"kind"`
+	By    string    `userdb:"by"`    // the operator's name
+	Title string    `userdb:"title"` // of what it is
+	Host  string    `userdb:"host"`  // names the process, which has its files
+	Began time.Time `userdb:"began,ordered"`
+	Heard time.Time `userdb:"heard"` // when its process was heard of
+	Ended time.Time `userdb:"ended"` // zero: not yet
+	State string    `userdb:"state"`
+	Done  float64   `userdb:"done"`
+	About float64   `userdb:"about"` // of how many, about; 0: not known
+	Text  string    `userdb:"text"`  // what came of it
+	Stop  bool      `userdb:"stop"`  // somebody wants it to end
+}
+
+// Over reports whether a job has ended.
+func (j Job) Over() bool { return j.State != JobRunning }
+
+// Percent is how far a job is, 0 to 100; -1: nobody knows.
+func (j Job) Percent() int {
+	if j.About <= 0 {
+		return -1
+	}
+	return int(min(100, 100*j.Done/j.About))
+}
+
+func declareJob() (schema.Type, error) {
+	t, err := schema.From[Job]()
+	t.Fold = schema.FoldExact
+	return t, err
+}
+
+// Jobs are those of a store. They are safe for concurrent use.
+type Jobs struct {
+	all   *userdb.Type
+	typed *userdb.Typed[Job]
+}
+
+// JobsOf are the jobs of the store that a view is of.
+func JobsOf(db *userdb.DB) (*Jobs, error) {
+	own, err := Open(db)
+	if err != nil {
+		return nil, err
+	}
+	t, err := own.Type(jobType)
+	if err != nil {
+		return nil, err
+	}
+	typed, err := userdb.Of[Job](t)
+	return &Jobs{t, typed}, err
+}
+
+// Begin notes a job that begins. Its ID, state and times are set here. Of those that have ended, the oldest make room.
+func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
+	j.ID, j.State = strings.ToLower(rand.Text()), JobRunning
+	j.Began = time.Now().UTC().Truncate(time.Millisecond)
+	j.Heard = j.Began
+	if err := js.prune(ctx); err != nil {
+		return Job{}, err
+	}
+	return js.typed.Create(ctx, j)
+}
+
+func (js *Jobs) prune(ctx context.Context) error {
+	all, err := js.All(ctx)
+	if err != nil {
+		return err
+	}
+	over := 0
+	for _, j := range all {
+		if !j.Over() {
+			continue
+		}
+		if over++; over < MostJobs {
+			continue
+		}
+		if err := js.all.Delete(ctx, hints.UID(j.ID)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Beat notes that a job goes on, and how far it is. stop: somebody wants it to end. ErrNotFound: nobody knows of it any more.
+func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
+	j, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
+		j.Heard, j.Done, j.About = time.Now(), float64(done), float64(about)
+		return nil
+	})
+	return j.Stop, err
+}
+
+// End notes what came of a job.
+func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int64) error {
+	_, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
+		j.State, j.Text, j.Ended = state, text, time.Now()
+		j.Done, j.About = float64(done), float64(about)
+		return nil
+	})
+	return err
+}
+
+// WantStop asks the process of a job to end it, which it does within seconds.
+func (js *Jobs) WantStop(ctx context.Context, id string) error {
+	_, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
+		j.Stop = true
+		return nil
+	})
+	return err
+}
+
+// Find is a job; else ErrNotFound.
+func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
+	j, err := js.typed.Find(ctx, hints.UID(id))
+	return seen(j), err
+}
+
+// All are the jobs, the newest first.
+func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
+	for j, err := range js.typed.All(ctx, userdb.Query{Order: "began", Reverse: true}) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seen(j))
+	}
+	return all, nil
+}
+
+// seen is a job as it is now.
+func seen(j Job) Job {
+	if j.State == JobRunning && time.Since(j.Heard) > jobSilence {
+		j.State = JobLost
+	}
+	return j
+}

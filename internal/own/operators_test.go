@@ -1,0 +1,211 @@
+package own_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+const goodPassword = "correct horse battery"
+
+// eachStore runs a test in memory, on Redis and on a cluster, and checks the store's own records at the end.
+func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
+	for name, url := range map[string]func(t *testing.T) string{
+		"memory":  func(*testing.T) string { return "memory:" },
+		"redis":   func(t *testing.T) string { return redistest.Start(t).URL() },
+		"cluster": func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, err := userdb.Open(t.Context(), url(t), userdb.Options{})
+			must(t, err)
+			t.Cleanup(func() {
+				inside, err := own.Open(db)
+				must(t, err)
+				for p, err := range check.Run(context.Background(), inside, check.Options{}) {
+					t.Errorf("the check says: %v, %v", p, err)
+				}
+				must(t, db.Close())
+			})
+			test(t, db)
+		})
+	}
+}
+
+// TestSetUp: a link makes one operator, is good for an hour, and is over for good when there is an operator.
+func TestSetUp(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		now := time.Now()
+		db, err := view.With(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
+		must(t, err)
+		ctx := t.Context()
+		first, err := own.BeginSetup(ctx, db)
+		must(t, err)
+		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetupPending) {
+			t.Errorf("a second link: %v", err)
+		}
+		now = now.Add(time.Hour + time.Second)
+		if err := own.CheckSetup(ctx, db, first); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a link after its hour: %v", err)
+		}
+		token, err := own.BeginSetup(ctx, db)
+		must(t, err)
+		for _, bad := range []string{"", first, token + "x", strings.ToUpper(token)} {
+			if _, err := own.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("by another token: %v", err)
+			}
+		}
+		_, err = own.SetUp(ctx, db, token, "", "short")
+		if !errors.Is(err, userdb.ErrInvalid) || !errors.Is(err, password.ErrPolicy) {
+			t.Errorf("not all that is wrong: %v", err)
+		}
+		must(t, own.CheckSetup(ctx, db, token))
+		e, err := own.SetUp(ctx, db, token, "root", goodPassword)
+		if err != nil || e.Text(own.OperatorName) != "root" {
+			t.Fatalf("%v, %v", e, err)
+		}
+		if err := own.CheckSetup(ctx, db, token); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("spent: %v", err)
+		}
+		now = now.Add(2 * time.Hour)
+		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetUp) {
+			t.Errorf("a link, though there is an operator: %v", err)
+		}
+		operators, err := own.Operators(db)
+		must(t, err)
+		must(t, operators.Disable(ctx, hints.Any("root")))
+		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetUp) {
+			t.Errorf("a link, though there is a disabled operator: %v", err)
+		}
+		for key, text := range values(t, db) {
+			if strings.Contains(text, token) || strings.Contains(text, first) || strings.Contains(text, goodPassword) {
+				t.Errorf("a secret stands in %s", key)
+			}
+		}
+	})
+}
+
+// values are all records, as texts.
+func values(t *testing.T, db *userdb.DB) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	engine := view.Of(db).Engine
+	for keys, err := range store.ScanAll(t.Context(), engine, store.Scan{Pattern: "*", Count: 1000}) {
+		must(t, err)
+		for _, key := range keys {
+			found, err := engine.Look(t.Context(), []store.LookAt{{Key: key, As: store.LookAll}})
+			must(t, err)
+			text := key + " " + found[0].Wire + " " + strings.Join(found[0].Items, " ")
+			for _, p := range found[0].Pairs {
+				text += " " + p.Field + " " + p.Wire
+			}
+			all[key] = text
+		}
+	}
+	if len(all) == 0 {
+		t.Error("no records")
+	}
+	return all
+}
+
+// TestFirst: of many who make a first operator at once, by the link and on the command line, set-up makes one at most.
+func TestFirst(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		token, err := own.BeginSetup(t.Context(), db)
+		must(t, err)
+		var made sync.Map
+		var all sync.WaitGroup
+		for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			all.Go(func() {
+				var err error
+				if i < 4 {
+					_, err = own.SetUp(t.Context(), db, token, "set up "+name, goodPassword)
+				} else {
+					_, err = own.AddOperator(t.Context(), db, "added "+name, goodPassword)
+				}
+				switch {
+				case err == nil:
+					made.Store(name, i < 4)
+				case i < 4 && errors.Is(err, userdb.ErrNotFound):
+				default:
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		all.Wait()
+		bySetup := 0
+		made.Range(func(_, setup any) bool {
+			if setup.(bool) {
+				bySetup++
+			}
+			return true
+		})
+		if bySetup > 1 {
+			t.Errorf("set-up made %d operators", bySetup)
+		}
+		for _, name := range []string{"e", "f"} {
+			if _, is := made.Load(name); !is {
+				t.Errorf("%s was not made", name)
+			}
+		}
+		if _, err := own.SetUp(t.Context(), db, token, "late", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("late: %v", err)
+		}
+	})
+}
+
+// TestOperators: names fold as people read them, and an operator signs in as anybody does.
+func TestOperators(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		ctx := t.Context()
+		for _, name := range []string{"root", "Olga"} {
+			_, err := own.AddOperator(ctx, db, name, goodPassword)
+			must(t, err)
+		}
+		if _, err := own.AddOperator(ctx, db, "ＲＯＯＴ", goodPassword); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("a name twice: %v", err)
+		}
+		for _, name := range []string{"", "a@b", "http://x", strings.Repeat("x", 2000)} {
+			if _, err := own.AddOperator(ctx, db, name, goodPassword); !errors.Is(err, userdb.ErrInvalid) {
+				t.Errorf("name %q: %v", name, err)
+			}
+		}
+		if _, err := own.AddOperator(ctx, db, "Paul", ""); !errors.Is(err, password.ErrPolicy) {
+			t.Errorf("no password: %v", err)
+		}
+		operators, err := own.Operators(db)
+		must(t, err)
+		e, err := operators.Login(ctx, "OLGA", goodPassword, userdb.Attempt{})
+		must(t, err)
+		_, secret, err := operators.StartSession(ctx, e, userdb.SessionOptions{})
+		must(t, err)
+		must(t, operators.Disable(ctx, hints.Any("olga")))
+		if _, _, err := operators.Session(ctx, secret); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("the session of a disabled operator: %v", err)
+		}
+		if at, _ := e.Get(own.OperatorAdded); at.Wire() == "" {
+			t.Error("nobody knows when it was made")
+		}
+		accounts, err := db.Type("user")
+		must(t, err)
+		if _, err := accounts.Find(ctx, hints.Any("olga")); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("an operator is found among accounts: %v", err)
+		}
+	})
+}
