@@ -154,6 +154,10 @@ func (s *Service) routes() (http.Handler, error) {
 		mux.HandleFunc(scim.Prefix+"/", s.provision)
 		mux.HandleFunc(scim.Prefix, s.provision)
 	}
+	if s.console != nil {
+		mux.HandleFunc(consolePath+"/", s.operator)
+		mux.HandleFunc(consolePath, s.operator)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
 	return clean(mux), err
 }

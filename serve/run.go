@@ -56,6 +56,9 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	<-ended
 	s.ending.Store(true)
 	s.end()
+	if s.console != nil {
+		go s.console.Close(last)
+	}
 	s.empty(late, guests)
 	err := server.Shutdown(last)
 	if errors.Is(err, context.DeadlineExceeded) {

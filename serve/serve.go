@@ -22,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/console"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -57,6 +58,8 @@ type Options struct {
 	Version       string              // for /openapi.json
 	TLS           *tls.Config         // what Run speaks; nil: none
 	SCIM          *scim.Options       // for directories, at /scim/v2; nil: it is not there
+	Console       bool                // pages for operators are at /console
+	ResetLink     string              // the application's page for a new password, with {secret} in it, for links that operators make; "": none
 }
 
 // A Service answers requests. It has no state but for a few seconds: any number of processes may serve one store.
@@ -66,7 +69,8 @@ type Service struct {
 	ring    *keyring
 	api     huma.API
 	handler http.Handler
-	scim    *scim.Handler // nil: none
+	scim    *scim.Handler    // nil: none
+	console *console.Console // nil: none
 
 	mu     sync.Mutex
 	spaces map[string]*space // by the paths of their namespaces
@@ -103,6 +107,11 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	s.ready.db, s.end = db, sync.OnceFunc(func() { close(s.closing) })
 	if o.SCIM != nil {
 		if s.scim, err = scim.New(*o.SCIM); err != nil {
+			return nil, err
+		}
+	}
+	if o.Console {
+		if err := s.operate(); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
@@ -19,10 +21,10 @@ func checkVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [HINT]",
 		Short: "Look for damage",
-		Long: `Check one entry, or all records: whether every identifier leads to its entry and to no other, and
-whether anything is left without its entry. Exits 7 where errors stand; what is only a problem, such
-as an entry without one of its identifiers, is printed and is no failure. Without --repair it
-changes nothing.
+		Long: `Check one entry, or all records, those of operators and API keys included: whether every identifier
+leads to its entry and to no other, and whether anything is left without its entry. Exits 7 where
+errors stand; what is only a problem, such as an entry without one of its identifiers, is printed and
+is no failure. Without --repair it changes nothing.
 
 With --repair everything is mended that needs no decision of yours, while the system runs. No facet
 is ever deleted. Two entries with one identifier are listed; --keep says which of them keeps it:
@@ -112,7 +114,30 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	if err != nil {
 		return err
 	}
-	return c.print(s, check.Run(ctx, s.db, o), p)
+	if err := c.print(s, check.Run(ctx, s.db, o), p); err != nil || len(words) > 0 || s.Namespace != "" {
+		return err
+	}
+	return c.print(s, checkOwn(ctx, s.db, o), p)
+}
+
+// checkOwn checks the store's own entries, such as operators. Keys of their records stand behind their namespace.
+func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
+	return func(yield func(check.Problem, error) bool) {
+		inside, err := own.Open(db)
+		if err != nil {
+			yield(check.Problem{}, err)
+			return
+		}
+		o.Keep = nil // those are accounts
+		for p, err := range check.Run(ctx, inside, o) {
+			if err == nil {
+				p.Key = view.Reserved.String() + p.Key
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
 }
 
 // print counts and prints problems.

@@ -98,6 +98,7 @@ var verdicts = []verdict{
 	{password.ErrPolicy, "invalid", 2, ""},
 	{userdb.ErrNotFound, "not_found", 3, ""},
 	{errKeyTaken, "duplicate", 4, ""},
+	{errOperatorTaken, "duplicate", 4, ""},
 	{migrate.ErrCollision, "duplicate", 4, ""},
 	{migrate.ErrNotEmpty, "duplicate", 4, ""},
 	{check.ErrKeep, "usage", 2, ""},

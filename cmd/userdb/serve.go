@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve"
@@ -31,7 +34,8 @@ import (
 // A serving is what the flags of serve say.
 type serving struct {
 	listen, cert, key, metrics, cookie string
-	behindProxy, scim                  bool
+	behindProxy, scim, console         bool
+	resetLink                          string
 	userName, mapping                  string
 	tags                               map[string]string
 	proxies                            []netip.Prefix
@@ -49,7 +53,11 @@ in front of it speaks TLS (--behind-proxy).
 Any number of processes may serve one Redis or cluster, and one a file. It says "listening on …" on
 standard error when it is ready, and then writes a line of JSON there for each request. SIGTERM lets
 requests end, for up to 20 seconds, and then it exits 0. --timeout is for its store to answer at the
-start.`,
+start.
+
+At /console are pages for people who look after accounts. While there is no operator, a link that
+makes the first one stands alone on a line of standard error before it is ready; 'userdb operator
+add' makes one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
@@ -70,6 +78,8 @@ start.`,
 		return nil
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
+	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
+	c.Flags().StringVar(&v.resetLink, "reset-link", "", "the address of your page for a new password is `URL`, with {secret} in it:\noperators are shown whole links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
 	v.provisioning(c)
 	return c
@@ -120,6 +130,9 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
 		return usagef("--session-cookie %q: not a name that a cookie can have", v.cookie)
 	}
+	if err := v.checkResetLink(); err != nil {
+		return err
+	}
 	l, secured, err := v.listener(ctx)
 	if err != nil {
 		return err
@@ -151,7 +164,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 		return err
 	}
 	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories,
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink,
 		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
 	}
 	service, err := serve.New(s.db, o)
@@ -173,8 +186,56 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if v.cert != "" {
 		scheme = "https"
 	}
+	if err := v.setup(ctx, s, errs, scheme+"://"+reachable(l.Addr())); err != nil {
+		return err
+	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
 	return service.Run(ctx, l)
+}
+
+// checkResetLink says what is wrong with --reset-link.
+func (v serving) checkResetLink() error {
+	if v.resetLink == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.Replace(v.resetLink, "{secret}", "x", 1))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Count(v.resetLink, "{secret}") != 1 {
+		return usagef("--reset-link %s: want an address with {secret} in it once, such as https://shop.example/reset?token={secret}", shown(v.resetLink))
+	}
+	if !v.console {
+		return usagef("--reset-link is for the console, which --console=false leaves out")
+	}
+	return nil
+}
+
+// setup prints the link that makes the first operator, while there is none. base is where the service is.
+func (v serving) setup(ctx context.Context, s *session, out io.Writer, base string) error {
+	if !v.console {
+		return nil
+	}
+	return within(ctx, s.timeout(), func(ctx context.Context) error {
+		token, err := own.BeginSetup(ctx, s.db)
+		switch {
+		case errors.Is(err, own.ErrSetUp):
+			return nil
+		case errors.Is(err, own.ErrSetupPending):
+			fmt.Fprintln(out, "a link to set up the console was printed within the hour; 'userdb operator add NAME' makes an operator at any time")
+			return nil
+		case err != nil:
+			return err
+		}
+		fmt.Fprintf(out, "%s/console/setup?token=%s\n", base, token)
+		return nil
+	})
+}
+
+// reachable is an address that a browser on this machine can open.
+func reachable(a net.Addr) string {
+	at, is := a.(*net.TCPAddr)
+	if is && at.IP.IsUnspecified() {
+		return net.JoinHostPort("localhost", strconv.Itoa(at.Port))
+	}
+	return a.String()
 }
 
 // listener listens, for TLS where there is a certificate, and beyond this machine only with that or behind a proxy.

@@ -239,7 +239,7 @@ func TestServeLogIsNotTaken(t *testing.T) {
 	for _, name := range []string{"full", "broken"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd, _ := start(t, "memory:", "serve", "--listen=127.0.0.1:0")
+			cmd, _ := start(t, "memory:", "serve", "--listen=127.0.0.1:0", "--console=false")
 			cmd.Stderr = nil
 			errs, err := cmd.StderrPipe()
 			if err == nil {

@@ -173,6 +173,7 @@ func TestServe(t *testing.T) {
 	if got := s.run("count", "user"); got != "2" {
 		t.Errorf("kept: %s", got)
 	}
+	<-s.lines // the link that makes the first operator
 	for line := range s.lines {
 		if strings.Contains(line, "alice") || strings.Contains(line, "udb_") || !json.Valid([]byte(line)) {
 			t.Errorf("a line of the log: %s", line)
@@ -255,6 +256,8 @@ func TestServeRefuses(t *testing.T) {
 		"serve --listen 127.0.0.1:0 --scim-username name", "serve --listen 127.0.0.1:0 --scim --scim-username nosuch", "serve --listen 127.0.0.1:0 --scim --scim-map x",
 		"serve --listen 127.0.0.1:0 --scim --scim-map x=a --scim-map y=a", "serve --listen 127.0.0.1:0 --scim --scim-mapping /nosuch",
 		"serve --listen 127.0.0.1:0 --scim --scim-mapping /dev/null",
+		"serve --listen 127.0.0.1:0 --reset-link https://shop.example/reset", "serve --listen 127.0.0.1:0 --reset-link /reset?token={secret}",
+		"serve --listen 127.0.0.1:0 --reset-link javascript:{secret}", "serve --listen 127.0.0.1:0 --reset-link https://a/{secret} --console=false",
 	} {
 		cmd, errs := start(t, "memory:", strings.Fields(line)...)
 		if err := cmd.Run(); code(err) != 2 {

@@ -128,7 +128,7 @@ func command(t *testing.T, store string, args ...string) *exec.Cmd {
 func serve(t *testing.T, store, listen string, flags ...string) *service {
 	t.Helper()
 	build(t)
-	cmd := command(t, store, append([]string{"serve", "--listen=" + listen}, flags...)...)
+	cmd := command(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
 	p := begin(t, cmd, cmd.StderrPipe)
 	url, is := strings.CutPrefix(p.first, "listening on ")
 	if !is {

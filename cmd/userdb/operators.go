@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+var errOperatorTaken = errors.New("there is one already, whatever its case: choose another name")
+
+func operatorVerb(s *session) *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "operator",
+		Short: "Those who may use the console of 'userdb serve'",
+		Long: `Operators look after accounts in the console of 'userdb serve'. They are no entries of yours. Names
+are compared as people read them. Operators are never deleted, for histories name them: disable one
+who may not sign in any more.`,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator list`,
+	}, addOperatorVerb(s), listOperatorsVerb(s), operatorPasswordVerb(s),
+		turnOperatorVerb(s, "disable", "disabled", "Keep an operator from signing in; their sessions end", (*userdb.Type).Disable),
+		turnOperatorVerb(s, "enable", "enabled", "Let an operator sign in again", (*userdb.Type).Enable))
+}
+
+// operators are those of the store.
+func (s *session) operators(ctx context.Context) (*userdb.Type, error) {
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	return own.Operators(s.db)
+}
+
+func addOperatorVerb(s *session) *cobra.Command {
+	return s.withStdin(&cobra.Command{
+		Use:   "add NAME",
+		Short: "Make an operator",
+		Long: `Make an operator. The password is asked for twice without echo, or read as one line with
+--password-stdin. Once there is one, the set-up link that 'userdb serve' printed is void.`,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			var pw string
+			return s.ask(ctx, nothing, func(ctx context.Context) error {
+				if err := s.open(ctx); err != nil {
+					return err
+				}
+				_, err := own.AddOperator(ctx, s.db, words[0], pw)
+				if errors.Is(err, userdb.ErrDuplicate) {
+					err = fmt.Errorf("operator %s: %w", shown(words[0]), errOperatorTaken)
+				}
+				return s.result(words[0], "added "+shown(words[0]), err)
+			}, secret{"password", newPassword, &pw})
+		}, asking),
+	})
+}
+
+// operatorLine is an operator as it is printed.
+type operatorLine struct {
+	Name     string `json:"name"`
+	Added    string `json:"added"`
+	Disabled bool   `json:"disabled"`
+}
+
+func (o operatorLine) text() string {
+	text := shown(o.Name) + ", since " + o.Added
+	if o.Disabled {
+		text += ", disabled"
+	}
+	return text
+}
+
+func listOperatorsVerb(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the operators",
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator list --json`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			operators, err := s.operators(ctx)
+			if err != nil {
+				return err
+			}
+			n := 0
+			for e, err := range operators.All(ctx, userdb.Query{Order: own.OperatorName}) {
+				if err != nil {
+					return err
+				}
+				n++
+				line := operatorLine{Name: e.Text(own.OperatorName), Disabled: e.Disabled()}
+				if v, is := e.Get(own.OperatorAdded); is {
+					at, _ := v.Time()
+					line.Added = at.Format(time.RFC3339)
+				}
+				if err := s.out.say(line, line.text()); err != nil {
+					return err
+				}
+			}
+			if n == 0 && !s.JSON {
+				return s.out.say(nil, "no operators; 'userdb operator add' makes one")
+			}
+			return nil
+		}, reading),
+	}
+}
+
+func operatorPasswordVerb(s *session) *cobra.Command {
+	return s.withStdin(&cobra.Command{
+		Use:   "passwd NAME",
+		Short: "Set the password of an operator; their sessions end",
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator passwd olga --password-stdin < secret.txt`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			var pw string
+			return s.ask(ctx, func(ctx context.Context) error {
+				return s.onOperator(ctx, words[0], "", func(t *userdb.Type, h hints.Hint) error {
+					_, err := t.Find(ctx, h)
+					return err
+				})
+			}, func(ctx context.Context) error {
+				return s.onOperator(ctx, words[0], "changed", func(t *userdb.Type, h hints.Hint) error {
+					_, err := t.SetPassword(ctx, h, pw)
+					return err
+				})
+			}, secret{"password", newPassword, &pw})
+		}, asking),
+	})
+}
+
+func turnOperatorVerb(s *session, verb, done, short string, do func(*userdb.Type, context.Context, hints.Hint) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " NAME",
+		Short: short,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator ` + verb + ` olga`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			return s.onOperator(ctx, words[0], done, func(t *userdb.Type, h hints.Hint) error { return do(t, ctx, h) })
+		}),
+	}
+}
+
+// onOperator does something about the operator of a name, and says so; done "": it says nothing.
+func (s *session) onOperator(ctx context.Context, name, done string, do func(*userdb.Type, hints.Hint) error) error {
+	operators, err := s.operators(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(operators, hints.Field(own.OperatorName, name))
+	if errors.Is(err, userdb.ErrNotFound) {
+		err = fmt.Errorf("operator %s: %w", shown(name), userdb.ErrNotFound)
+	}
+	if done == "" {
+		return err
+	}
+	return s.result(name, done+" "+shown(name), err)
+}

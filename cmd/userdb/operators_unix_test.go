@@ -1,0 +1,117 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+var setupLink = regexp.MustCompile(`^http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{27})\n$`)
+
+// TestSetupLink: while there is no operator, one process prints a link, alone on a line before it is ready.
+func TestSetupLink(t *testing.T) {
+	store := redistest.Start(t).URL()
+	first := serveOn(t, store)
+	link := setupLink.FindStringSubmatch(<-first.lines)
+	if link == nil {
+		t.Fatal("there is no link")
+	}
+	second := serveOn(t, store)
+	if line := <-second.lines; !strings.Contains(line, "within the hour") || strings.Contains(line, "token=") {
+		t.Errorf("the second one says %q", line)
+	}
+	status := func(s *served, path string) int {
+		t.Helper()
+		answer, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if one, other := status(first, link[1]), status(second, link[1]); one != 200 || other != 200 {
+		t.Errorf("the link: %d, %d", one, other)
+	}
+	without := serveOn(t, store, "--console=false")
+	if got := status(without, "/console/signin"); got != 404 {
+		t.Errorf("without a console: %d", got)
+	}
+	operators(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	if got := status(first, link[1]); got != 410 {
+		t.Errorf("the link, when there is an operator: %d", got)
+	}
+	third := serveOn(t, store)
+	if third.stop(syscall.SIGTERM); len(third.lines) > 0 {
+		if line := <-third.lines; !strings.HasPrefix(line, "{") {
+			t.Errorf("with an operator it says %q", line)
+		}
+	}
+	for line := range first.lines {
+		if strings.Contains(line, link[1][len("/console/setup?token="):]) {
+			t.Errorf("the log has the token: %q", line)
+		}
+		if strings.Contains(line, `"status":410`) {
+			break
+		}
+	}
+}
+
+const secretText = "correct horse battery\n"
+
+// operators runs a command, and wants its exit code.
+func operators(t *testing.T, store, stdin string, want int, args ...string) string {
+	t.Helper()
+	cmd, errs := start(t, store, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.Output()
+	if code(err) != want {
+		t.Errorf("%q: %v, want %d: %s", args, err, want, errs)
+	}
+	return string(out) + errs.String()
+}
+
+// TestOperatorCommands: their names fold as people read them, and exit codes are those of accounts.
+func TestOperatorCommands(t *testing.T) {
+	server := redistest.Start(t)
+	store := server.URL()
+	operators(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
+	if got := operators(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "there is one already") {
+		t.Errorf("twice: %q", got)
+	}
+	operators(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
+	operators(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
+	operators(t, store, "", 2, "operator", "add", "Paul")
+	operators(t, store, "another long password\n", 0, "operator", "passwd", "Root", "--password-stdin")
+	operators(t, store, "", 0, "operator", "disable", "ROOT")
+	if got := operators(t, store, "", 0, "operator", "list"); !strings.HasPrefix(got, "root, since 20") || !strings.HasSuffix(got, ", disabled\n") {
+		t.Errorf("list: %q", got)
+	}
+	operators(t, store, "", 0, "operator", "enable", "root")
+	if got := operators(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
+		t.Errorf("list: %q", got)
+	}
+	for _, verb := range []string{"disable", "enable"} {
+		operators(t, store, "", 3, "operator", verb, "nobody")
+	}
+	operators(t, store, secretText, 3, "operator", "passwd", "nobody", "--password-stdin")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	if n := client.Del(context.Background(), "~~userdb/operator/name:root/~prk").Val(); n != 1 {
+		t.Fatal("nothing is broken")
+	}
+	if got := operators(t, store, "", 7, "check"); !strings.Contains(got, "~~userdb/operator/name:root/~prk") {
+		t.Errorf("the check says %q", got)
+	}
+	operators(t, store, "", 0, "check", "--repair")
+	operators(t, store, "", 0, "check")
+	operators(t, store, "", 0, "operator", "disable", "root")
+}

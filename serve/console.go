@@ -1,0 +1,29 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/coffeenode/userdb/serve/console"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// consolePath is where the pages for operators are.
+const consolePath = "/console"
+
+// operate makes the pages for operators.
+func (s *Service) operate() (err error) {
+	path := s.options.Namespace.Path()
+	s.console, err = console.New(s.db, console.Options{
+		View:      func(ctx context.Context) (*userdb.DB, error) { return s.space(ctx, path, true) },
+		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink,
+		Failed: func(r *http.Request, err error) { infoOf(r.Context()).err = err },
+	})
+	return err
+}
+
+// operator answers for the console. Its log has nothing of what operators look for.
+func (s *Service) operator(w http.ResponseWriter, r *http.Request) {
+	infoOf(r.Context()).operation = "console"
+	s.console.ServeHTTP(w, r)
+}

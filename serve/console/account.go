@@ -1,0 +1,300 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// An account is what its page shows.
+type account struct {
+	Type, UID, Path, Label string
+	Rev                    string
+	Disabled               bool
+	Why                    why
+	Fields                 []editor
+	Others                 []cell // facets that are shown, and cannot be edited
+	HasTags                bool
+	Tags                   []string
+	Devices                []userdb.Session
+	Open                   []userdb.OpenToken
+	Addresses              []string // fields that a link can be sent to
+	Issued                 *issued  // a link that was made just now
+	History                []event
+	Conflict               bool
+	Taken                  []match // who has what was asked for
+}
+
+// FieldNames are those of all inputs of the page.
+func (a account) FieldNames() []string {
+	all := []string{"password"}
+	for _, f := range a.Fields {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+// An editor is the input for one facet.
+type editor struct {
+	Name, Label string
+	Stored      string // as text; "": it has none, or an empty one
+	Input       string // email, url, text, decimal, choice or area
+	Hint        string
+	Required    bool
+	Verified    bool
+}
+
+// issued is a link, or the secret alone, which is shown once.
+type issued struct{ Link, Secret, Address, Purpose string }
+
+// read is the account of a path, or else it answers.
+func (c *Console) read(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t *userdb.Type, e userdb.Entry, ok bool) {
+	db, t, err := c.typ(r)
+	if err == nil {
+		e, err = t.Find(r.Context(), hints.UID(r.PathValue("uid")))
+	}
+	if err != nil {
+		c.fail(w, r, err)
+	}
+	return db, t, e, err == nil
+}
+
+func (c *Console) account(w http.ResponseWriter, r *http.Request) {
+	db, t, e, ok := c.read(w, r)
+	if !ok {
+		return
+	}
+	c.showAccount(w, r, db, t, e, func(*account, *page) {})
+}
+
+// showAccount shows the page of an account; edit may add to it.
+func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry, edit func(*account, *page)) {
+	a, err := c.describe(r, db, t, e)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	p := page{Name: "account", Title: a.Label, Done: done[r.URL.Query().Get("done")]}
+	edit(&a, &p)
+	p.Data = a
+	status := statusOf(p.Problems)
+	if a.Issued != nil {
+		status = http.StatusOK
+	}
+	c.show(w, r, status, p)
+}
+
+// describe gathers what the page of an account shows.
+func (c *Console) describe(r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry) (account, error) {
+	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
+	a := account{
+		Type: e.Type(), UID: e.UID(), Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
+		Fields: editorsOf(e, declared), Others: othersOf(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+	}
+	var err error
+	if a.Why, err = whyOf(ctx, db, t, e); err != nil {
+		return a, err
+	}
+	if a.HasTags {
+		if a.Tags, err = t.Tags(hint).Members(ctx); err != nil {
+			return a, err
+		}
+		slices.Sort(a.Tags)
+	}
+	for s, err := range t.Sessions(ctx, hint) {
+		if err != nil {
+			return a, err
+		}
+		a.Devices = append(a.Devices, s)
+	}
+	standing, err := t.Standing(ctx, hint)
+	if err != nil {
+		return a, err
+	}
+	a.Open = standing.Tokens
+	events, err := t.History(ctx, hint)
+	for _, h := range events {
+		a.History = append(a.History, event{HistoryEvent: h})
+	}
+	a.Addresses = addressesOf(e, declared)
+	return a, err
+}
+
+// addressesOf are the identifying fields that an entry has; those with addresses first.
+func addressesOf(e userdb.Entry, t schema.Type) (all []string) {
+	for _, field := range t.Secondary() {
+		if e.Text(field) != "" {
+			all = append(all, field)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b string) int {
+		isAddress := func(field string) int {
+			if t.Fields[field].Kind == "email" {
+				return 0
+			}
+			return 1
+		}
+		return isAddress(a) - isAddress(b)
+	})
+	return all
+}
+
+// fieldsOf are the names of the declared fields, sorted.
+func fieldsOf(t schema.Type) (all []string) {
+	for name := range t.Fields {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// editorsOf are the inputs for the facets of an entry, identifiers first.
+func editorsOf(e userdb.Entry, t schema.Type) (all []editor) {
+	names := fieldsOf(t)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
+	})
+	for _, name := range names {
+		all = append(all, editorOf(e, name, t.Fields[name]))
+	}
+	if t.Open {
+		for name := range e.Fields() {
+			if _, is := t.Fields[name]; !is && name != t.Primary && !strings.HasPrefix(name, "~") {
+				all = append(all, editorOf(e, name, schema.Field{}))
+			}
+		}
+	}
+	return all
+}
+
+func editorOf(e userdb.Entry, name string, f schema.Field) editor {
+	one := editor{Name: name, Label: name, Stored: e.Text(name), Input: "text", Required: f.Required, Verified: e.Verified(name)}
+	switch {
+	case f.Codec == schema.CodecBoolean:
+		one.Input = "choice"
+	case f.Codec == schema.CodecNumber:
+		one.Input = "decimal"
+	case f.Codec == schema.CodecDate:
+		one.Hint = "such as 2026-11-20T08:02:40Z"
+	case f.Codec == schema.CodecJSON:
+		one.Input, one.Hint = "area", "JSON"
+	case f.Kind == "email" || f.Kind == "url":
+		one.Input = f.Kind
+	case strings.ContainsAny(one.Stored, "\r\n") || len(one.Stored) > 200:
+		one.Input = "area"
+	}
+	return one
+}
+
+// othersOf are facets that the schema does not declare.
+func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
+	for name := range e.Fields() {
+		_, declared := t.Fields[name]
+		if !declared && name != t.Primary && (!t.Open || strings.HasPrefix(name, "~lost:")) {
+			all = append(all, cell{Column: name, Text: e.Text(name)})
+		}
+	}
+	slices.SortFunc(all, func(a, b cell) int { return strings.Compare(a.Column, b.Column) })
+	return all
+}
+
+// edit writes what was typed over the revision that the form was made of, and over no other.
+func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
+	db, t, e, ok := c.read(w, r)
+	if !ok {
+		return
+	}
+	form, declared := r.PostForm, db.Schema().Types[t.Name()]
+	sent, rev := form["rev"], ""
+	if len(sent) > 0 {
+		rev, sent = sent[0], sent[1:]
+	}
+	if delete(form, "rev"); len(sent) > 0 { // a facet of that name comes after it
+		form["rev"] = sent
+	}
+	_, err := t.Update(r.Context(), hints.Key(e.Key()), func(e *userdb.Entry) error {
+		if e.Rev() != rev {
+			return userdb.ErrConflict
+		}
+		typedInto(e, editorsOf(*e, declared), declared, form)
+		return nil
+	})
+	if err == nil {
+		http.Redirect(w, r, pathOf(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
+		return
+	}
+	if errors.Is(err, userdb.ErrConflict) {
+		if e, err = t.Find(r.Context(), hints.Key(e.Key())); err == nil {
+			err = userdb.ErrConflict
+		}
+	}
+	problems := web.Problems(err)
+	if statusOf(problems) >= http.StatusInternalServerError || isAny(err, userdb.ErrNotFound) {
+		c.fail(w, r, err)
+		return
+	}
+	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
+		p.Problems, p.Form = problems, form
+		a.Conflict = errors.Is(err, userdb.ErrConflict)
+		a.Taken = takenBy(r, db, t, problems, form)
+		if !a.Conflict { // what was typed is of the revision that the form was made of
+			a.Rev = rev
+		}
+	})
+}
+
+// typedInto puts what was typed into an entry: of each facet, if that is another text than the form had. A text that the codec cannot
+// read goes in as JSON, which is refused together with all else that is wrong.
+func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
+	for _, one := range editors {
+		typed, is := form[one.Name]
+		if !is || sameText(typed[0], one.Stored) {
+			continue
+		}
+		if typed[0] == "" {
+			e.Drop(one.Name)
+			continue
+		}
+		v, err := schema.ParseText(t.Codec(one.Name), typed[0])
+		if err != nil {
+			text, _ := json.Marshal(typed[0]) // a text can be
+			if v, err = schema.JSON(text); err != nil {
+				v = schema.Null()
+			}
+		}
+		e.Put(one.Name, v)
+	}
+}
+
+// sameText compares as forms do, which send every line end as two characters.
+func sameText(a, b string) bool {
+	plain := strings.NewReplacer("\r\n", "\n", "\r", "\n")
+	return plain.Replace(a) == plain.Replace(b)
+}
+
+// takenBy are the accounts that have the values which were refused as taken, with the records that say so.
+func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
+	for _, p := range problems {
+		if p.Rule != "taken" || len(form[p.Field]) == 0 {
+			continue
+		}
+		value := form[p.Field][0]
+		e, err := t.Find(r.Context(), hints.Any(value))
+		if err != nil {
+			continue // it is free by now
+		}
+		m := matchOf(e, db.Schema().Types[t.Name()], value)
+		if m.Claims, err = inspect.Claims(r.Context(), db, t.Name(), value); err == nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}

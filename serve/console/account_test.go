@@ -1,0 +1,325 @@
+package console
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestActions: each form of an account does one thing, and stands in its history with the operator's name.
+func TestActions(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		e := d.make("u1", "name", "Alice", "email", "alice@example.com")
+		_, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "Firefox on a train", Origin: "192.0.2.7"})
+		must(t, err)
+		const at = "/console/types/user/u1"
+		d.has(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
+		for _, action := range []struct{ path, done, kind string }{
+			{"/sessions/end", "is signed out", "session_end"},
+			{"/disable", "is disabled", "disable"},
+			{"/enable", "may sign in again", "enable"},
+			{"/waits", "are forgotten", ""},
+		} {
+			to := d.post(http.StatusSeeOther, at+action.path)
+			if !strings.HasPrefix(to, at+"?done=") {
+				t.Errorf("%s leads to %q", action.path, to)
+			}
+			d.has(d.do(http.StatusOK, to), action.done)
+			if past := d.history("u1"); action.kind != "" && past[0] != action.kind+" operator:"+operatorName {
+				t.Errorf("after %s the history begins with %q", action.path, past[0])
+			}
+		}
+		if _, _, err := d.users.Session(t.Context(), secret); !isAny(err, userdb.ErrNotFound) {
+			t.Errorf("the session: %v", err)
+		}
+		body := d.do(http.StatusUnprocessableEntity, at+"/password", "password", "short")
+		d.has(body, "This is too short")
+		if strings.Contains(body, `value="short"`) {
+			t.Error("the password is shown")
+		}
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"/password", "password", "another long password")), "The password is set.")
+		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
+		must(t, err)
+		d.do(http.StatusSeeOther, at+"/tags", "add", "admin")
+		d.do(http.StatusSeeOther, at+"/tags", "add", "<b>vip</b>")
+		d.has(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
+		d.do(http.StatusSeeOther, at+"/tags", "remove", "admin")
+		if tags, err := d.users.Tags(hintOf("u1")).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"<b>vip</b>"}) {
+			t.Errorf("tags: %q, %v", tags, err)
+		}
+		d.has(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "There is nothing here")
+		d.do(http.StatusNotFound, "/console/types/nothing/u1")
+	})
+}
+
+// TestOneDevice ends one session and leaves the other.
+func TestOneDevice(t *testing.T) {
+	d := open(t, "memory:")
+	e := d.make("u1", "name", "Alice")
+	kept, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	gone, _, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	for range 2 { // the second time it has ended already
+		d.do(http.StatusSeeOther, "/console/types/user/u1/sessions/end", "id", gone.ID)
+	}
+	if _, s, err := d.users.Session(t.Context(), secret); err != nil || s.ID != kept.ID {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestLinks: a link is shown once, leads where --reset-link says, and is sent to what the account has.
+func TestLinks(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		const at = "/console/types/user/u1"
+		body := d.post(http.StatusOK, at+"/tokens")
+		d.has(body, "This link is shown once: send it to alice@example.com.", "is unused and good until")
+		link := regexp.MustCompile(`https://shop\.example/reset\?token=([\w-]+)`).FindStringSubmatch(body)
+		if link == nil {
+			t.Fatal("no link in", plain(body))
+		}
+		if again := d.do(http.StatusOK, at); strings.Contains(again, link[1]) {
+			t.Error("it is shown twice")
+		}
+		_, err := d.users.ResetPassword(t.Context(), "reset", link[1], "another long password")
+		must(t, err)
+		d.has(d.do(http.StatusOK, at), "A reset link was issued", "and is used since")
+		d.do(http.StatusOK, at+"/tokens", "life", "7d", "field", "email")
+		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("email", schema.Text("alice@example.org")); return nil })
+		must(t, err)
+		d.has(d.do(http.StatusOK, at), "void since email was changed")
+		d.post(http.StatusSeeOther, at+"/disable")
+		d.has(d.do(http.StatusUnprocessableEntity, at+"/tokens", "purpose", "reset"), "a disabled account has no links")
+	})
+}
+
+// TestEdit: what was typed is written over the revision that the form was made of, and over no other.
+func TestEdit(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com", "bio", "two\nlines", "job", "baker")
+		d.make("u2", "name", "Bob", "email", "bob@example.com")
+		const at = "/console/types/user/u1"
+		rev := value(d.do(http.StatusOK, at), "rev")
+		whole := func(pairs ...string) []string {
+			return append([]string{"rev", rev, "name", "Alice", "email", "alice@example.com", "bio", "two\r\nlines", "job", "baker", "age", "", "news", ""}, pairs...)
+		}
+		d.do(http.StatusSeeOther, at, whole()...)
+		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
+			t.Errorf("a form that was not touched changed the account: %v", err)
+		}
+		d.has(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This cannot be: ")
+		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
+		d.has(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk names user/uid:u2")
+		if value(body, "email") != "BOB@example.com" || value(body, "job") != "cook" || value(body, "rev") != rev {
+			t.Errorf("what was typed is lost:\n%s", body)
+		}
+		to := d.do(http.StatusSeeOther, at, "rev", rev, "job", "cook", "age", "42", "news", "true", "bio", "")
+		d.has(d.do(http.StatusOK, to), "The account is changed.")
+		e, err := d.users.Find(t.Context(), hintOf("u1"))
+		must(t, err)
+		age, _ := e.Get("age")
+		news, _ := e.Get("news")
+		if _, has := e.Get("bio"); has || age != schema.Number(42) || news != schema.Bool(true) || e.Text("job") != "cook" || e.Text("name") != "Alice" {
+			t.Errorf("%v", e.Facets())
+		}
+		if past := d.history("u1"); past[0] != "update operator:"+operatorName {
+			t.Errorf("the history begins with %q", past[0])
+		}
+		body = d.do(http.StatusConflict, at, "rev", rev, "job", "smith", "age", "42")
+		d.has(body, "Somebody else changed this account meanwhile.", "Stored now: cook")
+		if value(body, "job") != "smith" || value(body, "rev") != e.Rev() {
+			t.Errorf("a conflict shows %q at %q", value(body, "job"), value(body, "rev"))
+		}
+		d.do(http.StatusSeeOther, at, "rev", e.Rev(), "job", "smith")
+	})
+}
+
+// TestTwoOperators: of two who edit one account the second is told.
+func TestTwoOperators(t *testing.T) {
+	d := open(t, "memory:")
+	d.make("u1", "name", "Alice")
+	_, err := newOperator(t, d, "Paul")
+	must(t, err)
+	other := d.another()
+	other.signIn("paul", goodPassword)
+	first, second := value(d.do(http.StatusOK, "/console/types/user/u1"), "rev"), value(other.do(http.StatusOK, "/console/types/user/u1"), "rev")
+	other.do(http.StatusSeeOther, "/console/types/user/u1", "rev", second, "job", "cook")
+	d.has(d.do(http.StatusConflict, "/console/types/user/u1", "rev", first, "job", "baker"), "Somebody else changed this account", "Stored now: cook")
+	other.post(http.StatusSeeOther, "/console/types/user/u1/disable")
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They cannot sign in: the account is disabled, by operator Paul at")
+}
+
+// TestFacetsOfEveryName: a facet may be called as the form's own fields are.
+func TestFacetsOfEveryName(t *testing.T) {
+	s := shop()
+	for _, name := range []string{"rev", "value", "purpose"} {
+		s.Types["user"].Fields[name] = schema.Field{}
+	}
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s, History: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	d := served(t, db)
+	_, err = newOperator(t, d, operatorName)
+	must(t, err)
+	d.signIn(operatorName, goodPassword)
+	d.make("u1", "name", "Alice", "rev", "first")
+	body := d.do(http.StatusOK, "/console/types/user/u1")
+	d.do(http.StatusSeeOther, "/console/types/user/u1", "rev", value(body, "rev"), "rev", "second", "purpose", "none")
+	e, err := d.users.Find(t.Context(), hintOf("u1"))
+	if err != nil || e.Text("rev") != "second" || e.Text("purpose") != "none" {
+		t.Errorf("%v, %v", e.Facets(), err)
+	}
+}
+
+// hostile are texts that a page must show and never run.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `</textarea><script>alert(1)</script>`, `{{.Data}}`,
+	`javascript:alert(1)`, "\u202Egnp.exe", `--><!--`, `%3Cscript%3E`, `a/b?c#d`, `..;/`, `a+b c`, `\u003cscript\u003e`,
+}
+
+// TestMarkup: stored and reflected, in every field, tag and UID.
+func TestMarkup(t *testing.T) {
+	d := open(t, "memory:")
+	for i, text := range hostile {
+		e, err := d.users.Create(t.Context(), userdb.NewEntry{UID: text, Facets: schema.Texts("job", text, "bio", text), Tags: []string{text}})
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		_, _, err = d.users.StartSession(userdb.WithActor(t.Context(), userdb.Actor{Who: text, Origin: text}), e, userdb.SessionOptions{Agent: text, Origin: text})
+		must(t, err)
+		_, err = d.users.Login(t.Context(), text, text, userdb.Attempt{Origin: text})
+		if err == nil {
+			t.Error("signed in")
+		}
+		at := pathOf("user", text)
+		q := url.QueryEscape(text)
+		for _, path := range []string{
+			at, "/console/find?q=" + q, "/console/types/user", "/console/types/user?where=job:" + q, "/console/types/user?by=job&value=" + q, "/console/types/user?tag=" + q,
+			"/console/types/user?order=" + q, "/console/types/user?where=" + q + ":x", "/console/types/user?after=" + q, "/console/history?kind=" + q, "/console/history?after=" + q,
+			"/console/history", "/console/history?since=" + q, "/console/signin?return=" + q, "/console/setup?token=" + q, at + "?done=" + q, "/console/types/" + url.PathEscape(text), "/console/" + url.PathEscape(text),
+			"/console/keys", "/console/status", "/console/schema", "/console/suggest?q=" + q,
+		} {
+			d.harmless(path)
+		}
+		d.harmless(at, "rev", text, "job", text+"!", "email", text, "name", text)
+		d.harmless(at+"/tags", "add", text+"2")
+		d.harmless(at+"/tokens", "purpose", text, "field", text)
+		d.harmless(at+"/password", "password", text[:2])
+		d.harmless(at+"/sessions/end", "id", text)
+		d.harmless("/console/keys", "name", text, "scope", text, "type", text)
+		d.harmless("/console/signin", "name", text, "password", text, "return", text)
+		if i == 0 {
+			d.has(d.do(http.StatusOK, at), text)
+		}
+	}
+}
+
+var live = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
+
+// harmless wants an answer in which no markup of ours is live, and that leads to no other site.
+func (d *desk) harmless(path string, form ...string) {
+	d.t.Helper()
+	method, values := http.MethodGet, url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		method = http.MethodPost
+		values.Add(form[i], form[i+1])
+	}
+	r, err := http.NewRequestWithContext(context.Background(), method, d.base+path, strings.NewReader(values.Encode()))
+	must(d.t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := d.client.Do(r)
+	must(d.t, err)
+	defer answer.Body.Close()
+	var body strings.Builder
+	_, err = io.Copy(&body, answer.Body)
+	must(d.t, err)
+	if answer.StatusCode >= http.StatusInternalServerError {
+		d.t.Errorf("%s %s: %s", method, path, answer.Status)
+	}
+	if to := answer.Header.Get("Location"); to != "" && !strings.HasPrefix(to, "/console/") {
+		d.t.Errorf("%s leads to %q", path, to)
+	}
+	if at := live.FindStringIndex(body.String()); at != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
+		d.t.Errorf("%s: live markup: %s", path, body.String()[max(0, at[0]-80):min(body.Len(), at[1]+80)])
+	}
+}
+
+// TestStrangers: without a session nothing is shown or done; nor with one that has ended, or whose operator is disabled meanwhile.
+func TestStrangers(t *testing.T) {
+	d := open(t, "memory:")
+	d.make("u1", "name", "Alice")
+	paths := []string{"/console", "/console/find", "/console/find?q=Alice", "/console/suggest?q=al", "/console/types/user", "/console/types/user/u1", "/console/history", "/console/keys", "/console/schema", "/console/status", "/console/import", "/console/export", "/console/check", "/console/nothing"}
+	forms := []string{"/console/types/user/u1", "/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
+	closed := func(who string, v *desk) {
+		t.Helper()
+		for _, path := range paths {
+			if to := v.do(http.StatusSeeOther, path); !strings.HasPrefix(to, "/console/signin?") {
+				t.Errorf("%s: %s leads to %q", who, path, to)
+			}
+		}
+		for _, path := range forms {
+			if to := v.do(http.StatusSeeOther, path, "password", "whatever it is"); to != "/console/signin" {
+				t.Errorf("%s: POST %s leads to %q", who, path, to)
+			}
+		}
+	}
+	closed("a stranger", d.another())
+	thief := d.another()
+	u, _ := url.Parse(d.base)
+	thief.client.Jar.SetCookies(u, d.client.Jar.Cookies(u))
+	thief.do(http.StatusOK, "/console/find")
+	d.post(http.StatusSeeOther, "/console/signout")
+	closed("a stolen cookie after sign-out", thief)
+	d.signIn(operatorName, goodPassword)
+	must(t, d.console.operators.Disable(t.Context(), hints.Any(operatorName)))
+	closed("a disabled operator", d)
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
+		t.Errorf("%v, %v", e, err)
+	}
+}
+
+// TestOtherSites: their forms do nothing, and they show no page in a frame.
+func TestOtherSites(t *testing.T) {
+	d := open(t, "memory:")
+	d.make("u1", "name", "Alice")
+	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}, {"Origin": {"null"}}} {
+		for _, path := range []string{"/console/types/user/u1/disable", "/console/signin", "/console/signout", "/console/setup?token=x", "/console/keys"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+path, strings.NewReader("name=x"))
+			must(t, err)
+			r.Header = header.Clone()
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			d.has(d.send(http.StatusForbidden, r), "This form came from another site")
+		}
+	}
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
+		t.Errorf("%v, %v", e, err)
+	}
+	answer, err := d.client.Get(d.base + "/console/find")
+	must(t, err)
+	answer.Body.Close()
+	if policy := answer.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
+		t.Errorf("the policy is %q", policy)
+	}
+}
+
+// TestGuesses: an operator's password is guessed as slowly as any.
+func TestGuesses(t *testing.T) {
+	d := open(t, "memory:")
+	v := d.another()
+	const familiar, strangers = 8, 10 // this origin has signed in
+	for range familiar + strangers {
+		v.do(http.StatusUnprocessableEntity, "/console/signin", "name", operatorName, "password", "wrong")
+	}
+	v.has(v.do(http.StatusTooManyRequests, "/console/signin", "name", operatorName, "password", "wrong"), "Too many attempts. Try again in")
+}

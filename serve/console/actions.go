@@ -1,0 +1,147 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// done is what pages say after an action, by its name.
+var done = map[string]string{
+	"saved":        "The account is changed.",
+	"disable":      "The account is disabled. Its sessions and links have ended.",
+	"enable":       "The account may sign in again.",
+	"password":     "The password is set. All sessions and links have ended.",
+	"sessions/end": "What you ended is signed out.",
+	"waits":        "Wrong guesses are forgotten: nobody has to wait.",
+	"tags":         "The tags are changed.",
+	"key":          "The key is revoked. No service takes it after five seconds.",
+}
+
+// actions are the forms of an account that do one thing, by how their paths end.
+func (c *Console) actions() map[string]action {
+	return map[string]action{
+		"disable":      func(s subject) error { return s.t.Disable(s.r.Context(), s.hint) },
+		"enable":       func(s subject) error { return s.t.Enable(s.r.Context(), s.hint) },
+		"waits":        func(s subject) error { return s.t.EndWaits(s.r.Context(), s.hint) },
+		"sessions/end": endSessions,
+		"password":     setPassword,
+		"tags":         changeTags,
+		"tokens":       c.issue,
+	}
+}
+
+// A subject is the account that an action is about, and its page.
+type subject struct {
+	r        *http.Request
+	t        *userdb.Type
+	e        userdb.Entry
+	declared schema.Type
+	hint     hints.Hint
+	show     func(func(*account, *page)) // instead of the answer that all other actions have
+}
+
+type action func(subject) error
+
+// act does something to the account of a path, and shows its page.
+func (c *Console) act(name string, do action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		db, t, e, ok := c.read(w, r)
+		if !ok {
+			return
+		}
+		shown := false
+		show := func(edit func(*account, *page)) {
+			shown = true
+			c.showAccount(w, r, db, t, e, edit)
+		}
+		err := do(subject{r, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show})
+		if shown {
+			return
+		}
+		if err == nil {
+			http.Redirect(w, r, pathOf(e.Type(), e.UID())+"?done="+name, http.StatusSeeOther)
+			return
+		}
+		problems := web.Problems(err)
+		if statusOf(problems) >= http.StatusInternalServerError || isAny(err, userdb.ErrNotFound) {
+			c.fail(w, r, err)
+			return
+		}
+		show(func(_ *account, p *page) { p.Problems, p.Form = problems, nil })
+	}
+}
+
+// endSessions ends one session, or all.
+func endSessions(s subject) error {
+	id := s.r.PostFormValue("id")
+	if id == "" {
+		_, err := s.t.EndSessions(s.r.Context(), s.hint)
+		return err
+	}
+	err := s.t.EndSessionID(s.r.Context(), s.hint, id)
+	if isAny(err, userdb.ErrNotFound) { // it has ended by itself
+		err = nil
+	}
+	return err
+}
+
+func setPassword(s subject) error {
+	password := s.r.PostFormValue("password")
+	if password == "" {
+		password = " " // none is one that is too short
+	}
+	_, err := s.t.SetPassword(s.r.Context(), s.hint, password)
+	return err
+}
+
+// changeTags takes a tag away, or adds one.
+func changeTags(s subject) error {
+	tags, add, remove := s.t.Tags(s.hint), strings.TrimSpace(s.r.PostFormValue("add")), s.r.PostFormValue("remove")
+	var err error
+	if remove != "" {
+		_, err = tags.Remove(s.r.Context(), remove)
+	}
+	if err == nil && add != "" {
+		_, err = tags.Add(s.r.Context(), add)
+	}
+	return err
+}
+
+// lives are how long a link may be good.
+var lives = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
+
+// issue makes a link, which is shown in the answer and never again.
+func (c *Console) issue(s subject) error {
+	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Life: lives[s.r.PostFormValue("life")]}
+	if token.Purpose == "" {
+		token.Purpose = resetPurpose
+	}
+	field, addresses := s.r.PostFormValue("field"), addressesOf(s.e, s.declared)
+	if field == "" && len(addresses) > 0 {
+		field = addresses[0]
+	}
+	one := issued{Purpose: token.Purpose}
+	var err error
+	if field == "" {
+		one.Secret, err = s.t.Issue(s.r.Context(), s.hint, token)
+	} else {
+		one.Secret, one.Address, err = s.t.IssueFor(s.r.Context(), s.hint, field, token)
+	}
+	if err != nil && s.e.Disabled() {
+		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account has no links: enable it first"}
+	}
+	if err != nil {
+		return err
+	}
+	if c.options.ResetLink != "" && token.Purpose == resetPurpose {
+		one.Link = strings.Replace(c.options.ResetLink, "{secret}", one.Secret, 1)
+	}
+	s.show(func(a *account, _ *page) { a.Issued = &one })
+	return nil
+}

@@ -1,0 +1,316 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// Options are what a Console goes by.
+type Options struct {
+	// View is the namespace that is served, by the schema that is in force now.
+	View func(ctx context.Context) (*userdb.DB, error)
+	// Namespace is that of the view, as recordkey.ParseNamespace reads it, for keys that are made here.
+	Namespace string
+	// Proxies are those whose X-Forwarded-For is believed.
+	Proxies []netip.Prefix
+	// ResetLink is the address of the application's page for a new password, with {secret} in it; "": operators are shown secrets alone.
+	ResetLink string
+	// Failed is told why a request failed that no operator is to blame for; nil: nobody is.
+	Failed func(r *http.Request, err error)
+}
+
+// A Console answers requests under /console. It is safe for concurrent use.
+type Console struct {
+	options   Options
+	store     *userdb.DB
+	operators *userdb.Type
+	auth      web.Auth
+	jobs      *runner
+	figures   figures
+	logins    logins
+	handler   http.Handler
+}
+
+// Limits of a request.
+const (
+	mostForm    = 2 << 20 // bytes
+	requestTime = 30 * time.Second
+)
+
+// New makes a console for the accounts of a store: db is any view of it.
+func New(db *userdb.DB, o Options) (*Console, error) {
+	if o.Failed == nil {
+		o.Failed = func(*http.Request, error) {}
+	}
+	operators, err := own.Operators(db)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{options: o, store: db, operators: operators}
+	c.auth = web.Auth{
+		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
+		Session: userdb.SessionOptions{Life: 12 * time.Hour, Idle: 2 * time.Hour},
+	}
+	if c.jobs, err = newRunner(db); err != nil {
+		return nil, err
+	}
+	c.handler = c.routes()
+	return c, nil
+}
+
+// Close ends what runs in the background: jobs are stopped, and stand as that. It returns when ctx ends at the latest.
+func (c *Console) Close(ctx context.Context) {
+	c.figures.close()
+	c.jobs.close(ctx)
+}
+
+// ServeHTTP implements [http.Handler].
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
+
+//go:embed pages/style.css pages/console.js
+var files embed.FS
+
+func (c *Console) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, name := range []string{"style.css", "console.js"} {
+		mux.HandleFunc("GET /console/pages/"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "max-age=300")
+			http.ServeFileFS(w, r, files, "pages/"+name)
+		})
+	}
+	mux.HandleFunc("/console/setup", c.setup)
+	mux.HandleFunc("/console/signin", c.signIn)
+	for pattern, handler := range c.pages() {
+		mux.Handle(pattern, c.auth.Require(http.HandlerFunc(c.asOperator(handler))))
+	}
+	return c.guard(mux)
+}
+
+// pages are those for operators who are signed in.
+func (c *Console) pages() map[string]http.HandlerFunc {
+	all := map[string]http.HandlerFunc{
+		"GET /console": c.home, "GET /console/{$}": c.home, "POST /console/signout": c.signOut,
+		"/console/":         c.lost,
+		"GET /console/find": c.find, "GET /console/suggest": c.suggest,
+		"GET /console/types/{type}":       c.list,
+		"GET /console/types/{type}/{uid}": c.account, "POST /console/types/{type}/{uid}": c.edit,
+		"GET /console/history": c.history,
+		"GET /console/schema":  c.schema,
+		"GET /console/keys":    c.keys, "POST /console/keys": c.createKey, "POST /console/keys/revoke": c.revokeKey,
+		"GET /console/status": c.status,
+	}
+	for name, do := range c.actions() {
+		all["POST /console/types/{type}/{uid}/"+name] = c.act(name, do)
+	}
+	for pattern, handler := range c.jobPages() {
+		all[pattern] = handler
+	}
+	return all
+}
+
+// guard is around all pages: other sites send no forms, show none in a frame, and are told no links with secrets.
+func (c *Console) guard(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "This form came from another site", Data: "Nothing was done. Open the console itself, and try again there."})
+	}))
+	guarded := protection.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+			"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			w.Header().Set(name, value)
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// asOperator gives a request its time, and what it does the operator's name in histories. Forms are read here, but for files, which take
+// their own time.
+func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actor(r), Origin: web.Origin(r, c.options.Proxies)})
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+			next(w, r.WithContext(ctx))
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		r = r.WithContext(ctx)
+		if c.parse(w, r) {
+			next(w, r)
+		}
+	}
+}
+
+// actor is how histories name who sent a request.
+func actor(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
+
+// parse reads the form of a request, and else answers.
+func (c *Console) parse(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	err := r.ParseForm()
+	if err != nil {
+		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is broken off, or too long."})
+	}
+	return err == nil
+}
+
+// A page is what a template of the layout shows.
+type page struct {
+	Name     string // of the template
+	Title    string
+	Problems []web.Problem
+	Done     string // what was done, for role="status"
+	Data     any
+
+	Operator string   // who is signed in; "": nobody
+	Types    []string // of the schema, for the navigation
+	Path     string
+	Form     map[string][]string
+}
+
+// Of are the problems of a field; those of "" concern the whole.
+func (p page) Of(field string) (some []web.Problem) {
+	for _, one := range p.Problems {
+		if one.Field == field {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// Typed is what was typed into an input that was sent before, or else what is given.
+func (p page) Typed(name, stored string) string {
+	if sent, is := p.Form[name]; is && len(sent) > 0 {
+		return sent[0]
+	}
+	return stored
+}
+
+// An input is one line of a form.
+type input struct {
+	Name, Label, Type, Complete, Value string
+	Problems                           []web.Problem
+}
+
+// Field is an input: with what was typed before or, at first, what is given. Passwords are not shown again.
+func (p page) Field(name, label, kind, complete, stored string) input {
+	if kind != "password" {
+		stored = p.Typed(name, stored)
+	}
+	return input{name, label, kind, complete, stored, p.Of(name)}
+}
+
+// Choices are what a facet of truth values can be; "": it has none.
+func (page) Choices() []string { return []string{"", "true", "false"} }
+
+// Others are the problems of no field that a page has inputs for.
+func (p page) Others(fields []string) (some []web.Problem) {
+	for _, one := range p.Problems {
+		if !slices.Contains(fields, one.Field) {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+//go:embed pages/*.html
+var templateFiles embed.FS
+
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "pages/*.html"))
+
+// show answers with a page, whole or not at all.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p page) {
+	p.Operator, p.Path = web.Entry(r.Context()).Text("name"), r.URL.Path
+	if p.Form == nil {
+		p.Form = r.PostForm
+	}
+	if p.Operator != "" {
+		if db, err := c.view(r.Context()); err == nil {
+			p.Types = db.Schema().Names()
+		}
+	}
+	var text bytes.Buffer
+	if err := templates.ExecuteTemplate(&text, "layout", p); err != nil {
+		c.options.Failed(r, err)
+		http.Error(w, "This page cannot be shown.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = text.WriteTo(w) // a browser that is gone is told nothing
+}
+
+// fail answers with what went wrong.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	problems := web.Problems(err)
+	if len(problems) == 0 {
+		problems = []web.Problem{{Rule: "unavailable", Text: web.Texts["unavailable"]}}
+	}
+	status, title := statusOf(problems), "This does not work"
+	switch {
+	case errors.Is(err, userdb.ErrNotFound), errors.Is(err, hints.ErrHint):
+		status, title, problems = http.StatusNotFound, "There is nothing here", []web.Problem{{Text: "What you look for does not exist, or not any more."}}
+	case errors.Is(err, userdb.ErrCorrupt):
+		status, problems = http.StatusConflict, []web.Problem{{Text: "A record of this account is damaged. The page Check tells what is wrong, and may repair it."}}
+	case status >= http.StatusInternalServerError:
+		c.options.Failed(r, err)
+	}
+	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems})
+}
+
+// statusOf is the status of a page with problems.
+func statusOf(problems []web.Problem) int {
+	codes := map[string]int{
+		"gone": http.StatusNotFound, "conflict": http.StatusConflict, "taken": http.StatusConflict, "wait": http.StatusTooManyRequests,
+		"unavailable": http.StatusServiceUnavailable, "unknown": http.StatusServiceUnavailable,
+	}
+	for _, p := range problems {
+		if code, is := codes[p.Rule]; is {
+			return code
+		}
+	}
+	if len(problems) > 0 {
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusOK
+}
+
+func (c *Console) home(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, "/console/find", http.StatusSeeOther)
+}
+
+// lost is where no page is.
+func (c *Console) lost(w http.ResponseWriter, r *http.Request) { c.fail(w, r, userdb.ErrNotFound) }
+
+// view is the accounts, by the schema as it is now.
+func (c *Console) view(ctx context.Context) (*userdb.DB, error) { return c.options.View(ctx) }
+
+// typ is the type that a path names.
+func (c *Console) typ(r *http.Request) (*userdb.DB, *userdb.Type, error) {
+	db, err := c.view(r.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := db.Type(r.PathValue("type"))
+	if err != nil {
+		return nil, nil, userdb.ErrNotFound
+	}
+	return db, t, nil
+}

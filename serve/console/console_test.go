@@ -1,0 +1,240 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/hashcost"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+
+const (
+	operatorName = "Olga"
+	goodPassword = "correct horse battery"
+	resetLink    = "https://shop.example/reset?token={secret}"
+)
+
+// shop is the schema of the tests: the built-in one, with what pages can show of a schema besides.
+func shop() schema.Schema {
+	s := schema.User()
+	t := s.Types["user"]
+	name := t.Fields["name"]
+	name.Role |= schema.RoleOrdered
+	t.Fields["name"] = name
+	t.Fields["job"] = schema.Field{Role: schema.RoleIndexed}
+	t.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
+	t.Fields["news"] = schema.Field{Codec: schema.CodecBoolean}
+	t.Fields["bio"] = schema.Field{}
+	t.Tertiary = map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}}
+	s.Types["user"] = t
+	return s
+}
+
+// A desk is a console, and an operator's browser at it.
+type desk struct {
+	t       *testing.T
+	db      *userdb.DB
+	users   *userdb.Type
+	console *Console
+	base    string
+	client  *http.Client
+}
+
+// eachStore runs a test at a console whose accounts are in memory, and at one on Redis.
+func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
+	t.Helper()
+	for _, store := range []string{"memory", "redis"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			at := "memory:"
+			if store == "redis" {
+				at = redistest.Start(t).URL()
+			}
+			test(t, open(t, at))
+		})
+	}
+}
+
+// served is a console of a store, and a browser at it where nobody is signed in.
+func served(t *testing.T, db *userdb.DB) *desk {
+	t.Helper()
+	users, err := db.Type("user")
+	must(t, err)
+	c, err := New(db, Options{View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, Failed: func(r *http.Request, err error) {
+		t.Logf("%s %s failed: %v", r.Method, r.URL.Path, err)
+	}})
+	must(t, err)
+	t.Cleanup(func() { c.Close(context.Background()) })
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	return (&desk{t: t, db: db, users: users, console: c, base: server.URL}).another()
+}
+
+// open is a console with a store of its own, and its first operator signed in.
+func open(t *testing.T, store string) *desk {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: true})
+	must(t, err)
+	t.Cleanup(func() {
+		for p, err := range check.Run(context.Background(), db, check.Options{}) {
+			if err != nil || p.Severity == check.SeverityError {
+				t.Errorf("the check says: %v, %v", p, err)
+			}
+		}
+		must(t, db.Close())
+	})
+	d := served(t, db)
+	_, err = own.AddOperator(t.Context(), db, operatorName, goodPassword)
+	must(t, err)
+	d.signIn(operatorName, goodPassword)
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// another is another browser at the same console.
+func (d *desk) another() *desk {
+	jar, _ := cookiejar.New(nil)
+	o := *d
+	o.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &o
+}
+
+func (d *desk) signIn(name, password string) {
+	d.t.Helper()
+	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console/find" {
+		d.t.Fatalf("signing in leads to %q", to)
+	}
+}
+
+// make makes an account.
+func (d *desk) make(uid string, facets ...string) userdb.Entry {
+	d.t.Helper()
+	all := schema.Texts(facets...)
+	for field, v := range all {
+		v, err := schema.ParseText(shop().Types["user"].Codec(field), v.Text())
+		must(d.t, err)
+		all[field] = v
+	}
+	e, err := d.users.Create(d.t.Context(), userdb.NewEntry{UID: uid, Facets: all, Password: goodPassword})
+	must(d.t, err)
+	return e
+}
+
+// do sends a request: without a form a GET, else a POST. It returns the body or, after a 303, where that leads.
+func (d *desk) do(want int, path string, form ...string) string {
+	d.t.Helper()
+	method, values := http.MethodGet, url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		method = http.MethodPost
+		values.Add(form[i], form[i+1])
+	}
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, strings.NewReader(values.Encode()))
+	must(d.t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return d.send(want, r)
+}
+
+// post is do for a form without fields.
+func (d *desk) post(want int, path string) string {
+	d.t.Helper()
+	return d.do(want, path, "", "")
+}
+
+func (d *desk) send(want int, r *http.Request) string {
+	d.t.Helper()
+	answer, err := d.client.Do(r)
+	must(d.t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	must(d.t, err)
+	if answer.StatusCode != want {
+		d.t.Errorf("%s %s: %s, want %d\n%s", r.Method, r.URL.Path, answer.Status, want, body)
+	}
+	for _, name := range []string{"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options", "Referrer-Policy"} {
+		if answer.Header.Get(name) == "" {
+			d.t.Errorf("%s: no %s", r.URL.Path, name)
+		}
+	}
+	if to := answer.Header.Get("Location"); to != "" {
+		return to
+	}
+	return string(body)
+}
+
+// has wants texts in the words of a page, as a reader sees them.
+func (d *desk) has(body string, texts ...string) {
+	d.t.Helper()
+	words := plain(body)
+	for _, text := range texts {
+		if !strings.Contains(words, text) {
+			d.t.Errorf("no %q in\n%s", text, words)
+		}
+	}
+}
+
+func (d *desk) lacks(body string, texts ...string) {
+	d.t.Helper()
+	words := plain(body)
+	for _, text := range texts {
+		if strings.Contains(words, text) {
+			d.t.Errorf("%q in\n%s", text, words)
+		}
+	}
+}
+
+var tags, spaces = regexp.MustCompile(`<[^>]*>`), regexp.MustCompile(`\s+`)
+
+// plain is the text of a page.
+func plain(body string) string {
+	return strings.TrimSpace(spaces.ReplaceAllString(html.UnescapeString(tags.ReplaceAllString(body, "")), " "))
+}
+
+// value is what an input has.
+func value(body, name string) string {
+	found := regexp.MustCompile(`<input[^>]* name="` + regexp.QuoteMeta(name) + `"[^>]* value="([^"]*)"`).FindStringSubmatch(body)
+	if found == nil {
+		return "no such input"
+	}
+	return html.UnescapeString(found[1])
+}
+
+// history is what the history of an account tells, the latest first, as "KIND WHO".
+func (d *desk) history(uid string) (all []string) {
+	d.t.Helper()
+	e, err := d.users.Find(d.t.Context(), hintOf(uid))
+	must(d.t, err)
+	events, err := d.users.History(d.t.Context(), hintOf(e.UID()))
+	must(d.t, err)
+	for _, e := range events {
+		all = append(all, fmt.Sprint(e.Kind, " ", e.Who))
+	}
+	return all
+}
+
+// newOperator makes another operator.
+func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
+	t.Helper()
+	return own.AddOperator(t.Context(), d.db, name, goodPassword)
+}

@@ -1,0 +1,107 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// perHistory is how many events a page has.
+const perHistory = 50
+
+// A feedPage is what has happened, the newest first.
+type feedPage struct {
+	Events []event
+	Kinds  []string // all there are
+	Kind   string   // that are shown; "": all
+	Again  string   // the path of the newest
+	Older  string   // that of the page before; "": there is none
+	Since  string   // the position after which console.js asks for what is new; "": this page is not the newest
+}
+
+func (c *Console) history(w http.ResponseWriter, r *http.Request) {
+	db, err := c.view(r.Context())
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	q := userdb.EventQuery{Limit: perHistory, After: r.FormValue("after"), Latest: true}
+	kind := r.FormValue("kind")
+	if slices.Contains(eventKinds, kind) {
+		q.Kinds = []string{kind}
+	}
+	since := r.FormValue("since")
+	if since != "" {
+		q.After, q.Latest = since, false
+	}
+	found, err := db.Events(r.Context(), q)
+	if isAny(err, userdb.ErrCursor) {
+		http.Redirect(w, r, "/console/history", http.StatusSeeOther)
+		return
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	p := feedPage{Events: named(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + tidied(url.Values{"kind": q.Kinds}).Encode()}
+	if since != "" {
+		slices.Reverse(p.Events)
+		p.Since = found.Next
+		c.show(w, r, http.StatusOK, page{Name: "news", Data: p})
+		return
+	}
+	if found.Next != "" {
+		p.Older = "/console/history?" + tidied(url.Values{"after": {found.Next}, "kind": q.Kinds}).Encode()
+	}
+	if r.FormValue("after") == "" {
+		p.Since = found.End
+	}
+	c.show(w, r, http.StatusOK, page{Name: "history", Title: "History", Data: p})
+}
+
+// eventKinds are all that feeds tell of.
+var eventKinds = []string{
+	"create", "update", "identifier", "delete", "tags", "password", "disable", "enable", "session_start", "session_end", "issue", "redeem",
+	"login", "login_failed", "throttle",
+}
+
+// named are events with the names of their accounts, as those are called now: one lookup for each type.
+func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
+	keys := map[string][]recordkey.Key{}
+	for _, e := range found {
+		if e.Key.IsValid() && !slices.Contains(keys[e.Key.Type()], e.Key) {
+			keys[e.Key.Type()] = append(keys[e.Key.Type()], e.Key)
+		}
+	}
+	labels := map[recordkey.Key]string{}
+	for name, some := range keys {
+		t, err := db.Type(name)
+		if err != nil {
+			continue // of a type that is gone
+		}
+		all := make([]hints.Hint, len(some))
+		for i, key := range some {
+			all[i] = hints.Key(key)
+		}
+		for e, err := range t.FindAll(ctx, all...) {
+			if err == nil {
+				labels[e.Key()] = labelOf(e, db.Schema().Types[name])
+			}
+		}
+	}
+	all := make([]event, len(found))
+	for i, e := range found {
+		all[i] = event{HistoryEvent: e, Label: labels[e.Key]}
+		if all[i].Label != "" {
+			all[i].Path = keyPath(e.Key)
+		} else if e.Key.IsValid() { // it is gone
+			all[i].Label = e.Key.Value()
+		}
+	}
+	return all
+}

@@ -1,0 +1,316 @@
+package console
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+func (c *Console) jobPages() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /console/import": c.jobList("import", "Import accounts"), "POST /console/import": c.startImport,
+		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.startExport,
+		"GET /console/check": c.jobList("check", "Check"), "POST /console/check": c.startCheck,
+		"GET /console/jobs/{id}": c.job, "POST /console/jobs/{id}/stop": c.stopJob, "GET /console/jobs/{id}/files/{name}": c.download,
+	}
+}
+
+// A jobsPage is a form that begins a job, and the last jobs of its kind.
+type jobsPage struct {
+	Jobs  []own.Job
+	Types []string
+}
+
+func (c *Console) jobList(kind, title string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { c.showJobs(w, r, kind, title) }
+}
+
+func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title string, problems ...web.Problem) {
+	db, err := c.view(r.Context())
+	var all []own.Job
+	if err == nil {
+		all, err = c.jobs.jobs.All(r.Context())
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	data := jobsPage{Types: db.Schema().Names()}
+	for _, j := range all {
+		if j.Kind == kind {
+			data.Jobs = append(data.Jobs, j)
+		}
+	}
+	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
+}
+
+// began answers where a job was to begin.
+func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
+	switch {
+	case errors.Is(err, errBusy):
+		c.showJobs(w, r, kind, title, web.Problem{Rule: "wait", Text: "Four jobs run already. Wait until one has ended, or stop one."})
+	case err != nil:
+		c.fail(w, r, err)
+	default:
+		http.Redirect(w, r, "/console/jobs/"+j.ID, http.StatusSeeOther)
+	}
+}
+
+// startCheck begins a check, or, once that is confirmed, a repair.
+func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
+	repair := r.PostFormValue("repair") != ""
+	if repair && r.PostFormValue("confirm") == "" {
+		c.show(w, r, http.StatusOK, page{Name: "check-confirm", Title: "Repair all accounts?"})
+		return
+	}
+	db, err := c.view(r.Context())
+	var j own.Job
+	if err == nil {
+		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), repair)
+	}
+	c.began(w, r, j, err, "check", "Check")
+}
+
+func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
+	db, err := c.view(r.Context())
+	typ := r.PostFormValue("type")
+	if err == nil && typ != "" {
+		if _, unknown := db.Type(typ); unknown != nil {
+			err = userdb.ErrNotFound
+		}
+	}
+	var j own.Job
+	if err == nil {
+		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), typ)
+	}
+	c.began(w, r, j, err, "export", "Export accounts")
+}
+
+// startImport begins a dry run of a file that is sent, or the import of one that a dry run was made of.
+func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
+	by := web.Entry(r.Context()).Text(own.OperatorName)
+	u, dry, err := upload{}, false, error(nil)
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+		dry = true
+		u, err = c.jobs.receive(w, r)
+	} else if d, is := c.jobs.look(r.PostFormValue("from")); is && d.Upload.Path != "" {
+		u = d.Upload
+	} else {
+		err = errElsewhere
+	}
+	db, viewErr := c.view(r.Context())
+	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
+		err = errUpload("Choose one of the types.")
+		if dry {
+			u.drop()
+		}
+	}
+	if problem, is := errors.AsType[errUpload](err); is {
+		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
+		return
+	}
+	var j own.Job
+	if err = errors.Join(err, viewErr); err == nil {
+		j, err = c.jobs.importJob(r.Context(), db, by, u, dry)
+	}
+	if err != nil && dry {
+		u.drop()
+	}
+	c.began(w, r, j, err, "import", "Import accounts")
+}
+
+// An errUpload is what is wrong with a file that was sent, in words for the operator.
+type errUpload string
+
+func (e errUpload) Error() string { return string(e) }
+
+const errElsewhere = errUpload("The file is with another process of the service, or gone: send it again.")
+
+// stallTime is how long a file that is sent may stand still.
+const stallTime = time.Minute
+
+// receive keeps a file that is sent: it is never held in memory.
+func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, err error) {
+	req.Body = http.MaxBytesReader(w, req.Body, mostUpload+1<<20)
+	parts, err := req.MultipartReader()
+	if err != nil {
+		return u, errUpload("This form cannot be read.")
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{}) // the answer comes when the file has
+	u.Type, u.Duplicate = "user", ""
+	for {
+		_ = control.SetReadDeadline(time.Now().Add(stallTime)) // where that is not possible, the server's own time counts
+		part, err := parts.NextPart()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			u.drop()
+			return u, brokenOff(err)
+		}
+		if part.FormName() == "file" && u.Path == "" {
+			if err := r.keep(&u, part, control); err != nil {
+				u.drop()
+				return u, err
+			}
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(part, 1<<10))
+		if err != nil {
+			u.drop()
+			return u, brokenOff(err)
+		}
+		switch part.FormName() {
+		case "type":
+			u.Type = string(text)
+		case "on_duplicate":
+			u.Duplicate = string(text)
+		}
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(requestTime + stallTime))
+	switch {
+	case u.Name == "":
+		u.drop()
+		return u, errUpload("Choose a file.")
+	case !slices.Contains([]string{"", "fail", "skip", "update"}, u.Duplicate):
+		u.drop()
+		return u, errUpload("Choose what is done about accounts that are there already.")
+	}
+	return u, nil
+}
+
+// keep writes the file of a form.
+func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseController) error {
+	name := filepath.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
+	if part.FileName() == "" {
+		return nil // none was chosen
+	}
+	file, err := r.create("upload-"+strings.ToLower(rand.Text()), "file")
+	if err != nil {
+		return errUpload("The disk of the service takes no file.")
+	}
+	u.Path, u.Name, u.CSV = file.Name(), shortened(strings.ToValidUTF8(name, "?")), strings.EqualFold(filepath.Ext(name), ".csv")
+	_, err = io.Copy(&diskFile{file}, &going{part, control})
+	if err = errors.Join(err, file.Close()); err != nil {
+		return brokenOff(err)
+	}
+	return nil
+}
+
+// A diskFile tells its own errors from those of what is copied into it.
+type diskFile struct{ *os.File }
+
+func (f *diskFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	if err != nil {
+		err = errUpload("The disk of the service takes no more of the file.")
+	}
+	return n, err
+}
+
+// ReadFrom is not that of the file, which would pass by Write.
+func (f *diskFile) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{f}, r)
+}
+
+// A going reader may stand still for a while, and take any time.
+type going struct {
+	io.Reader
+	control *http.ResponseController
+}
+
+func (g *going) Read(b []byte) (int, error) {
+	_ = g.control.SetReadDeadline(time.Now().Add(stallTime)) // see receive
+	return g.Reader.Read(b)
+}
+
+// brokenOff is what is wrong where a file did not come whole.
+func brokenOff(err error) error {
+	if problem, is := errors.AsType[errUpload](err); is {
+		return problem
+	}
+	if _, is := errors.AsType[*http.MaxBytesError](err); is {
+		return errUpload("The file has over 1 GiB: import it with “userdb import”.")
+	}
+	return errUpload("The file did not come whole.")
+}
+
+// drop removes the file.
+func (u upload) drop() {
+	if u.Path != "" {
+		_ = os.RemoveAll(filepath.Dir(u.Path)) // it goes with the process in any case
+	}
+}
+
+// A jobPage is one job.
+type jobPage struct {
+	own.Job
+	detail
+	Here     bool // its files and details are with this process
+	Again    bool // it was a dry run that may be followed by the import
+	Counts   []string
+	Percent  int
+	ListPath string
+}
+
+func (c *Console) job(w http.ResponseWriter, r *http.Request) {
+	j, err := c.jobs.jobs.Find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
+	p.detail, p.Here = c.jobs.look(j.ID)
+	p.Again = p.Here && p.Upload.Path != "" && j.State == own.JobDone
+	for code, n := range p.Codes {
+		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, number(n)))
+	}
+	slices.Sort(p.Counts)
+	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, Data: p})
+}
+
+func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if err := c.jobs.stop(r.Context(), id); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/console/jobs/"+id, http.StatusSeeOther)
+}
+
+// download sends a file that a job has left, which no browser shows as a page, and no spreadsheet runs.
+func (c *Console) download(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	file, err := c.jobs.open(r.PathValue("id"), name)
+	if err != nil {
+		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "The file is not here", Data: "It is with another process of the service, or gone."})
+		return
+	}
+	defer file.Close()
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{})
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`) // it is one of ours
+	if strings.HasSuffix(name, ".csv") {
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		err = harmlessCSV(w, file)
+	} else {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		_, err = io.Copy(w, file)
+	}
+	if err != nil { // a broken-off answer must not pass for a whole one
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -1,0 +1,260 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// upload sends a file, and returns where that leads.
+func (d *desk) upload(want int, name, text string, fields ...string) string {
+	d.t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for i := 0; i+1 < len(fields); i += 2 {
+		must(d.t, form.WriteField(fields[i], fields[i+1]))
+	}
+	if name != "" {
+		part, err := form.CreateFormFile("file", name)
+		must(d.t, err)
+		_, err = io.WriteString(part, text)
+		must(d.t, err)
+	}
+	must(d.t, form.Close())
+	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.base+"/console/import", &body)
+	must(d.t, err)
+	r.Header.Set("Content-Type", form.FormDataContentType())
+	return d.send(want, r)
+}
+
+// over is the page of a job that has ended.
+func (d *desk) over(path string) string {
+	d.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		body := d.do(http.StatusOK, path)
+		if !strings.Contains(body, "data-running") {
+			return body
+		}
+		if time.Now().After(deadline) {
+			d.t.Fatalf("it does not end: %s", plain(body))
+		}
+	}
+}
+
+const people = "uid,name,email,job\n" +
+	"p1,Ann,ann@example.com,baker\n" +
+	"p2,Ben,no address,baker\n" +
+	"p3,Alice,alice2@example.com,baker\n" +
+	"p4,=cmd|' /C calc'!A0,dan@example.com,+1\n"
+
+// TestImport: a dry run first, then the import of the same file, and refused lines to download, which no spreadsheet runs.
+func TestImport(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		at := d.upload(http.StatusSeeOther, "people.csv", people+"p5,@SUM(A1),also no address,-2\n", "type", "user", "on_duplicate", "fail")
+		dry := d.over(at)
+		d.has(dry, "done.", "5 lines read: 2 would be created", "3 refused", "Line 3:", "Line 4:", "Import the file")
+		if _, err := d.users.Find(t.Context(), hintOf("p1")); !isAny(err, userdb.ErrNotFound) {
+			t.Errorf("a dry run wrote: %v", err)
+		}
+		real := d.over(d.do(http.StatusSeeOther, "/console/import", "from", at[strings.LastIndex(at, "/")+1:]))
+		d.has(real, "2 created", "3 refused", "By Olga")
+		_, err := d.users.Find(t.Context(), hintOf("p1"))
+		must(t, err)
+		if past := d.history("p1"); past[0] != "create operator:"+operatorName {
+			t.Errorf("the history: %q", past)
+		}
+		file := regexp.MustCompile(`href="(/console/jobs/[^"]*/files/refused.csv)"`).FindStringSubmatch(real)
+		if file == nil {
+			t.Fatal("no file of refused lines")
+		}
+		answer, err := d.client.Get(d.base + file[1])
+		must(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		must(t, err)
+		if kind := answer.Header.Get("Content-Disposition"); !strings.HasPrefix(kind, "attachment") {
+			t.Errorf("shown as a page: %q", kind)
+		}
+		if !strings.Contains(string(text), "'@SUM(A1)") || regexp.MustCompile(`(?m)(^|,)"?[=+@-]`).Match(text) {
+			t.Errorf("a spreadsheet runs\n%s", text)
+		}
+		d.has(d.do(http.StatusOK, "/console/import"), "Dry run of people.csv", "Import of people.csv")
+	})
+}
+
+// TestBadUploads: nothing is begun, and nothing of them stays.
+func TestBadUploads(t *testing.T) {
+	d := open(t, "memory:")
+	d.has(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
+	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "type", "nosuch"), "Choose one of the types.")
+	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "on_duplicate", "nosuch"), "Choose what is done")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "with another process")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+"/console/import", strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.csv\"\r\n\r\nuid,name"))
+	must(t, err)
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+	d.has(d.send(http.StatusUnprocessableEntity, r), "The file did not come whole.")
+	d.has(d.over(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
+	d.has(d.over(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
+	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
+	if len(uploads) != 2 { // those of the two that were begun
+		t.Errorf("left: %q", uploads)
+	}
+}
+
+// TestDisk: a folder that takes nothing is told, and nothing else breaks.
+func TestDisk(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Setenv("TMPDIR", "/dev/null/nowhere") // root may write anywhere
+	} else {
+		t.Setenv("TMPDIR", t.TempDir()+"/nowhere")
+	}
+	d := open(t, "memory:")
+	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people), "The disk of the service takes no file.")
+	d.has(d.over(d.post(http.StatusSeeOther, "/console/export")), "failed.", "The disk of the service did not take")
+}
+
+func TestExport(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		for i := range 30 {
+			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
+		}
+		at := d.do(http.StatusSeeOther, "/console/export", "type", "user")
+		d.has(d.over(at), "Wrote 30 accounts.")
+		text := d.fetch(at + "/files/accounts.jsonl")
+		if strings.Count(text, "\n") != 30 || !strings.Contains(text, "n07@example.com") || strings.Contains(text, "$2a$") {
+			t.Errorf("the file:\n%s", text)
+		}
+		d.do(http.StatusNotFound, at+"/files/..%2F..%2Fpasswd")
+		d.do(http.StatusNotFound, "/console/jobs/nosuch")
+		d.do(http.StatusNotFound, "/console/export", "type", "nosuch")
+	})
+}
+
+// fetch downloads a file.
+func (d *desk) fetch(path string) string {
+	d.t.Helper()
+	answer, err := d.client.Get(d.base + path)
+	must(d.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(d.t, err)
+	return string(text)
+}
+
+// TestCheck: damage is told in words, and mended after somebody has confirmed that.
+func TestCheck(t *testing.T) {
+	d := open(t, "memory:")
+	e := d.make("u1", "name", "Alice", "email", "alice@example.com")
+	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Nothing is wrong.")
+	srk, err := recordkey.SRK("user", "email", "alice@example.com")
+	must(t, err)
+	must(t, remove(t, d, srk.String()))
+	if _, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err == nil {
+		t.Fatal("nothing is broken")
+	}
+	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Found one problem.", "cannot be found by an identifier", "srk_missing", "Repair mends this.")
+	confirm := d.do(http.StatusOK, "/console/check", "repair", "true")
+	d.has(confirm, "Repair all accounts?", "Leave it")
+	d.has(d.over(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true")), "Repaired one problem.", "Repaired.")
+	if found, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err != nil || found.Key() != e.Key() {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// TestStopping: a job ends when somebody wants that, in whatever process it runs, and when its own ends; one whose process died is told.
+func TestStopping(t *testing.T) {
+	d := open(t, "memory:")
+	other, err := newRunner(d.db)
+	must(t, err)
+	forever := func(ctx context.Context, w *work) (string, error) {
+		w.at(3, 10)
+		<-ctx.Done()
+		return "Three of ten.", ctx.Err()
+	}
+	for name, stop := range map[string]func(id string){
+		"here":       func(id string) { d.post(http.StatusSeeOther, "/console/jobs/"+id+"/stop") },
+		"from there": func(id string) { must(t, other.stop(t.Context(), id)) },
+	} {
+		j, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
+		must(t, err)
+		d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "is running", "Stop it")
+		stop(j.ID)
+		d.has(d.over("/console/jobs/"+j.ID), "stopped. Three of ten.")
+	}
+	j, err := other.begin(t.Context(), own.Job{Kind: "check", By: "Paul", Title: "there"}, detail{}, forever)
+	must(t, err)
+	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "Another process of the service runs this")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	other.close(ctx)
+	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
+	if _, err := other.begin(t.Context(), own.Job{}, detail{}, forever); err != errBusy { //nolint:errorlint // it is that one
+		t.Errorf("after the end: %v", err)
+	}
+	lost := own.Job{ID: "lost", Kind: "check", Title: "lost", State: own.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
+	must(t, rawJob(t, d, lost))
+	d.has(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process is gone")
+}
+
+// rawJob stores a job as it is.
+func rawJob(t *testing.T, d *desk, j own.Job) error {
+	t.Helper()
+	inside, err := own.Open(d.db)
+	must(t, err)
+	all, err := inside.Type("job")
+	must(t, err)
+	typed, err := userdb.Of[own.Job](all)
+	must(t, err)
+	_, err = typed.Create(t.Context(), j)
+	return err
+}
+
+// remove removes a record past the store.
+func remove(t *testing.T, d *desk, key string) error {
+	t.Helper()
+	engine := view.Of(d.db).Engine
+	found, err := engine.Look(t.Context(), []store.LookAt{{Key: key, As: store.LookText}})
+	if err == nil {
+		_, err = engine.Mend(t.Context(), store.Remove{Key: key, Value: found[0].Wire})
+	}
+	return err
+}
+
+// TestFourJobs: more wait for nobody, and are told.
+func TestFourJobs(t *testing.T) {
+	d := open(t, "memory:")
+	for range mostRunning {
+		_, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *work) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		must(t, err)
+	}
+	d.has(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs run already.")
+	d.has(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs run already.")
+}
+
+func TestHarmlessCSV(t *testing.T) {
+	var out strings.Builder
+	must(t, harmlessCSV(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
+	if want := "a,'=1,'+2,'-3,'@4,'\t5,\"\"\"=6\",'＝7,b=c\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

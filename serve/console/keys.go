@@ -1,0 +1,108 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// keysPage is the API keys, and a secret that is shown once.
+type keysPage struct {
+	Keys   []own.Key
+	Scopes []scope
+	Types  []string
+	Name   string // of the key that was just made
+	Secret string
+	Now    time.Time
+}
+
+type scope struct{ Name, Text string }
+
+// scopes are what a key may do, in words.
+var scopes = []scope{
+	{own.ScopeRead, "read accounts"},
+	{own.ScopeWrite, "change accounts: passwords, disabling and tags, too"},
+	{own.ScopeLogin, "sign people in: logins, sessions, links and invitations"},
+	{own.ScopeSCIM, "keep accounts for a directory (SCIM)"},
+	{own.ScopeAdmin, "everything, import and export, too"},
+}
+
+func (c *Console) keys(w http.ResponseWriter, r *http.Request) {
+	c.showKeys(w, r, func(*keysPage, *page) {})
+}
+
+func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*keysPage, *page)) {
+	keys, err := own.KeysOf(c.store)
+	data := keysPage{Scopes: scopes, Now: time.Now()}
+	if err == nil {
+		data.Keys, err = keys.All(r.Context())
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	if db, err := c.view(r.Context()); err == nil {
+		data.Types = db.Schema().Names()
+	}
+	p := page{Name: "keys", Title: "API keys", Done: done[r.URL.Query().Get("done")]}
+	edit(&data, &p)
+	p.Data = data
+	c.show(w, r, statusOf(p.Problems), p)
+}
+
+// createKey makes a key, whose secret is shown in the answer and never again.
+func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
+	k := own.Key{Name: r.PostFormValue("name"), Scopes: r.PostForm["scope"], Types: r.PostForm["type"]}
+	life := map[string]time.Duration{"30d": 30 * 24 * time.Hour, "90d": 90 * 24 * time.Hour, "365d": 365 * 24 * time.Hour}[r.PostFormValue("expires")]
+	if life > 0 {
+		k.Expires = time.Now().Add(life).Truncate(time.Second)
+	}
+	db, err := c.view(r.Context())
+	if err == nil {
+		k.Namespace = c.options.Namespace
+		for _, name := range k.Types {
+			if !slices.Contains(db.Schema().Names(), name) {
+				err = own.ErrKey
+			}
+		}
+	}
+	secret := ""
+	if err == nil {
+		var keys *own.Keys
+		if keys, err = own.KeysOf(c.store); err == nil {
+			secret, err = keys.Create(r.Context(), k)
+		}
+	}
+	if err == nil {
+		c.showKeys(w, r, func(data *keysPage, p *page) { data.Name, data.Secret, p.Form = k.Name, secret, map[string][]string{} })
+		return
+	}
+	problems := web.Problems(err)
+	switch {
+	case errors.Is(err, own.ErrKey):
+		problems = []web.Problem{{Field: "scope", Rule: "scope", Text: "Choose at least one."}}
+	case isAny(err, userdb.ErrInvalid):
+		problems = []web.Problem{{Field: "name", Rule: "name", Text: "A name has letters, digits, dots, hyphens and underscores, 64 at most."}}
+	case statusOf(problems) >= http.StatusInternalServerError:
+		c.fail(w, r, err)
+		return
+	}
+	c.showKeys(w, r, func(_ *keysPage, p *page) { p.Problems = problems })
+}
+
+func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
+	keys, err := own.KeysOf(c.store)
+	if err == nil {
+		err = keys.Revoke(r.Context(), r.PostFormValue("name"))
+	}
+	if err != nil && !isAny(err, userdb.ErrNotFound) { // then it is revoked
+		c.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/console/keys?done=key", http.StatusSeeOther)
+}

@@ -1,0 +1,269 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// perPage is how many accounts a page of a list has, and mostRead how many are read for it where no index finds them.
+const (
+	perPage  = 25
+	mostRead = 500
+)
+
+// A listing is a page of the accounts of one type.
+type listing struct {
+	Path       string
+	Columns    []string
+	Rows       []row
+	Conditions []condition
+	By         []string // fields that can be filtered by
+	Orders     []string // fields that lists can be ordered by
+	HasTags    bool
+	Order      string
+	Reverse    bool
+	Disabled   string
+	Next, Prev string // paths; "": there is no such page
+	Count      string
+	Short      bool   // more may be found by looking on
+	CountPath  string // where they are counted, if that is not done here
+}
+
+type row struct {
+	Path, Label string
+	Disabled    bool
+	Cells       []cell
+}
+
+// A cell is a facet; At is the time in one that has a date.
+type cell struct {
+	Column, Text string
+	At           time.Time
+}
+
+// A condition is a filter, and the path of the list without it.
+type condition struct{ Name, Value, Text, Without string }
+
+func (c *Console) list(w http.ResponseWriter, r *http.Request) {
+	db, t, err := c.typ(r)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	params := r.URL.Query()
+	if by, value := params.Get("by"), params.Get("value"); by != "" || value != "" { // what the form of a new filter sends
+		if params.Del("by"); value != "" {
+			params.Add("where", by+":"+value)
+		}
+		http.Redirect(w, r, r.URL.EscapedPath()+"?"+tidied(params, "value", "after").Encode(), http.StatusSeeOther)
+		return
+	}
+	declared := db.Schema().Types[t.Name()]
+	q, err := queryOf(params, declared)
+	var found userdb.Page
+	if err == nil {
+		found, err = t.Page(r.Context(), q)
+	}
+	l := listing{
+		Path: typePath(t.Name()), Columns: columnsOf(declared), By: filtersOf(declared), Orders: declared.Ordered(), Order: params.Get("order"),
+		Reverse: params.Get("reverse") == "true", Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
+		Conditions: conditionsOf(typePath(t.Name()), params),
+	}
+	for _, e := range found.Entries {
+		l.Rows = append(l.Rows, rowOf(e, declared, l.Columns))
+	}
+	l.Next, l.Prev = continued(l.Path, params, "n.", found.Next), continued(l.Path, params, "p.", found.Back)
+	p := page{Name: "list", Title: "Accounts: " + t.Name()}
+	switch {
+	case isAny(err, userdb.ErrCorrupt): // the others are good
+		p.Problems = []web.Problem{{Text: "A damaged account is left out. The page Check tells which."}}
+	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
+		p.Problems = []web.Problem{{Text: reasonOf(err)}}
+	case err != nil:
+		c.fail(w, r, err)
+		return
+	default:
+		l.Short = found.Next != "" && len(l.Rows) < perPage
+		switch whole := found.Next == "" && params.Get("after") == ""; {
+		case whole:
+			l.Count = accounts(int64(len(l.Rows)))
+		case isIndexed(q) || params.Has("count"):
+			l.Count = c.counted(r.Context(), t, q, tidied(params, "after", "order", "reverse", "count").Encode())
+		default:
+			l.CountPath = l.Path + "?" + tidied(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"]}).Encode()
+		}
+	}
+	p.Data = l
+	status := http.StatusOK
+	if len(p.Problems) > 0 && len(l.Rows) == 0 {
+		status = http.StatusUnprocessableEntity
+	}
+	c.show(w, r, status, p)
+}
+
+// queryOf is what the parameters of a list ask for: those of the service.
+func queryOf(params url.Values, t schema.Type) (userdb.Query, error) {
+	q := userdb.Query{Limit: perPage, MostRead: mostRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
+	for _, tag := range params["tag"] {
+		if tag != "" {
+			q.Has = append(q.Has, tag)
+		}
+	}
+	for _, text := range params["where"] {
+		field, value, _ := strings.Cut(text, ":")
+		v, err := schema.ParseText(t.Codec(field), value)
+		if err != nil {
+			return q, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "codec", Reason: err.Error()}
+		}
+		if text != "" {
+			q.Where[field] = v
+		}
+	}
+	switch params.Get("disabled") {
+	case "true":
+		q.Disabled = new(true)
+	case "false":
+		q.Disabled = new(false)
+	}
+	if after := params.Get("after"); strings.HasPrefix(after, "p.") {
+		q.Before = after[2:]
+	} else {
+		q.After = strings.TrimPrefix(after, "n.")
+	}
+	return q, nil
+}
+
+// tidied are parameters without some, and without empty ones.
+func tidied(params url.Values, without ...string) url.Values {
+	rest := url.Values{}
+	for name, values := range params {
+		if slices.Contains(without, name) {
+			continue
+		}
+		for _, v := range values {
+			if v != "" {
+				rest.Add(name, v)
+			}
+		}
+	}
+	return rest
+}
+
+// continued is the path of the page before or after this one; "": there is none.
+func continued(path string, params url.Values, which, cursor string) string {
+	if cursor == "" {
+		return ""
+	}
+	next := tidied(params, "after")
+	next.Set("after", which+cursor)
+	return path + "?" + next.Encode()
+}
+
+func conditionsOf(path string, params url.Values) (all []condition) {
+	for _, name := range []string{"where", "tag"} {
+		for _, text := range params[name] {
+			rest := tidied(params, "after")
+			rest[name] = slices.DeleteFunc(slices.Clone(rest[name]), func(other string) bool { return other == text })
+			shown := strings.Replace(text, ":", " is ", 1)
+			if name == "tag" {
+				shown = "tag " + text
+			}
+			if text != "" {
+				all = append(all, condition{name, text, shown, path + "?" + rest.Encode()})
+			}
+		}
+	}
+	return all
+}
+
+// mostColumns is how many fields a list shows beside the one by which accounts are called: identifiers first, then those with an index.
+const mostColumns = 8
+
+func columnsOf(t schema.Type) []string {
+	all := t.Secondary()
+	for _, more := range [][]string{t.Indexed(), t.Ordered(), fieldsOf(t)} {
+		for _, field := range more {
+			if !slices.Contains(all, field) {
+				all = append(all, field)
+			}
+		}
+	}
+	if fields := labelFields(t); len(fields) > 0 {
+		all = slices.DeleteFunc(all, func(field string) bool { return field == fields[0] })
+	}
+	return all[:min(len(all), mostColumns)]
+}
+
+// filtersOf are the fields of which an index, or a record, finds a value.
+func filtersOf(t schema.Type) []string {
+	all := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func rowOf(e userdb.Entry, t schema.Type, columns []string) row {
+	r := row{Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, t), Disabled: e.Disabled()}
+	for _, field := range columns {
+		one := cell{Column: field, Text: shortened(e.Text(field))}
+		if v, is := e.Get(field); is {
+			one.At, _ = v.Time()
+		}
+		r.Cells = append(r.Cells, one)
+	}
+	return r
+}
+
+// shortened is a text that has room in a table.
+func shortened(text string) string {
+	if letters := []rune(text); len(letters) > 80 {
+		return string(letters[:79]) + "…"
+	}
+	return text
+}
+
+// counted says how many accounts a query selects, as far as that is known by now.
+func (c *Console) counted(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
+	q.After, q.Before, q.Limit, q.Order, q.Reverse = "", "", 0, "", false
+	ctx, cancel := soon(ctx)
+	defer cancel()
+	total, at := gathered(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	if at.IsZero() {
+		return "They are being counted"
+	}
+	text := accounts(total.Entries)
+	if total.Estimate {
+		text = "About " + text
+	}
+	if age := time.Since(at); age > 5*time.Second {
+		text += ", " + age.Round(time.Second).String() + " ago"
+	}
+	return text
+}
+
+func accounts(n int64) string {
+	if n == 1 {
+		return "1 account"
+	}
+	return number(n) + " accounts"
+}
+
+// isIndexed reports whether an index has the number that a query selects.
+func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Has) <= 1 }
+
+// reasonOf is what is wrong with what was asked for.
+func reasonOf(err error) string {
+	if field, is := errors.AsType[*userdb.FieldError](err); is {
+		return strings.TrimPrefix(field.Field+": ", ": ") + field.Reason + "."
+	}
+	return "This page of the list is not there any more: begin again."
+}

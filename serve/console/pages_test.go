@@ -1,0 +1,191 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func hintOf(uid string) hints.Hint { return hints.UID(uid) }
+
+// TestSetup: the link makes one operator, and nothing after that.
+func TestSetup(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: shop()})
+	must(t, err)
+	defer db.Close()
+	token, err := own.BeginSetup(t.Context(), db)
+	must(t, err)
+	d := served(t, db)
+	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
+		t.Errorf("before there is an operator: %q", to)
+	}
+	d.do(http.StatusGone, "/console/setup")
+	if body := d.do(http.StatusGone, "/console/setup?token=made-up"); strings.Contains(body, "<form method=\"post\" action=\"/console/setup") {
+		t.Error("a form, for a link that is made up")
+	}
+	d.has(d.do(http.StatusOK, "/console/setup?token="+token), "Make the first operator")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/setup?token="+token, "name", "", "password", "short"), "This is needed.", "This is too short")
+	if to := d.do(http.StatusSeeOther, "/console/setup?token="+token, "name", "root", "password", goodPassword); to != "/console/find" {
+		t.Errorf("set up, and sent to %q", to)
+	}
+	d.has(d.do(http.StatusOK, "/console/find"), "root", "Sign out")
+	d.do(http.StatusGone, "/console/setup?token="+token)
+	d.do(http.StatusGone, "/console/setup?token="+token, "name", "mallory", "password", goodPassword)
+	d.post(http.StatusSeeOther, "/console/signout")
+	d.do(http.StatusSeeOther, "/console/find")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/signin", "name", "root", "password", "wrong"), "Wrong name or password.")
+	d.signIn("ＲＯＯＴ", goodPassword)
+}
+
+// TestFind: whatever the customer remembers.
+func TestFind(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		d.make("u2", "name", "Alicia", "email", "alicia@example.com")
+		d.has(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice: this account.", "Alice", "They can sign in")
+		for _, q := range []string{"alice@EXAMPLE.com", "u1", "user/uid:u1", "+alice", " Alice "} {
+			body := d.do(http.StatusOK, "/console/find?q="+strings.ReplaceAll(q, " ", "%20"))
+			if q == "+alice" {
+				continue
+			}
+			if !strings.Contains(body, `<h2><a href="/console/types/user/u1">Alice</a>`) {
+				t.Errorf("%q does not find Alice:\n%s", q, plain(body))
+			}
+		}
+		d.has(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk names user/uid:u1")
+		d.has(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie; one letter away is", "Alice")
+		d.has(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin so", "Alicia")
+		d.has(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
+		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","Alicia"]` {
+			t.Errorf("suggested: %s", body)
+		}
+	})
+}
+
+// TestList: pages of 25 by the columns of the schema, with filters, an order and counts.
+func TestList(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		for i := range 60 {
+			job := "baker"
+			if i%20 == 0 {
+				job = "cook"
+			}
+			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i), "job", job, "age", fmt.Sprint(i))
+		}
+		must(t, d.users.Disable(t.Context(), hintOf("u03")))
+		_, err := d.users.Tags(hintOf("u20")).Add(t.Context(), "vip")
+		must(t, err)
+		const at = "/console/types/user"
+		var pages []string
+		for query := "?order=name"; query != ""; {
+			body := d.do(http.StatusOK, at+query)
+			pages = append(pages, strings.Join(regexp.MustCompile(`>(Name \d\d)<`).FindAllString(body, -1), ""))
+			next := regexp.MustCompile(`href="/console/types/user(\?[^"]*)">After`).FindStringSubmatch(body)
+			if query = ""; next != nil {
+				query = html.UnescapeString(next[1])
+			}
+			d.has(body, "60 accounts.")
+		}
+		if all := strings.Count(strings.Join(pages, ""), "Name"); len(pages) != 3 || all != 60 || !strings.HasPrefix(pages[1], ">Name 25<") {
+			t.Errorf("%d pages with %d accounts: %q", len(pages), all, pages)
+		}
+		d.has(d.do(http.StatusOK, at+"?order=age&reverse=true"), "Name 59")
+		cooks := d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"?by=job&value=cook&order=age&disabled="))
+		d.has(cooks, "3 accounts.", "Name 00", "Name 40", "job is cook show the others, too")
+		d.lacks(cooks, "Name 01")
+		d.has(d.do(http.StatusOK, at+"?where=job:cook&tag=vip"), "1 account.", "Name 20")
+		d.has(d.do(http.StatusOK, at+"?disabled=true"), "1 account.", "Name 03", "disabled")
+		d.has(d.do(http.StatusOK, at+"?where=job:nobody"), "0 accounts.", "There are none.")
+		d.has(d.do(http.StatusUnprocessableEntity, at+"?where=bio:x"), "bio")
+		d.has(d.do(http.StatusUnprocessableEntity, at+"?order=bio"), "bio")
+		d.do(http.StatusUnprocessableEntity, at+"?order=name&after=n.junk")
+	})
+}
+
+// TestHistory: all that has happened, the newest first, in names; and what a script asks for as it happens.
+func TestHistory(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		for i := range 60 {
+			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
+		}
+		body := d.do(http.StatusOK, "/console/history")
+		d.has(body, "Name 59: The application made the account, with added, email, name")
+		d.lacks(body, "Name 05:", "u59")
+		older := regexp.MustCompile(`href="(/console/history\?[^"]*)">Older`).FindStringSubmatch(body)
+		if older == nil {
+			t.Fatal("no older ones")
+		}
+		d.has(d.do(http.StatusOK, html.UnescapeString(older[1])), "Name 05:")
+		since := regexp.MustCompile(`data-since="([^"]*)"`).FindStringSubmatch(body)
+		if since == nil {
+			t.Fatal("nothing to follow")
+		}
+		d.post(http.StatusSeeOther, "/console/types/user/u07/disable")
+		_, err := d.users.Login(t.Context(), "Name 08", "wrong", userdb.Attempt{Origin: "192.0.2.9"})
+		if !isAny(err, userdb.ErrLogin) {
+			t.Fatal(err)
+		}
+		news := d.do(http.StatusOK, "/console/history?since="+since[1])
+		d.has(news, "Name 07: Operator Olga disabled the account", "Name 08: A visitor failed to sign in from 192.0.2.9")
+		d.lacks(news, "Name 59")
+		if !strings.HasPrefix(strings.TrimSpace(news), "<ol") {
+			t.Errorf("not the events alone: %s", news)
+		}
+		only := d.do(http.StatusOK, "/console/history?kind=disable")
+		d.has(only, "Name 07")
+		d.lacks(only, "Name 08:", "Name 59")
+		must(t, d.users.Delete(t.Context(), hintOf("u09")))
+		d.has(d.do(http.StatusOK, "/console/history"), "u09: The application deleted the account")
+	})
+}
+
+// TestKeys: a secret is shown once, and a key that is revoked is gone.
+func TestKeys(t *testing.T) {
+	d := open(t, "memory:")
+	body := d.do(http.StatusOK, "/console/keys", "name", "webshop", "scope", "read", "scope", "login", "expires", "30d")
+	secret := regexp.MustCompile(`udb_[a-z2-7]{32}`).FindString(body)
+	keys, err := own.KeysOf(d.db)
+	must(t, err)
+	k, err := keys.Find(t.Context(), own.Hash(secret))
+	if err != nil || !k.May(own.ScopeLogin) || k.May(own.ScopeWrite) || k.Expires.IsZero() {
+		t.Errorf("%+v, %v", k, err)
+	}
+	body = d.do(http.StatusOK, "/console/keys")
+	d.has(body, "webshop", "read, login")
+	d.lacks(body, secret)
+	d.has(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "other"), "Choose at least one.")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name has letters")
+	for range 2 {
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key is revoked.", "There are none.")
+	}
+}
+
+func TestSchemaPage(t *testing.T) {
+	d := open(t, "memory:")
+	d.has(d.do(http.StatusOK, "/console/schema"), "Accounts are kept by uid", "email and name: no value fits both, which is proved", "An account takes about", "Passwords have at least 8 characters")
+}
+
+func TestStatusPage(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		for _, password := range []string{goodPassword, "wrong", "wrong too"} {
+			_, _ = d.users.Login(t.Context(), "alice", password, userdb.Attempt{})
+		}
+		body := d.do(http.StatusOK, "/console/status")
+		for n := 0; n < 100 && (strings.Contains(body, "being counted") || strings.Contains(body, "being looked at")); n++ {
+			body = d.do(http.StatusOK, "/console/status")
+		}
+		d.has(body, "1 signed in and 2 attempts failed", "user1")
+		if strings.Count(body, "<rect") != 2 {
+			t.Error("no bar in the plot")
+		}
+	})
+}

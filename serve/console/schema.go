@@ -1,0 +1,91 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
+)
+
+// A declared is a type as the page of the schema shows it.
+type declared struct {
+	Name, Primary, Fold string
+	Fields              []declaredField
+	Records             []declaredField // tertiary ones
+	Policy              schema.Password
+	Proofs              []validate.Pair
+	Undecided           bool // the proofs are being looked for
+	Hints               []string
+	Bytes               int // of one account, about
+}
+
+type declaredField struct{ Name, Role, Codec, Rule, Note string }
+
+func (c *Console) schema(w http.ResponseWriter, r *http.Request) {
+	db, err := c.view(r.Context())
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	soon, cancel := soon(r.Context())
+	defer cancel()
+	var all []declared
+	for _, name := range db.Schema().Names() {
+		t := db.Schema().Types[name]
+		one := declare(name, t)
+		pairs, at := gathered(soon, &c.figures, "proofs/"+name+"/"+t.Fingerprint(), time.Hour, func(context.Context) ([]validate.Pair, error) { return validate.Check(t) })
+		one.Proofs, one.Undecided = pairs, at.IsZero()
+		for _, p := range check.NotCompact(schema.Schema{Types: map[string]schema.Type{name: t}}) {
+			one.Hints = append(one.Hints, p.Text)
+		}
+		all = append(all, one)
+	}
+	c.show(w, r, http.StatusOK, page{Name: "schema", Title: "Schema", Data: all})
+}
+
+// What an account takes in Redis, about: see docs/memory.md and docs/schema.md.
+const (
+	facetBytes      = 44 // 350 bytes have eight
+	identifierBytes = 150
+	orderBytes      = 100
+	memberBytes     = 60
+)
+
+func declare(name string, t schema.Type) declared {
+	one := declared{Name: name, Primary: t.Primary, Fold: string(t.Fold), Policy: t.Policy()}
+	if one.Fold == "" {
+		one.Fold = string(schema.FoldCasefold)
+	}
+	for _, field := range fieldsOf(t) {
+		f := t.Fields[field]
+		codec := string(f.Codec)
+		if codec == "" {
+			codec = string(schema.CodecText)
+		}
+		rule := f.Kind
+		if f.Pattern != "" {
+			rule = strings.TrimSpace(rule + " " + f.Pattern)
+		}
+		note := ""
+		if f.Required {
+			note = "required"
+		}
+		one.Fields = append(one.Fields, declaredField{field, strings.Join(f.Role.Names(), ", "), codec, rule, note})
+	}
+	for _, record := range t.TertiaryNames() {
+		note := ""
+		if t.Tertiary[record].Indexed {
+			note = "indexed"
+		}
+		one.Records = append(one.Records, declaredField{Name: record, Codec: t.Tertiary[record].Kind, Note: note})
+	}
+	one.Bytes = facetBytes*(len(t.Fields)+1) + identifierBytes*len(t.Secondary()) + orderBytes*len(t.Ordered()) + memberBytes*(len(t.Indexed())+len(t.IndexedTertiary()))
+	return one
+}
+
+// MiB is what a million accounts take.
+func (d declared) MiB() int { return d.Bytes * 1_000_000 >> 20 }

@@ -1,0 +1,97 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// setup lets somebody with the link be the first operator. A link that is spent, over or made up shows no form.
+func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	if r = r.WithContext(ctx); !c.parse(w, r) {
+		return
+	}
+	token := r.FormValue("token")
+	err := own.CheckSetup(ctx, c.store, token)
+	var problems []web.Problem
+	if err == nil && r.Method == http.MethodPost {
+		var e userdb.Entry
+		e, err = own.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
+		if err == nil {
+			err = c.auth.Start(w, r, e)
+		}
+		if err == nil {
+			http.Redirect(w, r, "/console/find", http.StatusSeeOther)
+			return
+		}
+		problems = web.Problems(err)
+	}
+	status := statusOf(problems)
+	switch {
+	case errors.Is(err, userdb.ErrNotFound):
+		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is not good any more", Data: "A set-up link is good for an hour, and only until there is an operator. “userdb operator add NAME” makes an operator at any time."})
+		return
+	case status == http.StatusServiceUnavailable, err != nil && len(problems) == 0:
+		c.fail(w, r, err)
+		return
+	}
+	c.show(w, r, status, page{Name: "setup", Title: "Make the first operator", Problems: problems, Data: token})
+}
+
+// signIn is throttled as any login is, and never tells what was wrong.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	if r = r.WithContext(ctx); !c.parse(w, r) {
+		return
+	}
+	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
+	if r.Method == http.MethodPost {
+		_, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
+		if err == nil {
+			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+			return
+		}
+		if p.Problems = web.Problems(err); statusOf(p.Problems) == http.StatusServiceUnavailable {
+			c.fail(w, r, err)
+			return
+		}
+	}
+	c.show(w, r, statusOf(p.Problems), p)
+}
+
+// returnPath is the page of the console that an operator came for.
+func returnPath(r *http.Request) string {
+	to := web.ReturnPath(r)
+	if to != "/console" && !strings.HasPrefix(to, "/console/") {
+		return "/console/find"
+	}
+	return to
+}
+
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	if err := c.auth.SignOut(w, r); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+}
+
+// pathOf is the page of an account.
+func pathOf(typ, uid string) string {
+	return typePath(typ) + "/" + segment(uid)
+}
+
+// typePath is the list of a type.
+func typePath(typ string) string { return "/console/types/" + segment(typ) }
+
+// segment is a text as a part of a path.
+func segment(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }

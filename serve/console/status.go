@@ -1,0 +1,151 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// statusPage is how the store is, and who signed in.
+type statusPage struct {
+	Known  bool
+	At     time.Time
+	Status inspect.Status
+	Plot   plot
+}
+
+func (c *Console) status(w http.ResponseWriter, r *http.Request) {
+	db, err := c.view(r.Context())
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	soon, cancel := soon(r.Context())
+	defer cancel()
+	var p statusPage
+	p.Status, p.At = gathered(soon, &c.figures, "status", figureAge, func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, db, nil) })
+	p.Known = !p.At.IsZero()
+	hours, at := gathered(soon, &c.figures, "logins", 5*time.Second, func(ctx context.Context) (map[int64]tally, error) { return c.logins.read(ctx, db, time.Now()) })
+	p.Plot = draw(hours, !at.IsZero(), time.Now())
+	c.show(w, r, http.StatusOK, page{Name: "status", Title: "Status", Data: p})
+}
+
+// A tally is how many logins there were in an hour.
+type tally struct{ Good, Failed int }
+
+// logins counts those of the feed by hours. It goes on where it was: nothing is read twice. The zero value is ready.
+type logins struct {
+	mu    sync.Mutex
+	after string
+	hours map[int64]tally // since 1970
+}
+
+// plotted is how far back the plot goes: the feed keeps logins for so long.
+const plotted = 7 * 24
+
+// read reads what has come into the feed, and returns all hours that are plotted.
+func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[int64]tally, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hours == nil {
+		l.hours = map[int64]tally{}
+	}
+	for {
+		found, err := db.Events(ctx, userdb.EventQuery{After: l.after, Kinds: []string{"login", "login_failed", "throttle"}, Limit: 1000})
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range found.Events {
+			one := l.hours[hourOf(e.At)]
+			if e.Kind == "login" {
+				one.Good++
+			} else {
+				one.Failed++
+			}
+			l.hours[hourOf(e.At)] = one
+		}
+		if l.after == found.Next {
+			break
+		}
+		l.after = found.Next
+	}
+	all := map[int64]tally{}
+	for hour, one := range l.hours {
+		if hour <= hourOf(now)-plotted {
+			delete(l.hours, hour)
+			continue
+		}
+		all[hour] = one
+	}
+	return all, nil
+}
+
+func hourOf(at time.Time) int64 { return at.Unix() / 3600 }
+
+// A plot is bars of logins and of failures, and the same in words.
+type plot struct {
+	Known        bool
+	Bars         []bar
+	Width        int
+	Days         []day
+	Most         int
+	Good, Failed int
+}
+
+// A bar is one hour. Lengths are in units of the picture, whose height is plotHeight.
+type bar struct {
+	X, GoodY, GoodHeight, FailedY, FailedHeight int
+	Title                                       string
+}
+
+type day struct {
+	X            int
+	Name         string
+	Good, Failed int
+}
+
+const (
+	plotHeight = 160
+	barWidth   = 4
+)
+
+// draw makes bars of the last seven days.
+func draw(hours map[int64]tally, known bool, now time.Time) plot {
+	p := plot{Known: known, Width: plotted * barWidth}
+	first := hourOf(now) - plotted + 1
+	for _, one := range hours {
+		p.Most = max(p.Most, one.Good+one.Failed)
+	}
+	for i := range int64(plotted) {
+		at, one := time.Unix((first+i)*3600, 0).UTC(), hours[first+i]
+		x := int(i) * barWidth
+		if at.Hour() == 0 || len(p.Days) == 0 {
+			p.Days = append(p.Days, day{X: x, Name: at.Format("Mon 2 Jan")})
+		}
+		d := &p.Days[len(p.Days)-1]
+		d.Good, d.Failed = d.Good+one.Good, d.Failed+one.Failed
+		p.Good, p.Failed = p.Good+one.Good, p.Failed+one.Failed
+		if one == (tally{}) {
+			continue
+		}
+		good, failed := heightOf(one.Good, p.Most), heightOf(one.Failed, p.Most)
+		p.Bars = append(p.Bars, bar{
+			X: x, GoodY: plotHeight - good, GoodHeight: good, FailedY: plotHeight - good - failed, FailedHeight: failed,
+			Title: fmt.Sprintf("%s: %d signed in, %d failed", at.Format("Mon 2 Jan 15:04 UTC"), one.Good, one.Failed),
+		})
+	}
+	return p
+}
+
+// heightOf is that of a bar; what is there at all can be seen.
+func heightOf(n, most int) int {
+	if n == 0 {
+		return 0
+	}
+	return max(2, n*(plotHeight-4)/max(most, 1))
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// resetPurpose is that of links for a new password.
+const resetPurpose = "reset"
+
+// A why answers why the owner of an account cannot sign in.
+type why struct {
+	Can      bool
+	Sentence string   // they can, or all reasons why not
+	Notes    []string // what else support is asked about: links, the last login
+}
+
+// whyOf asks the store what Login goes by, and the history by whom and when it became so.
+func whyOf(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (why, error) {
+	hint := hints.Key(e.Key())
+	standing, err := t.Standing(ctx, hint)
+	if err != nil {
+		return why{}, err
+	}
+	history, err := t.History(ctx, hint)
+	if err != nil {
+		return why{}, err
+	}
+	origins := 0
+	if standing.Wait > 0 {
+		origins = guessing(ctx, db, e)
+	}
+	return explain(standing, history, origins, time.Now()), nil
+}
+
+// explain puts a standing into words. origins is from how many places wrong passwords came; 0: not known.
+func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now time.Time) why {
+	var reasons []string
+	if s.Disabled {
+		reasons = append(reasons, "the account is disabled"+by(history, "disable"))
+	}
+	switch s.Password {
+	case userdb.PasswordNone:
+		reasons = append(reasons, "the account has no password")
+	case userdb.PasswordUnusable:
+		reasons = append(reasons, "its password is stored in a form that cannot be checked here, so that a new one is needed")
+	}
+	if s.Wait > 0 {
+		text := "they have to wait until " + clock(now.Add(s.Wait), now) + ", for " + counted(s.Failures, "wrong guess") + ifAny(" from ", originWords(origins))
+		if familiar := ownBudgets(s); familiar > 0 {
+			text += " (but not at " + counted(familiar, "place") + " where they signed in before)"
+		}
+		reasons = append(reasons, strings.ReplaceAll(text, "guesss", "guesses"))
+	}
+	if s.Identifiers == 0 {
+		reasons = append(reasons, "the account has no name or address to sign in by")
+	}
+	w := why{Can: len(reasons) == 0, Sentence: "They can sign in, with the right password."}
+	if !w.Can {
+		w.Sentence = "They cannot sign in: " + strings.Join(reasons, "; ") + "."
+	}
+	if link := linkWords(s, history, now); link != "" {
+		w.Notes = append(w.Notes, link)
+	}
+	if s.LastLogin.IsZero() {
+		w.Notes = append(w.Notes, "No sign-in is known from the last 90 days.")
+	} else {
+		w.Notes = append(w.Notes, "They signed in last "+clock(s.LastLogin, now)+".")
+	}
+	return w
+}
+
+// clock is a time: of today without its date.
+func clock(at, now time.Time) string {
+	at, now = at.UTC(), now.UTC()
+	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
+		return at.Format("15:04 UTC")
+	}
+	return at.Format("2 January 2006 15:04 UTC")
+}
+
+// by is who did something last, and when; "" where no history tells.
+func by(history []userdb.HistoryEvent, kind string) string {
+	for _, e := range history {
+		if e.Kind == kind {
+			return ", by " + strings.ToLower(whoOf(e)[:1]) + whoOf(e)[1:] + " at " + e.At.UTC().Format("2 January 2006 15:04 UTC")
+		}
+	}
+	return ""
+}
+
+func originWords(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return counted(n, "origin")
+}
+
+// ownBudgets is how many origins have attempts of their own left, whatever strangers do.
+func ownBudgets(s userdb.Standing) (n int) {
+	for _, f := range s.Familiar {
+		if f.Left > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// mostGuesses is how many of the latest logins are looked at for where guesses came from.
+const mostGuesses = 1000
+
+// guessing is from how many origins passwords of an account were tried since it logged in, among the latest logins of all.
+func guessing(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
+	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []string{"login", "login_failed"}, Key: e.Key(), Limit: mostGuesses})
+	if err != nil {
+		return 0 // then it is left out
+	}
+	origins := map[string]bool{}
+	for _, event := range page.Events {
+		if event.Kind == "login" {
+			break
+		}
+		if event.Origin != "" {
+			origins[event.Origin] = true
+		}
+	}
+	return len(origins)
+}
+
+// linkWords tells what became of the last link for a new password.
+func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) string {
+	at := slices.IndexFunc(history, func(e userdb.HistoryEvent) bool { return e.Kind == "issue" && e.Purpose == resetPurpose })
+	if at < 0 {
+		return ""
+	}
+	issued := history[at]
+	text := "A reset link was issued " + clock(issued.At, now) + ", and is "
+	for _, token := range s.Tokens {
+		if token.Purpose == resetPurpose {
+			return text + "unused and good until " + clock(token.Until, now) + "."
+		}
+	}
+	for _, e := range slices.Backward(history[:at]) { // what came after it, in order
+		switch {
+		case e.Kind == "redeem" && e.Purpose == resetPurpose:
+			return text + "used since " + clock(e.At, now) + "."
+		case e.Kind == "password":
+			return text + "void since a password was set " + clock(e.At, now) + "."
+		case e.Kind == "disable":
+			return text + "void since the account was disabled " + clock(e.At, now) + "."
+		case e.Kind == "identifier" || e.Kind == "update":
+			for _, field := range issued.Fields {
+				if slices.Contains(e.Fields, field) {
+					return text + "void since " + field + " was changed " + clock(e.At, now) + "."
+				}
+			}
+		}
+	}
+	return text + "void since its time is over."
+}

@@ -1,0 +1,167 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// What templates call.
+var functions = template.FuncMap{
+	"time":   timeOf,
+	"path":   pathOf,
+	"types":  typePath,
+	"deed":   deedOf,
+	"kind":   func(kind string) string { return kinds[kind] },
+	"who":    whoOf,
+	"number": number[int64],
+	"int":    number[int],
+	"words":  func(all ...string) []string { return all },
+	"join":   func(words []string) string { return strings.Join(words, ", ") },
+}
+
+// timeOf is a time for people and for programs; console.js shows it as the clock of the reader has it.
+func timeOf(at time.Time) template.HTML {
+	if at.IsZero() {
+		return "never"
+	}
+	at = at.UTC()                                                                                                                  // digits and letters alone: nothing to escape
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04 UTC"))) //nolint:gosec // see above
+}
+
+// number is a number with a comma before each three digits.
+func number[N int | int64](n N) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// counted is "one NOUN" or "3 NOUNs".
+func counted(n int, noun string) string {
+	words := []string{"no", "one", "two", "three", "four", "five"}
+	count := number(n)
+	if n < len(words) {
+		count = words[n]
+	}
+	if n != 1 {
+		noun += "s"
+	}
+	return count + " " + noun
+}
+
+// labelOf is how an account is called on pages: its name, else its address, else another identifier, else its UID.
+func labelOf(e userdb.Entry, t schema.Type) string {
+	for _, field := range labelFields(t) {
+		if text := e.Text(field); text != "" {
+			return text
+		}
+	}
+	return e.UID()
+}
+
+// labelFields are the fields by which accounts are called, the best first.
+func labelFields(t schema.Type) []string {
+	rank := map[string]int{"nickname": 3, "username": 2, "email": 1}
+	all := t.Secondary()
+	slices.SortStableFunc(all, func(a, b string) int { return rank[t.Fields[b].Kind] - rank[t.Fields[a].Kind] })
+	return all
+}
+
+// An event is one of a history, with the name of the account.
+type event struct {
+	userdb.HistoryEvent
+	Path, Label string // of the account; "": nobody has the identifier
+}
+
+// whoOf is who did something.
+func whoOf(e userdb.HistoryEvent) string {
+	kind, name, named := strings.Cut(e.Who, ":")
+	switch {
+	case slices.Contains([]string{"login", "login_failed", "throttle"}, e.Kind):
+		return "A visitor"
+	case named && kind == "operator":
+		return "Operator " + name
+	case named && kind == "key":
+		return "Key " + name
+	case e.Who == "command":
+		return "The command line"
+	case e.Who == "library":
+		return "The application"
+	}
+	return e.Who
+}
+
+// deedOf is what was done, after who did it.
+func deedOf(e userdb.HistoryEvent) string {
+	fields := strings.Join(e.Fields, ", ")
+	switch e.Kind {
+	case "create":
+		return "made the account, with " + cmp.Or(fields, "nothing")
+	case "update", "identifier":
+		return "changed " + fields
+	case "delete":
+		return "deleted the account"
+	case "tags":
+		return "changed " + cmp.Or(fields, "tags")
+	case "password":
+		return "set the password"
+	case "disable":
+		return "disabled the account"
+	case "enable":
+		return "enabled the account"
+	case "login":
+		return "signed in"
+	case "login_failed":
+		return "failed to sign in"
+	case "throttle":
+		return "had to wait before trying to sign in again"
+	case "session_start":
+		return "began a session"
+	case "session_end":
+		return "ended sessions"
+	case "issue":
+		return "issued " + linkOf(e.Purpose) + ifAny(" for ", fields)
+	case "redeem":
+		return "used " + linkOf(e.Purpose)
+	}
+	return e.Kind
+}
+
+// kinds are those of events, as somebody chooses among them.
+var kinds = map[string]string{
+	"create": "accounts made", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
+	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions begun", "session_end": "sessions ended",
+	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
+}
+
+func ifAny(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// linkOf is a token of a purpose, with its article.
+func linkOf(purpose string) string {
+	if purpose == resetPurpose {
+		return "a reset link"
+	}
+	return "a link for “" + purpose + "”"
+}
+
+// keyPath is the page of the account at a key.
+func keyPath(k recordkey.Key) string {
+	if !k.IsValid() {
+		return ""
+	}
+	return pathOf(k.Type(), k.Value())
+}

@@ -1,0 +1,258 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// What a job shows at most; counts are of all.
+const (
+	mostProblems = 200
+	mostRefused  = 50
+)
+
+// A problemLine is what a check found.
+type problemLine struct {
+	Code, Key, Text, Means string
+	Repaired, Mends        bool
+}
+
+// A refusedLine is a line that an import did not take.
+type refusedLine struct {
+	Line   int64
+	Reason string
+}
+
+// checkJob looks for damage, and repairs it if it is to.
+func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair bool) (own.Job, error) {
+	title := "Check of all accounts"
+	if repair {
+		title = "Repair of all accounts"
+	}
+	return r.begin(ctx, own.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *work) (string, error) {
+		n, repaired := 0, 0
+		for p, err := range check.Run(ctx, db, check.Options{Repair: repair, Progress: w.at}) {
+			if err != nil {
+				return found(n, repaired), err
+			}
+			n++
+			if p.Repaired {
+				repaired++
+			}
+			w.add(func(d *detail) {
+				if d.Codes == nil {
+					d.Codes = map[string]int{}
+				}
+				if d.Codes[p.Code]++; len(d.Problems) < mostProblems {
+					d.Problems = append(d.Problems, problemLine{p.Code, p.Key, p.Text, meaningOf(p), p.Repaired, check.Repairs(p.Code)})
+				}
+			})
+		}
+		return found(n, repaired), nil
+	})
+}
+
+func found(n, repaired int) string {
+	text := "Nothing is wrong."
+	if n > 0 {
+		text = "Found " + counted(n, "problem") + "."
+	}
+	if repaired > 0 {
+		text += " Repaired " + counted(repaired, "problem") + "."
+	}
+	return text
+}
+
+// meaningOf is what a problem means for the people who have the accounts.
+func meaningOf(p check.Problem) string {
+	switch p.Invariant {
+	case 1:
+		return "An account cannot be found by an identifier that it has."
+	case 2:
+		return "Two accounts have one identifier: somebody has to decide whose it is (userdb check --repair --keep)."
+	case 3:
+		return "A record is not a whole account."
+	case 4:
+		return "Something is left over that belongs to no account. It may keep an identifier taken."
+	case 5:
+		return "A list may miss an account, or show one that does not belong there."
+	}
+	if p.Severity == check.SeverityWarning {
+		return "The accounts are good; this may not be what was meant."
+	}
+	return "Something is missing, or cannot be read, that accounts need."
+}
+
+// exportFile is what the file of an export is called.
+const exportFile = "accounts.jsonl"
+
+// exportJob writes the accounts of a type, or of all for "", into a file.
+func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (own.Job, error) {
+	title := "Export of all accounts"
+	if typ != "" {
+		title = "Export of type " + typ
+		var err error
+		if db, err = db.With(schema.Schema{Types: map[string]schema.Type{typ: db.Schema().Types[typ]}}); err != nil {
+			return own.Job{}, err
+		}
+	}
+	return r.begin(ctx, own.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *work) (string, error) {
+		file, err := r.create(w.ID, exportFile)
+		if err != nil {
+			return "", err
+		}
+		out := bufio.NewWriterSize(file, 1<<16)
+		report, err := transfer.Export(ctx, db, out, transfer.ExportOptions{Progress: func(done int64) { w.at(done, 0) }})
+		err = errors.Join(err, out.Flush(), file.Close())
+		w.at(report.Read, report.Read)
+		if err != nil {
+			return "", err
+		}
+		w.add(func(d *detail) { d.Files = []string{exportFile} })
+		text := "Wrote " + accounts(report.Read) + "."
+		if report.Refused > 0 {
+			text += " " + accounts(report.Refused) + " cannot be read: the page Check tells which."
+		}
+		return text, nil
+	})
+}
+
+// An upload is a file of accounts that an operator has sent, and what is to be done with it.
+type upload struct {
+	Path, Name      string
+	Type, Duplicate string
+	CSV             bool
+}
+
+// importJob brings in the accounts of an upload, or says what would come of that.
+func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (own.Job, error) {
+	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
+	if dry {
+		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
+	}
+	return r.begin(ctx, own.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *work) (string, error) {
+		file, err := os.Open(u.Path)
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return "", err
+		}
+		rejects, err := r.create(w.ID, u.rejectsFile())
+		if err != nil {
+			return "", err
+		}
+		defer rejects.Close()
+		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.refuse}
+		report, err := transfer.Import(ctx, db, &metered{File: file, read: func(n int64) { w.at(min(n, info.Size()), info.Size()) }}, o)
+		text := importText(report, dry)
+		if report.Refused > 0 {
+			w.add(func(d *detail) { d.Files = []string{u.rejectsFile()} })
+		}
+		if err != nil {
+			return text, inputError(err)
+		}
+		w.at(info.Size(), info.Size())
+		return text, nil
+	})
+}
+
+func (w *work) refuse(line int64, reason string) {
+	w.add(func(d *detail) {
+		if len(d.Refused) < mostRefused {
+			d.Refused = append(d.Refused, refusedLine{line, reason})
+		}
+	})
+}
+
+func (u upload) rejectsFile() string {
+	if u.CSV {
+		return "refused.csv"
+	}
+	return "refused.jsonl"
+}
+
+func importText(r transfer.Report, dry bool) string {
+	words := "%s read: %s created, %s updated, %s left as they are, %s refused."
+	if dry {
+		words = "%s read: %s would be created, %s updated, %s left as they are, %s refused."
+	}
+	return fmt.Sprintf(words, linesOf(r.Read), number(r.Created), number(r.Updated), number(r.Skipped), number(r.Refused))
+}
+
+func linesOf(n int64) string {
+	if n == 1 {
+		return "1 line"
+	}
+	return number(n) + " lines"
+}
+
+// inputError is an error about the file as people read it.
+func inputError(err error) error {
+	if errors.Is(err, transfer.ErrInput) {
+		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), transfer.ErrInput.Error()+": "), "\n", "; "))
+	}
+	return err
+}
+
+// A metered file tells how far it was read.
+type metered struct {
+	*os.File
+	n    atomic.Int64
+	read func(n int64)
+}
+
+func (m *metered) Read(b []byte) (int, error) {
+	n, err := m.File.Read(b)
+	m.read(m.n.Add(int64(n)))
+	return n, err
+}
+
+// Seek implements [io.Seeker]: an import reads the names in a file before it begins.
+func (m *metered) Seek(offset int64, whence int) (int64, error) {
+	at, err := m.File.Seek(offset, whence)
+	m.n.Store(at)
+	return at, err
+}
+
+// WriteTo is not that of the file, which would tell nothing.
+func (m *metered) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{m}) }
+
+// harmlessCSV copies rows, with an apostrophe before each cell that a spreadsheet would run as a formula.
+func harmlessCSV(w io.Writer, r io.Reader) error {
+	in, out := csv.NewReader(r), csv.NewWriter(w)
+	in.FieldsPerRecord, in.LazyQuotes = -1, true
+	for {
+		row, err := in.Read()
+		if err == io.EOF {
+			out.Flush()
+			return out.Error()
+		}
+		if err != nil {
+			return err
+		}
+		for i, cell := range row {
+			if cell != "" && strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(cell)[0]) {
+				row[i] = "'" + cell
+			}
+		}
+		if err := out.Write(row); err != nil {
+			return err
+		}
+	}
+}

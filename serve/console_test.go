@@ -1,0 +1,79 @@
+package serve_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestConsole: on every store an operator finds an account, disables it, and stands in its history; the log has nothing of that.
+func TestConsole(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		s = s.Under(t, house())
+		c := newClient(t, s, serve.Options{Console: true})
+		users, err := c.DB.Type("user")
+		must(t, err)
+		_, err = users.Create(c.Ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Zebedee", "email", "zebedee@example.com")})
+		must(t, err)
+		_, err = own.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+		must(t, err)
+		jar, _ := cookiejar.New(nil)
+		browser := &http.Client{Jar: jar}
+		read := func(answer *http.Response, err error) string {
+			t.Helper()
+			must(t, err)
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			must(t, err)
+			if answer.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", answer.Request.URL.Path, answer.Status)
+			}
+			return string(body)
+		}
+		if page := read(browser.Get(c.url + "/console")); !strings.Contains(page, "<h1>Sign in</h1>") {
+			t.Errorf("a stranger sees\n%s", page)
+		}
+		read(browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}}))
+		for _, path := range []string{"/console/find?q=ZEBEDEE", "/console/types/user?where=name:zebedee", "/console/types/user/u1"} {
+			if page := read(browser.Get(c.url + path)); !strings.Contains(page, "/console/types/user/u1") {
+				t.Errorf("%s shows\n%s", path, page)
+			}
+		}
+		for _, path := range []string{"/console/history", "/console/status", "/console/schema", "/console/keys", "/console/import", "/console/export", "/console/check"} {
+			read(browser.Get(c.url + path))
+		}
+		if page := read(browser.PostForm(c.url+"/console/types/user/u1/disable", nil)); !strings.Contains(page, "by operator Olga at") {
+			t.Errorf("disabled:\n%s", page)
+		}
+		past, err := users.History(c.Ctx, hints.UID("u1"))
+		if err != nil || past[0].Kind != "disable" || past[0].Who != "operator:Olga" || past[0].Origin != "127.0.0.1" {
+			t.Errorf("%+v, %v", past, err)
+		}
+		for _, word := range []string{"ebedee", "EBEDEE", "Olga", "olga", "battery", "u1"} {
+			if strings.Contains(c.logs.String(), word) {
+				t.Errorf("the log has %q:\n%s", word, c.logs)
+			}
+		}
+		if !strings.Contains(c.logs.String(), `"operation":"console"`) {
+			t.Error("the log does not tell of it")
+		}
+		without, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+		must(t, err)
+		answer := httptest.NewRecorder()
+		without.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/console/signin", nil))
+		if answer.Code != http.StatusNotFound {
+			t.Errorf("without a console: %d", answer.Code)
+		}
+	})
+}
