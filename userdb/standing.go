@@ -8,7 +8,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A PasswordState says whether an entry has a password.
+// A PasswordState tells what there is of a password.
 type PasswordState string
 
 // The states of a password.

@@ -82,7 +82,7 @@ func (g *gate) standsAs(uid string, some []obstacle) {
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
 	must(g.t, err)
-	// A guess counts against whoever has the identifier: it comes first.
+	// A guess counts against the one that has the identifier: it comes first.
 	slices.SortStableFunc(some, func(a, b obstacle) int {
 		first := func(o obstacle) int {
 			if o.name == "guesses" {
