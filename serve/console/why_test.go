@@ -1,0 +1,102 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A reason is why somebody cannot sign in, and the words for it.
+type reason struct {
+	put   func(d *desk, raw redis.UniversalClient, uid string)
+	words string
+}
+
+var reasons = map[string]reason{
+	"guesses": {func(d *desk, _ redis.UniversalClient, uid string) {
+		for i := range 14 {
+			_, _ = d.users.Login(d.t.Context(), uid+" name", "wrong", userdb.Attempt{Origin: fmt.Sprintf("192.0.2.%d", i%2)})
+		}
+	}, "they have to wait until "},
+	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) { d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable") }, "the account is disabled, by operator Olga at "},
+	"none":     {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "") }, "the account has no password"},
+	"unusable": {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
+	"nameless": {func(d *desk, _ redis.UniversalClient, uid string) {
+		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
+		must(d.t, err)
+	}, "the account has no name or address to sign in by"},
+}
+
+// hash writes a hash of a password past the store.
+func hash(d *desk, raw redis.UniversalClient, uid, text string) {
+	d.t.Helper()
+	prk, err := recordkey.PRK("user", "uid", uid)
+	must(d.t, err)
+	must(d.t, raw.HDel(d.t.Context(), prk.String(), "password").Err())
+	if text != "" {
+		must(d.t, raw.HSet(d.t.Context(), prk.String(), "password", text).Err())
+	}
+}
+
+// TestWhy: for every reason and every two of them the page tells these and no others, and Login agrees.
+func TestWhy(t *testing.T) {
+	server := redistest.Start(t)
+	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = raw.Close() })
+	d := open(t, server.URL())
+	names := []string{"guesses", "disabled", "none", "unusable", "nameless"} // guesses need somebody whose password can be wrong
+	n := 0
+	for i, one := range append(names, "") {
+		for _, other := range append(append([]string{}, names[min(i+1, len(names)):]...), "") {
+			if one == "none" && other == "unusable" { // one password is not both
+				continue
+			}
+			n++
+			uid := fmt.Sprintf("why%d", n)
+			d.make(uid, "name", uid+" name", "job", "baker")
+			for _, name := range []string{one, other} {
+				if name != "" {
+					reasons[name].put(d, raw, uid)
+				}
+			}
+			body := plain(d.do(http.StatusOK, "/console/types/user/"+uid))
+			for name, r := range reasons {
+				if want := name == one || name == other; strings.Contains(body, r.words) != want {
+					t.Errorf("%q and %q: %q is told: %v\n%s", one, other, r.words, !want, body)
+				}
+			}
+			_, err := d.users.Login(t.Context(), uid+" name", goodPassword, userdb.Attempt{Origin: "198.51.100.7"})
+			if can := strings.Contains(body, "They can sign in"); can != (err == nil) || can == strings.Contains(body, "They cannot sign in:") {
+				t.Errorf("%q and %q: Login says %v\n%s", one, other, err, body)
+			}
+			if one == "guesses" && other != "nameless" && !strings.Contains(body, "from two origins") {
+				t.Errorf("%q and %q: not from where the guesses came\n%s", one, other, body)
+			}
+		}
+	}
+	if n != 15 {
+		t.Errorf("%d cases", n)
+	}
+}
+
+// TestLastLogin: who signed in is told, and from there guesses of strangers do not keep them out.
+func TestLastLogin(t *testing.T) {
+	d := open(t, "memory:")
+	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})
+	must(t, err)
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "No sign-in is known")
+	_, err = d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{Origin: "192.0.2.7"})
+	must(t, err)
+	for range 12 {
+		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
+	}
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They signed in last", "from one origin (but not at one place where they signed in before)")
+}
