@@ -162,7 +162,7 @@ func (d *desk) helping() {
 	d.press("/waits")
 	d.at("Alice", "nobody has to wait")
 	d.press("/sessions/end")
-	d.at("Alice", "is signed out")
+	d.at("Alice", "They are signed out there.")
 	d.press("/tokens")
 	d.at("Alice", "This link is shown once: send it to alice@example.com.", "https://shop.example/reset?token=", "is unused and good until")
 	d.send(alice+"/password", "password", "short")

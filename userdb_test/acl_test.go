@@ -107,7 +107,9 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 	raw := clientOf(db)
 	for _, verb := range []func() error{
 		func() error {
-			_, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Ann", "job", "cook"), Tags: []string{"t"}})
+			facets := schema.Texts("name", "Ann", "job", "cook")
+			facets["rank"] = schema.Number(3)
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: facets, Tags: []string{"t"}})
 			return err
 		},
 		func() error { return drain(check.Run(ctx, db, check.Options{})) },

@@ -93,7 +93,7 @@ func TestLinks(t *testing.T) {
 		}
 		_, err := d.users.ResetPassword(t.Context(), "reset", link[1], "another long password")
 		must(t, err)
-		d.has(d.do(http.StatusOK, at), "A reset link was issued", "and is used since")
+		d.has(d.do(http.StatusOK, at), "A reset link was issued", "it was used at")
 		d.do(http.StatusOK, at+"/tokens", "life", "7d", "field", "email")
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("email", schema.Text("alice@example.org")); return nil })
 		must(t, err)

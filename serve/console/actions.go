@@ -17,7 +17,7 @@ var done = map[string]string{
 	"disable":      "The account is disabled. Its sessions and links have ended.",
 	"enable":       "The account may sign in again.",
 	"password":     "The password is set. All sessions and links have ended.",
-	"sessions/end": "What you ended is signed out.",
+	"sessions/end": "They are signed out there.",
 	"waits":        "Wrong guesses are forgotten: nobody has to wait.",
 	"tags":         "The tags are changed.",
 	"key":          "The key is revoked. No service takes it after five seconds.",

@@ -51,11 +51,11 @@ func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now 
 		reasons = append(reasons, "its password is stored in a form that cannot be checked here, so that a new one is needed")
 	}
 	if s.Wait > 0 {
-		text := "they have to wait until " + clock(now.Add(s.Wait), now) + ", for " + counted(s.Failures, "wrong guess") + ifAny(" from ", originWords(origins))
+		text := "they have to wait until " + clock(minuteAfter(now.Add(s.Wait)), now) + ", for " + counted(s.Failures, "wrong guess") + ifAny(" from ", originWords(origins))
 		if familiar := ownBudgets(s); familiar > 0 {
-			text += " (but not at " + counted(familiar, "place") + " where they signed in before)"
+			text += " (not at " + counted(familiar, "place") + " where they signed in before)"
 		}
-		reasons = append(reasons, strings.ReplaceAll(text, "guesss", "guesses"))
+		reasons = append(reasons, text)
 	}
 	if s.Identifiers == 0 {
 		reasons = append(reasons, "the account has no name or address to sign in by")
@@ -70,7 +70,7 @@ func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now 
 	if s.LastLogin.IsZero() {
 		w.Notes = append(w.Notes, "No sign-in is known from the last 90 days.")
 	} else {
-		w.Notes = append(w.Notes, "They signed in last "+clock(s.LastLogin, now)+".")
+		w.Notes = append(w.Notes, "They last signed in at "+clock(s.LastLogin, now)+".")
 	}
 	return w
 }
@@ -83,6 +83,9 @@ func clock(at, now time.Time) string {
 	}
 	return at.Format("2 January 2006 15:04 UTC")
 }
+
+// minuteAfter is the next full minute, at which what ends at a time has ended.
+func minuteAfter(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
 // by is who did something last, and when; "" where no history tells.
 func by(history []userdb.HistoryEvent, kind string) string {
@@ -139,27 +142,27 @@ func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) 
 		return ""
 	}
 	issued := history[at]
-	text := "A reset link was issued " + clock(issued.At, now) + ", and is "
+	text := "A reset link was issued at " + clock(issued.At, now) + "; it "
 	for _, token := range s.Tokens {
 		if token.Purpose == resetPurpose {
-			return text + "unused and good until " + clock(token.Until, now) + "."
+			return text + "is unused and good until " + clock(token.Until, now) + "."
 		}
 	}
 	for _, e := range slices.Backward(history[:at]) { // what came after it, in order
 		switch {
 		case e.Kind == "redeem" && e.Purpose == resetPurpose:
-			return text + "used since " + clock(e.At, now) + "."
+			return text + "was used at " + clock(e.At, now) + "."
 		case e.Kind == "password":
-			return text + "void since a password was set " + clock(e.At, now) + "."
+			return text + "is void since a password was set at " + clock(e.At, now) + "."
 		case e.Kind == "disable":
-			return text + "void since the account was disabled " + clock(e.At, now) + "."
+			return text + "is void since the account was disabled at " + clock(e.At, now) + "."
 		case e.Kind == "identifier" || e.Kind == "update":
 			for _, field := range issued.Fields {
 				if slices.Contains(e.Fields, field) {
-					return text + "void since " + field + " was changed " + clock(e.At, now) + "."
+					return text + "is void since " + field + " was changed at " + clock(e.At, now) + "."
 				}
 			}
 		}
 	}
-	return text + "void since its time is over."
+	return text + "is void since its time is over."
 }

@@ -26,7 +26,9 @@ var reasons = map[string]reason{
 			_, _ = d.users.Login(d.t.Context(), uid+" name", "wrong", userdb.Attempt{Origin: fmt.Sprintf("192.0.2.%d", i%2)})
 		}
 	}, "they have to wait until "},
-	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) { d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable") }, "the account is disabled, by operator Olga at "},
+	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) {
+		d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable")
+	}, "the account is disabled, by operator Olga at "},
 	"none":     {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "") }, "the account has no password"},
 	"unusable": {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
 	"nameless": {func(d *desk, _ redis.UniversalClient, uid string) {
@@ -98,5 +100,5 @@ func TestLastLogin(t *testing.T) {
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They signed in last", "from one origin (but not at one place where they signed in before)")
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (not at one place where they signed in before)")
 }

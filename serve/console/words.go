@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mileusna/useragent"
+
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -19,6 +21,7 @@ var functions = template.FuncMap{
 	"path":   pathOf,
 	"types":  typePath,
 	"deed":   deedOf,
+	"device": deviceOf,
 	"kind":   func(kind string) string { return kinds[kind] },
 	"who":    whoOf,
 	"number": number[int64],
@@ -52,10 +55,24 @@ func counted(n int, noun string) string {
 	if n < len(words) {
 		count = words[n]
 	}
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
 		noun += "s"
 	}
 	return count + " " + noun
+}
+
+// deviceOf is what a browser says it is, in the words of its owner: Safari on iPhone.
+func deviceOf(agent string) string {
+	ua := useragent.Parse(agent)
+	on := cmp.Or(ua.Device, ua.OS)
+	if ua.IsUnknown() || on == "" {
+		return "An unknown device"
+	}
+	return ua.Name + " on " + on
 }
 
 // labelOf is how an account is called on pages: its name, else its address, else another identifier, else its UID.

@@ -1,0 +1,18 @@
+package console
+
+import "testing"
+
+// TestDevice: what is told of a browser is told in its owner's words, and nothing where it says too little.
+func TestDevice(t *testing.T) {
+	for agent, want := range map[string]string{
+		"": "An unknown device",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Mobile/15E148 Safari/604.1": "Safari on iPhone",
+		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0":                                                                  "Firefox on Linux",
+		"curl/8.5.0":        "An unknown device",
+		"<b>bold</b>; a (;": "An unknown device",
+	} {
+		if got := deviceOf(agent); got != want {
+			t.Errorf("%q is %q, want %q", agent, got, want)
+		}
+	}
+}
