@@ -24,7 +24,7 @@ func TestActions(t *testing.T) {
 		const at = "/console/types/user/u1"
 		d.has(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
 		for _, action := range []struct{ path, done, kind string }{
-			{"/sessions/end", "is signed out", "session_end"},
+			{"/sessions/end", "They are signed out there.", "session_end"},
 			{"/disable", "is disabled", "disable"},
 			{"/enable", "may sign in again", "enable"},
 			{"/waits", "are forgotten", ""},
@@ -162,7 +162,7 @@ func TestTwoOperators(t *testing.T) {
 // TestFacetsOfEveryName: a facet may be called as the form's own fields are.
 func TestFacetsOfEveryName(t *testing.T) {
 	s := shop()
-	for _, name := range []string{"rev", "value", "purpose"} {
+	for _, name := range []string{"rev", "value", "purpose", "life"} {
 		s.Types["user"].Fields[name] = schema.Field{}
 	}
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s, History: true})
@@ -178,6 +178,9 @@ func TestFacetsOfEveryName(t *testing.T) {
 	e, err := d.users.Find(t.Context(), hintOf("u1"))
 	if err != nil || e.Text("rev") != "second" || e.Text("purpose") != "none" {
 		t.Errorf("%v, %v", e.Facets(), err)
+	}
+	if body := d.do(http.StatusOK, "/console/types/user/u1/tokens", "life", "24h"); !strings.Contains(body, `id="f-life" name="life" value=""`) {
+		t.Error("how long a link is good stands in a facet")
 	}
 }
 

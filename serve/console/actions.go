@@ -58,7 +58,10 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 		shown := false
 		show := func(edit func(*account, *page)) {
 			shown = true
-			c.showAccount(w, r, db, t, e, edit)
+			c.showAccount(w, r, db, t, e, func(a *account, p *page) {
+				p.Form = map[string][]string{} // what was sent is of another form than the facets'
+				edit(a, p)
+			})
 		}
 		err := do(subject{r, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show})
 		if shown {
@@ -73,7 +76,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			c.fail(w, r, err)
 			return
 		}
-		show(func(_ *account, p *page) { p.Problems, p.Form = problems, nil })
+		show(func(_ *account, p *page) { p.Problems = problems })
 	}
 }
 

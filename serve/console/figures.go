@@ -13,6 +13,7 @@ const (
 	figureWait  = 100 * time.Millisecond
 	figureTime  = 10 * time.Minute
 	mostFigures = 200
+	mostAtOnce  = 4 // figures that are gathered at a time
 )
 
 // Figures are what takes longer to gather than a page may take. They are gathered in the background when a page wants them, and
@@ -22,6 +23,7 @@ type figures struct {
 	all     map[string]*figure
 	base    context.Context // of all that is gathered; nil: nothing was yet
 	stop    context.CancelFunc
+	running int
 	stopped bool
 }
 
@@ -70,9 +72,10 @@ func (f *figures) begin(name string, age time.Duration, gather func(context.Cont
 		one = &figure{}
 		f.all[name] = one
 	}
-	if one.running != nil || f.stopped || time.Since(one.at) < age {
+	if one.running != nil || f.stopped || f.running >= mostAtOnce || time.Since(one.at) < age {
 		return one.running
 	}
+	f.running++
 	if f.base == nil {
 		f.base, f.stop = context.WithCancel(context.Background())
 	}
@@ -85,6 +88,7 @@ func (f *figures) begin(name string, age time.Duration, gather func(context.Cont
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		one.running = nil
+		f.running--
 		if err == nil {
 			one.value, one.at = value, time.Now()
 		}

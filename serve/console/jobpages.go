@@ -237,6 +237,17 @@ func (g *going) Read(b []byte) (int, error) {
 	return g.Reader.Read(b)
 }
 
+// A steady writer may stand still for a while, and take any time.
+type steady struct {
+	io.Writer
+	control *http.ResponseController
+}
+
+func (s *steady) Write(b []byte) (int, error) {
+	_ = s.control.SetWriteDeadline(time.Now().Add(stallTime)) // see receive
+	return s.Writer.Write(b)
+}
+
 // brokenOff is what is wrong where a file did not come whole.
 func brokenOff(err error) error {
 	if problem, is := errors.AsType[errUpload](err); is {
@@ -300,15 +311,14 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer file.Close()
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{})
+	out := &steady{w, http.NewResponseController(w)}
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`) // it is one of ours
 	if strings.HasSuffix(name, ".csv") {
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-		err = harmlessCSV(w, file)
+		err = harmlessCSV(out, file)
 	} else {
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		_, err = io.Copy(w, file)
+		_, err = io.Copy(out, file)
 	}
 	if err != nil { // a broken-off answer must not pass for a whole one
 		panic(http.ErrAbortHandler)

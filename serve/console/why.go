@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/userdb"
@@ -91,10 +93,19 @@ func minuteAfter(at time.Time) time.Time { return at.Add(time.Minute - 1).Trunca
 func by(history []userdb.HistoryEvent, kind string) string {
 	for _, e := range history {
 		if e.Kind == kind {
-			return ", by " + strings.ToLower(whoOf(e)[:1]) + whoOf(e)[1:] + " at " + e.At.UTC().Format("2 January 2006 15:04 UTC")
+			return ", by " + inSentence(whoOf(e)) + " at " + e.At.UTC().Format("2 January 2006 15:04 UTC")
 		}
 	}
 	return ""
+}
+
+// inSentence is a text that began a sentence, and does not any more.
+func inSentence(text string) string {
+	first, n := utf8.DecodeRuneInString(text)
+	if n == 0 || first == utf8.RuneError {
+		return text
+	}
+	return string(unicode.ToLower(first)) + text[n:]
 }
 
 func originWords(n int) string {

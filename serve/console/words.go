@@ -114,7 +114,7 @@ func whoOf(e userdb.HistoryEvent) string {
 	case e.Who == "library":
 		return "The application"
 	}
-	return e.Who
+	return cmp.Or(e.Who, "Somebody")
 }
 
 // deedOf is what was done, after who did it.

@@ -1,6 +1,10 @@
 package console
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/coffeenode/userdb/userdb"
+)
 
 // TestDevice: what is told of a browser is told in its owner's words, and nothing where it says too little.
 func TestDevice(t *testing.T) {
@@ -13,6 +17,16 @@ func TestDevice(t *testing.T) {
 	} {
 		if got := deviceOf(agent); got != want {
 			t.Errorf("%q is %q, want %q", agent, got, want)
+		}
+	}
+}
+
+// TestBy: a program may say of itself what it likes.
+func TestBy(t *testing.T) {
+	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
+		got := by([]userdb.HistoryEvent{{Kind: "disable", Who: who}}, "disable")
+		if len(got) < len(want) || got[:len(want)] != want {
+			t.Errorf("%q: %q, want %q", who, got, want)
 		}
 	}
 }

@@ -41,6 +41,10 @@ const mostShown = 500;
 const follow = (list) => {
   document.querySelector("[data-live-note]")?.removeAttribute("hidden");
   const look = async () => {
+    if (document.hidden) { // nobody looks, and a session that nobody uses is to end
+      setTimeout(look, 2000);
+      return;
+    }
     try {
       const page = await parsed(await get("/console/history?" + new URLSearchParams({ since: list.dataset.since, kind: list.dataset.kind })));
       const news = page.querySelector("ol");
