@@ -240,17 +240,23 @@ func (d *desk) keeping() {
 	d.at("API keys", "The key is revoked.", "There are none.")
 }
 
-// caring imports a file, with a dry run first, exports all, checks, and repairs once that is confirmed.
-func (d *desk) caring() {
+// more is a file with an account, and a line that is none.
+func (d *desk) more() string {
 	d.t.Helper()
 	file := filepath.Join(d.t.TempDir(), "more.csv")
 	if err := os.WriteFile(file, []byte("uid,name,email\nm1,More,more@example.com\nm2,Other,no address\n"), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
+	return file
+}
+
+// caring imports a file, with a dry run first, exports all, checks, and repairs once that is confirmed.
+func (d *desk) caring() {
+	d.t.Helper()
 	d.visit("/console/import")
 	d.send("/console/import")
 	d.at("Import accounts", "Choose a file.")
-	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{file}, chromedp.ByQuery))
+	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.more()}, chromedp.ByQuery))
 	d.send("/console/import")
 	d.settled("1 would be created", "1 refused", "Line 3")
 	d.send("/console/import")
@@ -320,18 +326,110 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.keys(kb.End, "!")
 	d.enter(kb.Enter)
 	d.at("Alice", "The account is changed.")
-	d.tabTo("Disable the account")
-	d.enter(kb.Enter)
+	d.choose("Disable the account")
 	d.at("Alice", "They cannot sign in")
-	d.tabTo("Make the link")
-	d.enter(kb.Enter)
+	d.choose("Make the link")
 	d.at("Alice", "a disabled account has no links")
-	d.tabTo("Enable the account")
-	d.enter(" ")
+	d.choose("Enable the account")
 	d.at("Alice", "They can sign in")
-	d.tabTo("Sign out")
+	d.choose("End all sessions")
+	d.at("Alice", "They are signed out there.")
+	d.choose("Forget wrong guesses")
+	d.at("Alice", "nobody has to wait")
+	d.tabTo("life")
+	d.keys("s", kb.Tab)
 	d.enter(kb.Enter)
+	d.at("Alice", "This link is shown once")
+	d.tabTo("password")
+	d.keys("another long password")
+	d.enter(kb.Enter)
+	d.at("Alice", "The password is set.")
+	d.tabTo("add")
+	d.keys("blue")
+	d.enter(kb.Enter)
+	d.at("Alice", "The tags are changed.", "blue")
+	d.choose("remove the tag blue")
+	d.at("Alice", "The tags are changed.")
+	d.looksByKeyboard()
+	d.keepsByKeyboard()
+	d.choose("Sign out")
 	d.at("Sign in")
+	d.tabTo("name")
+	d.keys("root", kb.Tab, "wrong")
+	d.enter(kb.Enter)
+	d.at("Sign in", "Wrong name or password.")
+}
+
+// looksByKeyboard looks through lists, the history, the schema and the status.
+func (d *desk) looksByKeyboard() {
+	d.t.Helper()
+	d.choose("Accounts")
+	d.at("Accounts: user", "31 accounts.")
+	d.tabTo("by")
+	d.keys("j")
+	d.tabTo("value")
+	d.keys("cook")
+	d.enter(kb.Enter)
+	d.at("Accounts: user", "30 accounts.", "job is cook")
+	d.choose("After")
+	d.at("Accounts: user", "30 accounts.", "job is cook")
+	d.choose("History")
+	d.at("History", "Operator root set the password")
+	d.tabTo("kind")
+	d.keys("t")
+	d.choose("Show")
+	d.at("History", "changed tags")
+	d.choose("Schema")
+	d.at("Schema")
+	d.choose("Status")
+	d.at("Status")
+}
+
+// keepsByKeyboard makes and revokes a key, imports, exports, checks and repairs. The file alone is chosen without keys, for its window is the system's.
+func (d *desk) keepsByKeyboard() {
+	d.t.Helper()
+	d.choose("Keys")
+	d.at("API keys")
+	d.tabTo("name")
+	d.keys("webshop")
+	d.tabTo("scope-read")
+	d.keys(" ")
+	d.choose("Make the key")
+	d.at("API keys", "The key webshop is made.")
+	d.choose("Revoke webshop")
+	d.at("API keys", "The key is revoked.")
+	d.choose("Import")
+	d.at("Import accounts")
+	d.tabTo("file")
+	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.more()}, chromedp.ByQuery))
+	d.choose("Read the file")
+	d.settled("1 would be created", "1 refused")
+	d.choose("Import the file")
+	d.settled("1 created", "1 refused")
+	d.choose("Export")
+	d.at("Export accounts")
+	d.tabTo("type")
+	d.choose("Export")
+	d.settled("Wrote 32 accounts.")
+	for _, button := range []string{"Check", "Repair …"} {
+		d.choose("Check")
+		d.at("Check")
+		d.tabTo("To the content")
+		d.keys(kb.Enter)
+		d.choose(button)
+		if button != "Check" {
+			d.at("Repair all accounts?")
+			d.choose("Repair now")
+		}
+		d.settled("Nothing is wrong.")
+	}
+}
+
+// choose follows a link, or presses a button, by its text.
+func (d *desk) choose(text string) {
+	d.t.Helper()
+	d.tabTo(text)
+	d.enter(kb.Enter)
 }
 
 // enter presses a key that leads to another page.

@@ -71,7 +71,7 @@ func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
 	t.Cleanup(stop)
 	ctx, stop = chromedp.NewContext(ctx)
 	t.Cleanup(stop)
-	b.ctx, stop = context.WithTimeout(ctx, 4*time.Minute)
+	b.ctx, stop = context.WithTimeout(ctx, 6*time.Minute)
 	t.Cleanup(stop)
 	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) }) // waits for the browser, which writes into its folder to the end, and removes that
 	b.run("opening the window",
@@ -221,7 +221,7 @@ func (b *browser) problem(field, text string) {
 // tabTo presses Tab until what has the focus has this id or text, and wants to see where the focus is.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
-	for range 30 {
+	for range 60 {
 		b.keys(kb.Tab)
 		var at, outline string
 		b.run("focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),
