@@ -371,7 +371,7 @@ func (d *desk) looksByKeyboard() {
 	d.keys("cook")
 	d.enter(kb.Enter)
 	d.at("Accounts: user", "30 accounts.", "job is cook")
-	d.choose("After")
+	d.choose("Next page")
 	d.at("Accounts: user", "30 accounts.", "job is cook")
 	d.choose("History")
 	d.at("History", "Operator root set the password")

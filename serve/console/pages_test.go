@@ -87,7 +87,7 @@ func TestList(t *testing.T) {
 		for query := "?order=name"; query != ""; {
 			body := d.do(http.StatusOK, at+query)
 			pages = append(pages, strings.Join(regexp.MustCompile(`>(Name \d\d)<`).FindAllString(body, -1), ""))
-			next := regexp.MustCompile(`href="/console/types/user(\?[^"]*)">After`).FindStringSubmatch(body)
+			next := regexp.MustCompile(`href="/console/types/user(\?[^"]*)">Next page`).FindStringSubmatch(body)
 			if query = ""; next != nil {
 				query = html.UnescapeString(next[1])
 			}
