@@ -57,11 +57,42 @@ func TestProxy(t *testing.T) {
 		t.Errorf("with a session: %d %s", status, body)
 	}
 
+	operate(t, front, store)
+
 	// A process that is told to end is not missed.
 	must(t, processes[0].Process.Signal(os.Interrupt))
 	for done := time.Now().Add(2 * time.Second); time.Now().Before(done); {
 		if status, body, _ := answer(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
 			t.Fatalf("while a process is replaced: %d %s", status, body)
+		}
+	}
+}
+
+// operate signs in to the console, and has it read a file that is longer than nginx lets through by itself. Only the process that has the file shows the lines.
+func operate(t *testing.T, front, store string) {
+	t.Helper()
+	add := exec.CommandContext(t.Context(), program, "operator", "add", "root", "--password-stdin")
+	add.Env, add.Stdin = append(os.Environ(), store), strings.NewReader("correct horse battery\n")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	form := "application/x-www-form-urlencoded"
+	status, body, header := answer(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form)
+	if status != http.StatusSeeOther {
+		t.Fatalf("signing in: %d %s", status, body)
+	}
+	if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, "; Secure") {
+		t.Errorf("the cookie behind TLS is %q", cookie)
+	}
+	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
+	file := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"people.csv\"\r\n\r\nname\n" + strings.Repeat("no name\a\n", 300_000) + "\r\n--x--\r\n"
+	status, body, header = answer(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie)
+	if status != http.StatusSeeOther {
+		t.Fatalf("a long file: %d %s", status, body)
+	}
+	for range 20 {
+		if _, body, _ = answer(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {
+			t.Fatal("the operator came to the other process")
 		}
 	}
 }

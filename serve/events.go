@@ -183,6 +183,9 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	if err != nil {
 		return ofQuery(err)
 	}
+	if from == "" { // the feed was empty, and Until had no bound: all that has come since is in the part
+		page.Events = nil
+	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
 	if err := out.ahead(ctx, from, q.After); err != nil {
 		return err

@@ -271,6 +271,19 @@ func TestStreamAhead(t *testing.T) {
 	})
 }
 
+// TestStreamFromNothing: who listens to a feed that was empty when it was last read hears nothing twice.
+func TestStreamFromNothing(t *testing.T) {
+	defer serve.FeedTime(time.Second)()
+	eachService(t, func(t *testing.T, c *client) {
+		c.listen("")
+		c.create(`{"uid":"a"}`)
+		c.settled(1, "")
+		second := c.listen("")
+		c.create(`{"uid":"b"}`)
+		c.equal("both", fmt.Sprint(second.next(2)), "[create a create b]")
+	})
+}
+
 // TestOrigins: the visitor's address stands in the history wherever a caller gave one.
 func TestOrigins(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
