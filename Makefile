@@ -57,7 +57,7 @@ MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnT
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|Linger|Counting|LostReplies
 race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./internal/ci/progress ./internal/connect ./internal/embedded \
-		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
+		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 

@@ -240,7 +240,7 @@ func (d *desk) keeping() {
 	d.at("API keys", "The key is revoked.", "There are none.")
 }
 
-// more is a file with an account, and a line that is none.
+// more is a file with an account, and a line that is refused.
 func (d *desk) more() string {
 	d.t.Helper()
 	file := filepath.Join(d.t.TempDir(), "more.csv")
