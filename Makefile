@@ -22,7 +22,7 @@ help:
 	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
-	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json; bench-quick in 45 s'
+	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in 90 s'
 	@echo 'make browser the example webapp and the console, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
@@ -89,7 +89,7 @@ image:
 
 # Measured beside the bare client and beside peers; a module of its own keeps those out of this one.
 bench: redis
-	cd bench && go run . -out results
+	cd bench && go run . -out results -charts ../docs/img
 
 bench-quick:
 	@cd bench && go run . -quick

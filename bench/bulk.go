@@ -33,7 +33,7 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 	defer db.Close()
 	small, large := 10_000, b.size(1_000_000, 100_000)
 	find := func(n int) variant {
-		return variant{"any", func(ctx context.Context, w, i int) error {
+		return variant{name: "any", op: func(ctx context.Context, w, i int) error {
 			_, err := users.Find(ctx, hints.Any(email((i*31)%n)))
 			return err
 		}}

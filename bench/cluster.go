@@ -31,7 +31,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(users *user
 func clusterCreate(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.withCluster(ctx, nil, func(users *userdb.Type, c *redis.ClusterClient) outcome {
-			return b.compare(ctx, workers, creates(users), variant{"one slot", func(ctx context.Context, w, i int) error {
+			return b.compare(ctx, workers, creates(users), variant{name: "one slot", op: func(ctx context.Context, w, i int) error {
 				k := serial(i)
 				tag := "{" + uid(k) + "}"
 				return bareCreate.Run(ctx, c, []string{tag + prk(k), tag + srkMail(k), tag + srkName(k)}, newFields(k)...).Err()
@@ -47,10 +47,10 @@ func clusterLookup(workers int) measure {
 			for i := range some {
 				got(users.Create(ctx, newUser(i)))
 			}
-			return b.compare(ctx, workers, variant{"userdb", func(ctx context.Context, w, i int) error {
+			return b.compare(ctx, workers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				_, err := users.Find(ctx, hints.Field("email", email(i%some)))
 				return err
-			}}, variant{"GET, HGETALL", func(ctx context.Context, w, i int) error {
+			}}, variant{name: "GET, HGETALL", op: func(ctx context.Context, w, i int) error {
 				srv, err := c.Get(ctx, srkMail(i%some)).Result()
 				if err != nil {
 					return err
@@ -65,7 +65,7 @@ func clusterLookup(workers int) measure {
 // clusterTrips puts a slow wire before every node, and divides.
 func (b *bench) clusterTrips(ctx context.Context) outcome {
 	return b.withCluster(ctx, slowDialer(2*time.Millisecond), func(users *userdb.Type, c *redis.ClusterClient) outcome {
-		rs := b.lasting(4*b.per).interleave(ctx, 1, creates(users), variant{"EXISTS", func(ctx context.Context, w, i int) error { return c.Exists(ctx, "none").Err() }})
+		rs := b.lasting(4*b.per).interleave(ctx, 1, creates(users), variant{name: "EXISTS", op: func(ctx context.Context, w, i int) error { return c.Exists(ctx, "none").Err() }})
 		return outcome{ratio: rs[0].P50 / rs[1].P50, variants: rs}
 	})
 }

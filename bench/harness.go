@@ -13,9 +13,13 @@ import (
 
 // A variant is one way to do what a row measures.
 type variant struct {
-	name string
-	op   func(ctx context.Context, worker, i int) error // i is another one for every operation of a run
+	name    string
+	op      func(ctx context.Context, worker, i int) error // i is another one for every operation of a run
+	prepare func(n int)                                    // makes ready what n operations need, before a round; nil: nothing
 }
+
+// mostPerSecond is more than any operation that wants preparing is done in a second.
+const mostPerSecond = 200_000
 
 // A round is what one variant did in one short stretch of time.
 type round struct {
@@ -73,6 +77,10 @@ func (b *bench) lasting(per time.Duration) *bench {
 
 func (b *bench) round(ctx context.Context, workers int, v variant) round {
 	var before, after runtime.MemStats
+	if v.prepare != nil {
+		v.prepare(int(mostPerSecond * b.per.Seconds()))
+		runtime.GC() // not in the round
+	}
 	cpu, own := b.server.cpu(ctx), ownCPU()
 	runtime.ReadMemStats(&before)
 	begin := time.Now()

@@ -81,7 +81,7 @@ func webGet(workers int) measure {
 			get := func(path string) func(context.Context, int, int) error {
 				return func(ctx context.Context, _, i int) error { return web.ask(ctx, "GET", path+uid(pick(i)), nil) }
 			}
-			return variant{"userdb serve", get(web.service.URL + "/v1/types/user/entries/")}, variant{"HGETALL", get(web.bare.URL + "/users/")}
+			return variant{name: "userdb serve", op: get(web.service.URL + "/v1/types/user/entries/")}, variant{name: "HGETALL", op: get(web.bare.URL + "/users/")}
 		})
 	}
 }
@@ -122,9 +122,9 @@ func webLogin(workers int) measure {
 		}
 		few := *b.lasting(time.Second)
 		few.rounds = max(3, min(few.rounds, 16/workers))
-		return few.compare(ctx, workers, variant{"userdb serve", func(ctx context.Context, w, i int) error {
+		return few.compare(ctx, workers, variant{name: "userdb serve", op: func(ctx context.Context, w, i int) error {
 			return web.ask(ctx, "POST", web.service.URL+"/v1/types/user/login", body(w))
-		}}, variant{"bcrypt", func(ctx context.Context, w, i int) error {
+		}}, variant{name: "bcrypt", op: func(ctx context.Context, w, i int) error {
 			return web.ask(ctx, "POST", web.bare.URL+"/login", body(w))
 		}})
 	}

@@ -22,7 +22,7 @@ const loginPassword = "correct horse battery"
 
 // loginStore has a user for each worker, so that throttling holds none of them back.
 func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userdb.Type) {
-	s := schema.User()
+	s := userSchema()
 	t := s.Types["user"]
 	t.Password = &schema.Password{Cost: cost}
 	s.Types["user"] = t
@@ -31,6 +31,7 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 	for i := range n {
 		got(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
 	}
+	load(ctx, b.server.admin, 0, population)
 	return db, users
 }
 
@@ -42,10 +43,10 @@ func (b *bench) login(ctx context.Context) outcome {
 	db, users := b.loginStore(ctx, 10, cores)
 	defer db.Close()
 	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
-	return b.lasting(300*time.Millisecond).compare(ctx, cores, variant{"userdb", func(ctx context.Context, w, i int) error {
+	return b.lasting(300*time.Millisecond).compare(ctx, cores, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Login(ctx, loginName(w), loginPassword, userdb.Attempt{})
 		return err
-	}}, variant{"bcrypt", func(ctx context.Context, w, i int) error {
+	}}, variant{name: "bcrypt", op: func(ctx context.Context, w, i int) error {
 		return bcrypt.CompareHashAndPassword(stored, []byte(loginPassword))
 	}})
 }
@@ -72,7 +73,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	var vs []variant
 	for _, o := range outsiders {
 		n := 0
-		vs = append(vs, variant{o.what, func(ctx context.Context, _, _ int) error {
+		vs = append(vs, variant{name: o.what, op: func(ctx context.Context, _, _ int) error {
 			n++
 			_, err := users.Login(ctx, o.before+loginName(n/failuresEach), "wrong", userdb.Attempt{})
 			if errors.Is(err, userdb.ErrLogin) {

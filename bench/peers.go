@@ -2,13 +2,84 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/om"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/userdb"
 )
+
+// rueidisClient is a client of the peer, by the same way as the others.
+func (b *bench) rueidisClient() rueidis.Client {
+	at := got(redis.ParseURL(b.server.url(1)))
+	return got(rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{at.Addr}, SelectDB: at.DB, DisableCache: true,
+		DialCtxFn: func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, at.Network, at.Addr)
+		},
+	}))
+}
+
+// besidePeers compares the library with rueidis and with AutoPipeline of go-redis: throughput with the faster one, and the 99th percentile
+// with the lower one.
+func (b *bench) besidePeers(ctx context.Context, workers int, f func(*userdb.Type, rueidis.Client, *redis.AutoPipeliner) (ours, first, second variant)) outcome {
+	db, users := b.server.open(ctx, userdb.Options{})
+	defer db.Close()
+	c := b.server.client(workers + 8)
+	defer c.Close()
+	other := b.rueidisClient()
+	defer other.Close()
+	ours, first, second := f(users, other, got(c.AutoPipeline()))
+	rs := b.interleave(ctx, workers, ours, first, second)
+	best := rs[1]
+	if rs[2].Rate > rs[1].Rate {
+		best = rs[2]
+	}
+	return outcome{ratio: ratio(rs[0], best), p99: rs[0].P99 / min(rs[1].P99, rs[2].P99), variants: rs}
+}
+
+func peerGet(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.besidePeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
+			return finds(users), rueidisGet(other), autoGet(auto)
+		})
+	}
+}
+
+func rueidisGet(c rueidis.Client) variant {
+	return variant{name: "rueidis", op: func(ctx context.Context, w, i int) error {
+		_, err := c.Do(ctx, c.B().Hgetall().Key(prk(pick(i))).Build()).AsStrMap()
+		return err
+	}}
+}
+
+func autoGet(auto *redis.AutoPipeliner) variant {
+	return variant{name: "AutoPipeline", op: func(ctx context.Context, w, i int) error { return auto.HGetAll(ctx, prk(pick(i))).Err() }}
+}
+
+func peerLookup(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		return b.besidePeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
+			script := rueidis.NewLuaScript(lookupSource)
+			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
+				_, err := users.Find(ctx, hints.Field("email", email(pick(i))))
+				return err
+			}}
+			first = variant{name: "rueidis", op: func(ctx context.Context, w, i int) error {
+				_, err := script.Exec(ctx, other, []string{srkMail(pick(i))}, nil).AsStrMap()
+				return err
+			}}
+			return ours, first, variant{name: "AutoPipeline", op: func(ctx context.Context, w, i int) error {
+				_, err := bareLookup.Run(ctx, auto, []string{srkMail(pick(i))}).Slice()
+				return err
+			}}
+		})
+	}
+}
 
 // omUser is a user as rueidis/om keeps it: without uniqueness.
 type omUser struct {
@@ -22,16 +93,16 @@ type omUser struct {
 	Added string
 }
 
-// besideOM compares the library, over TCP as rueidis is, with a repository of om that has so many users.
+// besideOM compares the library with a repository of om that has so many users.
 func (b *bench) besideOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) outcome {
-	c := got(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{b.server.Addr()}, DisableCache: true}))
+	c := b.rueidisClient()
 	defer c.Close()
 	repo := om.NewHashRepository("om", omUser{}, c)
 	defer b.server.reset(ctx)
 	for n := range users {
 		must(saveOM(ctx, repo, n))
 	}
-	return b.overTCP().beside(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
+	return b.beside(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
 }
 
 func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
@@ -40,15 +111,15 @@ func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
 	return repo.Save(ctx, u)
 }
 
-func (b *bench) omSave(ctx context.Context) outcome {
+func (b *bench) uniquenessPrice(ctx context.Context) outcome {
 	return b.besideOM(ctx, 0, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
-		return creates(users), variant{"om", func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(i)) }}
+		return creates(users), variant{name: "om", op: func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(i)) }}
 	})
 }
 
 func (b *bench) omFetch(ctx context.Context) outcome {
 	return b.besideOM(ctx, population, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
-		return finds(users), variant{"om", func(ctx context.Context, w, i int) error {
+		return finds(users), variant{name: "om", op: func(ctx context.Context, w, i int) error {
 			_, err := repo.Fetch(ctx, uid(pick(i)))
 			return err
 		}}

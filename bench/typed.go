@@ -37,7 +37,7 @@ func typed(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[ac
 func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	untyped = finds(users)
 	untyped.name = "Entry"
-	return variant{"struct", func(ctx context.Context, w, i int) error {
+	return variant{name: "struct", op: func(ctx context.Context, w, i int) error {
 		_, err := accounts.Find(ctx, hints.UID(uid(pick(i))))
 		return err
 	}}, untyped
@@ -46,12 +46,12 @@ func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, unty
 func typedSave(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	ctx := context.Background()
 	mine, theirs := got(accounts.Find(ctx, hints.UID(uid(1)))), got(users.Find(ctx, hints.UID(uid(2))))
-	typed = variant{"struct", func(ctx context.Context, w, i int) (err error) {
+	typed = variant{name: "struct", op: func(ctx context.Context, w, i int) (err error) {
 		mine.City, mine.Name = fmt.Sprint("city ", i), fmt.Sprint("mine ", i)
 		mine, err = accounts.Save(ctx, mine)
 		return err
 	}}
-	untyped = variant{"Entry", func(ctx context.Context, w, i int) (err error) {
+	untyped = variant{name: "Entry", op: func(ctx context.Context, w, i int) (err error) {
 		theirs.Put("city", schema.Text(fmt.Sprint("city ", i)))
 		theirs.Put("name", schema.Text(fmt.Sprint("mine ", i)))
 		theirs, err = users.Save(ctx, theirs)
@@ -64,7 +64,7 @@ func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, un
 	untyped = creates(users)
 	untyped.name = "Entry"
 	lang := "de"
-	return variant{"struct", func(ctx context.Context, w, i int) error {
+	return variant{name: "struct", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
 		_, err := accounts.Create(ctx, account{UID: uid(k), Email: email(k), Name: name(k), Job: "cook", City: "Berlin", Lang: &lang})
 		return err
@@ -74,11 +74,11 @@ func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, un
 // typedPage reads many entries in one go, so that the least is hidden behind the round trip.
 func typedPage(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	q := userdb.Query{Limit: 256}
-	typed = variant{"struct", func(ctx context.Context, w, i int) error {
+	typed = variant{name: "struct", op: func(ctx context.Context, w, i int) error {
 		_, err := accounts.Page(ctx, q)
 		return err
 	}}
-	untyped = variant{"Entry", func(ctx context.Context, w, i int) error {
+	untyped = variant{name: "Entry", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Page(ctx, q)
 		return err
 	}}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +21,9 @@ import (
 const population = 10_000
 
 // bareLookup is the least that finds an entry by another key in one round trip.
-var bareLookup = redis.NewScript(`local p = redis.call('GET', KEYS[1]) if not p then return nil end return redis.call('HGETALL', p)`)
+var bareLookup = redis.NewScript(lookupSource)
+
+const lookupSource = `local p = redis.call('GET', KEYS[1]) if not p then return nil end return redis.call('HGETALL', p)`
 
 // pick spreads operations over the population.
 func pick(i int) int { return i * 31 % population }
@@ -28,17 +32,18 @@ func pick(i int) int { return i * 31 % population }
 func get(workers, cache int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			return finds(users), variant{"HGETALL", func(ctx context.Context, w, i int) error {
-				_, err := c.HGetAll(ctx, prk(pick(i))).Result()
-				return err
-			}}
+			return finds(users), bareGet(c)
 		})
 	}
 }
 
+func bareGet(c *redis.Client) variant {
+	return variant{name: "HGETALL", op: func(ctx context.Context, w, i int) error { return c.HGetAll(ctx, prk(pick(i))).Err() }}
+}
+
 // finds finds entries by UID.
 func finds(users *userdb.Type) variant {
-	return variant{"userdb", func(ctx context.Context, w, i int) error {
+	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Find(ctx, hints.UID(uid(pick(i))))
 		return err
 	}}
@@ -47,7 +52,7 @@ func finds(users *userdb.Type) variant {
 func lookup(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			ours = variant{"userdb", func(ctx context.Context, w, i int) error {
+			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				h := hints.Field("email", email(pick(i)))
 				if i%2 == 1 {
 					h = hints.Any(email(pick(i)))
@@ -55,7 +60,7 @@ func lookup(workers int) measure {
 				_, err := users.Find(ctx, h)
 				return err
 			}}
-			return ours, variant{"script", func(ctx context.Context, w, i int) error {
+			return ours, variant{name: "script", op: func(ctx context.Context, w, i int) error {
 				_, err := bareLookup.Run(ctx, c, []string{srkMail(pick(i))}).Slice()
 				return err
 			}}
@@ -90,7 +95,7 @@ func serial(i int) int { return 1_000_000 + i }
 
 // creates makes users with the library.
 func creates(users *userdb.Type) variant {
-	return variant{"userdb", func(ctx context.Context, w, i int) error {
+	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Create(ctx, newUser(serial(i)))
 		return err
 	}}
@@ -107,14 +112,64 @@ func create(workers int, bare func(*redis.Client) variant) measure {
 }
 
 func bareScript(c *redis.Client) variant {
-	return variant{"script", func(ctx context.Context, w, i int) error {
+	return variant{name: "script", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
 		return bareCreate.Run(ctx, c, []string{prk(k), srkMail(k), srkName(k)}, newFields(k)...).Err()
 	}}
 }
 
+// sameCreate checks and writes what Create does where nothing is yet: the schema's fingerprint, the entry, two values in both fields; the revision.
+var sameCreate = redis.NewScript(`
+if redis.call('HGET', KEYS[6], 'fingerprint') ~= ARGV[1] then return 0 end
+if redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]) > 0 then return 0 end
+redis.call('SET', KEYS[2], KEYS[1])
+redis.call('SET', KEYS[3], KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return 1`)
+
+// createSame compares with a script by hand that does the same. Its keys and arguments are made before time is taken.
+func createSame(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		defer b.server.reset(ctx)
+		fingerprint := got(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
+		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
+			return creates(users), sameScript(c, fingerprint)
+		})
+	}
+}
+
+const schemaKey = "~/schema/user"
+
+func sameScript(c *redis.Client, fingerprint string) variant {
+	type call struct {
+		keys []string
+		args []any
+	}
+	prepare := func(k int) call {
+		keys := []string{prk(k), srkMail(k), srkName(k), srk("email", name(k)), srk("name", email(k)), schemaKey}
+		return call{keys, append([]any{fingerprint}, newFields(k)...)}
+	}
+	var prepared []call
+	var next atomic.Int64
+	v := variant{name: "script", op: func(ctx context.Context, w, i int) error {
+		at := int(next.Add(1)) - 1
+		if at >= len(prepared) { // more than the machine was thought to do
+			return errors.New("too few calls were prepared")
+		}
+		return sameCreate.Run(ctx, c, prepared[at].keys, prepared[at].args...).Err()
+	}}
+	v.prepare = func(n int) {
+		prepared = slices.Grow(prepared[:0], n)
+		next.Store(0)
+		for range n {
+			prepared = append(prepared, prepare(serial(int(operations.Add(1)))))
+		}
+	}
+	return v
+}
+
 func barePipeline(c *redis.Client) variant {
-	return variant{"pipeline", func(ctx context.Context, w, i int) error {
+	return variant{name: "pipeline", op: func(ctx context.Context, w, i int) error {
 		pipe := c.Pipeline()
 		k := serial(i)
 		put(ctx, pipe, k, newFields(k))
@@ -127,7 +182,7 @@ var errTaken = errors.New("taken")
 
 // handmade is what people write themselves: watch the keys, look, write in a transaction.
 func handmade(c *redis.Client) variant {
-	return variant{"WATCH/MULTI", func(ctx context.Context, w, i int) error {
+	return variant{name: "WATCH/MULTI", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
 		return c.Watch(ctx, func(tx *redis.Tx) error {
 			n, err := tx.Exists(ctx, prk(k), srkMail(k), srkName(k)).Result()
@@ -145,16 +200,16 @@ func (b *bench) update(ctx context.Context) outcome {
 	return b.beside(ctx, 1, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 		mine := got(users.Find(ctx, hints.UID(uid(1))))
 		last := "user number 2"
-		ours = variant{"userdb", func(ctx context.Context, w, i int) (err error) {
+		ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) (err error) {
 			mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
 			mine.Put("name", schema.Text(fmt.Sprint("mine ", i)))
 			mine, err = users.Save(ctx, mine)
 			return err
 		}}
-		return ours, variant{"script", func(ctx context.Context, w, i int) error {
+		return ours, variant{name: "script", op: func(ctx context.Context, w, i int) error {
 			was, is := last, fmt.Sprint("bare ", i)
 			last = is
-			return bareUpdate.Run(ctx, c, []string{prk(2), "~/schema/user", srk("name", was), srk("name", is), srk("email", is)},
+			return bareUpdate.Run(ctx, c, []string{prk(2), schemaKey, srk("name", was), srk("name", is), srk("email", is)},
 				"city", fmt.Sprint("city ", i), "name", is, "~rev", "abcdefghijkl").Err()
 		}}
 	})

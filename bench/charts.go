@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A chart is lines through points. Where they lie on the x axis is told by labels.
+type chart struct {
+	file, title, x, y string
+	labels            []string
+	lines             []line
+}
+
+// A line has a y for each label; one that is NaN is left out.
+type line struct {
+	name string
+	y    []float64
+}
+
+// draw writes a chart into a folder, as SVG.
+func (c chart) draw(dir string) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
+	p.Y.Min, p.Legend.Top, p.Legend.Left = 0, true, true
+	p.Add(plotter.NewGrid())
+	var ticks plot.ConstantTicks
+	for i, label := range c.labels {
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: label})
+	}
+	p.X.Tick.Marker = ticks
+	most := 0.0
+	for i, l := range c.lines {
+		var points plotter.XYs
+		for x, y := range l.y {
+			if !math.IsNaN(y) {
+				points, most = append(points, plotter.XY{X: float64(x), Y: y}), max(most, y)
+			}
+		}
+		drawn, dots, err := plotter.NewLinePoints(points)
+		must(err)
+		drawn.Color, dots.Color, dots.Shape, drawn.Width = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i), vg.Points(2)
+		p.Add(drawn, dots)
+		p.Legend.Add(l.name, drawn, dots)
+	}
+	p.Y.Min, p.Y.Max = 0, 1.35*most // room for the legend
+	must(p.Save(16*vg.Centimeter, 10*vg.Centimeter, filepath.Join(dir, c.file+".svg")))
+}
+
+// charted are the measurements that are drawn, by the names of their files.
+var charted = []func(b *bench, ctx context.Context) chart{(*bench).byCallers, (*bench).byPercentile, (*bench).bySize, (*bench).byIdentifiers}
+
+var callers = []int{1, 4, 16, 32, 64, 128}
+
+// byCallers is the throughput of reads.
+func (b *bench) byCallers(ctx context.Context) chart {
+	c := chart{file: "speed-callers", title: "Finding an entry by its UID", x: "callers at the same time", y: "thousands a second"}
+	other := b.rueidisClient()
+	defer other.Close()
+	db, users := b.server.open(ctx, userdb.Options{})
+	defer db.Close()
+	bare := b.server.client(slices.Max(callers) + 8)
+	defer bare.Close()
+	variants := []variant{finds(users), bareGet(bare), rueidisGet(other), autoGet(got(bare.AutoPipeline()))}
+	for _, v := range variants {
+		c.lines = append(c.lines, line{name: v.name})
+	}
+	for _, n := range callers {
+		c.labels = append(c.labels, fmt.Sprint(n))
+		for i, r := range b.interleave(ctx, n, variants...) {
+			c.lines[i].y = append(c.lines[i].y, r.Rate/1000)
+		}
+	}
+	return c
+}
+
+var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
+
+// byPercentile is how long reads take while ten times more people log in than can be hashed.
+func (b *bench) byPercentile(ctx context.Context) (c chart) {
+	b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
+		c = chart{file: "speed-flood", title: "Finding an entry by its UID, four callers", x: "percentile", y: "microseconds"}
+		for _, p := range percentiles {
+			c.labels = append(c.labels, fmt.Sprint(p))
+		}
+		c.lines = append(c.lines, line{"nobody logs in", latencies(b.interleave(ctx, 4, finds(users))[0])})
+		start()
+		c.lines = append(c.lines, line{"ten times more logins than can be hashed", latencies(b.interleave(ctx, 4, finds(users))[0])})
+		return outcome{}
+	})
+	return c
+}
+
+// latencies are those at the percentiles.
+func latencies(r result) (all []float64) {
+	var ls []float64
+	for _, round := range r.rounds {
+		for _, l := range round.latencies {
+			ls = append(ls, micros(l))
+		}
+	}
+	slices.Sort(ls)
+	for _, p := range percentiles {
+		all = append(all, ls[min(int(float64(len(ls))*p/100), len(ls)-1)])
+	}
+	return all
+}
+
+// bySize is the same work in stores of several sizes.
+func (b *bench) bySize(ctx context.Context) chart {
+	defer b.server.reset(ctx)
+	c := chart{file: "speed-size", title: "One caller, in a store of so many entries", x: "entries", y: "microseconds"}
+	b.server.empty(ctx)
+	from := 0
+	for _, n := range []int{10_000, 100_000, b.size(1_000_000, 200_000)} {
+		load(ctx, b.server.admin, from, n)
+		from = n
+		c.labels = append(c.labels, fmt.Sprintf("%d,000", n/1000))
+		db, users := b.server.open(ctx, userdb.Options{})
+		spread := func(i int) int { return i * 31 % n }
+		for i, r := range b.interleave(ctx, 1,
+			variant{name: "by any identifier", op: func(ctx context.Context, w, i int) error {
+				_, err := users.Find(ctx, hints.Any(email(spread(i))))
+				return err
+			}},
+			variant{name: "by UID", op: func(ctx context.Context, w, i int) error {
+				_, err := users.Find(ctx, hints.UID(uid(spread(i))))
+				return err
+			}},
+			variant{name: "create", op: func(ctx context.Context, w, i int) error {
+				_, err := users.Create(ctx, newUser(10_000_000+i))
+				return err
+			}},
+		) {
+			if len(c.lines) <= i {
+				c.lines = append(c.lines, line{name: r.Name})
+			}
+			c.lines[i].y = append(c.lines[i].y, r.P50)
+		}
+		must(db.Close())
+	}
+	return c
+}
+
+// byIdentifiers is what entries with more and more identifiers take.
+func (b *bench) byIdentifiers(ctx context.Context) chart {
+	defer b.server.reset(ctx)
+	c := chart{file: "speed-memory", title: "Memory of an entry in Redis", x: "identifiers besides the UID", y: "bytes", lines: []line{{name: "of 20 characters each"}}}
+	const entries = 5000
+	for n := range 7 {
+		s := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{"job": {}}}}}
+		for i := range n {
+			s.Types["user"].Fields[fmt.Sprint("id", i)] = schema.Field{Role: schema.RoleSecondary}
+		}
+		b.server.admin.FlushAll(ctx)
+		db, users := b.server.open(ctx, userdb.Options{Schema: s})
+		before := b.server.info(ctx, "memory")["used_memory_dataset"]
+		for k := range entries {
+			facets := schema.Texts("job", "cook")
+			for i := range n {
+				facets[fmt.Sprint("id", i)] = schema.Text(fmt.Sprintf("identifier %d %7d", i, k))
+			}
+			got(users.Create(ctx, userdb.NewEntry{UID: uid(k), Facets: facets}))
+		}
+		c.labels = append(c.labels, fmt.Sprint(n))
+		c.lines[0].y = append(c.lines[0].y, (b.server.info(ctx, "memory")["used_memory_dataset"]-before)/entries)
+		must(db.Close())
+	}
+	return c
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// counting compares Count by an indexed value with the size of a set.
+func (b *bench) counting(ctx context.Context) outcome {
+	defer b.server.reset(ctx)
+	s := userSchema()
+	s.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed}
+	b.server.admin.FlushAll(ctx) // the schema that is stored has no index
+	return b.beside(ctx, 1, userdb.Options{Schema: s}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		for i := range 1000 {
+			got(users.Create(ctx, newUser(i)))
+			must(c.SAdd(ctx, "cooks", prk(i)).Err())
+		}
+		q := userdb.Query{Where: schema.Texts("job", "cook")}
+		if total := got(users.Count(ctx, q)); total.Entries != 1000 {
+			must(fmt.Errorf("counted %d", total.Entries))
+		}
+		ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
+			_, err := users.Count(ctx, q)
+			return err
+		}}
+		return ours, variant{name: "SCARD", op: func(ctx context.Context, w, i int) error { return c.SCard(ctx, "cooks").Err() }}
+	})
+}
+
+// firstLookup compares the first lookup of a store that was just opened with its hundredth.
+func (b *bench) firstLookup(ctx context.Context) outcome {
+	var first, later []float64
+	for n := range b.size(60, 20) {
+		db, users := b.server.open(ctx, userdb.Options{})
+		for i := range 100 {
+			begin := time.Now()
+			got(users.Find(ctx, hints.Any(email(pick(100*n+i)))))
+			switch i {
+			case 0:
+				first = append(first, micros(time.Since(begin)))
+			case 99:
+				later = append(later, micros(time.Since(begin)))
+			}
+		}
+		must(db.Close())
+	}
+	return outcome{ratio: median(first) / median(later), note: fmt.Sprintf("%.0f µs, then %.0f", median(first), median(later))}
+}
+
+// cold is how many processor seconds the first build of the command takes, against those of the packages of Go itself that are in it.
+func (b *bench) cold(ctx context.Context) outcome {
+	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
+	list.Dir = ".."
+	standard := strings.Fields(string(got(list.Output())))
+	all, part := buildTime(ctx, "./cmd/userdb"), buildTime(ctx, standard...)
+	return outcome{ratio: all / part, note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
+}
+
+// buildTime builds packages with an empty cache, and returns the processor seconds of it.
+func buildTime(ctx context.Context, packages ...string) float64 {
+	dir := got(os.MkdirTemp("", "bench"))
+	defer os.RemoveAll(dir)
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull}, packages...)...)
+	build.Dir, build.Env = "..", append(os.Environ(), "GOCACHE="+dir, "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		must(fmt.Errorf("%w: %s", err, out))
+	}
+	used := build.ProcessState.SysUsage().(*syscall.Rusage)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
+}
