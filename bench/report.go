@@ -64,7 +64,7 @@ func (rep *report) add(r row, o outcome) {
 		Name: r.name, What: r.what, Ratio: o.ratio, Target: r.target, Most: r.most, OK: r.ok(o, 1), Note: o.note, Variants: o.variants,
 	}
 	rep.Rows = append(rep.Rows, rr)
-	fmt.Printf("%-24s %6.2f  %s%-5.2f %-6s  %s\n", rr.Name, rr.Ratio, bound[rr.Most], rr.Target, mark[rr.OK], rr.Note)
+	fmt.Printf("%-24s %6.2f  %-14s  %s\n", rr.Name, rr.Ratio, rr.verdict(" "), rr.Note)
 	for _, v := range rr.Variants {
 		fmt.Printf("    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
 	}
@@ -75,6 +75,14 @@ var (
 	bound = map[bool]string{true: "≤", false: "≥"}
 	mark  = map[bool]string{true: "ok", false: "missed"}
 )
+
+// verdict is the target, and whether it was reached.
+func (rr reportRow) verdict(between string) string {
+	if rr.Target == 0 {
+		return "told" + between
+	}
+	return fmt.Sprintf("%s%.2f%s%s", bound[rr.Most], rr.Target, between, mark[rr.OK])
+}
 
 func (rep *report) write(out string) {
 	rep.Load += " | " + loadAverage()
@@ -100,7 +108,7 @@ func (rep *report) markdown() string {
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
 	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | CPU µs of Redis | of the process |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rep.Rows {
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s%.2f | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, bound[r.Most], r.Target, mark[r.OK])
+		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.verdict(" | "))
 		for _, column := range columns {
 			var parts []string
 			for _, v := range r.Variants {

@@ -14,7 +14,7 @@ type row struct {
 	name   string
 	what   string
 	quick  bool    // also in the quick run
-	target float64 // 0: it is told, and there is none
+	target float64 // 0: the row is told without one
 	most   bool    // the ratio must stay below the target, not above
 	p99    float64 // a row NAME-p99 has how much higher the 99th percentile may be; 0: there is no such row
 	tcp    bool    // the full run measures it over TCP as well, as NAME-tcp

@@ -156,7 +156,10 @@ func sameScript(c *redis.Client, fingerprint string) variant {
 		if at >= len(prepared) { // more than the machine was thought to do
 			return errors.New("too few calls were prepared")
 		}
-		return sameCreate.Run(ctx, c, prepared[at].keys, prepared[at].args...).Err()
+		if n, err := sameCreate.Run(ctx, c, prepared[at].keys, prepared[at].args...).Int(); err != nil || n != 1 {
+			return cmp.Or(err, errTaken)
+		}
+		return nil
 	}}
 	v.prepare = func(n int) {
 		prepared = slices.Grow(prepared[:0], n)
