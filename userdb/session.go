@@ -119,8 +119,9 @@ func sessionOf(s store.Session) Session {
 	return Session{ID: s.ID, Begun: s.Begun, Seen: s.Seen, Verified: s.Verified, Ends: s.Ends, Origin: s.Origin, Agent: s.Agent}
 }
 
-// Session returns the entry whose session has the secret, and the session, in one round trip. After the end of a session was
-// acknowledged no process gets it. ErrNotFound is the one answer to a secret whose session has ended, and to one that is made up.
+// Session returns the entry whose session has the secret, and the session, in one round trip; once a minute a second one keeps that
+// it was seen. After the end of a session was acknowledged no process gets it. ErrNotFound is the one answer to a secret whose session
+// has ended, and to one that is made up.
 func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "Session", &err)
 	defer v.end(&err)

@@ -65,6 +65,9 @@ func Bond(fields map[string]string) string {
 	return recordkey.Escape(fields[FieldEpoch]) + "/" + recordkey.Escape(fields[FieldChanged])
 }
 
+// Live reports whether the session, if it is one, has not ended by then.
+func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
+
 // Admits reports whether the session, if it is one of the record's entry, is good for it.
 func (s Session) Admits(r Record) bool {
 	return s.Bond == Bond(r.Fields) && r.Fields[FieldEpoch] != "" && r.Fields[FieldDisabled] == ""

@@ -98,8 +98,8 @@ type Engine interface {
 	// StartSession keeps a session of a live entry, if that is not disabled and has not ended all its sessions since it
 	// was seen; else ErrNotFound, or ErrConflict. The oldest goes where there would be more than MostSessions.
 	StartSession(ctx context.Context, s Start) (Session, error)
-	// FindSession returns an entry and its session of that ID, in one round trip, and notes that the session was seen.
-	// ErrNotFound: it has ended. The caller asks whether the session admits to the entry.
+	// FindSession returns an entry and its session of that ID, in one round trip; once a minute another one notes that
+	// the session was seen. ErrNotFound: it has ended. The caller asks whether the session admits to the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
 	// Sessions does something to the sessions of an entry, and returns those that it was done to.
 	Sessions(ctx context.Context, op SessionsOp) ([]Session, error)

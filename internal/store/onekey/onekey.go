@@ -48,8 +48,6 @@ type Options struct {
 	Noted func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
-	// Undone says of a client's error that the command was not carried out because nothing can be kept; nil: never.
-	Undone func(error) bool
 	// Close releases what was opened for the engine; nil leaves the client open.
 	Close func() error
 }
@@ -58,9 +56,6 @@ type Options struct {
 func New(client *redisx.Client, o Options) *Keys {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
-	}
-	if o.Undone == nil {
-		o.Undone = func(error) bool { return false }
 	}
 	o.Close = sync.OnceValue(o.Close)
 	ks := &Keys{client: client, options: o}

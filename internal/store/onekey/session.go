@@ -75,54 +75,102 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 	return parseSessions(redisx.Texts(reply)), nil
 }
 
-// FindSession implements [store.Engine]. The session and its entry are two commands of one round trip, in any order: a session
-// that has ended does not come back, nor does an epoch.
+// seenEvery is how often it is kept that a session was seen.
+const seenEvery = time.Minute
+
+// FindSession implements [store.Engine]. The session, the time and the entry are commands of one round trip, in any order: a
+// session that has ended does not come back, nor does an epoch.
 func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, store.Session, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
 		return store.Record{}, store.Session{}, err
 	}
-	var found store.Found
-	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (reply any, err error) {
-		for _, verb := range []string{"check", "look"} { // where it cannot be kept that it was seen now, it was seen longer ago
-			found, reply, err = ks.findSession(ctx, prk, []string{key.String()}, []string{verb, Millis(now), id, "", ""})
-			if err == nil || !ks.options.Undone(err) {
-				break
-			}
-		}
-		return reply, err
+	var f findingSession
+	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		f = ks.newFindingSession(ctx, prk, key.String(), id, now)
+		return nil, f.failed(ks.client.OfOneSlot(ctx, f.cmds...))
 	})
 	if err != nil {
 		return store.Record{}, store.Session{}, redisx.Harmless(err)
 	}
-	sessions := parseSessions(redisx.Texts(reply))
+	found, s, now := redisx.FoundAt(prk, f.entry.Val(), f.entry.Err()), f.session(id), f.now()
 	switch {
 	case found.Err != nil:
 		return store.Record{}, store.Session{}, found.Err
-	case len(sessions) == 0:
+	case !s.Live(now):
+		return store.Record{}, store.Session{}, store.ErrNotFound
+	case now.Sub(s.Seen) < seenEvery:
+		return found.Record, s, nil
+	}
+	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", Millis(now), id, ""})
+	if err != nil { // then it was seen longer ago
+		return found.Record, s, nil
+	}
+	seen := parseSessions(redisx.Texts(reply))
+	if len(seen) == 0 {
 		return store.Record{}, store.Session{}, store.ErrNotFound
 	}
-	return found.Record, sessions[0], nil
+	return found.Record, seen[0], nil
 }
 
-// findSession asks once, or twice where the server does not have the script. The client does not repeat it, for the caller does.
-func (ks *Keys) findSession(ctx context.Context, prk recordkey.Key, keys, args []string) (store.Found, any, error) {
-	ask := func(call []any) (redisx.Once, *redis.MapStringStringCmd) {
-		session, entry := redisx.NewOnce(ctx, call), redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
-		if err := ks.client.All(ctx, []redis.Cmder{session, entry}); err != nil && session.Err() == nil && entry.Err() == nil {
-			session.SetErr(err)
+// findingSession is what is asked to find one.
+type findingSession struct {
+	member redisx.Once // so that the client does not repeat what Retry does
+	entry  *redis.MapStringStringCmd
+	clock  *redis.TimeCmd
+	told   time.Time // the time, where the caller tells it
+	cmds   []redis.Cmder
+}
+
+func (ks *Keys) newFindingSession(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) findingSession {
+	f := findingSession{
+		member: redisx.NewOnce(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), told: now,
+	}
+	f.cmds = append(make([]redis.Cmder, 0, 3), f.member, f.entry)
+	if now.IsZero() {
+		f.clock = redis.NewTimeCmd(ctx, ks.clock(key)...)
+		f.cmds = append(f.cmds, f.clock)
+	}
+	return f
+}
+
+// clock is the command that asks the server of a key for its time. In a cluster, TIME without a key goes to any node.
+func (ks *Keys) clock(key string) []any {
+	if ks.options.OneSlot {
+		return []any{"time"}
+	}
+	return []any{"eval", "return redis.call('TIME')", 1, key}
+}
+
+// failed is the error of asking, where err is what the client says of all commands. A record of another Redis type is
+// none. After an error of the context the commands may still be under way, and are not looked at.
+func (f *findingSession) failed(err error) error {
+	if err == nil || !redisx.IsAnswer(err) && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for _, cmd := range f.cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
+			return err
 		}
-		return session, entry
 	}
-	session, entry := ask(SessionScript.Call(keys, args))
-	if redisx.NoScript(session.Err()) {
-		session, entry = ask(SessionScript.CallInFull(keys, args))
+	return nil
+}
+
+// session is the one that was found; the zero Session where there is none.
+func (f *findingSession) session(id string) store.Session {
+	text, _ := f.member.Val().(string)
+	s, err := parseSession(id, text)
+	if err != nil {
+		return store.Session{}
 	}
-	reply, err := redisx.Answer(session.Cmd, session.Err(), SessionScript.Reply)
-	if err == nil && entry.Err() != nil && !redisx.WrongType(entry.Err()) {
-		err = entry.Err()
+	return s
+}
+
+func (f *findingSession) now() time.Time {
+	if f.clock != nil {
+		return f.clock.Val()
 	}
-	return redisx.FoundAt(prk, entry.Val(), entry.Err()), reply, err
+	return f.told
 }
 
 // parseSessions reads members and their names as session.lua answers them; it passes over other texts.
@@ -137,6 +185,9 @@ func parseSessions(texts []string) (all []store.Session) {
 
 var errSession = errors.New("not a session")
 
+// mostDigits is how long a number in a member may be, here as in session.lua.
+const mostDigits = 15
+
 func parseSession(id, text string) (store.Session, error) {
 	words := strings.Split(text, " ")
 	if len(words) != 8 {
@@ -144,10 +195,11 @@ func parseSession(id, text string) (store.Session, error) {
 	}
 	var ms [5]int64
 	for i := range ms {
-		var err error
-		if ms[i], err = strconv.ParseInt(words[i], 10, 64); err != nil {
+		n, err := strconv.ParseUint(words[i], 10, 64)
+		if err != nil || len(words[i]) > mostDigits {
 			return store.Session{}, errSession
 		}
+		ms[i] = int64(n)
 	}
 	origin, err1 := recordkey.Unescape(words[6])
 	agent, err2 := recordkey.Unescape(words[7])

@@ -33,7 +33,7 @@ type Batcher[T any] struct {
 
 // A call is what one caller asks for.
 type call[T any] struct {
-	of       T
+	of       []T
 	done     chan struct{} // closed after the flush; what was done may be read then
 	panicked any           // what a hook of the client did in the flush: the caller panics with it, as without others
 }
@@ -49,9 +49,9 @@ func NewBatcher[T any](most int, flush func(context.Context, []T)) *Batcher[T] {
 	return &Batcher[T]{flush: flush, most: most}
 }
 
-// Do sends a call with others and waits until it is answered. An error is one of the context, with
+// Do sends what a call asks for, in one batch with what others do, and waits until it is answered. An error is one of the context, with
 // ErrAbandoned where it was under way already: then it must not be looked at any more.
-func (b *Batcher[T]) Do(ctx context.Context, of T) error {
+func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
 	c := &call[T]{of: of, done: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, c)
@@ -118,9 +118,9 @@ func (b *Batcher[T]) send(batch []*call[T]) {
 	// The contexts of the callers end their waiting, and none may end the others' flush.
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
-	all := make([]T, len(batch))
-	for i, c := range batch {
-		all[i] = c.of
+	all := make([]T, 0, len(batch))
+	for _, c := range batch {
+		all = append(all, c.of...)
 	}
 	b.flush(ctx, all)
 	ended = true

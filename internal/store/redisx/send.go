@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,22 +67,28 @@ func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, err
 
 // Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
-	defer c.callers.Add(-1)
-	if callers := c.callers.Add(1); callers <= Busy || c.alone {
-		return c.UniversalClient.Process(ctx, cmd)
-	}
-	to, err := c.batchersOf(ctx, cmd)
-	if err != nil {
-		return c.UniversalClient.Process(ctx, cmd) // which says what is wrong
-	}
-	batcher := to.repeated
-	if cmd.NoRetry() {
-		batcher = to.once
-	}
-	if err := batcher.Do(ctx, cmd); err != nil {
+	if err := c.OfOneSlot(ctx, cmd); err != nil {
 		return err
 	}
 	return cmd.Err()
+}
+
+// OfOneSlot sends commands on keys of one slot in one round trip, as Process sends one. An error is one of ctx, or of a command:
+// those stand in them.
+func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
+	defer c.callers.Add(-1)
+	if callers := c.callers.Add(1); callers <= Busy || c.alone {
+		return c.together(ctx, cmds)
+	}
+	to, err := c.batchersOf(ctx, cmds[0])
+	if err != nil {
+		return c.together(ctx, cmds) // which says what is wrong
+	}
+	batcher := to.repeated
+	if slices.ContainsFunc(cmds, redis.Cmder.NoRetry) {
+		batcher = to.once
+	}
+	return batcher.Do(ctx, cmds...)
 }
 
 // All sends commands in one round trip. The error of each stands in it, and the first is returned. After an error of ctx they are
@@ -103,6 +110,11 @@ func (c *Client) together(ctx context.Context, cmds []redis.Cmder) error {
 	pipe := c.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, err := pipe.Exec(ctx)
+	if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) { // a hook of the client says so
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+	}
 	return err
 }
 

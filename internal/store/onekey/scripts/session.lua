@@ -11,7 +11,7 @@
 -- does not matter either whether what is done here comes before or after a change of the entry.
 --
 -- KEYS[1]  the record
--- ARGV[1]  begin | check | look: check, and keep nothing | verify | end | list | clear      ARGV[2]  the time, "" for the server's
+-- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret      ARGV[4]  bond
 -- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest, and of those
 --             that were ended
@@ -51,7 +51,7 @@ local function put(text, ends)
   return {hash, text}
 end
 
-if verb == 'check' or verb == 'look' or verb == 'verify' or verb == 'end' then
+if verb == 'seen' or verb == 'verify' or verb == 'end' then
   local text = redis.pcall('HGET', record, hash)
   if failed(text) then
     if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end
@@ -71,11 +71,8 @@ if verb == 'check' or verb == 'look' or verb == 'verify' or verb == 'end' then
     s.verified = now
     return put(member(s), s.ends)
   end
-  if verb == 'check' and now - s.seen >= 60000 then -- a full server refuses that: then it was seen longer ago
-    s.seen = now
-    put(member(s), math.min(s.life, now + s.idle))
-  end
-  return {hash, member(s)}
+  s.seen = math.max(s.seen, now)
+  return put(member(s), math.min(s.life, s.seen + s.idle))
 end
 
 local all = redis.pcall('HGETALL', record)
