@@ -571,10 +571,13 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
 			_, secret := g.start(userdb.SessionOptions{})
+			_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
 			e := g.find("alice")
 			g.pass(2 * time.Minute) // so that it is to be kept that it was seen
 			r.begin(s, admin)
 			g.good("refused", secret)
+			g.pass(8 * time.Minute)
+			g.ended("idle", idle)
 			_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			r.end(s, admin)
 			r.want(t, "begin", err)
