@@ -127,13 +127,16 @@ redis.call('SET', KEYS[3], KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`)
 
-// createSame compares with a script by hand that does the same. Its keys and arguments are made before time is taken.
+// createSame compares with a script by hand that does the same. What both are given is made before time is taken.
 func createSame(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		defer b.server.reset(ctx)
 		fingerprint := got(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
-			return creates(users), sameScript(c, fingerprint)
+			return prepared("userdb", newUser, func(ctx context.Context, u userdb.NewEntry) error {
+				_, err := users.Create(ctx, u)
+				return err
+			}), sameScript(c, fingerprint)
 		})
 	}
 }
@@ -149,23 +152,31 @@ func sameScript(c *redis.Client, fingerprint string) variant {
 		keys := []string{prk(k), srkMail(k), srkName(k), srk("email", name(k)), srk("name", email(k)), schemaKey}
 		return call{keys, append([]any{fingerprint}, newFields(k)...)}
 	}
-	var prepared []call
+	return prepared("script", prepare, func(ctx context.Context, one call) error {
+		n, err := sameCreate.Run(ctx, c, one.keys, one.args...).Int()
+		if err == nil && n != 1 {
+			err = errTaken
+		}
+		return err
+	})
+}
+
+// prepared is a variant whose operations are given what was made before the round, each of another user.
+func prepared[T any](name string, make func(k int) T, do func(context.Context, T) error) variant {
+	var all []T
 	var next atomic.Int64
-	v := variant{name: "script", op: func(ctx context.Context, w, i int) error {
+	v := variant{name: name, op: func(ctx context.Context, w, i int) error {
 		at := int(next.Add(1)) - 1
-		if at >= len(prepared) { // more than the machine was thought to do
-			return errors.New("too few calls were prepared")
+		if at >= len(all) { // more than the machine was thought to do
+			return errors.New("too few operations were prepared")
 		}
-		if n, err := sameCreate.Run(ctx, c, prepared[at].keys, prepared[at].args...).Int(); err != nil || n != 1 {
-			return cmp.Or(err, errTaken)
-		}
-		return nil
+		return do(ctx, all[at])
 	}}
 	v.prepare = func(n int) {
-		prepared = slices.Grow(prepared[:0], n)
+		all = slices.Grow(all[:0], n)
 		next.Store(0)
 		for range n {
-			prepared = append(prepared, prepare(serial(int(operations.Add(1)))))
+			all = append(all, make(serial(int(operations.Add(1)))))
 		}
 	}
 	return v

@@ -59,7 +59,9 @@ func (db *DB) emit(ctx context.Context, e Event) {
 		o.Event(ctx, e.Kind)
 	}
 	db.tellLogin(ctx, e)
-	db.view().Config.Log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
+	if log := db.view().Config.Log; log.Enabled(ctx, slog.LevelInfo) {
+		log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
+	}
 }
 
 func (e Event) attrs() []slog.Attr {

@@ -109,7 +109,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		return d, invalid(t.declared.Schema.Primary, "primary", "the UID is not given as a facet")
 	}
 	var wrong problems
-	for _, field := range slices.Sorted(maps.Keys(n.Facets)) {
+	for _, field := range sortedKeys(n.Facets) {
 		if other := wrong.add(t.declared.EncodeFacet(d.Facets, field, n.Facets[field], nil)); other != nil {
 			return d, other
 		}
@@ -124,16 +124,20 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		_ = wrong.add(checkElements(change.TagsName, tags))
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
-	own := append(t.declared.Identifiers(d.Facets), n.UID)
+	var own []string // what the password may not be
+	withPassword := n.Password != "" || n.Typed
+	if withPassword {
+		own = append(t.declared.Identifiers(d.Facets), n.UID)
+	}
 	if len(wrong) > 0 {
-		if n.Password != "" || n.Typed {
+		if withPassword {
 			if other := wrong.add(t.db.hashers.Judge(ctx, t.declared, n.Password, own)); other != nil {
 				return d, other
 			}
 		}
 		return d, t.rest(ctx, wrong, t.unwritten(d.UID), d.Facets)
 	}
-	if n.Password != "" || n.Typed {
+	if withPassword {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
 		if err != nil {
 			return d, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
@@ -148,6 +152,12 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Own[store.FieldDisabled] = schema.Date(t.view.Now()).Wire()
 	}
 	return d, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
+	slices.Sort(keys)
+	return keys
 }
 
 // Update reads an entry, lets f change its copy, and writes the difference if nobody changed the

@@ -15,7 +15,8 @@ import (
 
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
+	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function note() end\n")
+	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 
 // An outcome is what became of a change in one of the quick ways.
@@ -94,7 +95,8 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	for _, f := range c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
-	if !c.Create {
+	if !c.Create && len(c.Note.Lines) > 0 {
+		s = notedScript
 		keys, args = e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
 	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -82,7 +81,7 @@ func TestFindBatch(t *testing.T) {
 			m := &meddler{after: func(round int) { p.meddle(tt.after[round]) }}
 			client.AddHook(m)
 			e := New(client, Options{})
-			for range redisx.Busy {
+			for range manyLookups {
 				e.finding.Add(1)
 			}
 			found, err := e.Find(t.Context(), []store.Lookup{tt.lookup})

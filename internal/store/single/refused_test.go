@@ -42,7 +42,7 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
   end}
 `
 
-var everyScript = []redisx.Script{changeScript, createScript, updateScript, createsScript, tertiaryScript, onekey.RestateScript}
+var everyScript = []redisx.Script{changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
