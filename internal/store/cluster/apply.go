@@ -44,6 +44,7 @@ type attempt struct {
 	unnoted bool            // what is to be noted stays in the entry
 	first   string          // what was noted, where it is all the history there is; "": it is not known
 	until   int64           // the commit may be made, by the server's clock in milliseconds
+	claims  []error         // what became of the claims
 }
 
 const (
@@ -177,13 +178,21 @@ func (a *attempt) readGoing(ctx context.Context) error {
 
 // claimAll is steps 1 and 2 for all SRKs.
 func (a *attempt) claimAll(ctx context.Context) error {
-	return parallel(len(a.c.Claim), func(i int) error { return a.claim(ctx, a.c.Claim[i]) })
+	a.claims = make([]error, len(a.c.Claim))
+	return parallel(len(a.c.Claim), func(i int) error {
+		a.claims[i] = a.claim(ctx, a.c.Claim[i])
+		return a.claims[i]
+	})
 }
 
 // claim is steps 1 and 2.
 func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
+	run := a.e.runWithOthers
+	if a.queues { // others wait for it
+		run = a.e.run
+	}
 	for {
-		reply, _, err := a.e.run(ctx, claimScript, []string{srk.String()}, a.own)
+		reply, _, err := run(ctx, claimScript, []string{srk.String()}, a.own)
 		if err != nil {
 			return err
 		}
@@ -212,7 +221,7 @@ func (a *attempt) lookAll(ctx context.Context) error {
 // to it, a GET that finds nothing is an error that it looks into.
 func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
-		n, err := a.e.command(ctx, redisx.IsNumber, "exists", srk.String())
+		n, err := a.e.ask(ctx, redisx.IsNumber, "exists", srk.String())
 		if err != nil || n == int64(0) {
 			return err
 		}
@@ -271,7 +280,8 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 }
 
 // giveBack is step 7: the own claims go, but for those that are in use after all: by a commit that came late, or because
-// somebody found the entry's value to be claimed (Reshape). It does what it can in the time there is: what stays is garbage.
+// somebody found the entry's value to be claimed (Reshape). A claim that is under way still is waited for. It does what it can in
+// the time there is: what stays is garbage.
 func (a *attempt) giveBack(ctx context.Context) {
 	how := onlyLook
 	if !a.began.IsZero() {
@@ -280,6 +290,9 @@ func (a *attempt) giveBack(ctx context.Context) {
 	afterwards(ctx, giveBackTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
+			if i < len(a.claims) && redisx.Over(ctx, a.claims[i]) != nil { // it may come yet
+				return nil
+			}
 			if how == orFence || !a.c.Create {
 				if held, err := a.e.holds(ctx, a.c.Key, srk, how); held || err != nil {
 					return err

@@ -55,7 +55,10 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 		where = onekey.NotesNowhere
 	}
 	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, a.c.Note)
-	if len(a.c.Note.Lines) == 0 || where == onekey.NotesNowhere {
+	switch {
+	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0: // where it comes late, "until" is over
+		return a.e.runWithOthers(ctx, commitScript, keys, args...)
+	case where == onekey.NotesNowhere, len(a.c.Note.Lines) == 0:
 		return a.e.run(ctx, commitScript, keys, args...)
 	}
 	reply, unsure, err = a.e.runOnce(ctx, commitScript, keys, args...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -113,6 +115,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	client.AddHook(n)
 	defer client.Close()
 	e := New(client, Options{})
+	e.client = redisx.NewClient(client, e.client.Retry, true) // whose rounds a shared one was could not be told
 	g := threeFields.Guard
 	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
 	var mu sync.Mutex
@@ -183,4 +186,65 @@ func finding(srks []string, found *store.Found) verb {
 		}
 		return err
 	}}
+}
+
+// A slow network carries claims in a longer time than what gives them back, and no command of a caller that has given up.
+type slow struct{ network }
+
+func (s *slow) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		takes := 10 * time.Millisecond
+		if slices.Contains(cmd.Args(), any(claimScript.SHA)) {
+			takes = time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(takes):
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return setAnswer(cmd, s.world.do(argsOf(cmd)))
+	}
+}
+
+func (s *slow) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	one := s.ProcessHook(nil)
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return parallel(len(cmds), func(i int) error { return one(ctx, cmds[i]) })
+	}
+}
+
+// TestLateClaims has many callers give up while their claims, which they share round trips for, are under way: all of them are
+// given back.
+func TestLateClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(unchanged)
+		w.reset(map[string]*cell{})
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		client.AddHook(&slow{network{world: w}})
+		defer client.Close()
+		e := New(client, Options{})
+		g := threeFields.Guard
+		e.checked.Store(g.Key, checkedSchema{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
+		_ = parallel(4*redisx.Busy, func(i int) error {
+			c, err := threeFields.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(fmt.Sprintf("email=e%d name=n%d", i, i))})
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := e.Apply(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		for key := range w.cells {
+			t.Errorf("%s is left", key)
+		}
+	})
 }

@@ -61,6 +61,11 @@ func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args .
 	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
+// runWithOthers is run in one round trip with other callers, where there are many: redisx.Over tells when it is over.
+func (e *Engine) runWithOthers(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
+	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
+}
+
 // runOnce is run for a script of two keys that a node may not serve together: it is not sent again then.
 func (e *Engine) runOnce(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
@@ -76,23 +81,32 @@ func (e *Engine) yes(ctx context.Context, s redisx.Script, key string, args ...s
 
 // command sends a command that may arrive twice.
 func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+	return e.send(ctx, e.client.UniversalClient.Process, reply, args)
+}
+
+// ask sends a command that only reads, in one round trip with other callers, where there are many.
+func (e *Engine) ask(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+	return e.send(ctx, e.client.Process, reply, args)
+}
+
+func (e *Engine) send(ctx context.Context, process redisx.Process, reply redisx.Shape, args []any) (any, error) {
 	value, _, err := again(ctx, e, func() (any, error) {
 		cmd := redisx.NewOnce(ctx, args)
-		return redisx.Answer(cmd.Cmd, e.client.UniversalClient.Process(ctx, cmd), reply)
+		return redisx.Answer(cmd.Cmd, process(ctx, cmd), reply)
 	})
 	return value, redisx.Harmless(err)
 }
 
 // get reads a string that may be empty, and reports whether it exists.
 func (e *Engine) get(ctx context.Context, key recordkey.Key) (string, bool, error) {
-	value, err := e.command(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
+	value, err := e.ask(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
 	text, is := value.(string)
 	return text, is, err
 }
 
-// read is command for what reads: a record of another Redis type counts as absent, and is answered by nil.
+// read is ask, where a record of another Redis type counts as absent, and is answered by nil.
 func (e *Engine) read(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
-	value, err := e.command(ctx, reply, args...)
+	value, err := e.ask(ctx, reply, args...)
 	if redisx.WrongType(err) {
 		return nil, nil
 	}

@@ -3,7 +3,6 @@ package redisx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -71,7 +70,30 @@ func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
 		if b.takeBack(c) {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%w: %w", ErrAbandoned, ctx.Err())
+		return &abandoned{done: c.done, cause: ctx.Err()}
+	}
+}
+
+// abandoned is an ErrAbandoned that knows when the call is over.
+type abandoned struct {
+	done  <-chan struct{}
+	cause error
+}
+
+func (a *abandoned) Error() string   { return ErrAbandoned.Error() + ": " + a.cause.Error() }
+func (a *abandoned) Unwrap() []error { return []error{ErrAbandoned, a.cause} }
+
+// Over waits until a call that err left under way is over: the server carries it out no more. Other errors are about what is.
+func Over(ctx context.Context, err error) error {
+	a, is := errors.AsType[*abandoned](err)
+	if !is {
+		return nil
+	}
+	select {
+	case <-a.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -67,7 +67,11 @@ func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, err
 
 // Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
-	if err := c.OfOneSlot(ctx, cmd); err != nil {
+	defer c.callers.Add(-1)
+	if callers := c.callers.Add(1); callers <= Busy || c.alone {
+		return c.UniversalClient.Process(ctx, cmd)
+	}
+	if err := c.withOthers(ctx, cmd); err != nil {
 		return err
 	}
 	return cmd.Err()
@@ -80,6 +84,11 @@ func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 	if callers := c.callers.Add(1); callers <= Busy || c.alone {
 		return c.together(ctx, cmds)
 	}
+	return c.withOthers(ctx, cmds...)
+}
+
+// withOthers sends commands on keys of one slot in a batch of many callers.
+func (c *Client) withOthers(ctx context.Context, cmds ...redis.Cmder) error {
 	to, err := c.batchersOf(ctx, cmds[0])
 	if err != nil {
 		return c.together(ctx, cmds) // which says what is wrong
