@@ -64,16 +64,17 @@ func (b *bench) cold(ctx context.Context) outcome {
 	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
 	list.Dir = ".."
 	standard := strings.Fields(string(got(list.Output())))
-	all, part := buildTime(ctx, "./cmd/userdb"), buildTime(ctx, standard...)
+	cache := got(os.MkdirTemp("", "bench"))
+	defer os.RemoveAll(cache)
+	part := buildTime(ctx, cache, standard...)
+	all := part + buildTime(ctx, cache, "./cmd/userdb")
 	return outcome{ratio: all / part, note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
 }
 
-// buildTime builds packages with an empty cache, and returns the processor seconds of it.
-func buildTime(ctx context.Context, packages ...string) float64 {
-	dir := got(os.MkdirTemp("", "bench"))
-	defer os.RemoveAll(dir)
+// buildTime builds packages, and returns the processor seconds of it.
+func buildTime(ctx context.Context, cache string, packages ...string) float64 {
 	build := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull}, packages...)...)
-	build.Dir, build.Env = "..", append(os.Environ(), "GOCACHE="+dir, "GOFLAGS=-buildvcs=false")
+	build.Dir, build.Env = "..", append(os.Environ(), "GOCACHE="+cache, "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
 		must(fmt.Errorf("%w: %s", err, out))
 	}

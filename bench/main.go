@@ -66,7 +66,7 @@ func run(ctx context.Context, quick bool, only *regexp.Regexp, out, charts strin
 	defer h.stop()
 	s := startServer(&h)
 	s.reset(ctx)
-	b := &bench{server: s, quick: quick, rounds: 7, per: 200 * time.Millisecond}
+	b := &bench{server: s, quick: quick, rounds: 7, per: 150 * time.Millisecond}
 	if quick {
 		b.rounds, b.per = 7, 60*time.Millisecond
 	}

@@ -24,7 +24,7 @@ import (
 // checking compares whole checks with whole bare passes, in turn, over the same records.
 func (b *bench) checking(ctx context.Context) outcome {
 	defer b.server.reset(ctx)
-	n := b.size(1_000_000, 50_000)
+	n := b.size(200_000, 50_000)
 	b.server.empty(ctx)
 	load(ctx, b.server.admin, 0, n)
 	db, _ := b.server.open(ctx, userdb.Options{})
@@ -99,7 +99,7 @@ func barePass(ctx context.Context, c *redis.Client) {
 // importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty database.
 func (b *bench) importing(ctx context.Context) outcome {
 	defer b.server.reset(ctx)
-	n, rounds := b.size(1_000_000, 50_000), b.size(3, 5)
+	n, rounds := b.size(200_000, 50_000), b.size(3, 5)
 	dir := got(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "users.jsonl")
