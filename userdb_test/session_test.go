@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -509,6 +510,33 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 	if asked > ended || asked < 2 {
 		t.Errorf("asked for %d times, and ended %d times", asked, ended)
 	}
+	g.good("after that", secret)
+}
+
+// TestManySessionsWithoutAnAnswer: callers who share a round trip that fails are asked for again, and are told in the end that there
+// was no answer, and not that their session has ended.
+func TestManySessionsWithoutAnAnswer(t *testing.T) {
+	s, proxy := startProxied(t)
+	g := newGate(s, gateOptions())
+	g.add("alice", alicePassword)
+	_, secret := g.start(userdb.SessionOptions{})
+	many := func(want error) {
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				if _, _, err := g.users.Session(t.Context(), secret); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			})
+		}
+		all.Wait()
+	}
+	many(nil)
+	proxy.CutRequests(12, aliceSessions) // those of the callers who go by themselves, and some of those who share
+	many(nil)
+	proxy.CutRequests(-1, aliceSessions)
+	many(userdb.ErrUnavailable)
+	proxy.Pass()
 	g.good("after that", secret)
 }
 
