@@ -224,7 +224,8 @@ func TestLateClaims(t *testing.T) {
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
-		client.AddHook(&slow{network{world: w}})
+		n := &slow{network{world: w}}
+		client.AddHook(n)
 		defer client.Close()
 		e := New(client, Options{})
 		g := threeFields.Guard
@@ -243,6 +244,8 @@ func TestLateClaims(t *testing.T) {
 			return nil
 		})
 		time.Sleep(time.Minute)
+		n.mu.Lock()
+		defer n.mu.Unlock()
 		for key := range w.cells {
 			t.Errorf("%s is left", key)
 		}
