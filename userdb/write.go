@@ -285,7 +285,7 @@ func (t *Type) switched(ctx context.Context, before, after store.Record, err err
 // wires are the facets that an entry says, and what is wrong with them.
 func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong problems, err error) {
 	wires = change.Bare(r)
-	for _, field := range slices.Sorted(maps.Keys(e.edits)) {
+	for _, field := range sortedKeys(e.edits) {
 		v := e.edits[field]
 		switch {
 		case v != nil:

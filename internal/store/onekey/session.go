@@ -142,8 +142,8 @@ func (ks *Keys) clock(key string) []any {
 	return []any{"eval", "return redis.call('TIME')", 1, key}
 }
 
-// failed is the error of asking, where err is what the client returned. A record of another Redis type is none. After an error of
-// the context the commands may still be under way, and are not looked at.
+// failed is the error of asking, where err is what the client returned. To find a record of another Redis type is no error. After
+// one of the context the commands may still be under way, and are not looked at.
 func (f *findingSession) failed(err error) error {
 	if err != nil && !redisx.IsAnswer(err) && !errors.Is(err, redis.Nil) {
 		return err

@@ -11,7 +11,7 @@ import (
 
 const (
 	// Busy is how many callers are under way when further ones begin to share round trips. Measured, a single
-	// caller loses half its speed by sharing, sixteen neither lose nor gain, and 128 gain two thirds.
+	// caller loses half its speed by sharing, four lose up to a quarter, sixteen gain half, and 128 find three times as much.
 	Busy = 8
 	// Flushes is how many batches are under way at once. While one is at the server, the callers of the other go on. Measured, one
 	// alone loses a sixth of the speed, and a third one gains nothing and makes the batches smaller.

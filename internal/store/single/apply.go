@@ -15,6 +15,7 @@ import (
 
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
+	// updateScript is for a change that notes nothing: the functions of the history, made anew for each call, take Redis 2 µs.
 	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function note() end\n")
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
