@@ -79,12 +79,13 @@ func (r *run) failover(i int) {
 }
 
 // adopt gives the master of a shard the slots that its failover left without one. Redis 7.0 was seen to do that: the
-// new master did not take over a slot that had come to the old one shortly before. Its records are
-// there, for they were replicated.
+// new master did not take over a slot that had come to the old one shortly before, and counted it as the old one's until that
+// called itself a replica. Its records are there, for they were replicated.
 func (r *run) adopt(i int) {
-	master := r.raw[r.master(i)]
+	var master *redis.Client
 	var orphans []int
 	for range 100 {
+		master = r.raw[r.master(i)] // both nodes may call themselves master for a moment
 		served := map[int64]bool{}
 		shards, err := master.ClusterShards(r.ctx).Result()
 		r.must(err)
@@ -101,13 +102,26 @@ func (r *run) adopt(i int) {
 				orphans = append(orphans, slot)
 			}
 		}
-		if len(orphans) == 0 {
+		if len(orphans) == 0 && r.replicas(master) == len(r.shards) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	if len(orphans) == 0 {
+		return
+	}
 	r.log("a failover of shard %d left slots without a master: %d", i, orphans)
 	r.must(master.ClusterAddSlots(r.ctx, orphans...).Err())
+}
+
+// replicas is how many nodes a node counts as replicas.
+func (r *run) replicas(node *redis.Client) (n int) {
+	for _, line := range r.nodes(node) {
+		if strings.Contains(line[2], "slave") {
+			n++
+		}
+	}
+	return n
 }
 
 // A move is a slot on its way.
