@@ -25,6 +25,9 @@ func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || folded(value) {
 		return value
 	}
+	if lower, is := lowered(value); is {
+		return lower
+	}
 	for range maxRounds {
 		next := fold(value)
 		if next == value || folded(next) {
@@ -53,6 +56,12 @@ func folded(s string) bool {
 		last = c
 	}
 	return s == "" || last != ' ' && last != '.'
+}
+
+// lowered returns s in lower case, if that is all that fold does to it. What is as long, and ASCII now, was ASCII before.
+func lowered(s string) (lower string, is bool) {
+	lower = strings.ToLower(s)
+	return lower, len(lower) == len(s) && folded(lower)
 }
 
 // fold is one round of FoldCasefold.

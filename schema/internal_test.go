@@ -9,27 +9,32 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// TestFoldedIsRight compares the quick test that most values pass with fold itself.
+// TestFoldedIsRight compares the quick tests that most values pass with fold itself.
 func TestFoldedIsRight(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),
+		rapid.StringMatching(`[aBK09.@" \[\]:/\\xXnN\x{212A}\x{130}-]{0,12}`), rapid.StringMatching(`(HTTP:/[/a]|A)[bC.:0@/XN-]{0,9}`),
 		rapid.StringMatching(`(http://|ftp://|x)[a.:0@/\[\]-]{0,9}`), rapid.StringMatching(`a@(xn--[a-z0-9-]{0,6}|[a-c.]{0,3})\.?`), rapid.String(),
 	)
-	met := 0
+	met, upper := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		for range 20 {
 			s := text.Draw(t, "text")
-			if !folded(s) {
+			lower, is := lowered(s)
+			if is && lower != s {
+				upper++
+			}
+			if is = is || folded(s); !is {
 				continue
 			}
 			met++
-			if got := fold(s); got != s {
-				t.Fatalf("%q becomes %q", s, got)
+			if got := fold(s); got != lower {
+				t.Fatalf("%q becomes %q, not %q", s, got, lower)
 			}
 		}
 	})
-	if met < 100 {
-		t.Errorf("only %d texts passed", met)
+	if met < 100 || upper < 100 {
+		t.Errorf("only %d and %d texts passed", met, upper)
 	}
 }
 

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,6 +12,14 @@ import (
 
 // quickKinds are the kinds with a quick rule.
 var quickKinds = []string{"email", "username", "nickname"}
+
+// quickExprs are what the quick rules take.
+var quickExprs = map[string]*regexp.Regexp{
+	"username": regexp.MustCompile(`^[a-z][a-z0-9._-]*$`),
+	"nickname": regexp.MustCompile(`^[a-z][a-z0-9._-]*(?: (?:[a-z][a-z0-9._-]*|[0-9]+))*$`),
+	"email": regexp.MustCompile(`^[a-z0-9]+(?:[_-]+[a-z0-9]+)*(?:\.[a-z0-9]+(?:[_-]+[a-z0-9]+)*)*` +
+		`@[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)*$`),
+}
 
 // What a quick rule takes, its kind takes, by code and by expressions.
 func TestQuickRuleTakesNothingElse(t *testing.T) {
@@ -24,6 +33,9 @@ func TestQuickRuleTakesNothingElse(t *testing.T) {
 			typ := fields(fold, map[string]schema.Field{"f": ofKind(name)})
 			r := mustCompile(t, typ).fields["f"]
 			check := func(t rapid.TB, value string) (taken bool) {
+				if got, want := r.kind.quick(value), quickExprs[name].MatchString(value); got != want {
+					t.Fatalf("%s: %q is taken: %v, want %v", name, value, got, want)
+				}
 				if !r.kind.takesQuickly(value) {
 					return false
 				}

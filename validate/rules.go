@@ -47,16 +47,28 @@ func (r *Rules) Secondary(field, value string) error {
 	if rule == nil || !rule.role.Has(schema.RoleSecondary) {
 		return &Error{field, "secondary", "not a secondary field"}
 	}
-	if err := checkCrumb(field, value); err != nil {
+	if r.typ.Canonical(value) != value && checkCrumb(field, value) == nil {
+		return &Error{field, "canonical", "not in canonical form"}
+	}
+	return r.checkCanonical(rule, value)
+}
+
+func (r *Rules) checkCanonical(rule *rule, value string) error {
+	if err := r.checkForm(rule.field, value); err != nil {
 		return err
 	}
-	if r.typ.Canonical(value) != value {
-		return &Error{field, "canonical", "not in canonical form"}
+	return rule.check(r.typ, value)
+}
+
+// checkForm checks what is wanted of the canonical value of any secondary field.
+func (r *Rules) checkForm(field, value string) error {
+	if err := checkCrumb(field, value); err != nil {
+		return err
 	}
 	if r.typ.Fold != schema.FoldExact && schema.Unassigned(value) {
 		return &Error{field, "unassigned", "a character that is not in Unicode " + unicode.Version}
 	}
-	return rule.check(r.typ, value)
+	return nil
 }
 
 // Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its name, its length, whether it can be
@@ -68,13 +80,13 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
 	}
-	if err := r.checkWire(field, v); err != nil {
+	rule := r.fields[field]
+	if err := rule.checkWire(field, v); err != nil {
 		return err
 	}
-	rule := r.fields[field]
 	switch {
 	case rule != nil && rule.role.Has(schema.RoleSecondary):
-		return r.secondaryFacet(field, v)
+		return r.secondaryFacet(rule, v)
 	case field == r.typ.Primary || rule != nil && rule.role.Has(schema.RoleIndexed):
 		if err := checkCrumb(field, v.Wire()); err != nil {
 			return err
@@ -86,37 +98,49 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 	return rule.check(r.typ, v.Wire())
 }
 
-func (r *Rules) secondaryFacet(field string, v schema.Value) error {
+func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	if v.Codec() != schema.CodecText {
-		return &Error{field, "text", "not a text"}
+		return &Error{rule.field, "text", "not a text"}
 	}
-	for _, char := range v.Text() {
-		switch {
-		case r.typ.Fold == schema.FoldExact:
-		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
-			return &Error{field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
-		case r.fields[field].kind.seen && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
-			return &Error{field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
+	if r.typ.Fold != schema.FoldExact {
+		if err := rule.checkSeen(v.Text()); err != nil {
+			return err
 		}
 	}
-	return r.Secondary(field, r.typ.Canonical(v.Text()))
+	return r.checkCanonical(rule, r.typ.Canonical(v.Text()))
+}
+
+// checkSeen refuses characters that the canonical form does not have, and that nobody would see.
+func (r *rule) checkSeen(text string) error {
+	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
+		return nil
+	}
+	for _, char := range text {
+		switch {
+		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
+			return &Error{r.field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
+		case r.kind.seen && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
+			return &Error{r.field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
+		}
+	}
+	return nil
 }
 
 // checkWire wants a value that is read back from the database as it was given. In a text field that is the text of any
-// value.
-func (r *Rules) checkWire(field string, v schema.Value) error {
-	wire, codec := v.Wire(), r.typ.Codec(field)
+// value; so is one without a rule.
+func (r *rule) checkWire(field string, v schema.Value) error {
+	wire := v.Wire()
 	switch {
 	case len(wire) > schema.MaxFacet:
 		return &Error{field, "size", "longer than 64 KiB"}
 	case !utf8.ValidString(wire):
 		return &Error{field, "text", "not UTF-8"}
-	case codec == schema.CodecText || codec == schema.CodecIdentity:
+	case r == nil || r.codec == schema.CodecText || r.codec == schema.CodecIdentity:
 		return nil
 	}
-	read, err := schema.Decode(codec, wire)
+	read, err := schema.Decode(r.codec, wire)
 	if err != nil || read != v && !(read.IsNull() && v.IsNull()) {
-		return &Error{field, "codec", "not a value of codec " + string(codec)}
+		return &Error{field, "codec", "not a value of codec " + string(r.codec)}
 	}
 	return nil
 }
@@ -126,9 +150,9 @@ func (r *Rules) checkWire(field string, v schema.Value) error {
 // other rules). Of patterns only the prover of Check could tell, and it is not asked here: a lookup in a type that has
 // them is never narrowed.
 func (r *Rules) Candidates(value string) []string {
-	if r.apart {
+	if r.apart && r.checkForm("", value) == nil && r.typ.Canonical(value) == value {
 		for _, field := range r.secondary {
-			if r.Secondary(field, value) == nil {
+			if r.fields[field].check(r.typ, value) == nil {
 				return []string{field}
 			}
 		}
@@ -168,6 +192,7 @@ func checkCrumb(field, value string) error {
 type rule struct {
 	field    string
 	role     schema.Role
+	codec    schema.Codec
 	name     string // of the kind
 	kind     kind
 	parts    []part          // all of them must take a value
@@ -195,7 +220,7 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 	if !known {
 		return nil, refuseSchema(field, "kind", "no such kind")
 	}
-	r := &rule{field: field, role: f.Role, name: f.Kind, kind: k, reserved: make(map[string]bool)}
+	r := &rule{field: field, role: f.Role, codec: t.Codec(field), name: f.Kind, kind: k, reserved: make(map[string]bool)}
 	for _, ph := range k.phrases {
 		r.parts = append(r.parts, part{f.Kind, ph, regexp.MustCompile(ph.expr)})
 	}

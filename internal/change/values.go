@@ -160,12 +160,10 @@ func (t *Type) Refuses(field string) string {
 // Undeclared says that a field is not declared, and which one was meant where one is near: a field of the type, or one of
 // the other names that a caller takes. It is "" for a field that is declared.
 func (t *Type) Undeclared(field string, others ...string) string {
-	_, declared := t.Schema.Fields[field]
-	_, tertiary := t.Schema.Tertiary[field]
-	switch {
-	case declared || field == t.Schema.Primary:
+	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
-	case tertiary:
+	}
+	if _, tertiary := t.Schema.Tertiary[field]; tertiary {
 		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
 	}
 	names := slices.Sorted(maps.Keys(t.Schema.Fields))

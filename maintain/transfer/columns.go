@@ -107,8 +107,9 @@ func (im *importer) survey(ctx context.Context, r io.Reader) error {
 	}
 	src, err := im.open(input)
 	lines := 0
+	var l line
 	for more := err == nil; more && ctx.Err() == nil; {
-		var l line
+		l = line{}
 		if more, err = src.next(&l); more && err == nil {
 			lines++
 			err = im.known(src, &l)
@@ -132,8 +133,8 @@ func (im *importer) known(src source, l *line) error {
 	if l.err != nil || l.blank() {
 		return nil
 	}
-	r := reading{own: map[string]string{}}
-	t, err := im.read(src, l, &r)
+	r := im.blankReading()
+	t, err := im.read(src, l, r)
 	if unknown, is := errors.AsType[*ColumnError](err); is {
 		unknown.Line = l.no
 		return unknown

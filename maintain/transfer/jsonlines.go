@@ -167,8 +167,13 @@ type scanner struct {
 func (s *scanner) fail(err error) { s.err = cmp.Or(s.err, err) }
 
 func (s *scanner) space() {
-	for s.at < len(s.text) && strings.IndexByte(" \t\r\n", s.text[s.at]) >= 0 {
-		s.at++
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\r', '\n':
+			s.at++
+		default:
+			return
+		}
 	}
 }
 
@@ -200,19 +205,20 @@ func (s *scanner) object(member func(name string)) {
 	if !s.take('{') {
 		s.fail(errors.New("no JSON object where one is wanted"))
 	}
-	met := map[string]bool{}
-	for s.err == nil && !s.take('}') {
-		if len(met) > 0 && !s.take(',') || !s.is('"') {
+	met := map[string]struct{}{}
+	for members := 0; s.err == nil && !s.take('}'); members++ {
+		if members > 0 && !s.take(',') || !s.is('"') {
 			s.fail(errNoObject)
 			return
 		}
-		switch name := s.string(""); {
+		name := s.string("")
+		met[name] = struct{}{}
+		switch {
 		case !s.take(':'):
 			s.fail(errNoObject)
-		case met[name]:
+		case len(met) == members:
 			s.fail(fmt.Errorf("%s stands there twice", records.Quoted(name)))
 		default:
-			met[name] = true
 			member(name)
 		}
 	}
@@ -238,10 +244,11 @@ func (s *scanner) value() string {
 			s.fail(errNoObject)
 		}
 		end = int(dec.InputOffset())
+		if strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
+			s.fail(errors.New("half a surrogate pair in a text: nobody can tell what it was"))
+		}
 	}
-	if s.at += end; strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
-		s.fail(errors.New("half a surrogate pair in a text: nobody can tell what it was"))
-	}
+	s.at += end
 	return rest[:end]
 }
 

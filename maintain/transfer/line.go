@@ -180,11 +180,17 @@ type facet struct {
 	flat       bool   // it stood beside the facets of a line of JSON, not among them
 }
 
-// draft makes of a line the draft of an entry.
-func (im *importer) draft(l *line) error {
+// blankReading takes the place of the one before.
+func (im *importer) blankReading() *reading {
 	r := &im.reading
 	clear(r.own)
 	r.facets, r.tertiary, r.verified = r.facets[:0], nil, nil
+	return r
+}
+
+// draft makes of a line the draft of an entry.
+func (im *importer) draft(l *line) error {
+	r := im.blankReading()
 	t, err := im.read(im.src, l, r)
 	if err != nil {
 		return err
