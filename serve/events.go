@@ -193,7 +193,7 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	w.Header().Set("Content-Type", eventStream)
 	w.WriteHeader(http.StatusOK)
 	for {
-		if out.send(page) != nil {
+		if out.send(page, framesOf(page)) != nil {
 			return nil
 		}
 		if len(page.Events) == 0 {
@@ -253,7 +253,7 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 			if last, _ := f.now(); part.next == nil || last.number-part.number > mostBehind {
 				return // nobody reads the feed any more, or this one is too slow: it comes again by the last ID that it has
 			}
-			err = l.send(part.page)
+			err = l.send(part.page, part.frames)
 			part = part.next
 		}
 		if err != nil {
@@ -262,21 +262,26 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	}
 }
 
+// framesOf are the events of a page as a stream has them.
+func framesOf(page userdb.EventPage) [][]byte {
+	all := make([][]byte, len(page.Events))
+	for i, e := range page.Events {
+		data, _ := json.Marshal(EventOf(e)) // of texts: it cannot fail
+		all[i] = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
+	}
+	return all
+}
+
 // send writes a page at once: who loses the connection in between goes on at the last ID that came.
-func (l *listener) send(page userdb.EventPage) error {
+func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
 	if page.Gap {
 		b.WriteString("event: gap\ndata: {}\n\n")
 	}
-	for _, e := range page.Events {
-		if !l.c.sees(e, l.kinds) || l.had[e.ID] {
-			continue
+	for i, e := range page.Events {
+		if l.c.sees(e, l.kinds) && !l.had[e.ID] {
+			b.Write(frames[i])
 		}
-		data, err := json.Marshal(EventOf(e))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
 	}
 	if b.Len() == 0 && len(page.Events) > 0 {
 		fmt.Fprintf(&b, "id: %s\n\n", page.Next) // no event, but a position

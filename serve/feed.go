@@ -32,8 +32,9 @@ type feed struct {
 // A feedPart is what was read at a time, and where to wait for what comes after it.
 type feedPart struct {
 	number int
-	ready  chan struct{} // closed when page and next are set
+	ready  chan struct{} // closed when the rest is set
 	page   userdb.EventPage
+	frames [][]byte  // its events as every listener is told of them
 	next   *feedPart // nil: the feed is not read any more
 }
 
@@ -104,7 +105,7 @@ func (f *feed) read(ctx context.Context, db *userdb.DB, every time.Duration) {
 		cancel()
 		if err == nil && (len(page.Events) > 0 || page.Gap) {
 			next := &feedPart{number: part.number + 1, ready: make(chan struct{})}
-			part.page, part.next, from = page, next, page.Next
+			part.page, part.frames, part.next, from = page, framesOf(page), next, page.Next
 			f.mu.Lock()
 			f.last, f.from = next, from
 			f.mu.Unlock()
