@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser clients deploy dist image soak search steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
+.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -15,8 +15,8 @@ PROGRESS := go run ./internal/ci/progress
 
 help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
-	@echo 'make check   what CI runs: format, vet, staticcheck, tests, longer searches, tests for races, short fuzzing'
-	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test'
+	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
+	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test, for ten minutes; search-short, the one on a cluster for two'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
@@ -34,7 +34,7 @@ help:
 test: redis
 	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m ./...
 
-check: format vet staticcheck test search race fuzz
+check: format vet staticcheck test search-short race fuzz
 
 format:
 	@echo 'go tool gofumpt -l .'
@@ -56,8 +56,8 @@ MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|Linger|Counting|LostReplies
 race:
-	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./internal/ci/progress ./internal/connect ./internal/embedded \
-		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
+	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
+		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 
@@ -101,6 +101,10 @@ fuzz:
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
+
+# The one on a cluster, no farther than make test goes.
+search-short:
+	USERDB_PREEMPTIONS=3 $(PROGRESS) go test -timeout 20m -run Interleavings ./internal/store/cluster
 
 # The searches and random walks of the cluster protocol, callers that are watched for an order in which all
 # they were told is true, and faults, for as long as one likes: make soak SOAK=10. A search of five million
