@@ -7,7 +7,7 @@ replace github.com/coffeenode/userdb => ../
 require (
 	github.com/coffeenode/userdb v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/redis/rueidis v1.0.71
+	github.com/redis/rueidis v1.0.79
 	github.com/redis/rueidis/om v1.0.71
 	golang.org/x/crypto v0.58.0
 	gonum.org/v1/plot v0.17.0
