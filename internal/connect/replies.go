@@ -44,7 +44,12 @@ func (f *framing) take(b []byte) error {
 	for f.bad == nil {
 		n := min(f.skip, len(b))
 		f.skip -= n
-		line, rest, ended := bytes.Cut(b[n:], []byte("\n"))
+		b = b[n:]
+		if n = f.short(b); n > 0 {
+			b = b[n:]
+			continue
+		}
+		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		if len(f.line) > 0 || !ended {
 			f.line = append(f.line, line...)
 			line = f.line
@@ -60,6 +65,28 @@ func (f *framing) take(b []byte) error {
 		}
 	}
 	return f.bad
+}
+
+// short takes the header of a text of some thousand bytes at most, as most lines are, and returns its length; 0 where b does not
+// begin with one. It is a tenth of the work of header.
+func (f *framing) short(b []byte) int {
+	if len(f.line) > 0 || len(b) == 0 || b[0] != '$' {
+		return 0
+	}
+	size := 0
+	for i := 1; i < min(6, len(b)-1); i++ {
+		switch c := b[i]; {
+		case '0' <= c && c <= '9':
+			size = 10*size + int(c-'0')
+		case c == '\r' && b[i+1] == '\n' && i > 1:
+			f.skip = size + 2
+			f.endItem()
+			return i + 2
+		default:
+			return 0
+		}
+	}
+	return 0
 }
 
 // header takes a line that begins a reply, or is one.
@@ -95,14 +122,19 @@ func (f *framing) header(line []byte) error {
 		}
 		return nil
 	}
-	for last := len(f.lists) - 1; last >= 0; last-- { // an item ends, and every list of which it is the last
+	f.endItem()
+	return nil
+}
+
+// endItem ends an item, and every list of which it is the last.
+func (f *framing) endItem() {
+	for last := len(f.lists) - 1; last >= 0; last-- {
 		f.items--
 		if f.lists[last]--; f.lists[last] > 0 {
 			break
 		}
 		f.lists = f.lists[:last]
 	}
-	return nil
 }
 
 // A bounded connection reads no reply that announces what no server has: go-redis makes room for it at once, and
