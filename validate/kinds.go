@@ -21,7 +21,7 @@ type kind struct {
 	// is held against them too.
 	phrases []phrase
 	// quick takes most values, if they are short, and none that refuse or a phrase would not take; nil where there is
-	// none. It costs a fiftieth of the rule.
+	// none. It costs a small part of the rule.
 	quick func(value string) bool
 	// seen: all characters of a value can be seen; only the two joiners are not.
 	seen bool
