@@ -66,9 +66,10 @@ func (r *run) stopMaster(i int, hold time.Duration) {
 // failover has the replica of a shard take over, once it has all that the master has.
 func (r *run) failover(i int) {
 	r.c.WaitReady()
-	replica := r.raw[r.replica(i)]
+	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
-	for begin := time.Now(); !strings.Contains(role(replica, r), "role:master"); time.Sleep(20 * time.Millisecond) {
+	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
+	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) { // both may say so for a moment
 		if time.Since(begin) > 11*time.Second { // twice the time-out of a failover: it is given up by now
 			r.log("a failover of shard %d was given up", i)
 			break
@@ -82,10 +83,9 @@ func (r *run) failover(i int) {
 // new master did not take over a slot that had come to the old one shortly before, and counted it as the old one's until that
 // called itself a replica. Its records are there, for they were replicated.
 func (r *run) adopt(i int) {
-	var master *redis.Client
+	master := r.raw[r.master(i)]
 	var orphans []int
 	for range 100 {
-		master = r.raw[r.master(i)] // both nodes may call themselves master for a moment
 		served := map[int64]bool{}
 		shards, err := master.ClusterShards(r.ctx).Result()
 		r.must(err)

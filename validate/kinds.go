@@ -40,7 +40,7 @@ func (k kind) takesQuickly(value string) bool {
 // What most names and addresses look like: lower-case ASCII letters and digits, with a few signs between them. The
 // tests hold each to a regular expression.
 
-func quickName(value string) bool { return value != "" && letter(value[0]) && plain(value, "._-") }
+func quickName(value string) bool { return value != "" && letter(value[0]) && alnum(value, "._-") }
 
 func quickNickname(value string) bool {
 	first := true
@@ -61,15 +61,15 @@ func quickEmail(value string) bool {
 // dotted reports whether text is parts with dots between them, of letters and digits with signs between those.
 func dotted(text, signs string) bool {
 	for part := range strings.SplitSeq(text, ".") {
-		if part == "" || !plain(part, signs) || !plain(part[:1], "") || !plain(part[len(part)-1:], "") {
+		if part == "" || !alnum(part, signs) || !alnum(part[:1], "") || !alnum(part[len(part)-1:], "") {
 			return false
 		}
 	}
 	return true
 }
 
-// plain reports whether text has lower-case ASCII letters, digits and signs alone.
-func plain(text, signs string) bool {
+// alnum reports whether text has lower-case ASCII letters, digits and signs alone.
+func alnum(text, signs string) bool {
 	for i := range len(text) {
 		if c := text[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(signs, c) < 0 {
 			return false

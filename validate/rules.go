@@ -47,23 +47,19 @@ func (r *Rules) Secondary(field, value string) error {
 	if rule == nil || !rule.role.Has(schema.RoleSecondary) {
 		return &Error{field, "secondary", "not a secondary field"}
 	}
-	if r.typ.Canonical(value) != value && checkCrumb(field, value) == nil {
-		return &Error{field, "canonical", "not in canonical form"}
-	}
-	return r.checkCanonical(rule, value)
-}
-
-func (r *Rules) checkCanonical(rule *rule, value string) error {
-	if err := r.checkForm(rule.field, value); err != nil {
+	if err := r.checkForm(field, value); err != nil {
 		return err
 	}
 	return rule.check(r.typ, value)
 }
 
-// checkForm checks what is wanted of the canonical value of any secondary field.
+// checkForm checks what is wanted of a value of any secondary field.
 func (r *Rules) checkForm(field, value string) error {
 	if err := checkCrumb(field, value); err != nil {
 		return err
+	}
+	if r.typ.Canonical(value) != value {
+		return &Error{field, "canonical", "not in canonical form"}
 	}
 	if r.typ.Fold != schema.FoldExact && schema.Unassigned(value) {
 		return &Error{field, "unassigned", "a character that is not in Unicode " + unicode.Version}
@@ -107,7 +103,7 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 			return err
 		}
 	}
-	return r.checkCanonical(rule, r.typ.Canonical(v.Text()))
+	return r.Secondary(rule.field, r.typ.Canonical(v.Text()))
 }
 
 // checkSeen refuses characters that the canonical form does not have, and that nobody would see.
@@ -150,7 +146,7 @@ func (r *rule) checkWire(field string, v schema.Value) error {
 // other rules). Of patterns only the prover of Check could tell, and it is not asked here: a lookup in a type that has
 // them is never narrowed.
 func (r *Rules) Candidates(value string) []string {
-	if r.apart && r.checkForm("", value) == nil && r.typ.Canonical(value) == value {
+	if r.apart && r.checkForm("", value) == nil {
 		for _, field := range r.secondary {
 			if r.fields[field].check(r.typ, value) == nil {
 				return []string{field}
