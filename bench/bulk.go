@@ -26,35 +26,34 @@ func (s *server) empty(ctx context.Context) {
 	must(users.Delete(ctx, hints.Key(e.Key())))
 }
 
-// anyScale compares the time of a lookup in a small and in a large database, one after the other.
+// anyScale compares a lookup in a large database with one in a small one, each on a server of its own.
 func (b *bench) anyScale(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
-	db, users := b.server.open(ctx, userdb.Options{})
-	defer db.Close()
-	small, large := 10_000, b.size(1_000_000, 100_000)
-	find := func(n int) variant {
-		return variant{name: "any", op: func(ctx context.Context, w, i int) error {
+	var h host
+	defer h.stop()
+	large, n := startServer(&h), 1_000_000
+	large.empty(ctx)
+	load(ctx, large.admin, 0, n)
+	find := func(s *server, n int) (v variant, end func() error) {
+		db, users := s.open(ctx, userdb.Options{})
+		return variant{name: fmt.Sprint(n, " entries"), op: func(ctx context.Context, w, i int) error {
 			_, err := users.Find(ctx, hints.Any(email((i*31)%n)))
 			return err
-		}}
+		}}, db.Close
 	}
-	b.server.empty(ctx)
-	load(ctx, b.server.admin, 0, small)
-	before := b.interleave(ctx, 1, find(small))
-	load(ctx, b.server.admin, small, large)
-	after := b.interleave(ctx, 1, find(large))
+	among, end := find(large, n)
+	defer end()
+	few, end := find(b.server, population)
+	defer end()
+	o := b.measuring(ctx, b.server.admin, large.admin).lasting(300, b.per).compare(ctx, 1, among, few)
+	o.estimate = o.inverse() // of times
 	begin := time.Now()
-	b.server.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")
-	keys := time.Since(begin)
-	return outcome{
-		ratio: before[0].Rate / after[0].Rate, variants: append(before, after...),
-		note: "KEYS for the same value: " + keys.Round(time.Microsecond).String(),
-	}
+	large.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")
+	o.note = "KEYS for the same value: " + time.Since(begin).Round(time.Microsecond).String()
+	return o
 }
 
 // memory compares what the server uses for the same users.
 func (b *bench) memory(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
 	n := b.size(20_000, 5_000)
 	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
@@ -76,13 +75,13 @@ func (b *bench) memory(ctx context.Context) outcome {
 		}
 		got(pipe.Exec(ctx))
 	}) / float64(n)
-	return outcome{ratio: ours / theirs, note: fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)}
+	return outcome{estimate: exactly(ours / theirs), note: fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)}
 }
 
 // grown returns by how much the server's memory grows.
 func (b *bench) grown(ctx context.Context, f func()) float64 {
 	b.server.empty(ctx)
-	before := b.server.info(ctx, "memory")["used_memory_dataset"]
+	before := info(ctx, b.server.admin, "memory")["used_memory_dataset"]
 	f()
-	return b.server.info(ctx, "memory")["used_memory_dataset"] - before
+	return info(ctx, b.server.admin, "memory")["used_memory_dataset"] - before
 }

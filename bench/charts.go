@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -74,6 +75,7 @@ func (b *bench) byCallers(ctx context.Context) chart {
 	for _, v := range variants {
 		c.lines = append(c.lines, line{name: v.name})
 	}
+	b = b.onAllCores().lasting(40, 20*time.Millisecond)
 	for _, n := range callers {
 		c.labels = append(c.labels, fmt.Sprint(n))
 		for i, r := range b.interleave(ctx, n, variants...) {
@@ -92,6 +94,7 @@ func (b *bench) byPercentile(ctx context.Context) (c chart) {
 		for _, p := range percentiles {
 			c.labels = append(c.labels, fmt.Sprint(p))
 		}
+		b := b.onAllCores().lasting(30, 100*time.Millisecond)
 		c.lines = append(c.lines, line{"nobody logs in", latencies(b.interleave(ctx, 4, finds(users))[0])})
 		start()
 		c.lines = append(c.lines, line{"ten times more logins than can be hashed", latencies(b.interleave(ctx, 4, finds(users))[0])})
@@ -100,24 +103,16 @@ func (b *bench) byPercentile(ctx context.Context) (c chart) {
 	return c
 }
 
-// latencies are those at the percentiles.
+// latencies returns those at the percentiles.
 func latencies(r result) (all []float64) {
-	var ls []float64
-	for _, round := range r.rounds {
-		for _, l := range round.latencies {
-			ls = append(ls, micros(l))
-		}
-	}
-	slices.Sort(ls)
 	for _, p := range percentiles {
-		all = append(all, ls[min(int(float64(len(ls))*p/100), len(ls)-1)])
+		all = append(all, percentile(r.latencies, p))
 	}
 	return all
 }
 
 // bySize is the same work in stores of several sizes.
 func (b *bench) bySize(ctx context.Context) chart {
-	defer b.server.reset(ctx)
 	c := chart{
 		file: "speed-size", title: "One caller, in a store of so many entries", x: "entries", y: "microseconds",
 		labels: []string{"10,000", "100,000", "1,000,000"},
@@ -155,7 +150,6 @@ func (b *bench) bySize(ctx context.Context) chart {
 
 // byIdentifiers is what entries with more and more identifiers take.
 func (b *bench) byIdentifiers(ctx context.Context) chart {
-	defer b.server.reset(ctx)
 	c := chart{file: "speed-memory", title: "Memory of an entry in Redis", x: "identifiers besides the UID", y: "bytes", lines: []line{{name: "of 20 characters each"}}}
 	const entries = 5000
 	for n := range 7 {
@@ -165,7 +159,7 @@ func (b *bench) byIdentifiers(ctx context.Context) chart {
 		}
 		b.server.admin.FlushAll(ctx)
 		db, users := b.server.open(ctx, userdb.Options{Schema: s})
-		before := b.server.info(ctx, "memory")["used_memory_dataset"]
+		before := info(ctx, b.server.admin, "memory")["used_memory_dataset"]
 		for k := range entries {
 			facets := schema.Texts("job", "cook")
 			for i := range n {
@@ -174,7 +168,7 @@ func (b *bench) byIdentifiers(ctx context.Context) chart {
 			got(users.Create(ctx, userdb.NewEntry{UID: uid(k), Facets: facets}))
 		}
 		c.labels = append(c.labels, fmt.Sprint(n))
-		c.lines[0].y = append(c.lines[0].y, (b.server.info(ctx, "memory")["used_memory_dataset"]-before)/entries)
+		c.lines[0].y = append(c.lines[0].y, (info(ctx, b.server.admin, "memory")["used_memory_dataset"]-before)/entries)
 		must(db.Close())
 	}
 	return c

@@ -16,9 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// counting compares Count by an indexed value with the size of a set.
-func (b *bench) counting(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
+// count compares Count by an indexed value with the size of a set.
+func (b *bench) count(ctx context.Context) outcome {
 	s := userSchema()
 	s.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed}
 	b.server.admin.FlushAll(ctx) // the schema that is stored has no index
@@ -41,25 +40,23 @@ func (b *bench) counting(ctx context.Context) outcome {
 
 // firstLookup compares the first lookup of a store that was just opened with its hundredth.
 func (b *bench) firstLookup(ctx context.Context) outcome {
-	var first, later []float64
+	var first, later, ratios []float64
 	for n := range b.size(60, 20) {
 		db, users := b.server.open(ctx, userdb.Options{})
-		for i := range 100 {
+		var took [100]float64
+		for i := range took {
 			begin := time.Now()
 			got(users.Find(ctx, hints.Any(email(pick(100*n+i)))))
-			switch i {
-			case 0:
-				first = append(first, micros(time.Since(begin)))
-			case 99:
-				later = append(later, micros(time.Since(begin)))
-			}
+			took[i] = micros(time.Since(begin))
 		}
+		first, later, ratios = append(first, took[0]), append(later, took[99]), append(ratios, took[0]/took[99])
 		must(db.Close())
 	}
-	return outcome{ratio: median(first) / median(later), note: fmt.Sprintf("%.0f µs, then %.0f", median(first), median(later))}
+	return outcome{estimate: estimateMedian(ratios), note: fmt.Sprintf("%.0f µs, then %.0f", median(first), median(later))}
 }
 
-// cold is how many processor seconds the first build of the command takes, against those of the packages of Go itself that are in it.
+// cold compares the processor time of a first build of the command with that of the packages of Go
+// itself that are in it.
 func (b *bench) cold(ctx context.Context) outcome {
 	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
 	list.Dir = ".."
@@ -68,7 +65,7 @@ func (b *bench) cold(ctx context.Context) outcome {
 	defer os.RemoveAll(cache)
 	part := buildTime(ctx, cache, standard...)
 	all := part + buildTime(ctx, cache, "./cmd/userdb")
-	return outcome{ratio: all / part, note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
+	return outcome{estimate: exactly(all / part), note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
 }
 
 // buildTime builds packages, and returns the processor seconds of it.

@@ -3,155 +3,267 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
 // A variant is one way to do what a row measures.
 type variant struct {
-	name    string
-	op      func(ctx context.Context, worker, i int) error // i is another one for every operation of a run
-	prepare func(n int)                                    // makes ready what n operations need, before a round; nil: nothing
+	name string
+	// op does it once. No two operations of a run get the same i.
+	op func(ctx context.Context, worker, i int) error
+	// prepare, if there is one, makes ready what the next n operations need. It runs before each block,
+	// outside of its time; op returns errPrepared when it has used all of that.
+	prepare func(n int)
 }
 
-// mostPerSecond is more than any operation that wants preparing is done in a second.
-const mostPerSecond = 200_000
+// errPrepared ends a block early.
+var errPrepared = errors.New("all operations that were prepared are done")
 
-// A round is what one variant did in one short stretch of time.
-type round struct {
-	ops       int
-	seconds   float64
-	latencies []time.Duration
-	mallocs   float64 // per operation
-	serverCPU float64 // microseconds per operation
-	ownCPU    float64 // of this process, microseconds per operation
+// A block is what one variant did in one short stretch of time.
+type block struct {
+	ops            int
+	seconds        float64
+	client, server float64 // processor time, in microseconds per operation
 }
 
-func (r round) rate() float64 { return float64(r.ops) / r.seconds }
+// rate returns operations per second.
+func (x block) rate() float64 { return float64(x.ops) / x.seconds }
 
-// A result sums the rounds of one variant up.
+// processor returns the processor time of both ends.
+func (x block) processor() float64 { return x.client + x.server }
+
+// A result holds the blocks of one variant and what they come to.
 type result struct {
 	Name      string  `json:"name"`
 	Rate      float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
+	ClientCPU float64 `json:"client_cpu_us"`
+	ServerCPU float64 `json:"server_cpu_us"`
 	Allocs    float64 `json:"allocs"`
-	ServerCPU float64 `json:"redis_cpu_us"`
-	OwnCPU    float64 `json:"own_cpu_us"`
-	rounds    []round
+	Commands  float64 `json:"commands"`    // those within scripts included
+	Trips     float64 `json:"round_trips"` // how often the server read a socket, which callers may share
+
+	blocks    []block
+	latencies []time.Duration // of all blocks, in order
+	prepared  int             // for how many operations a block is prepared
 }
 
-// interleave runs the variants in turn, in short rounds, so that what else the machine does falls on
-// all of them alike. The order changes with every round.
+// shortest is how long a block lasts at least if a row says nothing else. With many callers it lasts
+// four times as long: it begins and ends with fewer of them at work.
+const (
+	shortest = 5 * time.Millisecond
+	many     = 64
+)
+
+// Garbage is collected as seldom as this while variants take turns: a collection takes as long as some
+// blocks, and would fall on one variant or on the other.
+const gcPercent = 400
+
+// warmUp returns how many blocks of each variant are run first, and not counted.
+func (b *bench) warmUp() int { return max(1, min(12, b.pairs/5)) }
+
+// interleave runs the variants in turn, in blocks, in the order A B, B A, A B, ..., so that whatever
+// else the machine does meets all of them alike.
 func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
-	rounds := b.rounds
-	if workers == 1 { // whether processors sleep between requests, and whether client and server share one, is luck for several rounds
-		rounds *= 2
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	if workers >= many && b.per == shortest {
+		b = b.lasting(b.pairs*2/5, 4*b.per)
 	}
+	if !b.allCores {
+		defer pin(b.pids)()
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
+	runtime.GC()
 	results := make([]result, len(vs))
-	for n := range rounds + 1 {
-		for j := range vs {
-			i := (j + n) % len(vs)
-			r := b.round(ctx, workers, vs[i])
-			if n > 0 { // the first one warms up
-				results[i].rounds = append(results[i].rounds, r)
+	for i, v := range vs {
+		results[i] = result{Name: v.name, prepared: 4 * workers}
+	}
+	turns := func(n int) {
+		order := make([]int, len(vs))
+		for i := range order {
+			order[i] = i
+		}
+		for range n {
+			for _, i := range order {
+				b.run(ctx, workers, vs[i], &results[i])
 			}
+			slices.Reverse(order)
+		}
+	}
+	turns(b.warmUp())
+	for i := range results {
+		b.countWork(ctx, workers, vs[i], &results[i])
+	}
+	if b.profile != "" {
+		for i := range results {
+			b.writeProfiles(ctx, workers, vs[i], &results[i])
 		}
 	}
 	for i := range results {
-		results[i].sum(vs[i].name)
+		results[i].blocks, results[i].latencies = nil, nil
+	}
+	turns(b.pairs)
+	for i := range results {
+		results[i].sum()
 	}
 	return results
 }
 
-// lasting is b with rounds that last so long at least.
-func (b *bench) lasting(per time.Duration) *bench {
-	slow := *b
-	slow.per = max(b.per, per)
-	return &slow
-}
-
-func (b *bench) round(ctx context.Context, workers int, v variant) round {
-	var before, after runtime.MemStats
+// run runs one block of v and adds it to r.
+func (b *bench) run(ctx context.Context, workers int, v variant, r *result) {
 	if v.prepare != nil {
-		v.prepare(int(mostPerSecond * b.per.Seconds()))
-		runtime.GC() // not in the round
+		v.prepare(r.prepared)
 	}
-	cpu, own := b.server.cpu(ctx), ownCPU()
-	runtime.ReadMemStats(&before)
-	begin := time.Now()
 	latencies := make([][]time.Duration, workers)
 	errs := make([]error, workers)
+	server, client := b.serverTime(), processorTime(os.Getpid())
+	begin := time.Now()
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(b.per), v) })
 	}
 	wg.Wait()
-	r := round{seconds: time.Since(begin).Seconds(), latencies: slices.Concat(latencies...)}
-	own = ownCPU() - own
-	runtime.ReadMemStats(&after)
-	r.ops = len(r.latencies)
-	r.mallocs = float64(after.Mallocs-before.Mallocs) / float64(max(r.ops, 1))
-	r.serverCPU = (b.server.cpu(ctx) - cpu) * 1e6 / float64(max(r.ops, 1))
-	r.ownCPU = own * 1e6 / float64(max(r.ops, 1))
+	x := block{seconds: time.Since(begin).Seconds()}
+	client, server = processorTime(os.Getpid())-client, b.serverTime()-server
 	must(errors.Join(errs...))
-	return r
+	for _, ls := range latencies {
+		x.ops += len(ls)
+		r.latencies = append(r.latencies, ls...)
+	}
+	x.client, x.server = micros(client)/float64(x.ops), micros(server)/float64(x.ops)
+	r.blocks = append(r.blocks, x)
+	r.prepared = max(r.prepared, 2*x.ops)
+}
+
+// serverTime returns the processor time of all server processes.
+func (b *bench) serverTime() (sum time.Duration) {
+	for _, pid := range b.pids {
+		sum += processorTime(pid)
+	}
+	return sum
+}
+
+// countWork runs blocks of v and counts what does not depend on time: allocations, commands, trips.
+func (b *bench) countWork(ctx context.Context, workers int, v variant, r *result) {
+	var before, after runtime.MemStats
+	r.blocks = nil
+	commands, trips := b.traffic(ctx)
+	runtime.ReadMemStats(&before)
+	for range b.warmUp() {
+		b.run(ctx, workers, v, r)
+	}
+	runtime.ReadMemStats(&after)
+	commandsAfter, tripsAfter := b.traffic(ctx)
+	ops := 0
+	for _, x := range r.blocks {
+		ops += x.ops
+	}
+	r.Allocs = float64(after.Mallocs-before.Mallocs) / float64(ops)
+	own := float64(len(b.nodes)) // of traffic itself
+	r.Commands, r.Trips = (commandsAfter-commands-own)/float64(ops), (tripsAfter-trips-own)/float64(ops)
+}
+
+// traffic returns how many commands all nodes have run and how often they have read a socket.
+func (b *bench) traffic(ctx context.Context) (commands, trips float64) {
+	for _, c := range b.nodes {
+		stats := info(ctx, c, "stats")
+		commands += stats["total_commands_processed"]
+		trips += stats["total_reads_processed"]
+	}
+	return commands, trips
 }
 
 // operations counts all operations of the run.
 var operations atomic.Int64
 
+// work does what v does, once and then until end, and returns how long each time took.
 func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Duration, err error) {
-	for begin := time.Now(); err == nil && begin.Before(end); {
-		err = v.op(ctx, w, int(operations.Add(1)))
+	ls = make([]time.Duration, 0, 256)
+	for begin := time.Now(); ; {
+		if err = v.op(ctx, w, int(operations.Add(1))); errors.Is(err, errPrepared) {
+			return ls, nil
+		} else if err != nil {
+			return nil, err
+		}
 		now := time.Now()
 		ls, begin = append(ls, now.Sub(begin)), now
-	}
-	return ls, err
-}
-
-func (r *result) sum(name string) {
-	r.Name = name
-	var rates, allocs, cpu, own []float64
-	var ls []time.Duration
-	for _, x := range r.rounds {
-		rates, allocs, cpu = append(rates, x.rate()), append(allocs, x.mallocs), append(cpu, x.serverCPU)
-		own = append(own, x.ownCPU)
-		ls = append(ls, x.latencies...)
-	}
-	r.Rate, r.Allocs, r.ServerCPU, r.OwnCPU = median(rates), median(allocs), median(cpu), median(own)
-	slices.Sort(ls)
-	if len(ls) > 0 {
-		r.P50, r.P99 = micros(ls[len(ls)/2]), micros(ls[len(ls)*99/100])
+		if !now.Before(end) {
+			return ls, nil
+		}
 	}
 }
 
-// ownCPU is how many seconds this process has computed.
-func ownCPU() float64 {
-	var u syscall.Rusage
-	must(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+// sum fills in what the blocks come to.
+func (r *result) sum() {
+	middle := func(f func(block) float64) float64 {
+		var xs []float64
+		for _, x := range r.blocks {
+			xs = append(xs, f(x))
+		}
+		return median(xs)
+	}
+	r.Rate = middle(block.rate)
+	r.ClientCPU = middle(func(x block) float64 { return x.client })
+	r.ServerCPU = middle(func(x block) float64 { return x.server })
+	r.P50, r.P99 = percentile(r.latencies, 50), percentile(r.latencies, 99)
+}
+
+// figures returns pointers to all figures of r.
+func (r *result) figures() []*float64 {
+	return []*float64{&r.Rate, &r.P50, &r.P99, &r.ClientCPU, &r.ServerCPU, &r.Allocs, &r.Commands, &r.Trips}
+}
+
+// add adds the figures of another result.
+func (r *result) add(other result) {
+	for i, x := range other.figures() {
+		*r.figures()[i] += *x
+	}
+}
+
+// scale multiplies the figures.
+func (r *result) scale(by float64) {
+	for _, x := range r.figures() {
+		*x *= by
+	}
+}
+
+// percentile returns the latency that p of a hundred do not exceed, in microseconds.
+func percentile(ls []time.Duration, p float64) float64 {
+	if len(ls) == 0 {
+		return 0
+	}
+	ls = slices.Sorted(slices.Values(ls))
+	return micros(ls[min(int(float64(len(ls))*p/100), len(ls)-1)])
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
-		return 0
+// compareBlocks returns the estimate of what f says of ours over what it says of theirs, pair by pair.
+func compareBlocks(ours, theirs result, f func(block) float64) estimate {
+	var xs []float64
+	for i := range ours.blocks {
+		xs = append(xs, f(ours.blocks[i])/f(theirs.blocks[i]))
 	}
-	xs = slices.Sorted(slices.Values(xs))
-	return xs[len(xs)/2]
+	return estimateMedian(xs)
 }
 
-// ratio is the median of ours over theirs, round by round.
-func ratio(ours, theirs result) float64 {
-	var rs []float64
-	for i := range ours.rounds {
-		rs = append(rs, ours.rounds[i].rate()/theirs.rounds[i].rate())
+// tails is how many parts the latencies of a result are cut into, to see how far their 99th percentile
+// moves.
+const tails = 20
+
+// compareTails returns the estimate of our 99th percentile over theirs.
+func compareTails(ours, theirs result) estimate {
+	var xs []float64
+	for i := range tails {
+		part := func(ls []time.Duration) float64 { return percentile(ls[len(ls)*i/tails:len(ls)*(i+1)/tails], 99) }
+		xs = append(xs, part(ours.latencies)/part(theirs.latencies))
 	}
-	return median(rs)
+	return estimateMedian(xs)
 }

@@ -11,7 +11,6 @@ import (
 // historied compares creates that leave a history with creates that leave none.
 func historied(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		defer b.server.reset(ctx)
 		db, users := b.server.open(ctx, userdb.Options{History: true})
 		defer db.Close()
 		return b.beside(ctx, workers, userdb.Options{}, func(without *userdb.Type, _ *redis.Client) (ours, bare variant) {
@@ -24,7 +23,7 @@ func historied(workers int) measure {
 
 // clusterHistoried is the same on six nodes.
 func (b *bench) clusterHistoried(ctx context.Context) outcome {
-	return b.withCluster(ctx, nil, func(without *userdb.Type, c *redis.ClusterClient) outcome {
+	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
 		db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
 		defer db.Close()
 		ours, bare := creates(got(db.Type("user"))), creates(without)

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -22,168 +24,272 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A web is the service, and a handler that does without it, each behind a server of its own on this machine.
-type web struct {
-	service, bare *httptest.Server
+// A site is the service, and a handler that does the least in its place, each a process of its own.
+type site struct {
+	service, bare process
 	client        *http.Client
 	key           string
 }
 
-func newWeb(ctx context.Context, db *userdb.DB, bare http.Handler) (w web, stop func()) {
-	service := got(serve.New(db, serve.Options{}))
-	w.key = got(got(own.KeysOf(db)).Create(ctx, own.Key{Name: fmt.Sprint("bench-", time.Now().UnixNano()), Scopes: []string{own.ScopeAdmin}}))
-	w.service, w.bare = httptest.NewServer(service), httptest.NewServer(bare)
-	w.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
-	return w, func() {
-		w.client.CloseIdleConnections()
-		w.service.Close()
-		w.bare.Close()
+// A process serves HTTP.
+type process struct {
+	url string
+	pid int
+}
+
+// handlers holds what a process can serve, made for the Redis at a URL.
+var handlers = map[string]func(ctx context.Context, url string) http.Handler{"service": service, "bare": bare}
+
+func service(ctx context.Context, url string) http.Handler {
+	db := got(userdb.Open(ctx, url, userdb.Options{Schema: userSchema(), History: true}))
+	return got(serve.New(db, serve.Options{}))
+}
+
+// serveHTTP serves one of the handlers on a free port, writes its URL to standard output, and ends with
+// standard input.
+func serveHTTP(ctx context.Context, name, url string) {
+	h, ok := handlers[name]
+	if !ok {
+		must(fmt.Errorf("no handler %q", name))
+	}
+	l := got(net.Listen("tcp", "127.0.0.1:0"))
+	fmt.Println("http://" + l.Addr().String())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		l.Close()
+	}()
+	if err := http.Serve(l, h(ctx, url)); !errors.Is(err, net.ErrClosed) {
+		must(err)
 	}
 }
 
-var errStatus = errors.New("not answered 200")
+// startProcess starts this program again to serve a handler.
+func startProcess(h *host, handler, url string, oneCore bool) process {
+	c := exec.Command(got(os.Executable()), "-serve", handler, "-store", url)
+	if oneCore { // it finds out by itself, but not at once
+		c.Env = append(os.Environ(), "GOMAXPROCS=1")
+	}
+	c.Stderr = os.Stderr
+	in, out := got(c.StdinPipe()), got(c.StdoutPipe())
+	must(c.Start())
+	h.Cleanup(func() {
+		in.Close()
+		c.Wait()
+	})
+	line := got(bufio.NewReader(out).ReadString('\n'))
+	return process{url: strings.TrimSpace(line), pid: c.Process.Pid}
+}
 
-// ask sends a request and reads the whole answer.
-func (w web) ask(ctx context.Context, method, url string, body []byte) error {
+// withSite runs f on a new site. The bench that f gets compares what the servers do, Redis included.
+func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s site) outcome) outcome {
+	var h host
+	defer h.stop()
+	s := site{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	name := fmt.Sprint("bench-", time.Now().UnixNano())
+	s.key = got(got(own.KeysOf(db)).Create(ctx, own.Key{Name: name, Scopes: []string{own.ScopeAdmin}}))
+	s.service = startProcess(&h, "service", b.server.url(160), !b.allCores)
+	s.bare = startProcess(&h, "bare", b.server.url(160), !b.allCores)
+	defer s.client.CloseIdleConnections()
+	by := b.beyond(s.service.pid, s.bare.pid)
+	by.served = true
+	return f(by, s)
+}
+
+var errStatus = errors.New("refused")
+
+// do sends a request and reads the whole answer.
+func (s site) do(ctx context.Context, method, url string, body []byte, header ...string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+w.key)
+	req.Header.Set("Authorization", "Bearer "+s.key)
 	req.Header.Set("Content-Type", "application/json")
-	res, err := w.client.Do(req)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := s.client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	if _, err = io.Copy(io.Discard, res.Body); err == nil && res.StatusCode != http.StatusOK {
+	if _, err = io.Copy(io.Discard, res.Body); err == nil && res.StatusCode/100 != 2 {
 		err = fmt.Errorf("%w: %s", errStatus, res.Status)
 	}
 	return err
 }
 
-// webGet compares GET of an entry with a handler that answers what HGETALL finds.
+// bare returns a handler with a route for each row: it does what the row needs with go-redis, and no more.
+func bare(_ context.Context, url string) http.Handler {
+	c := redis.NewClient(got(redis.ParseURL(url)))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /users/{uid}", func(w http.ResponseWriter, r *http.Request) {
+		fields, err := c.HGetAll(r.Context(), "user/uid:"+r.PathValue("uid")).Result()
+		answer(w, fields, err)
+	})
+	mux.HandleFunc("POST /session", func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ Secret string }
+		if json.NewDecoder(r.Body).Decode(&in) != nil {
+			http.Error(w, "bad request", http.StatusBadRequest)
+			return
+		}
+		pipe := c.Pipeline()
+		uid, id, _ := strings.Cut(in.Secret, ".")
+		pipe.HGet(r.Context(), "sessions:"+uid, id)
+		fields := pipe.HGetAll(r.Context(), "user/uid:"+uid)
+		_, err := pipe.Exec(r.Context())
+		answer(w, fields.Val(), err)
+	})
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ Identifier, Password string }
+		if json.NewDecoder(r.Body).Decode(&in) != nil {
+			http.Error(w, "bad request", http.StatusBadRequest)
+			return
+		}
+		key, err := c.Get(r.Context(), "user/name:"+strings.ReplaceAll(in.Identifier, " ", "+_")+"/~prk").Result()
+		var fields map[string]string
+		if err == nil {
+			fields, err = c.HGetAll(r.Context(), key).Result()
+		}
+		if err != nil || bcrypt.CompareHashAndPassword([]byte(fields["password"]), []byte(in.Password)) != nil {
+			http.Error(w, "wrong", http.StatusUnauthorized)
+			return
+		}
+		delete(fields, "password")
+		answer(w, fields, nil)
+	})
+	return mux
+}
+
+// answer writes an entry, or that there is none.
+func answer(w http.ResponseWriter, fields map[string]string, err error) {
+	if err != nil || len(fields) == 0 {
+		http.Error(w, "not found", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(fields)
+}
+
+// webGet compares GET of an entry.
 func webGet(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			db, _ := b.server.open(ctx, userdb.Options{History: true}) // it goes with the process
-			mux := http.NewServeMux()
-			mux.HandleFunc("GET /users/{uid}", func(w http.ResponseWriter, r *http.Request) {
-				fields, err := c.HGetAll(r.Context(), "user/uid:"+r.PathValue("uid")).Result()
-				if err != nil || len(fields) == 0 {
-					http.Error(w, "not found", http.StatusNotFound)
-					return
-				}
-				w.Header().Set("Content-Type", "application/json")
-				must(json.NewEncoder(w).Encode(fields))
-			})
-			web, _ := newWeb(ctx, db, mux)
-			get := func(path string) func(context.Context, int, int) error {
-				return func(ctx context.Context, _, i int) error { return web.ask(ctx, "GET", path+uid(pick(i)), nil) }
+		db, _ := b.server.open(ctx, userdb.Options{})
+		defer db.Close()
+		return b.withSite(ctx, db, func(b *bench, s site) outcome {
+			get := func(name, path string) variant {
+				return variant{name: name, op: func(ctx context.Context, _, i int) error {
+					return s.do(ctx, "GET", path+uid(pick(i)), nil)
+				}}
 			}
-			return variant{name: "userdb serve", op: get(web.service.URL + "/v1/types/user/entries/")}, variant{name: "HGETALL", op: get(web.bare.URL + "/users/")}
+			return b.compare(ctx, workers, get("userdb serve", s.service.url+"/v1/types/user/entries/"), get("HGETALL", s.bare.url+"/users/"))
 		})
 	}
 }
 
-// webLogin compares a login with a handler that looks the name up, and compares bcrypt hashes of the same cost. Of many callers it
-// has few rounds: 128 logins take some five seconds.
+// webSession compares the question whose session a secret is.
+func webSession(workers int) measure {
+	return func(b *bench, ctx context.Context) outcome {
+		db, users := b.server.open(ctx, userdb.Options{})
+		defer db.Close()
+		secrets := startSessions(ctx, users, b.server.admin)
+		return b.withSite(ctx, db, func(b *bench, s site) outcome {
+			check := func(name, url string, secret func(i int) string) variant {
+				return variant{name: name, op: func(ctx context.Context, _, i int) error {
+					return s.do(ctx, "POST", url, got(json.Marshal(map[string]string{"secret": secret(i % len(secrets))})))
+				}}
+			}
+			return b.compare(ctx, workers,
+				check("userdb serve", s.service.url+"/v1/session", func(i int) string { return secrets[i] }),
+				check("HGET, HGETALL", s.bare.url+"/session", func(i int) string { return uid(i) + "." + bareSession }))
+		})
+	}
+}
+
+// webLogin compares a login with a handler that looks the name up and compares bcrypt hashes of the same
+// cost: with one caller on one core, with more on all cores.
 func webLogin(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		defer b.server.reset(ctx)
 		db, _ := b.loginStore(ctx, 10, workers)
 		defer db.Close()
-		c := b.server.client(workers + 8)
-		defer c.Close()
-		mux := http.NewServeMux()
-		mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
-			var in struct{ Identifier, Password string }
-			if json.NewDecoder(r.Body).Decode(&in) != nil {
-				http.Error(w, "bad request", http.StatusBadRequest)
-				return
-			}
-			key, err := c.Get(r.Context(), "user/name:"+strings.ReplaceAll(in.Identifier, " ", "+_")+"/~prk").Result()
-			var fields map[string]string
-			if err == nil {
-				fields, err = c.HGetAll(r.Context(), key).Result()
-			}
-			if err != nil || bcrypt.CompareHashAndPassword([]byte(fields["password"]), []byte(in.Password)) != nil {
-				http.Error(w, "wrong", http.StatusUnauthorized)
-				return
-			}
-			delete(fields, "password")
-			w.Header().Set("Content-Type", "application/json")
-			must(json.NewEncoder(w).Encode(fields))
-		})
-		web, stop := newWeb(ctx, db, mux)
-		defer stop()
-		body := func(w int) []byte {
-			return got(json.Marshal(map[string]string{"identifier": loginName(w), "password": loginPassword}))
+		b = b.oneHash()
+		if workers > 1 { // 128 logins take some five seconds
+			b = b.onAllCores().lasting(max(4, b.pairs/workers), time.Millisecond)
 		}
-		few := *b.lasting(time.Second)
-		few.rounds = max(3, min(few.rounds, 16/workers))
-		return few.compare(ctx, workers, variant{name: "userdb serve", op: func(ctx context.Context, w, i int) error {
-			return web.ask(ctx, "POST", web.service.URL+"/v1/types/user/login", body(w))
-		}}, variant{name: "bcrypt", op: func(ctx context.Context, w, i int) error {
-			return web.ask(ctx, "POST", web.bare.URL+"/login", body(w))
-		}})
+		return b.withSite(ctx, db, func(b *bench, s site) outcome {
+			login := func(name, url string) variant {
+				return variant{name: name, op: func(ctx context.Context, w, _ int) error {
+					body := got(json.Marshal(map[string]string{"identifier": loginName(w), "password": loginPassword}))
+					return s.do(ctx, "POST", url, body)
+				}}
+			}
+			return b.compare(ctx, workers, login("userdb serve", s.service.url+"/v1/types/user/login"), login("bcrypt", s.bare.url+"/login"))
+		})
 	}
 }
 
-// listeners is how many clients a stream of events goes to.
-const listeners = 200
+const (
+	listeners = 200  // how many clients the stream of events goes to
+	events    = 2000 // how many each of them waits for
+)
 
-// webStream is how long an event takes to reach the last of many listeners, against the first.
+// webStream compares the time in which many listeners get all events with that of making the events.
 func (b *bench) webStream(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
 	db, users := b.server.open(ctx, userdb.Options{History: true})
 	defer db.Close()
-	web, stop := newWeb(ctx, db, http.NotFoundHandler())
-	defer stop()
+	return b.withSite(ctx, db, func(b *bench, s site) outcome {
+		var ratios []float64
+		for range 7 {
+			made, heard := s.stream(ctx, users)
+			ratios = append(ratios, float64(heard)/float64(made))
+		}
+		return outcome{estimate: estimateMedian(ratios)}
+	})
+}
+
+// stream makes events, and returns how long that took and how long the last listener waited for all.
+func (s site) stream(ctx context.Context, users *userdb.Type) (made, heard time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	const events = 2000
-	var all sync.WaitGroup
-	var ready sync.WaitGroup
-	took := make([]time.Duration, listeners)
-	begun := make(chan time.Time)
+	var ready, done sync.WaitGroup
+	errs := make([]error, listeners)
+	ready.Add(listeners)
 	for i := range listeners {
-		all.Add(1)
-		ready.Add(1)
-		go func() {
-			defer all.Done()
-			req := got(http.NewRequestWithContext(ctx, "GET", web.service.URL+"/v1/events?kind=create", nil))
-			req.Header.Set("Authorization", "Bearer "+web.key)
-			req.Header.Set("Accept", "text/event-stream")
-			res := got(web.client.Do(req))
-			defer res.Body.Close()
-			ready.Done()
-			at := <-begun
-			n := 0
-			for in := bufio.NewScanner(res.Body); n < events && in.Scan(); {
-				if strings.HasPrefix(in.Text(), "data:") {
-					n++
-				}
-			}
-			if n < events {
-				must(fmt.Errorf("a listener heard %d of %d events", n, events))
-			}
-			took[i] = time.Since(at)
-		}()
+		done.Go(func() { errs[i] = s.listen(ctx, ready.Done) })
 	}
 	ready.Wait()
-	at := time.Now()
-	for range listeners {
-		begun <- at
+	begin := time.Now()
+	for range events {
+		got(users.Create(ctx, newUser(serial(int(operations.Add(1))))))
 	}
-	for i := range events {
-		got(users.Create(ctx, newUser(serial(i))))
+	made = time.Since(begin)
+	done.Wait()
+	must(errors.Join(errs...))
+	return made, time.Since(begin)
+}
+
+// listen calls ready when it is connected, and returns when it has heard all events.
+func (s site) listen(ctx context.Context, ready func()) error {
+	req, err := http.NewRequestWithContext(ctx, "GET", s.service.url+"/v1/events?kind=create", nil)
+	if err != nil {
+		return err
 	}
-	made := time.Since(at)
-	all.Wait()
-	last := took[0]
-	for _, d := range took {
-		last = max(last, d)
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := s.client.Do(req)
+	ready()
+	if err != nil {
+		return err
 	}
-	return outcome{ratio: float64(last) / float64(made)}
+	defer res.Body.Close()
+	heard := 0
+	for in := bufio.NewScanner(res.Body); heard < events && in.Scan(); {
+		if strings.HasPrefix(in.Text(), "data:") {
+			heard++
+		}
+	}
+	if heard < events {
+		return fmt.Errorf("a listener heard %d of %d events", heard, events)
+	}
+	return nil
 }

@@ -37,19 +37,25 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 
 func loginName(i int) string { return fmt.Sprint("login user ", i) }
 
+// login compares on one core with one caller, and on all cores with one for each.
 func (b *bench) login(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
-	cores := runtime.GOMAXPROCS(0)
-	db, users := b.loginStore(ctx, 10, cores)
+	callers, by := 1, b.oneHash()
+	if b.allCores {
+		callers, by = runtime.GOMAXPROCS(0), b.lasting(10, 300*time.Millisecond)
+	}
+	db, users := b.loginStore(ctx, 10, callers)
 	defer db.Close()
 	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
-	return b.lasting(300*time.Millisecond).compare(ctx, cores, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
+	return by.compare(ctx, callers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Login(ctx, loginName(w), loginPassword, userdb.Attempt{})
 		return err
 	}}, variant{name: "bcrypt", op: func(ctx context.Context, w, i int) error {
 		return bcrypt.CompareHashAndPassword(stored, []byte(loginPassword))
 	}})
 }
+
+// oneHash returns a copy of b whose blocks last until each caller has made one hash.
+func (b *bench) oneHash() *bench { return b.lasting(b.size(30, 16), time.Millisecond) }
 
 // failuresEach is after how many wrong passwords for one entry the next login does not have to wait.
 const failuresEach = 9
@@ -61,7 +67,6 @@ var outsiders = []struct{ what, before string }{
 
 // loginAnswers compares what an attacker could measure. Each entry is tried only a few times.
 func (b *bench) loginAnswers(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
 	const people = 64
 	db, users := b.loginStore(ctx, 10, people)
 	defer db.Close()
@@ -82,9 +87,11 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 			return fmt.Errorf("%s, attempt %d: %w", o.what, n, err)
 		}})
 	}
-	rs := b.lasting(300*time.Millisecond).interleave(ctx, 1, vs...)
+	rs := b.oneHash().interleave(ctx, 1, vs...)
 	slices.SortFunc(rs, func(a, b result) int { return cmp.Compare(a.P50, b.P50) })
-	return outcome{ratio: rs[len(rs)-1].P50 / rs[0].P50, variants: rs}
+	o := b.judge(rs, rs[len(rs)-1], rs[0])
+	o.estimate = o.inverse() // of times
+	return o
 }
 
 // A flood is logins that come whether or not the ones before them have been served.
@@ -147,16 +154,16 @@ func (b *bench) readUnderFlood(ctx context.Context) outcome {
 	return b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		read := finds(users)
 		read.name = "read"
-		idle := b.interleave(ctx, 4, read)
+		by := b.onAllCores().lasting(30, 100*time.Millisecond)
+		idle := by.interleave(ctx, 4, read)
 		f := start()
-		busy := b.interleave(ctx, 4, read)
-		return outcome{ratio: busy[0].P99 / idle[0].P99, note: f.note(), variants: append(idle, busy...)}
+		busy := by.interleave(ctx, 4, read)
+		return outcome{estimate: compareTails(busy[0], idle[0]), note: f.note(), variants: append(idle, busy...)}
 	})
 }
 
 // inFlood runs a row that starts a flood of logins.
 func (b *bench) inFlood(ctx context.Context, row func(users *userdb.Type, start func() *flood) outcome) outcome {
-	defer b.server.reset(ctx)
 	people := 10 * runtime.GOMAXPROCS(0)
 	db, users := b.loginStore(ctx, floodCost, people)
 	defer db.Close()
@@ -174,13 +181,13 @@ func (b *bench) memoryUnderFlood(ctx context.Context) outcome {
 	return b.inFlood(ctx, func(_ *userdb.Type, start func() *flood) outcome {
 		f := start()
 		var used []float64
-		for range 2 * b.rounds {
+		for range 14 {
 			time.Sleep(400 * time.Millisecond)
 			used = append(used, inUse())
 		}
-		early, late := median(used[:b.rounds]), median(used[b.rounds:])
+		early, late := median(used[:len(used)/2]), median(used[len(used)/2:])
 		note := fmt.Sprintf("%.1f MiB, then %.1f; %s", early/(1<<20), late/(1<<20), f.note())
-		return outcome{ratio: late / early, note: note}
+		return outcome{estimate: exactly(late / early), note: note}
 	})
 }
 

@@ -1,99 +1,133 @@
 // Command bench measures the library beside the bare client and beside peers, in one run: on a shared
-// machine only ratios of what ran at the same time mean anything.
+// machine only ratios of what ran at the same time mean anything. It runs on Linux.
 //
-//	go run . -quick            under 90 s; one JSON line a row, a row passes at 0.9 of its target
-//	go run . -out results      everything; a table in Markdown and JSON in results.md and results.json
-//	go run . -charts DIR       charts, besides
-//	go run . -only 'get|login' rows whose names match
+//	go run . -quick                    at most two minutes; one JSON line a row
+//	go run . -out results              everything; results.md and results.json
+//	go run . -charts DIR               also draws charts
+//	go run . -only 'get|login'         rows whose names match, also those that are measured only then
+//	go run . -profile get-1            profiles of a row, for go tool pprof
+//	go run . -baseline baseline.json   also lists the rows that are worse than in an earlier report
+//
+// See README.md for what a row means.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"os"
 	"os/signal"
 	"regexp"
-	"time"
 )
 
-// quickSlack is how much of its target a row must reach in the quick run.
-const quickSlack = 0.9
+// options holds the flags.
+type options struct {
+	quick                         bool
+	only                          *regexp.Regexp
+	out, charts, profile, earlier string
+}
 
 func main() {
 	log.SetFlags(0)
-	quick := flag.Bool("quick", false, "fewer rows, smaller sizes, JSON lines only")
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "fewer rows, smaller sizes, JSON lines only")
 	only := flag.String("only", "", "rows whose names match this regular expression")
-	out := flag.String("out", "", "write OUT.md and OUT.json")
-	charts := flag.String("charts", "", "draw charts into this folder")
+	flag.StringVar(&o.out, "out", "", "write OUT.md and OUT.json")
+	flag.StringVar(&o.charts, "charts", "", "draw charts into this folder")
+	flag.StringVar(&o.profile, "profile", "", "write profiles of this row into the current folder")
+	flag.StringVar(&o.earlier, "baseline", "", "list the rows that are worse than in this report")
+	handler := flag.String("serve", "", "serve this handler until standard input ends; rows of HTTP start it")
+	url := flag.String("store", "", "the Redis that it uses")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *quick, regexp.MustCompile(*only), *out, *charts); err != nil {
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		log.Fatal("bench: -only: ", err)
+	}
+	if *handler != "" {
+		err = try("serving", func(*string) { serveHTTP(ctx, *handler, *url) })
+	} else {
+		err = try("starting", func(at *string) { run(ctx, o, at) })
+	}
+	if err != nil {
 		log.Fatal("bench: ", err)
 	}
 }
 
-// failed is what must panics with, and run recovers from.
-type failed struct{ err error }
+// failure is what must panics with, and try recovers from.
+type failure struct{ err error }
 
-// must ends the run where err is one. It belongs into the goroutine of run, so that what was started is stopped.
+// must ends the run if err is one. It may be called only by the goroutine of try, so that what was
+// started is stopped.
 func must(err error) {
 	if err != nil {
-		panic(failed{err})
+		panic(failure{err})
 	}
 }
 
-// got is v, or the end of the run.
+// got returns v, or ends the run.
 func got[T any](v T, err error) T {
 	must(err)
 	return v
 }
 
-func run(ctx context.Context, quick bool, only *regexp.Regexp, out, charts string) (err error) {
-	at := "starting"
+// try runs f, and returns the error that ended it, after the step that f was at.
+func try(at string, f func(at *string)) (err error) {
 	defer func() {
-		switch f := recover().(type) {
+		switch r := recover().(type) {
 		case nil:
-		case failed:
-			err = fmt.Errorf("%s: %w", at, f.err)
+		case failure:
+			err = fmt.Errorf("%s: %w", at, r.err)
 		default:
-			panic(f)
+			panic(r)
 		}
 	}()
-	var h host
-	defer h.stop()
-	s := startServer(&h)
-	s.reset(ctx)
-	b := &bench{server: s, quick: quick, rounds: 7, per: 150 * time.Millisecond}
-	if quick {
-		b.rounds, b.per = 7, 60*time.Millisecond
-	}
-	rep := newReport(ctx, s)
+	f(&at)
+	return nil
+}
+
+var errNoRow = errors.New("no row has such a name")
+
+// run measures the rows that o names. It sets at to the name of the one that it is at.
+func run(ctx context.Context, o options, at *string) {
+	b := newBench(o.quick)
+	b.profile = o.profile
+	rep := newReport(ctx)
 	for _, r := range rows {
-		if quick && !r.quick || !only.MatchString(r.name) {
+		if o.quick && !r.quick || r.named && o.only.String() == "" || !o.only.MatchString(r.name) {
 			continue
 		}
-		at = r.name
-		b.measure(ctx, r, func(r row, o outcome) {
-			if quick {
-				fmt.Printf("{\"name\":%q,\"ratio\":%.3f,\"target\":%g,\"most\":%t,\"ok\":%t}\n", r.name, o.ratio, r.target, r.most, r.ok(o, quickSlack))
+		*at = r.name
+		b.measure(ctx, r, func(r row, done outcome) {
+			if one := rep.add(r, done); o.quick {
+				fmt.Println(one.line())
 			} else {
-				rep.add(r, o)
+				fmt.Print(one.text())
 			}
 		})
 	}
-	if out != "" {
-		rep.write(out)
+	if len(rep.Rows) == 0 {
+		must(errNoRow)
 	}
-	if charts != "" {
-		at = "drawing"
-		short := *b
-		short.rounds = 7
+	if o.out != "" {
+		rep.write(o.out)
+	}
+	if o.charts != "" {
+		*at = "drawing"
 		for _, f := range charted {
-			f(&short, ctx).draw(charts)
+			b.sit(ctx, func(b *bench) outcome {
+				f(b, ctx).draw(o.charts)
+				return outcome{}
+			})
 		}
 	}
-	return nil
+	if o.earlier != "" {
+		*at = "comparing"
+		for _, line := range rep.worse(readReport(o.earlier)) {
+			log.Print("worse than the baseline: ", line)
+		}
+	}
 }

@@ -23,53 +23,65 @@ import (
 
 // checking compares whole checks with whole bare passes, in turn, over the same records.
 func (b *bench) checking(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
 	n := b.size(200_000, 50_000)
 	b.server.empty(ctx)
 	load(ctx, b.server.admin, 0, n)
 	db, _ := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
-	o := b.inTurn(ctx, n, 3, pass{"check", func() time.Duration {
-		begin := time.Now()
-		for p, err := range check.Run(ctx, db, check.Options{}) {
-			must(err)
-			must(fmt.Errorf("the check found %v", p))
-		}
-		return time.Since(begin)
-	}}, pass{"bare pass", func() time.Duration {
-		begin := time.Now()
-		barePass(ctx, b.server.admin)
-		return time.Since(begin)
-	}})
-	o.ratio = 1 / o.ratio
+	o := b.inTurn(n, 4, pass{"check", func(t *timer) {
+		t.time(func() {
+			for p, err := range check.Run(ctx, db, check.Options{}) {
+				must(err)
+				must(fmt.Errorf("the check found %v", p))
+			}
+		})
+	}}, pass{"bare pass", func(t *timer) { t.time(func() { barePass(ctx, b.server.admin) }) }})
+	o.estimate = o.inverse() // of times
 	return o
 }
 
-// A pass takes all entries once, and returns how long that took.
+// A pass takes all entries once, and has a timer measure that.
 type pass struct {
 	name string
-	run  func() time.Duration
+	run  func(*timer)
+}
+
+// A timer sums up what the calls of time take.
+type timer struct {
+	b                    *bench
+	took, client, server time.Duration
+}
+
+func (t *timer) time(f func()) {
+	begin, client, server := time.Now(), processorTime(os.Getpid()), t.b.serverTime()
+	f()
+	t.took += time.Since(begin)
+	t.client += processorTime(os.Getpid()) - client
+	t.server += t.b.serverTime() - server
 }
 
 // inTurn compares two passes over n entries, in turn.
-func (b *bench) inTurn(ctx context.Context, n, rounds int, ours, bare pass) outcome {
-	results := []result{{}, {}}
+func (b *bench) inTurn(n, pairs int, ours, bare pass) outcome {
+	results := []result{{Name: ours.name}, {Name: bare.name}}
 	grown := 0.0
-	for range rounds {
+	for range pairs {
 		for i, p := range []pass{ours, bare} {
-			watch, cpu := watchMemory(), b.server.cpu(ctx)
-			took := p.run()
-			if more := watch(); i == 0 {
+			t := timer{b: b}
+			stop := watchMemory()
+			p.run(&t)
+			if more := stop(); i == 0 {
 				grown = max(grown, more)
 			}
-			r := round{ops: n, seconds: took.Seconds(), serverCPU: (b.server.cpu(ctx) - cpu) * 1e6 / float64(n)}
-			results[i].rounds = append(results[i].rounds, r)
+			each := float64(n)
+			x := block{ops: n, seconds: t.took.Seconds(), client: micros(t.client) / each, server: micros(t.server) / each}
+			results[i].blocks = append(results[i].blocks, x)
 		}
 	}
-	results[0].sum(ours.name)
-	results[1].sum(bare.name)
-	note := fmt.Sprintf("%d entries; the process grew by %.0f MiB", n, grown/(1<<20))
-	return outcome{ratio: ratio(results[0], results[1]), note: note, variants: results}
+	results[0].sum()
+	results[1].sum()
+	o := b.judge(results, results[0], results[1])
+	o.note = fmt.Sprintf("%d entries; the process grew by %.0f MiB", n, grown/(1<<20))
+	return o
 }
 
 // barePass reads all records and looks at none.
@@ -98,15 +110,14 @@ func barePass(ctx context.Context, c *redis.Client) {
 
 // importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty database.
 func (b *bench) importing(ctx context.Context) outcome {
-	defer b.server.reset(ctx)
-	n, rounds := b.size(200_000, 50_000), b.size(3, 5)
+	n, pairs := b.size(200_000, 50_000), b.size(8, 4)
 	dir := got(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "users.jsonl")
 	writeLines(path, n)
-	return b.inTurn(ctx, n, rounds,
-		pass{"import", func() time.Duration { return b.importAll(ctx, path, n) }},
-		pass{"pipeline", func() time.Duration { return b.barePipelines(ctx, n) }})
+	return b.inTurn(n, pairs,
+		pass{"import", func(t *timer) { b.importAll(ctx, t, path, n) }},
+		pass{"pipeline", func(t *timer) { b.barePipelines(ctx, t, n) }})
 }
 
 // writeLines writes what an export of n users would.
@@ -120,23 +131,23 @@ func writeLines(path string, n int) {
 	must(errors.Join(w.Flush(), f.Close()))
 }
 
-func (b *bench) importAll(ctx context.Context, path string, n int) time.Duration {
+func (b *bench) importAll(ctx context.Context, t *timer, path string, n int) {
 	b.server.empty(ctx)
 	db, _ := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
 	in := got(os.Open(path))
 	defer in.Close()
-	begin := time.Now()
-	report := got(transfer.Import(ctx, db, in, transfer.ImportOptions{Rejects: io.Discard}))
-	took := time.Since(begin)
+	var report transfer.Report
+	t.time(func() {
+		report = got(transfer.Import(ctx, db, in, transfer.ImportOptions{Rejects: io.Discard}))
+	})
 	if report.Created != int64(n) {
 		must(fmt.Errorf("%d of %d entries were created", report.Created, n))
 	}
-	return took
 }
 
-// barePipelines counts the time of the pipelines alone, not that of making up what they send.
-func (b *bench) barePipelines(ctx context.Context, n int) (took time.Duration) {
+// barePipelines measures the pipelines alone, without making up what they send.
+func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 	b.server.empty(ctx)
 	c := b.server.client(1)
 	defer c.Close()
@@ -145,15 +156,12 @@ func (b *bench) barePipelines(ctx context.Context, n int) (took time.Duration) {
 		for i := first; i < min(first+1000, n); i++ {
 			put(ctx, pipe, i, fields(i))
 		}
-		begin := time.Now()
-		got(pipe.Exec(ctx))
-		took += time.Since(begin)
+		t.time(func() { got(pipe.Exec(ctx)) })
 	}
-	return took
 }
 
-// watchMemory watches how much memory the process has of the system. What it returns ends that, and tells
-// by how much it grew at most.
+// watchMemory watches how much memory the process has of the system. The function that it returns ends
+// that, and returns by how much it grew at most.
 func watchMemory() func() float64 {
 	before, most := memoryInUse(), 0.0
 	var ended atomic.Bool

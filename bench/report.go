@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A report is a full run: what ran where, and what came out.
+// A report holds what ran where, and what came out.
 type report struct {
 	Date    string      `json:"date"`
 	Machine string      `json:"machine"`
@@ -24,18 +24,49 @@ type report struct {
 }
 
 type reportRow struct {
-	Name     string   `json:"name"`
-	What     string   `json:"what"`
-	Ratio    float64  `json:"ratio"`
-	Target   float64  `json:"target"`
-	Most     bool     `json:"target_is_upper_bound"`
-	OK       bool     `json:"ok"`
+	Name string `json:"name"`
+	What string `json:"what"`
+	estimate
+	Target   float64  `json:"target,omitempty"`
+	Most     bool     `json:"target_is_upper_bound,omitempty"`
+	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
 	Variants []result `json:"variants,omitempty"`
 }
 
-func newReport(ctx context.Context, s *server) *report {
-	_, version, _ := strings.Cut(s.admin.Info(ctx, "server").Val(), "redis_version:")
+// A verdict is what a row comes to beside its target.
+type verdict string
+
+const (
+	noTarget  verdict = "-"
+	ok        verdict = "ok"
+	missed    verdict = "missed"
+	undecided verdict = "undecided"
+)
+
+// judge decides if e meets a target, which it must reach, or must not exceed if most is true. It is
+// decided only if that holds for the whole interval or for none of it.
+func (e estimate) judge(target float64, most bool) verdict {
+	worst, best := e.Low, e.High
+	if most {
+		worst, best, target = -e.High, -e.Low, -target
+	}
+	switch {
+	case target == 0:
+		return noTarget
+	case worst >= target:
+		return ok
+	case best < target:
+		return missed
+	}
+	return undecided
+}
+
+func newReport(ctx context.Context) *report {
+	var h host
+	defer h.stop()
+	s := startServer(&h)
+	_, version, _ := strings.Cut(got(s.admin.Info(ctx, "server").Result()), "redis_version:")
 	version, _, _ = strings.Cut(version, "\r")
 	return &report{
 		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), processor()),
@@ -58,32 +89,45 @@ func loadAverage() string {
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// add takes in a row, and prints it.
-func (rep *report) add(r row, o outcome) {
-	rr := reportRow{
-		Name: r.name, What: r.what, Ratio: o.ratio, Target: r.target, Most: r.most, OK: r.ok(o, 1), Note: o.note, Variants: o.variants,
+// add adds a row and returns it.
+func (rep *report) add(r row, o outcome) reportRow {
+	one := reportRow{
+		Name: r.name, What: r.what, estimate: o.estimate, Target: r.target, Most: r.most, Verdict: o.judge(r.target, r.most),
+		Note: o.note, Variants: o.variants,
 	}
-	rep.Rows = append(rep.Rows, rr)
-	fmt.Printf("%-24s %6.2f  %-14s  %s\n", rr.Name, rr.Ratio, rr.verdict(" "), rr.Note)
-	for _, v := range rr.Variants {
-		fmt.Printf("    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  %6.1f allocations  %6.1f µs of Redis %6.1f own\n", v.Name, v.Rate, v.P50, v.P99, v.Allocs, v.ServerCPU, v.OwnCPU)
-	}
+	rep.Rows = append(rep.Rows, one)
+	return one
 }
 
-// The table's words: for a target that is an upper bound or not, and for one that was reached or not.
-var (
-	bound = map[bool]string{true: "≤", false: "≥"}
-	mark  = map[bool]string{true: "ok", false: "missed"}
-)
-
-// verdict is the target, and whether it was reached.
-func (rr reportRow) verdict(between string) string {
-	if rr.Target == 0 {
-		return "told" + between
-	}
-	return fmt.Sprintf("%s%.2f%s%s", bound[rr.Most], rr.Target, between, mark[rr.OK])
+// line returns the row as one line of JSON, for programs.
+func (r reportRow) line() string {
+	return fmt.Sprintf(`{"name":%q,"ratio":%.3f,"low":%.3f,"high":%.3f,"target":%g,"most":%t,"ok":%t}`,
+		r.Name, r.Ratio, r.Low, r.High, r.Target, r.Most, r.Verdict != missed)
 }
 
+// text returns the row and its variants as lines of text, for people.
+func (r reportRow) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-26s %6.3f  %6.3f to %6.3f  %-7s %-9s  %s\n", r.Name, r.Ratio, r.Low, r.High, r.bound(), r.Verdict, r.Note)
+	for _, v := range r.Variants {
+		fmt.Fprintf(&b, "    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  processor: client %6.1f µs, server %6.1f µs  %5.1f allocations  %4.1f commands  %5.2f round trips\n",
+			v.Name, v.Rate, v.P50, v.P99, v.ClientCPU, v.ServerCPU, v.Allocs, v.Commands, v.Trips)
+	}
+	return b.String()
+}
+
+// bound returns the target as a table has it.
+func (r reportRow) bound() string {
+	switch {
+	case r.Target == 0:
+		return ""
+	case r.Most:
+		return fmt.Sprintf("≤ %.2f", r.Target)
+	}
+	return fmt.Sprintf("≥ %.2f", r.Target)
+}
+
+// write writes the report as out.json and out.md.
 func (rep *report) write(out string) {
 	rep.Load += " | " + loadAverage()
 	data := got(json.MarshalIndent(rep, "", " "))
@@ -91,28 +135,35 @@ func (rep *report) write(out string) {
 	must(os.WriteFile(out+".md", []byte(rep.markdown()), 0o644))
 }
 
-// columns are what the table has of every variant.
+// columns holds what the table says of each variant.
 var columns = []struct {
-	format string
-	of     func(result) float64
+	title, format string
+	of            func(result) float64
 }{
-	{"%.0f", func(v result) float64 { return v.P50 }},
-	{"%.0f", func(v result) float64 { return v.P99 }},
-	{"%.0f", func(v result) float64 { return v.Allocs }},
-	{"%.1f", func(v result) float64 { return v.ServerCPU }},
-	{"%.1f", func(v result) float64 { return v.OwnCPU }},
+	{"p50 µs", "%.0f", func(v result) float64 { return v.P50 }},
+	{"p99 µs", "%.0f", func(v result) float64 { return v.P99 }},
+	{"client µs", "%.1f", func(v result) float64 { return v.ClientCPU }},
+	{"server µs", "%.1f", func(v result) float64 { return v.ServerCPU }},
+	{"allocations", "%.0f", func(v result) float64 { return v.Allocs }},
+	{"commands", "%.1f", func(v result) float64 { return v.Commands }},
+	{"round trips", "%.2f", func(v result) float64 { return v.Trips }},
 }
 
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("| row | what | ratio | target | | p50 µs, ours / bare | p99 µs | allocations | CPU µs of Redis | of the process |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("Columns from p50 on: ours / theirs, of one operation. Client and server are processor time.\n\n")
+	b.WriteString("| row | what | ratio | 95 % | target | |")
+	for _, c := range columns {
+		b.WriteString(" " + c.title + " |")
+	}
+	b.WriteString("\n" + strings.Repeat("|---", 6+len(columns)) + "|\n")
 	for _, r := range rep.Rows {
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.verdict(" | "))
-		for _, column := range columns {
+		fmt.Fprintf(&b, "| `%s` | %s | %.3f | %.3f–%.3f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.Low, r.High, r.bound(), r.Verdict)
+		for _, c := range columns {
 			var parts []string
 			for _, v := range r.Variants {
-				parts = append(parts, fmt.Sprintf(column.format, column.of(v)))
+				parts = append(parts, fmt.Sprintf(c.format, c.of(v)))
 			}
 			fmt.Fprintf(&b, " %s |", strings.Join(parts, " / "))
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -9,72 +11,198 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A row is one claim: a ratio and the target that it must reach.
+// A row is one claim: a ratio and the target that it must reach. It compares throughput, unless its
+// text says otherwise; NAME-cpu beside it compares the processor time of an operation.
 type row struct {
-	name   string
-	what   string
-	quick  bool    // also in the quick run
-	target float64 // 0: the row is told without one
-	most   bool    // the ratio must stay below the target, not above
-	p99    float64 // a row NAME-p99 has how much higher the 99th percentile may be; 0: there is no such row
-	tcp    bool    // the full run measures it over TCP as well, as NAME-tcp
-	run    measure
+	name     string
+	what     string
+	quick    bool    // also in the quick run
+	target   float64 // 0: the row has none
+	most     bool    // the ratio must not exceed the target; false: it must reach it
+	cpu      float64 // what the ratio of NAME-cpu must not exceed; 0: that row has no target
+	p99      float64 // what the ratio of NAME-p99, of 99th percentiles, must not exceed; 0: no such row
+	tcp      bool    // the full run also measures NAME-tcp, over TCP in place of a unix socket
+	cores    bool    // the full run also measures NAME-cores, on all cores, without a target
+	sittings int     // how often it is measured, each time on a new server; 0: as often as most
+	noisy    bool    // it has half as many sittings more
+	named    bool    // it is measured only if -only is given
+	run      measure
 }
 
 // A measure does what a row is about.
 type measure func(b *bench, ctx context.Context) outcome
 
-// An outcome is what a row measured.
+// An outcome holds what a row measured.
 type outcome struct {
-	ratio    float64
-	p99      float64
+	estimate
+	cpu      *estimate // nil: there is no row NAME-cpu
+	p99      *estimate
 	note     string
 	variants []result
 }
 
-// A bench is one run: the server and how long things may take.
+// A bench holds the servers of a run and how long things may take.
 type bench struct {
-	server *server
-	quick  bool
-	rounds int
-	per    time.Duration
+	server   *server
+	tcp      bool            // its clients come over TCP
+	nodes    []*redis.Client // of each Redis whose work counts
+	pids     []int           // of these, and of other processes whose work counts
+	quick    bool
+	allCores bool
+	served   bool          // processor time is compared at the servers alone
+	sittings int           // how often a row is measured, each time on a new server
+	pairs    int           // how many blocks each variant has
+	per      time.Duration // how long a block lasts at least
+	profile  string        // measure only the row of this name, and write profiles of it; "": all rows
 }
 
-// measure runs a row, and yields it and those that go with it.
-func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
-	all := []*bench{b}
-	if !b.quick && r.tcp {
-		all = append(all, b.overTCP())
+// newBench returns a bench without servers.
+func newBench(quick bool) *bench {
+	b := &bench{quick: quick, sittings: 8, pairs: 40, per: shortest}
+	if quick {
+		b.sittings = 5
 	}
-	for _, by := range all {
-		o := r.run(by, ctx)
-		one := r
-		if by != b {
-			one.name += "-tcp"
-		}
-		yield(one, o)
-		if r.p99 > 0 {
-			one.name, one.what, one.target, one.most = one.name+"-p99", "their 99th percentiles, against the lower one", r.p99, true
-			yield(one, outcome{ratio: o.p99})
-		}
-	}
+	return b
 }
 
-// overTCP is b, whose clients come over TCP.
+// sit returns what f returns of a copy of b on a new server, which holds the population. Servers differ
+// by up to 3 % for as long as they run: where their tables lie in memory is luck.
+func (b *bench) sit(ctx context.Context, f func(b *bench) outcome) outcome {
+	var h host
+	defer h.stop()
+	by := *b
+	by.server = startServer(&h)
+	by.server.tcp = b.tcp
+	by.server.reset(ctx)
+	return f(by.measuring(ctx, by.server.admin))
+}
+
+// measuring returns a copy of b that measures what these nodes do.
+func (b *bench) measuring(ctx context.Context, nodes ...*redis.Client) *bench {
+	by := *b
+	by.nodes, by.pids = nodes, nil
+	for _, c := range nodes {
+		by.pids = append(by.pids, int(info(ctx, c, "server")["process_id"]))
+	}
+	return &by
+}
+
+// beyond returns a copy of b in which the work of more processes counts.
+func (b *bench) beyond(pids ...int) *bench {
+	by := *b
+	by.pids = slices.Concat(b.pids, pids)
+	return &by
+}
+
+// lasting returns a copy of b with so many blocks of at least this length for each variant.
+func (b *bench) lasting(pairs int, per time.Duration) *bench {
+	by := *b
+	by.pairs, by.per = pairs, per
+	return &by
+}
+
+// onAllCores returns a copy of b that does not pin processes.
+func (b *bench) onAllCores() *bench {
+	by := *b
+	by.allCores = true
+	return &by
+}
+
+// overTCP returns a copy of b whose clients come over TCP.
 func (b *bench) overTCP() *bench {
-	over, s := *b, *b.server
-	s.tcp = true
-	over.server = &s
-	return &over
+	by := *b
+	by.tcp = true
+	return &by
 }
 
-// compare measures two variants; the ratio is that of the first over the second.
-func (b *bench) compare(ctx context.Context, workers int, ours, bare variant) outcome {
-	rs := b.interleave(ctx, workers, ours, bare)
-	return outcome{ratio: ratio(rs[0], rs[1]), variants: rs}
+// measure runs a row, and yields it and the rows that go with it.
+func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
+	b.measureAs(ctx, r, "", yield)
+	if b.quick {
+		return
+	}
+	if r.tcp {
+		b.overTCP().measureAs(ctx, r, "-tcp", yield)
+	}
+	if r.cores {
+		r.target, r.p99 = 0, 0
+		b.onAllCores().measureAs(ctx, r, "-cores", yield)
+	}
 }
 
-// size is one of two numbers, for the full and for the quick run.
+// measureAs runs a row whose name gets a suffix, and yields it with its NAME-cpu and NAME-p99.
+func (b *bench) measureAs(ctx context.Context, r row, suffix string, yield func(row, outcome)) {
+	r.name += suffix
+	if b.profile != "" && b.profile != r.name {
+		return
+	}
+	sittings := cmp.Or(r.sittings, b.sittings)
+	if r.noisy {
+		sittings = sittings * 3 / 2
+	}
+	var all []outcome
+	for range sittings {
+		all = append(all, b.sit(ctx, func(b *bench) outcome { return r.run(b, ctx) }))
+	}
+	o := merge(all)
+	yield(r, o)
+	if o.cpu != nil && !b.allCores {
+		yield(row{name: r.name + "-cpu", what: "processor time of an operation", target: r.cpu, most: true}, outcome{estimate: *o.cpu})
+	}
+	if o.p99 != nil && r.p99 > 0 {
+		yield(row{name: r.name + "-p99", what: "99th percentile, against the lowest of theirs", target: r.p99, most: true}, outcome{estimate: *o.p99})
+	}
+}
+
+// merge returns the outcome of several sittings: the mean of each figure.
+func merge(all []outcome) outcome {
+	estimates := func(of func(outcome) *estimate) *estimate {
+		var es []estimate
+		for _, o := range all {
+			if e := of(o); e != nil {
+				es = append(es, *e)
+			}
+		}
+		if es == nil {
+			return nil
+		}
+		e := estimateMean(es)
+		return &e
+	}
+	o := all[0]
+	o.estimate = *estimates(func(o outcome) *estimate { return &o.estimate })
+	o.cpu = estimates(func(o outcome) *estimate { return o.cpu })
+	o.p99 = estimates(func(o outcome) *estimate { return o.p99 })
+	for i := range o.variants {
+		for _, other := range all[1:] {
+			o.variants[i].add(other.variants[i])
+		}
+		o.variants[i].scale(1 / float64(len(all)))
+	}
+	return o
+}
+
+// compare measures two variants; the ratios are those of the first over the second.
+func (b *bench) compare(ctx context.Context, workers int, ours, theirs variant) outcome {
+	rs := b.interleave(ctx, workers, ours, theirs)
+	return b.judge(rs, rs[0], rs[1])
+}
+
+// judge returns the outcome of a comparison of two results among all.
+func (b *bench) judge(all []result, ours, theirs result) outcome {
+	cpu := compareBlocks(ours, theirs, b.processor)
+	return outcome{estimate: compareBlocks(ours, theirs, block.rate), cpu: &cpu, variants: all}
+}
+
+// processor returns the processor time that is compared.
+func (b *bench) processor(x block) float64 {
+	if b.served {
+		return x.server
+	}
+	return x.client + x.server
+}
+
+// size returns one of two numbers, for the full and for the quick run.
 func (b *bench) size(full, quick int) int {
 	if b.quick {
 		return quick
@@ -94,88 +222,147 @@ func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f fun
 
 // What several rows measure.
 const (
-	getWhat    = "entry by PRK, cast, against HGETALL into a map"
-	lookupWhat = "by a secondary key and by *, against one bare script GET, HGETALL"
-	createWhat = "with uniqueness over 2 fields, against one bare script that checks 3 keys"
-	sameWhat   = "the same, against one script by hand with the same checks, whose arguments are made ready before"
-
-	sessionWhat = "Session, against HGET and HGETALL in one pipeline"
+	getWhat        = "entry by PRK, cast, against HGETALL into a map"
+	lookupWhat     = "by a secondary key and by *, against one bare script GET, HGETALL"
+	createWhat     = "with uniqueness over 2 fields, against one bare script that checks 3 keys"
+	sameWhat       = "the same, against one script by hand with the same checks, whose arguments are made ready before"
+	peerGetWhat    = "entry by PRK, against HGETALL by the faster of rueidis and AutoPipeline of go-redis"
+	peerLookupWhat = "by a secondary key, against a script GET, HGETALL by the faster of them"
+	sessionWhat    = "Session, against HGET and HGETALL in one pipeline"
 )
 
-// rows are all rows, in the order of the report.
+// rows holds all rows, in the order of the report.
 var rows = []row{
-	{name: "get-1", what: getWhat, quick: true, tcp: true, target: 0.95, run: get(1, 0)},
-	{name: "get-4", what: getWhat, tcp: true, target: 0.95, run: get(4, 0)},
-	{name: "get-16", what: getWhat, quick: true, tcp: true, target: 0.95, run: get(16, 0)},
-	{name: "get-64", what: getWhat, tcp: true, target: 0.95, run: get(64, 0)},
-	{name: "get-128", what: getWhat, quick: true, tcp: true, target: 0.95, run: get(128, 0)},
-	{name: "lookup-1", what: lookupWhat, quick: true, tcp: true, target: 0.95, run: lookup(1)},
-	{name: "lookup-4", what: lookupWhat, tcp: true, target: 0.95, run: lookup(4)},
-	{name: "lookup-16", what: lookupWhat, quick: true, tcp: true, target: 0.95, run: lookup(16)},
-	{name: "lookup-64", what: lookupWhat, tcp: true, target: 0.95, run: lookup(64)},
-	{name: "lookup-128", what: lookupWhat, tcp: true, target: 0.95, run: lookup(128)},
-	{name: "create-4", what: createWhat, tcp: true, target: 0.9, run: create(4, bareScript)},
-	{name: "create-16", what: createWhat, quick: true, tcp: true, target: 0.9, run: create(16, bareScript)},
-	{name: "create-64", what: createWhat, tcp: true, target: 0.9, run: create(64, bareScript)},
-	{name: "create-128", what: createWhat, tcp: true, target: 0.9, run: create(128, bareScript)},
-	{name: "create-1", what: createWhat + ": less than the promise takes", tcp: true, run: create(1, bareScript)},
-	{name: "create-unchecked-1", what: "the same against a pipeline of HSET and 2 SET without checks", tcp: true, run: create(1, barePipeline)},
-	{name: "create-same-1", what: sameWhat, quick: true, tcp: true, target: 0.92, run: createSame(1)},
-	{name: "create-same-128", what: sameWhat, quick: true, tcp: true, target: 1.5, run: createSame(128)},
-	{name: "peer-get-16", what: "entry by PRK, against HGETALL by the faster of rueidis and AutoPipeline of go-redis", tcp: true, target: 1.1, p99: 1.2, run: peerGet(16)},
-	{name: "peer-get-64", what: "entry by PRK, against HGETALL by the faster of rueidis and AutoPipeline of go-redis", quick: true, tcp: true, target: 1.1, p99: 1.2, run: peerGet(64)},
-	{name: "peer-get-128", what: "entry by PRK, against HGETALL by the faster of rueidis and AutoPipeline of go-redis", tcp: true, target: 1.1, p99: 1.2, run: peerGet(128)},
-	{name: "peer-lookup-16", what: "by a secondary key, against a script GET, HGETALL by the faster of them", tcp: true, target: 1.1, p99: 1.2, run: peerLookup(16)},
-	{name: "peer-lookup-64", what: "by a secondary key, against a script GET, HGETALL by the faster of them", tcp: true, target: 1.1, p99: 1.2, run: peerLookup(64)},
-	{name: "peer-lookup-128", what: "by a secondary key, against a script GET, HGETALL by the faster of them", tcp: true, target: 1.1, p99: 1.2, run: peerLookup(128)},
-	{name: "session-1", what: sessionWhat, quick: true, tcp: true, target: 0.85, run: session(1)},
-	{name: "session-128", what: sessionWhat, quick: true, tcp: true, target: 1.2, run: session(128)},
-	{name: "get-128-cached", what: "by PRK with Options.Cache, all entries hot", tcp: true, target: 3, run: get(128, 2*population)},
-	{name: "count", what: "entries with one value of an indexed field, against SCARD", quick: true, target: 0.85, run: (*bench).counting},
-	{name: "first-lookup", what: "time of the first * lookup after Open, against the hundredth", quick: true, target: 3, most: true, run: (*bench).firstLookup},
-	{name: "create-history-1", what: "with Options.History, against without", quick: true, tcp: true, target: 0.83, run: historied(1)},
-	{name: "create-history-16", what: "the same", tcp: true, target: 0.83, run: historied(16)},
-	{name: "create-history-128", what: "the same", tcp: true, target: 0.83, run: historied(128)},
-	{name: "cluster-create-history", what: "the same on six nodes, 16 callers", target: 0.83, run: (*bench).clusterHistoried},
-	{name: "update-1", what: "one other and one secondary facet of an entry in hand, against a bare script of the same commands", quick: true, tcp: true, target: 0.9, run: (*bench).update},
-	{name: "typed-find-1", what: "Find into a struct of 7 facets, against Find", quick: true, target: 0.87, run: typed(1, typedFind)},
-	{name: "typed-find-128", what: "the same", target: 0.87, run: typed(128, typedFind)},
-	{name: "typed-create-1", what: "Create of a struct, against Create", target: 0.87, run: typed(1, typedCreate)},
-	{name: "typed-save-1", what: "Save of a struct in which two facets differ, against Put and Save", target: 0.87, run: typed(1, typedSave)},
-	{name: "typed-page", what: "a Page of 256 structs, against one of entries", quick: true, target: 0.87, run: typed(1, typedPage)},
-	{name: "import", what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks", quick: true, target: 0.8, run: (*bench).importing},
-	{name: "check", what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them", target: 3.5, most: true, run: (*bench).checking},
-	{name: "any-scale", what: "time of a * lookup among a hundred times as many entries", quick: true, target: 1.25, most: true, run: (*bench).anyScale},
-	{name: "memory", what: "bytes of an entry against the original's records of the same data", quick: true, target: 1.10, most: true, run: (*bench).memory},
-	{name: "login", what: "against a bare bcrypt compare of the same cost, on all cores", quick: true, target: 0.97, run: (*bench).login},
-	{name: "login-same-time", what: "the slowest median of a wrong password, an unknown identifier, no password and a disabled entry, against the fastest", target: 1.1, most: true, run: (*bench).loginAnswers},
-	{name: "read-under-login-flood", what: "p99 of reads under ten times more logins than can be hashed, against idle", target: 3, most: true, run: (*bench).readUnderFlood},
-	{name: "memory-under-login-flood", what: "heap and stacks late in that flood, against early in it", target: 1.1, most: true, run: (*bench).memoryUnderFlood},
-	{name: "uniqueness-price", what: "Create of 128 callers, against Save of rueidis/om, which checks nothing", run: (*bench).uniquenessPrice},
-	{name: "om-fetch-128", what: "Find, against Fetch of rueidis/om", target: 1, run: (*bench).omFetch},
-	{name: "handmade-128", what: "Create, against go-redis by hand with WATCH and MULTI", target: 1, run: create(128, handmade)},
-	{name: "cluster-create", what: "create on six nodes, against one bare script in one slot", target: 0.25, run: clusterCreate(1)},
-	{name: "cluster-create-64", what: "the same, of 64 callers", target: 0.35, run: clusterCreate(64)},
-	{name: "cluster-create-trips", what: "its p50 over wires of 1 ms each way, in round trips of such a wire", target: 3.4, most: true, run: (*bench).clusterTrips},
-	{name: "cluster-lookup", what: "lookup on six nodes, against GET, then HGETALL", target: 0.9, run: clusterLookup(1)},
-	{name: "cluster-lookup-64", what: "the same, of 64 callers", target: 1, run: clusterLookup(64)},
-	{name: "http-get-1", what: "GET of an entry from 'userdb serve', against a net/http handler with HGETALL", quick: true, target: 0.8, run: webGet(1)},
-	{name: "http-get-16", what: "the same", target: 0.8, run: webGet(16)},
-	{name: "http-get-128", what: "the same", quick: true, target: 0.8, run: webGet(128)},
-	{name: "http-login-1", what: "login over HTTP, against a net/http handler with GET, HGETALL and bcrypt", quick: true, target: 0.8, run: webLogin(1)},
-	{name: "http-login-16", what: "the same", target: 0.8, run: webLogin(16)},
-	{name: "http-login-128", what: "the same", target: 0.8, run: webLogin(128)},
-	{name: "http-stream-200", what: "time until the last of 200 listeners has 2,000 events, against that of making them", quick: true, target: 3, most: true, run: (*bench).webStream},
-	{name: "cold", what: "processor seconds of a first go build of the command, against those of the packages of Go itself in it", most: true, run: (*bench).cold},
-	{name: "keys", what: "allocations to parse a key, and to build one and write it as text; 0 and 1", target: 1, most: true, run: (*bench).keys},
-}
-
-func (r row) ok(o outcome, slack float64) bool {
-	if r.target == 0 {
-		return true
-	}
-	if r.most {
-		return o.ratio <= r.target/slack
-	}
-	return o.ratio >= r.target*slack
+	{name: "get-1", quick: true, tcp: true, target: 0.95, cpu: 1.15, run: get(1, 0),
+		what: getWhat},
+	{name: "get-4", target: 0.95, cpu: 1.15, run: get(4, 0),
+		what: getWhat},
+	{name: "get-16", quick: true, tcp: true, target: 0.95, cpu: 1.15, cores: true, noisy: true, run: get(16, 0),
+		what: getWhat},
+	{name: "get-64", target: 0.95, cpu: 1.15, noisy: true, run: get(64, 0),
+		what: getWhat},
+	{name: "get-128", quick: true, tcp: true, target: 0.95, cpu: 1.15, cores: true, noisy: true, run: get(128, 0),
+		what: getWhat},
+	{name: "lookup-1", quick: true, tcp: true, target: 0.95, cpu: 1.15, run: lookup(1),
+		what: lookupWhat},
+	{name: "lookup-4", target: 0.95, cpu: 1.15, run: lookup(4),
+		what: lookupWhat},
+	{name: "lookup-16", quick: true, tcp: true, target: 0.95, cpu: 1.15, cores: true, noisy: true, run: lookup(16),
+		what: lookupWhat},
+	{name: "lookup-64", target: 0.95, cpu: 1.15, noisy: true, run: lookup(64),
+		what: lookupWhat},
+	{name: "lookup-128", tcp: true, target: 0.95, cpu: 1.15, cores: true, noisy: true, run: lookup(128),
+		what: lookupWhat},
+	{name: "create-4", target: 0.9, run: create(4, bareScript),
+		what: createWhat},
+	{name: "create-16", quick: true, tcp: true, target: 0.9, cores: true, noisy: true, run: create(16, bareScript),
+		what: createWhat},
+	{name: "create-64", target: 0.9, noisy: true, run: create(64, bareScript),
+		what: createWhat},
+	{name: "create-128", tcp: true, target: 0.9, cores: true, noisy: true, run: create(128, bareScript),
+		what: createWhat},
+	{name: "create-1", tcp: true, run: create(1, bareScript),
+		what: createWhat + ": less than the promise takes"},
+	{name: "create-unchecked-1", run: create(1, barePipeline),
+		what: "the same against a pipeline of HSET and 2 SET without checks"},
+	{name: "create-same-1", quick: true, tcp: true, target: 0.92, cpu: 1.25, run: createSame(1),
+		what: sameWhat},
+	{name: "create-same-128", quick: true, tcp: true, target: 1.5, cpu: 1.25, cores: true, noisy: true, run: createSame(128),
+		what: sameWhat},
+	{name: "peer-get-16", target: 1.1, p99: 1.2, cores: true, noisy: true, run: peerGet(16),
+		what: peerGetWhat},
+	{name: "peer-get-64", target: 1.1, p99: 1.2, noisy: true, run: peerGet(64),
+		what: peerGetWhat},
+	{name: "peer-get-128", tcp: true, target: 1.1, p99: 1.2, cores: true, noisy: true, run: peerGet(128),
+		what: peerGetWhat},
+	{name: "peer-lookup-16", target: 1.1, p99: 1.2, cores: true, noisy: true, run: peerLookup(16),
+		what: peerLookupWhat},
+	{name: "peer-lookup-64", target: 1.1, p99: 1.2, noisy: true, run: peerLookup(64),
+		what: peerLookupWhat},
+	{name: "peer-lookup-128", tcp: true, target: 1.1, p99: 1.2, cores: true, noisy: true, run: peerLookup(128),
+		what: peerLookupWhat},
+	{name: "session-1", quick: true, tcp: true, target: 0.85, cpu: 1.15, run: session(1),
+		what: sessionWhat},
+	{name: "session-128", quick: true, tcp: true, target: 1.2, cpu: 1.15, cores: true, noisy: true, run: session(128),
+		what: sessionWhat},
+	{name: "get-128-cached", target: 3, run: get(128, 2*population),
+		what: "by PRK with Options.Cache, all entries hot"},
+	{name: "count", quick: true, target: 0.85, run: (*bench).count,
+		what: "entries with one value of an indexed field, against SCARD"},
+	{name: "first-lookup", quick: true, target: 3, most: true, sittings: 1, run: (*bench).firstLookup,
+		what: "time of the first * lookup after Open, against the hundredth"},
+	{name: "create-history-1", quick: true, target: 0.83, run: historied(1),
+		what: "with Options.History, against without"},
+	{name: "create-history-16", target: 0.83, noisy: true, run: historied(16),
+		what: "the same"},
+	{name: "create-history-128", target: 0.83, noisy: true, run: historied(128),
+		what: "the same"},
+	{name: "cluster-create-history", target: 0.83, sittings: 3, run: (*bench).clusterHistoried,
+		what: "the same on six nodes, 16 callers"},
+	{name: "update-1", quick: true, tcp: true, target: 0.9, cpu: 1.25, run: (*bench).update,
+		what: "one other and one secondary facet of an entry in hand, against a bare script of the same commands"},
+	{name: "typed-find-1", quick: true, target: 0.87, run: typed(1, typedFind),
+		what: "Find into a struct of 7 facets, against Find"},
+	{name: "typed-find-128", target: 0.87, noisy: true, run: typed(128, typedFind),
+		what: "the same"},
+	{name: "typed-create-1", target: 0.87, run: typed(1, typedCreate),
+		what: "Create of a struct, against Create"},
+	{name: "typed-save-1", target: 0.87, run: typed(1, typedSave),
+		what: "Save of a struct in which two facets differ, against Put and Save"},
+	{name: "typed-page", target: 0.87, run: typed(1, typedPage),
+		what: "a Page of 256 structs, against one of entries"},
+	{name: "import", quick: true, target: 0.8, sittings: 1, run: (*bench).importing,
+		what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks"},
+	{name: "check", target: 3.5, most: true, sittings: 1, run: (*bench).checking,
+		what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them"},
+	{name: "any-scale", target: 1.25, most: true, sittings: 1, run: (*bench).anyScale,
+		what: "time of a * lookup among a hundred times as many entries"},
+	{name: "memory", quick: true, target: 1.10, most: true, sittings: 1, run: (*bench).memory,
+		what: "bytes of an entry against the original's records of the same data"},
+	{name: "login", quick: true, target: 0.97, cpu: 1.05, cores: true, sittings: 1, run: (*bench).login,
+		what: "against a bare bcrypt compare of the same cost; NAME-cores with a caller for each core"},
+	{name: "login-same-time", target: 1.1, most: true, sittings: 1, run: (*bench).loginAnswers,
+		what: "the slowest median of a wrong password, an unknown identifier, no password and a disabled entry, against the fastest"},
+	{name: "read-under-login-flood", target: 3, most: true, sittings: 1, run: (*bench).readUnderFlood,
+		what: "p99 of reads under ten times more logins than can be hashed, against idle"},
+	{name: "memory-under-login-flood", target: 1.1, most: true, sittings: 1, run: (*bench).memoryUnderFlood,
+		what: "heap and stacks late in that flood, against early in it"},
+	{name: "uniqueness-price", noisy: true, run: (*bench).uniquenessPrice,
+		what: "Create of 128 callers, against Save of rueidis/om, which checks nothing"},
+	{name: "om-fetch-128", target: 1, noisy: true, run: (*bench).omFetch,
+		what: "Find, against Fetch of rueidis/om"},
+	{name: "handmade-128", target: 1, noisy: true, run: create(128, handmade),
+		what: "Create, against go-redis by hand with WATCH and MULTI"},
+	{name: "cluster-create", target: 0.25, sittings: 3, run: clusterCreate(1),
+		what: "create on six nodes, against one bare script in one slot"},
+	{name: "cluster-create-64", target: 0.35, sittings: 3, run: clusterCreate(64),
+		what: "the same, of 64 callers"},
+	{name: "cluster-create-trips", target: 3.4, most: true, sittings: 3, run: (*bench).clusterTrips,
+		what: "time of a create over wires of 1 ms each way, in round trips of such a wire"},
+	{name: "cluster-lookup", target: 0.9, sittings: 3, run: clusterLookup(1),
+		what: "lookup on six nodes, against GET, then HGETALL"},
+	{name: "cluster-lookup-64", target: 1, sittings: 3, run: clusterLookup(64),
+		what: "the same, of 64 callers"},
+	{name: "http-get-1", quick: true, target: 0.8, cpu: 1.25, noisy: true, run: webGet(1),
+		what: "GET of an entry from 'userdb serve', against a net/http handler with HGETALL"},
+	{name: "http-get-16", target: 0.8, cpu: 1.25, noisy: true, run: webGet(16),
+		what: "the same"},
+	{name: "http-get-128", quick: true, target: 0.8, cpu: 1.25, noisy: true, run: webGet(128),
+		what: "the same"},
+	{name: "http-session-1", quick: true, target: 0.8, cpu: 1.25, noisy: true, run: webSession(1),
+		what: "POST /v1/session, against a net/http handler with HGET and HGETALL in one pipeline"},
+	{name: "http-session-16", target: 0.8, cpu: 1.25, noisy: true, run: webSession(16),
+		what: "the same"},
+	{name: "http-login-1", target: 0.8, sittings: 1, run: webLogin(1),
+		what: "login over HTTP, against a net/http handler with GET, HGETALL and bcrypt"},
+	{name: "http-login-16", target: 0.8, sittings: 1, run: webLogin(16),
+		what: "the same"},
+	{name: "http-login-128", target: 0.8, sittings: 1, run: webLogin(128),
+		what: "the same"},
+	{name: "http-stream-200", target: 3, most: true, sittings: 1, run: (*bench).webStream,
+		what: "time until the last of 200 listeners has 2,000 events, against that of making them"},
+	{name: "cold", most: true, sittings: 1, named: true, run: (*bench).cold,
+		what: "processor seconds of a first go build of the command, against those of the packages of Go itself in it"},
+	{name: "keys", target: 1, most: true, sittings: 1, run: (*bench).keys,
+		what: "allocations to parse a key, and to build one and write it as text; 0 and 1"},
 }

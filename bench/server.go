@@ -61,17 +61,11 @@ func (s *server) client(pool int) *redis.Client {
 }
 
 // info returns the numbers of a section of INFO.
-func (s *server) info(ctx context.Context, section string) map[string]float64 {
+func info(ctx context.Context, c *redis.Client, section string) map[string]float64 {
 	numbers := map[string]float64{}
-	for line := range strings.Lines(s.admin.Info(ctx, section).Val()) {
+	for line := range strings.Lines(got(c.Info(ctx, section).Result())) {
 		name, v, _ := strings.Cut(strings.TrimSpace(line), ":")
 		numbers[name], _ = strconv.ParseFloat(v, 64)
 	}
 	return numbers
-}
-
-// cpu is how many seconds the server has computed.
-func (s *server) cpu(ctx context.Context) float64 {
-	used := s.info(ctx, "cpu")
-	return used["used_cpu_sys"] + used["used_cpu_user"]
 }

@@ -9,28 +9,36 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
+// bareSession is the id of the sessions that the bare client reads.
+const bareSession = "0123456789abcdef"
+
+// startSessions begins sessions of some users, and writes records of the same size for the bare client.
+func startSessions(ctx context.Context, users *userdb.Type, c *redis.Client) (secrets []string) {
+	const record = "1795000000000 1795000000000 1795000000000 1797592000000 604800000 192.0.2.7 Firefox"
+	for i := range 1000 {
+		e := got(users.Find(ctx, hints.UID(uid(i))))
+		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "192.0.2.7", Agent: "Firefox on Linux"})
+		must(err)
+		secrets = append(secrets, secret)
+		must(c.HSet(ctx, "sessions:"+uid(i), bareSession, record).Err())
+	}
+	return secrets
+}
+
 // session compares Session with HGET of a record of its size and HGETALL of the entry, in one pipeline.
 func session(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		defer b.server.reset(ctx)
-		const some = 1000
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			secrets := make([]string, some)
-			for i := range some {
-				e := got(users.Find(ctx, hints.UID(uid(i))))
-				_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "192.0.2.7", Agent: "Firefox on Linux"})
-				must(err)
-				secrets[i] = secret
-				must(c.HSet(ctx, "sessions:"+uid(i), "0123456789abcdef", "1795000000000 1795000000000 1795000000000 1797592000000 604800000 192.0.2.7 Firefox").Err())
-			}
+			secrets := startSessions(ctx, users, c)
 			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
-				_, _, err := users.Session(ctx, secrets[i%some])
+				_, _, err := users.Session(ctx, secrets[i%len(secrets)])
 				return err
 			}}
 			return ours, variant{name: "HGET, HGETALL", op: func(ctx context.Context, w, i int) error {
+				at := i % len(secrets)
 				pipe := c.Pipeline()
-				pipe.HGet(ctx, "sessions:"+uid(i%some), "0123456789abcdef")
-				pipe.HGetAll(ctx, prk(i%some))
+				pipe.HGet(ctx, "sessions:"+uid(at), bareSession)
+				pipe.HGetAll(ctx, prk(at))
 				_, err := pipe.Exec(ctx)
 				return err
 			}}

@@ -27,7 +27,6 @@ type account struct {
 // typed compares a verb of structs with the same of entries, which do not even look at what they read.
 func typed(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		defer b.server.reset(ctx)
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
 			return verbs(users, got(userdb.Of[account](users)))
 		})

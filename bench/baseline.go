@@ -1,0 +1,40 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// repeats is how far a ratio moves from run to run of the same code.
+const repeats = 0.03
+
+// readReport reads what write wrote.
+func readReport(path string) (rep report) {
+	must(json.Unmarshal(got(os.ReadFile(path)), &rep))
+	return rep
+}
+
+// worse returns the rows that are worse than those of the same name in an earlier report, each with
+// both ratios.
+func (rep *report) worse(than report) (lines []string) {
+	earlier := map[string]reportRow{}
+	for _, r := range than.Rows {
+		earlier[r.Name] = r
+	}
+	for _, r := range rep.Rows {
+		if was, found := earlier[r.Name]; found && r.isWorse(was) {
+			lines = append(lines, fmt.Sprintf("%s: %.3f (%.3f to %.3f), was %.3f (%.3f to %.3f)", r.Name, r.Ratio, r.Low, r.High, was.Ratio, was.Low, was.High))
+		}
+	}
+	return lines
+}
+
+// isWorse reports whether the whole interval of r is worse than that of was, by more than what moves
+// from run to run.
+func (r reportRow) isWorse(was reportRow) bool {
+	if r.Most {
+		return r.Low > was.High*(1+repeats)
+	}
+	return r.High < was.Low/(1+repeats)
+}
