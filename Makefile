@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-quick vulnerabilities chaos
+.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-peers bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -23,6 +23,7 @@ help:
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
+	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 20 minutes'
 	@echo 'make browser the example webapp and the console, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
@@ -34,6 +35,7 @@ help:
 test: redis
 	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m ./...
 	$(PROGRESS) go test -C bench .
+	$(PROGRESS) go test -C bench/peers .
 
 check: format vet staticcheck test search-short race fuzz
 
@@ -42,10 +44,11 @@ format:
 	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \
 		echo "not as gofumpt has it; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
 
-# bench is a module of its own, which nothing else builds.
+# bench and bench/peers are modules of their own, which nothing else builds.
 vet:
 	$(PROGRESS) go vet ./...
 	cd bench && go vet ./...
+	$(PROGRESS) go vet -C bench/peers ./...
 
 staticcheck:
 	$(PROGRESS) go tool staticcheck ./...
@@ -92,6 +95,10 @@ image:
 # than in the baseline are listed at the end.
 bench: redis
 	cd bench && go run . -out results -charts ../docs/img -baseline baseline.json
+
+# The service beside PocketBase, as a process each. The peer is a dependency of this module alone.
+bench-peers: redis
+	cd bench/peers && go run . -out results
 
 bench-quick:
 	@cd bench && go run . -quick

@@ -34,7 +34,7 @@ type reportRow struct {
 	Variants []result `json:"variants,omitempty"`
 }
 
-// A verdict is what a row comes to beside its target.
+// A verdict says if a ratio meets its target.
 type verdict string
 
 const (

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+)
+
+// whole are answers that are complete, with their status and body.
+var whole = []struct {
+	name, text string
+	status     int
+	body       string
+}{
+	{"a length", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello", 200, "hello"},
+	{"other letters", "HTTP/1.1 404 Not Found\r\ncontent-length:2\r\n\r\nno", 404, "no"},
+	{"no body", "HTTP/1.1 204 No Content\r\nUserdb-Uid: u1\r\n\r\n", 204, ""},
+	{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nA\r\nlo, world!\r\n0\r\n\r\n", 200, "hello, world!"},
+	{"an empty body", "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, ""},
+}
+
+func TestParse(t *testing.T) {
+	for _, x := range whole {
+		c := &conn{}
+		a, size, err := c.parse([]byte(x.text))
+		if err != nil || size != len(x.text) || a.status != x.status || string(a.body) != x.body {
+			t.Errorf("%s: %d %q, %d of %d bytes, %v", x.name, a.status, a.body, size, len(x.text), err)
+		}
+		for n := range x.text {
+			if _, size, err := c.parse([]byte(x.text[:n])); err != nil || size != 0 {
+				t.Errorf("%s: of the first %d bytes %d are an answer, %v", x.name, n, size, err)
+			}
+		}
+		if _, size, err := c.parse([]byte(x.text + "HTTP")); err != nil || size != len(x.text) {
+			t.Errorf("%s and more: %d bytes, want %d, %v", x.name, size, len(x.text), err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, x := range []struct {
+		name, text string
+		want       error
+	}{
+		{"another protocol", "SSH-2.0-x\r\n\r\n", errMalformed},
+		{"an old version", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
+		{"no status", "HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
+		{"no length", "HTTP/1.1 200 OK\r\n\r\n", errNoLength},
+		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", errMalformed},
+		{"a huge length", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", errMalformed},
+		{"a line that is no header", "HTTP/1.1 200 OK\r\nhello\r\n\r\n", errMalformed},
+		{"the end of the connection", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", errCloses},
+		{"a chunk without a size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", errMalformed},
+		{"a chunk that goes on", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", errMalformed},
+	} {
+		if a, size, err := new(conn).parse([]byte(x.text)); !errors.Is(err, x.want) || size != 0 {
+			t.Errorf("%s: %d, %d bytes, %v, want %v", x.name, a.status, size, err, x.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, x := range whole {
+		f.Add([]byte(x.text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		a, size, err := new(conn).parse(text)
+		if size < 0 || size > len(text) || err != nil && size != 0 {
+			t.Fatalf("%d of %d bytes, %v", size, len(text), err)
+		}
+		if size > 0 && len(a.body) > size {
+			t.Fatalf("a body of %d bytes in an answer of %d", len(a.body), size)
+		}
+	})
+}
+
+// serveText answers one request with text, in pieces, and ends the connection.
+func serveText(t *testing.T, pieces ...string) *conn {
+	t.Helper()
+	client, server := net.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	go func() {
+		defer server.Close()
+		_, _ = server.Read(make([]byte, 1024))
+		for _, p := range pieces {
+			_, _ = io.WriteString(server, p)
+		}
+	}()
+	return &conn{Conn: client, read: make([]byte, 16)}
+}
+
+func TestAsk(t *testing.T) {
+	long := strings.Repeat("x", 1000) // longer than the buffer
+	c := serveText(t, "HTTP/1.1 200 OK\r\nContent-Le", "ngth: 1000\r\n\r\n", long[:400], long[400:])
+	if a, err := c.ask([]byte("GET")); err != nil || a.status != 200 || string(a.body) != long {
+		t.Errorf("%d, %d bytes, %v", a.status, len(a.body), err)
+	}
+	if _, err := serveText(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").ask([]byte("GET")); !errors.Is(err, io.EOF) {
+		t.Errorf("half an answer: %v, want %v", err, io.EOF)
+	}
+	if _, err := serveText(t, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc").ask([]byte("GET")); !errors.Is(err, errTrailing) {
+		t.Errorf("more than an answer: %v, want %v", err, errTrailing)
+	}
+}
+
+func TestEncode(t *testing.T) {
+	var r request
+	for range 2 { // the second one must not hold anything of the first
+		r.begin("POST")
+		r.path = append(r.path, "/v1/session"...)
+		r.header = append(r.header, "Authorization: x\r\n"...)
+		r.body = append(r.body, "{}"...)
+		want := "POST /v1/session HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+		if got := r.encode("127.0.0.1:1"); string(got) != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+	r.begin("GET")
+	if got := r.encode("h"); !bytes.HasSuffix(got, []byte("Host: h\r\n\r\n")) {
+		t.Errorf("a GET has a body: %q", got)
+	}
+}

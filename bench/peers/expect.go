@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// An expectation says what the answer to one request must be: its status, and how often texts are in it. An answer that differs is no
+// operation: it fails the row.
+type expectation struct {
+	status int
+	texts  []byte // one after the other
+	parts  []part
+}
+
+// A part is one of the texts.
+type part struct {
+	end    int // in texts
+	times  int
+	inHead bool
+}
+
+// begin empties the expectation.
+func (e *expectation) begin(status int) {
+	e.status, e.texts, e.parts = status, e.texts[:0], e.parts[:0]
+}
+
+// body has what was appended to texts since the last part stand in the body so often.
+func (e *expectation) body(times int) {
+	e.parts = append(e.parts, part{end: len(e.texts), times: times})
+}
+
+// head has what was appended to texts since the last part stand in the head once.
+func (e *expectation) head() {
+	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
+}
+
+// judge returns nil if the answer is what was expected. Of the answer only the text of a refusal is in the error: others hold secrets.
+func (e *expectation) judge(a answer) error {
+	if a.status != e.status {
+		body := a.body[:min(len(a.body), 200)]
+		if a.status < 400 {
+			body = nil
+		}
+		return fmt.Errorf("status %d, want %d: %s", a.status, e.status, body)
+	}
+	from := 0
+	for _, p := range e.parts {
+		text, in := e.texts[from:p.end], a.body
+		if p.inHead {
+			in = a.head
+		}
+		if n := bytes.Count(in, text); n != p.times {
+			return fmt.Errorf("status %d with %q %d times, want %d", a.status, text, n, p.times)
+		}
+		from = p.end
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+// Command peers measures userdb serve beside PocketBase, over HTTP: see README.md.
+//
+//	go run . [-accounts 10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5] [-out BASE]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// init keeps main on the thread of the process: servers end with the thread that started them.
+func init() { runtime.LockOSThread() }
+
+// stores are what userdb is measured on.
+var stores = []string{"redis", "file"}
+
+// A plan is what a run measures.
+type plan struct {
+	accounts, callers []int
+	only              *regexp.Regexp
+	settings
+	total time.Duration // of the run
+	end   time.Time     // after which no row begins
+}
+
+// rows returns the rows of one store with so many accounts.
+func (p plan) rows(store string, accounts int) (rows []row) {
+	for _, j := range jobs {
+		for _, callers := range p.callers {
+			name := fmt.Sprintf("%s/%s/%d/%d", store, j.name, accounts, callers)
+			if p.only.MatchString(name) {
+				rows = append(rows, row{Name: name, Service: store, Job: j.name, Accounts: accounts, Callers: callers, job: j})
+			}
+		}
+	}
+	return rows
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("peers: ")
+	p := plan{accounts: []int{10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
+	flag.Func("accounts", "how many accounts there are, by commas (default 10000,100000)", func(text string) (err error) {
+		p.accounts, err = numbers(text, 1, 10_000_000)
+		return err
+	})
+	flag.Func("callers", "how many callers there are, by commas (default 1,16,128)", func(text string) (err error) {
+		p.callers, err = numbers(text, 1, 1024)
+		return err
+	})
+	flag.Func("only", "measure the rows whose name (STORE/JOB/ACCOUNTS/CALLERS) matches `REGEXP`", func(text string) (err error) {
+		p.only, err = regexp.Compile(text)
+		return err
+	})
+	flag.Float64Var(&p.seconds, "seconds", 5, "how long each side of a row is measured")
+	flag.DurationVar(&p.limit, "limit", 0, "how long a row may take (default 18 times -seconds)")
+	flag.DurationVar(&p.total, "total", 25*time.Minute, "how long the run may take")
+	out := flag.String("out", "", "write the report to `BASE`.md and BASE.json")
+	flag.Parse()
+	if p.limit == 0 {
+		p.limit = time.Duration(18 * p.seconds * float64(time.Second))
+	}
+	if flag.NArg() > 0 || p.seconds <= 0 || p.seconds > 60 || p.limit <= 0 || p.limit > 10*time.Minute {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if runtime.GOOS != "linux" {
+		log.Fatal("it reads /proc, so it needs Linux")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := p.run(ctx, *out); err != nil {
+		stop()
+		log.Fatal(err)
+	}
+}
+
+// numbers reads numbers that are separated by commas.
+func numbers(text string, least, most int) (all []int, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < least || n > most {
+			return nil, fmt.Errorf("want numbers from %d to %d, separated by commas", least, most)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+var errRows = errors.New("some rows have no figures that should have")
+
+// run measures all rows. What it started has ended when it returns.
+func (p plan) run(ctx context.Context, out string) error {
+	begin := time.Now()
+	p.end = begin.Add(p.total)
+	dir, err := os.MkdirTemp("", "userdb-peers-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	before := load() // building adds to it
+	log.Print("building userdb and PocketBase")
+	t, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	r := report{Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds}
+	fmt.Printf("%s\n%s\n", r.Machine, r.Versions)
+	printHead(os.Stdout)
+	for _, n := range p.accounts {
+		if err := p.measure(ctx, t, n, &r); err != nil {
+			return err
+		}
+	}
+	r.Took, r.Load = time.Since(begin).Round(time.Second).String(), before+" | "+load()
+	fmt.Println("took", r.Took)
+	if out != "" {
+		err = r.write(out)
+	}
+	if slices.ContainsFunc(r.Rows, func(x row) bool { return x.failed }) {
+		err = errors.Join(err, errRows)
+	}
+	return err
+}
+
+// measure measures the rows with n accounts. Of our services one runs at a time, PocketBase all the while.
+func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
+	if len(p.rows(stores[0], n))+len(p.rows(stores[1], n)) == 0 {
+		return nil
+	}
+	accounts := filepath.Join(t.dir, fmt.Sprint("accounts-", n, ".jsonl"))
+	if err := writeAccounts(accounts, n); err != nil {
+		return err
+	}
+	peer, err := t.startPeer(ctx, accounts)
+	defer peer.stop()
+	if err != nil {
+		return fmt.Errorf("starting PocketBase: %w", err)
+	}
+	r.Loadings = append(r.Loadings, loading{Service: peer.name, Accounts: n, Seconds: peer.loading.Seconds()})
+	for _, store := range stores {
+		if rows := p.rows(store, n); len(rows) > 0 {
+			if err := p.beside(ctx, t, peer, accounts, rows, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// beside measures the rows of one store. If the store does not take the accounts, they have words in place of figures.
+func (p plan) beside(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
+	open := t.startRedis
+	if rows[0].Service == "file" {
+		open = t.startFile
+	}
+	ours, err := open(ctx, accounts)
+	defer ours.stop()
+	refusal, refused := errors.AsType[loadError](err)
+	if err != nil && !refused || ctx.Err() != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	l := loading{Service: ours.name, Accounts: rows[0].Accounts, Seconds: ours.loading.Seconds()}
+	if refused {
+		l.Words = "not loaded: " + refusal.Error()
+	}
+	r.Loadings = append(r.Loadings, l)
+	for _, x := range rows {
+		if x.Words = l.Words; !refused {
+			p.fill(ctx, ours, peer, &x)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		x.print(os.Stdout)
+		r.Rows = append(r.Rows, x)
+	}
+	return nil
+}
+
+// fill measures a row, or says why it could not.
+func (p plan) fill(ctx context.Context, ours, peer *service, x *row) {
+	if time.Now().After(p.end) {
+		x.Words, x.failed = fmt.Sprintf("not measured: the run took longer than %v", p.total), true
+		return
+	}
+	f, err := compare(ctx, p.settings, ours, peer, x.job, x.Accounts, x.Callers)
+	switch {
+	case err == nil:
+		x.Figures = &f
+	case slow(err):
+		x.Words = fmt.Sprintf("slower than the limit of %v for a row: %v", p.limit, err)
+	default:
+		x.Words, x.failed = "failed: "+err.Error(), true
+	}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	quads      = 5  // how often a row takes the turns ours, peer, peer, ours
+	leastQuads = 2  // also if operations take longer than a turn
+	warmers    = 16 // callers that warm a side up at most: of 128 callers each sign-in would take seconds
+)
+
+// Settings say how rows are measured.
+type settings struct {
+	seconds float64       // of each side of a row
+	limit   time.Duration // of a row
+}
+
+// turn returns how long each side has its turn.
+func (s settings) turn() time.Duration {
+	return time.Duration(s.seconds / (2 * quads) * float64(time.Second))
+}
+
+// A round is what one side did in one turn.
+type round struct {
+	seconds     float64
+	latencies   []time.Duration
+	server, own time.Duration // processor time
+	memory      int64
+}
+
+func (r round) rate() float64 { return float64(len(r.latencies)) / r.seconds }
+
+// A caller is one connection, on which one operation follows another.
+type caller struct {
+	number    int
+	conn      *conn
+	random    *rand.Rand
+	request   request
+	expected  expectation
+	latencies []time.Duration
+}
+
+// A side is a service that does a job for callers.
+type side struct {
+	service  *service
+	verb     verb
+	accounts int
+	callers  []*caller
+	rounds   []round
+}
+
+// newSide connects the callers. What is not answered at the deadline is an error.
+func newSide(s *service, v verb, accounts, callers int, deadline time.Time) (*side, error) {
+	d := &side{service: s, verb: v, accounts: accounts}
+	for i := range callers {
+		c, err := dial(s.addr)
+		if err == nil {
+			d.callers = append(d.callers, &caller{number: i, conn: c, random: rand.New(rand.NewPCG(uint64(i), 7))})
+			err = c.SetDeadline(deadline)
+		}
+		if err != nil {
+			d.close()
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *side) close() {
+	for _, c := range d.callers {
+		_ = c.conn.Close()
+	}
+}
+
+// fresh counts the accounts that were created.
+var fresh atomic.Int64
+
+// work does one operation after another until end.
+func (d *side) work(c *caller, end time.Time) error {
+	c.latencies = c.latencies[:0]
+	for at := time.Now(); at.Before(end); {
+		d.verb.ask(&c.request, &c.expected, call{
+			n: d.accounts, account: c.random.IntN(d.accounts), session: d.service.sessions[c.random.IntN(sessions)],
+			fresh: int(fresh.Add(1)), caller: c.number, key: d.service.key,
+		})
+		a, err := c.conn.ask(c.request.encode(d.service.addr))
+		if err == nil {
+			err = c.expected.judge(a)
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		c.latencies = append(c.latencies, now.Sub(at))
+		at = now
+	}
+	return nil
+}
+
+// round lets callers work for a while. It ends when the last operation that was begun is answered.
+func (d *side) round(callers []*caller, last time.Duration) (r round, err error) {
+	server, err := cpuOf(d.service.pids)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", d.service.name, err)
+	}
+	own, begin := ownCPU(), time.Now()
+	errs := make([]error, len(callers))
+	var all sync.WaitGroup
+	for i, c := range callers {
+		all.Go(func() { errs[i] = d.work(c, begin.Add(last)) })
+	}
+	all.Wait()
+	r.seconds, r.own = time.Since(begin).Seconds(), ownCPU()-own
+	after, err := cpuOf(d.service.pids)
+	r.server = after - server
+	for _, e := range errs { // the first one is enough
+		if err == nil {
+			err = e
+		}
+	}
+	if err == nil {
+		r.memory, err = memoryOf(d.service.pids)
+	}
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", d.service.name, err)
+	}
+	for _, c := range callers {
+		r.latencies = append(r.latencies, c.latencies...)
+	}
+	return r, nil
+}
+
+// compare measures a row: both sides warm up, and then take turns.
+func compare(ctx context.Context, o settings, ours, peer *service, j job, accounts, callers int) (f figures, err error) {
+	begin := time.Now()
+	defer ours.emptyLogs()
+	defer peer.emptyLogs()
+	var sides [2]*side
+	for i, s := range []*service{ours, peer} {
+		if sides[i], err = newSide(s, []verb{j.ours, j.peers}[i], accounts, callers, begin.Add(o.limit)); err != nil {
+			return f, err
+		}
+		defer sides[i].close()
+		defer context.AfterFunc(ctx, sides[i].close)()
+	}
+	for _, d := range sides {
+		if _, err := d.round(d.callers[:min(warmers, callers)], o.turn()); err != nil {
+			return f, err
+		}
+	}
+	runtime.GC() // not in a turn
+	for begin, n := time.Now(), 0; n < quads && (n < leastQuads || time.Since(begin).Seconds() < 2*o.seconds); n++ {
+		for _, i := range []int{0, 1, 1, 0} {
+			r, err := sides[i].round(sides[i].callers, o.turn())
+			if err != nil {
+				return f, err
+			}
+			sides[i].rounds = append(sides[i].rounds, r)
+		}
+	}
+	return sum(sides[0].rounds, sides[1].rounds), nil
+}
+
+// slow reports whether an error says that the limit of a row was reached.
+func slow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// Figures are those of one row.
+type figures struct {
+	Ours  sideFigures `json:"ours"`
+	Peer  sideFigures `json:"peer"`
+	Ratio float64     `json:"ratio"` // of the rates: the median of the pairs of turns
+	Low   float64     `json:"low"`   // the 95 % interval of the ratio
+	High  float64     `json:"high"`
+	Pairs int         `json:"pairs"`
+}
+
+// SideFigures are those of one side of a row.
+type sideFigures struct {
+	Operations int     `json:"operations"`
+	Rate       float64 `json:"per_second"`
+	P50        float64 `json:"p50_ms"`
+	P99        float64 `json:"p99_ms"`
+	CPU        float64 `json:"server_cpu_us"`   // an operation, of all processes of the service
+	Memory     float64 `json:"memory_mib"`      // of all processes, the largest after a turn
+	Generator  float64 `json:"generator_share"` // of the machine's processors that the load generator used
+}
+
+// sum makes figures of rounds. The rounds with the same number are a pair: they are neighbours in time.
+func sum(ours, peer []round) figures {
+	f := figures{Ours: sumSide(ours), Peer: sumSide(peer), Pairs: len(ours)}
+	var ratios []float64
+	for i := range ours {
+		ratios = append(ratios, ours[i].rate()/peer[i].rate())
+	}
+	f.Ratio = median(ratios)
+	f.Low, f.High = bootstrap(ratios)
+	return f
+}
+
+func sumSide(rounds []round) (f sideFigures) {
+	var rates []float64
+	var latencies []time.Duration
+	var server, own time.Duration
+	var seconds float64
+	for _, r := range rounds {
+		rates, latencies = append(rates, r.rate()), append(latencies, r.latencies...)
+		server, own, seconds = server+r.server, own+r.own, seconds+r.seconds
+		f.Memory = max(f.Memory, float64(r.memory)/(1<<20))
+	}
+	slices.Sort(latencies)
+	milliseconds := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	f.Operations, f.Rate = len(latencies), median(rates)
+	f.P50, f.P99 = milliseconds(quantile(latencies, 0.5)), milliseconds(quantile(latencies, 0.99))
+	f.CPU = server.Seconds() * 1e6 / float64(max(len(latencies), 1))
+	f.Generator = own.Seconds() / (seconds * float64(runtime.NumCPU()))
+	return f
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// aCall is what the answers below are about.
+var aCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
+
+const (
+	ourAccount   = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
+	theirAccount = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
+)
+
+// pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts of 100 cities.
+func pageOf(before, account, after string) string {
+	var all []string
+	for i := 7; i < 1000; i += cities {
+		all = append(all, strings.NewReplacer("00007", fmt.Sprintf("%05d", i), "user7@", fmt.Sprintf("user%d@", i), "number 7", fmt.Sprint("number ", i)).Replace(account))
+	}
+	return before + strings.Join(all, ",") + after
+}
+
+// rightAnswers are what each product answers to aCall.
+var rightAnswers = map[string][2]answer{
+	"get":  {{200, nil, []byte(ourAccount)}, {200, nil, []byte(theirAccount)}},
+	"find": {{200, nil, []byte(ourAccount)}, {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)}},
+	"list": {{200, nil, []byte(pageOf(`{"entries":[`, ourAccount, `],"next":null}`))}, {200, nil, []byte(pageOf(`{"items":[`, theirAccount, `],"page":1}`))}},
+	"session": {
+		{200, nil, []byte(`{"active":true,"entry":` + ourAccount + `,"session":{"id":"1U01"}}`)},
+		{200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+	},
+	"forward": {{204, []byte("HTTP/1.1 204 No Content\r\nUserdb-Uid: u00000000000007\r\n"), nil}, {200, nil, []byte(`{"id":"u00000000000007"}`)}},
+	"sign-in": {
+		{200, nil, []byte(`{"entry":` + ourAccount + `,"session":{"secret":"s","id":"1U01"}}`)},
+		{200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+	},
+	"create": {
+		{201, nil, []byte(`{"uid":"0395","type":"user","facets":{"city":"new","email":"new3@example.com","name":"new user 3"}}`)},
+		{200, nil, []byte(`{"city":"new","collectionId":"_pb","email":"new3@example.com","emailVisibility":false,"id":"zbwa","name":"new user 3"}`)},
+	},
+}
+
+// wrongAnswers are made from right ones. Those of one have another account in place of the right one, where a page is judged as a whole.
+var wrongAnswers = []struct {
+	name   string
+	one    bool
+	change func(a answer) answer
+}{
+	{"another status of success", false, func(a answer) answer { a.status = 202; return a }},
+	{"an error", false, func(a answer) answer { a.status = 503; return a }},
+	{"nothing", false, func(a answer) answer { a.head, a.body = nil, nil; return a }},
+	{"an empty object", false, func(a answer) answer { a.head, a.body = nil, []byte("{}"); return a }},
+	{"an empty list", false, func(a answer) answer { a.head, a.body = nil, []byte(`{"items":[],"entries":[]}`); return a }},
+	{"another account", false, func(a answer) answer { return replace(a, "7", "8", "new3", "new4") }},
+	{"an id that is longer", true, func(a answer) answer { return replace(a, "00007", "000071", "new3", "new31") }},
+	{"another address, of which this one is the beginning", false, func(a answer) answer { return replace(a, "00007", "", "@example.com", "@example.com.example") }},
+	{"a part of it", false, func(a answer) answer { a.head, a.body = a.head[:len(a.head)/2], a.body[:len(a.body)/2]; return a }},
+	{"it twice", false, func(a answer) answer {
+		a.head, a.body = append(a.head, a.head...), append(a.body, a.body...)
+		return a
+	}},
+}
+
+func replace(a answer, pairs ...string) answer {
+	r := strings.NewReplacer(pairs...)
+	a.head, a.body = []byte(r.Replace(string(a.head))), []byte(r.Replace(string(a.body)))
+	return a
+}
+
+// TestJudge: an answer that is not the one that was asked for is never an operation, whatever the job.
+func TestJudge(t *testing.T) {
+	for _, j := range jobs {
+		for i, v := range []verb{j.ours, j.peers} {
+			var r request
+			var e expectation
+			v.ask(&r, &e, aCall)
+			right := rightAnswers[j.name][i]
+			if err := e.judge(right); err != nil {
+				t.Errorf("%s, side %d: the right answer: %v", j.name, i, err)
+			}
+			for _, w := range wrongAnswers {
+				if w.one && j.name == "list" {
+					continue
+				}
+				a := right
+				a.head, a.body = append([]byte(nil), a.head...), append([]byte(nil), a.body...)
+				if err := e.judge(w.change(a)); err == nil {
+					t.Errorf("%s, side %d: %s counts as an operation", j.name, i, w.name)
+				}
+			}
+		}
+	}
+}
+
+// TestJudgeShowsNoSecret: what is printed of an answer that is not an error must not hold what is in it.
+func TestJudgeShowsNoSecret(t *testing.T) {
+	var e expectation
+	e.begin(201)
+	if err := e.judge(answer{200, nil, []byte(`{"secret":"hidden"}`)}); err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("%v", err)
+	}
+	e.begin(200)
+	if err := e.judge(answer{503, nil, []byte(`{"code":"busy"}`)}); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("%v, want what the server says", err)
+	}
+}
+
+// TestRoundFails: a server that answers one request in ten wrongly has no figures.
+func TestRoundFails(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wrong func(w http.ResponseWriter)
+		want  string
+	}{
+		{"never", nil, ""},
+		{"a status", func(w http.ResponseWriter) { w.WriteHeader(500) }, "status 500"},
+		{"a body", func(w http.ResponseWriter) { fmt.Fprint(w, strings.ReplaceAll(ourAccount, "7", "8")) }, "0 times, want 1"},
+	} {
+		n := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n++; n%10 == 0 && c.wrong != nil {
+				c.wrong(w)
+				return
+			}
+			uid := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+			i, _ := strconv.Atoi(uid[1:])
+			fmt.Fprintf(w, `{"uid":%q,"facets":{"email":"user%d@example.com","name":"user number %d","city":"city%d"}}`, uid, i, i, i)
+		}))
+		defer server.Close()
+		s := &service{name: "test", addr: strings.TrimPrefix(server.URL, "http://"), pids: []int{os.Getpid()}, sessions: make([]session, sessions)}
+		d, err := newSide(s, jobs[0].ours, 10, 1, time.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.close()
+		got, err := d.round(d.callers, 300*time.Millisecond)
+		if c.want == "" {
+			if err != nil || len(got.latencies) == 0 {
+				t.Errorf("%s: %d operations, %v", c.name, len(got.latencies), err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s wrong: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestCompareIsSlow: a server that does not answer in time makes a row slow, and says so without its address.
+func TestCompareIsSlow(t *testing.T) {
+	over := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	defer server.Close()
+	defer close(over)
+	s := &service{name: "test", addr: strings.TrimPrefix(server.URL, "http://"), pids: []int{os.Getpid()}, sessions: make([]session, sessions)}
+	_, err := compare(context.Background(), settings{seconds: 0.1, limit: 100 * time.Millisecond}, s, s, jobs[0], 10, 2)
+	if !slow(err) || strings.Contains(err.Error(), "127.0.0.1") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestInPage(t *testing.T) {
+	for _, c := range []struct{ n, account, want int }{
+		{10_000, 3, 50}, {100_000, 99_999, 50}, {1000, 7, 10}, {1001, 0, 11}, {1001, 1, 10}, {30, 29, 1},
+	} {
+		if got := inPage(c.n, c.account); got != c.want {
+			t.Errorf("inPage(%d, %d) = %d, want %d", c.n, c.account, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// A row is what one service is measured by, beside PocketBase.
+type row struct {
+	Name     string   `json:"row"` // SERVICE/JOB/ACCOUNTS/CALLERS
+	Service  string   `json:"service"`
+	Job      string   `json:"job"`
+	Accounts int      `json:"accounts"`
+	Callers  int      `json:"callers"`
+	Figures  *figures `json:"figures,omitempty"`
+	Words    string   `json:"words,omitempty"` // why there are no figures
+	failed   bool     // for a reason that is no limit of the store
+	job      job
+}
+
+// A loading is how the accounts came into a service.
+type loading struct {
+	Service  string  `json:"service"`
+	Accounts int     `json:"accounts"`
+	Seconds  float64 `json:"seconds,omitempty"`
+	Words    string  `json:"words,omitempty"`
+}
+
+// A report is everything that a run found.
+type report struct {
+	Machine  string    `json:"machine"`
+	Versions string    `json:"versions"`
+	When     time.Time `json:"when"`
+	Load     string    `json:"load"` // averages of the machine at the beginning and at the end
+	Seconds  float64   `json:"seconds_a_side"`
+	Took     string    `json:"took"`
+	Loadings []loading `json:"loadings"`
+	Rows     []row     `json:"rows"`
+}
+
+// columns are those of the tables, of a row with figures.
+var columns = []struct {
+	name string
+	text func(f *figures) string
+}{
+	{"ours/s", func(f *figures) string { return number(f.Ours.Rate) }},
+	{"peer/s", func(f *figures) string { return number(f.Peer.Rate) }},
+	{"ratio (95 %)", func(f *figures) string { return fmt.Sprintf("%.2f (%.2f–%.2f)", f.Ratio, f.Low, f.High) }},
+	{"p50 ms", func(f *figures) string { return number(f.Ours.P50) + " / " + number(f.Peer.P50) }},
+	{"p99 ms", func(f *figures) string { return number(f.Ours.P99) + " / " + number(f.Peer.P99) }},
+	{"server µs/op", func(f *figures) string { return number(f.Ours.CPU) + " / " + number(f.Peer.CPU) }},
+	{"MiB", func(f *figures) string { return number(f.Ours.Memory) + " / " + number(f.Peer.Memory) }},
+	{"generator", func(f *figures) string {
+		return fmt.Sprintf("%.0f / %.0f %%", 100*f.Ours.Generator, 100*f.Peer.Generator)
+	}},
+}
+
+// number writes a figure with three digits that mean something.
+func number(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// widths are those of the columns on a terminal.
+var widths = []int{9, 9, 19, 15, 15, 17, 13, 11}
+
+const nameWidth = 24
+
+// printHead prints the names of the columns.
+func printHead(w io.Writer) {
+	fmt.Fprintf(w, "%-*s", nameWidth, "row")
+	for i, c := range columns {
+		fmt.Fprintf(w, "  %*s", widths[i], c.name)
+	}
+	fmt.Fprintln(w)
+}
+
+// print prints a row of the table.
+func (r row) print(w io.Writer) {
+	fmt.Fprintf(w, "%-*s", nameWidth, r.Name)
+	if r.Figures == nil {
+		fmt.Fprintf(w, "  %s\n", r.Words)
+		return
+	}
+	for i, c := range columns {
+		fmt.Fprintf(w, "  %*s", widths[i], c.text(r.Figures))
+	}
+	fmt.Fprintln(w)
+}
+
+const explanation = `"Ours" is ` + "`userdb serve`" + `, "peer" is PocketBase. The ratio is ours to the peer's, by operations a second: the median
+of pairs of turns, with the 95 % interval of that median. Where two figures stand in a column, the first is ours. "server µs/op" is the processor time of
+all processes of a side for one operation, Redis included; "MiB" is their memory; "generator" is how much of the machine's processors the load generator used.
+README.md says how this is measured, and which figures cannot be compared.
+`
+
+// markdown writes the report for people.
+func (r report) markdown(w io.Writer) {
+	fmt.Fprintf(w, "# Beside PocketBase\n\nWritten by `make bench-peers` on %s, in %s. %s; load %s. %s.\n\n%s",
+		r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, explanation)
+	for i, x := range r.Rows {
+		if i == 0 || x.Service != r.Rows[i-1].Service || x.Accounts != r.Rows[i-1].Accounts {
+			fmt.Fprintf(w, "\n## On %s, %d accounts\n\n| job | callers |", title(x.Service), x.Accounts)
+			for _, c := range columns {
+				fmt.Fprintf(w, " %s |", c.name)
+			}
+			fmt.Fprintf(w, "\n|---|--:|%s\n", strings.Repeat("--:|", len(columns)))
+		}
+		fmt.Fprintf(w, "| %s | %d |", x.Job, x.Callers)
+		for _, c := range columns {
+			if x.Figures != nil {
+				fmt.Fprintf(w, " %s |", c.text(x.Figures))
+			}
+		}
+		if x.Figures == nil {
+			fmt.Fprintf(w, " %s %s", strings.ReplaceAll(x.Words, "|", `\|`), strings.Repeat("|", len(columns)))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprint(w, "\n## Requests\n\n| job | what | ours | PocketBase |\n|---|---|---|---|\n")
+	for _, j := range jobs {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", j.name, j.what, j.ours.how, j.peers.how)
+	}
+	fmt.Fprint(w, "\n## Loading\n\n| accounts | into | seconds |\n|--:|---|---|\n")
+	for _, l := range r.Loadings {
+		seconds := number(l.Seconds)
+		if l.Words != "" {
+			seconds = l.Words
+		}
+		fmt.Fprintf(w, "| %d | %s | %s |\n", l.Accounts, l.Service, seconds)
+	}
+}
+
+func title(service string) string {
+	if service == "redis" {
+		return "Redis"
+	}
+	return "the file"
+}
+
+// write writes the report to BASE.md and BASE.json.
+func (r report) write(base string) error {
+	var text strings.Builder
+	r.markdown(&text)
+	if err := os.WriteFile(base+".md", []byte(text.String()), 0o644); err != nil {
+		return err
+	}
+	object, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(base+".json", append(object, '\n'), 0o644)
+}
+
+// load returns the averages of the machine's load over 1, 5 and 15 minutes.
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	words := strings.Fields(string(text))
+	return strings.Join(words[:min(len(words), 3)], " ")
+}
+
+// machine describes the processors.
+func machine() string {
+	model := "unknown"
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%d processors, %s, %s/%s", runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH)
+}
+
+// versions names what is measured.
+func (t tools) versions() string {
+	all := []string{runtime.Version()}
+	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
+		all = append(all, "userdb "+strings.TrimSpace(string(out)))
+	}
+	if info, err := buildinfo.ReadFile(t.peer); err == nil {
+		for _, d := range info.Deps {
+			if d.Path == "github.com/pocketbase/pocketbase" || d.Path == "modernc.org/sqlite" {
+				all = append(all, path.Base(d.Path)+" "+d.Version)
+			}
+		}
+	}
+	if out, err := exec.Command(t.redis, "--version").Output(); err == nil {
+		for _, word := range strings.Fields(string(out)) {
+			if v, is := strings.CutPrefix(word, "v="); is {
+				all = append(all, "Redis "+v)
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}

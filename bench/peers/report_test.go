@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rounds returns one round for each rate, of a second, with so many operations of a millisecond.
+func rounds(rates ...int) (all []round) {
+	for _, n := range rates {
+		r := round{seconds: 1, server: time.Duration(n) * 20 * time.Microsecond, memory: int64(n) << 20}
+		for range n {
+			r.latencies = append(r.latencies, time.Millisecond)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// TestSum: the ratio is that of neighbours. The whole machine is ten times slower in one pair, and that changes nothing.
+func TestSum(t *testing.T) {
+	f := sum(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
+	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
+		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)
+	}
+	if f.Ours.Operations != 930 || f.Ours.Rate != 295 || f.Ours.P50 != 1 || f.Ours.P99 != 1 {
+		t.Errorf("%+v", f.Ours)
+	}
+	if f.Ours.CPU < 19.9 || f.Ours.CPU > 20.1 || f.Ours.Memory != 310 {
+		t.Errorf("%v µs and %v MiB, want 20 and 310", f.Ours.CPU, f.Ours.Memory)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for x, want := range map[float64]string{0: "0.00", 0.066: "0.07", 9.994: "9.99", 12.34: "12.3", 12345.6: "12346"} {
+		if got := number(x); got != want {
+			t.Errorf("number(%v) = %s, want %s", x, got, want)
+		}
+	}
+}
+
+func someReport() report {
+	f := sum(rounds(30, 30), rounds(10, 10))
+	return report{
+		Machine: "a machine", Versions: "versions", Took: "1s",
+		Loadings: []loading{{Service: "pocketbase", Accounts: 10, Seconds: 1}, {Service: "file", Accounts: 10, Words: "not loaded: full"}},
+		Rows: []row{
+			{Name: "redis/get/10/1", Service: "redis", Job: "get", Accounts: 10, Callers: 1, Figures: &f},
+			{Name: "file/get/10/1", Service: "file", Job: "get", Accounts: 10, Callers: 1, Words: "not loaded: a | b"},
+		},
+	}
+}
+
+// TestMarkdown: each line of a table has as many columns as its head.
+func TestMarkdown(t *testing.T) {
+	var text strings.Builder
+	someReport().markdown(&text)
+	columns, tables := 0, 0
+	for line := range strings.Lines(text.String()) {
+		switch n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|"); {
+		case !strings.HasPrefix(line, "|"):
+			columns = 0
+		case columns == 0:
+			columns = n
+			tables++
+		case n != columns:
+			t.Errorf("%d columns, want %d: %s", n, columns, line)
+		}
+	}
+	if tables != 4 || !strings.Contains(text.String(), "| get | 1 | 30.0 | 10.0 | 3.00 (3.00–3.00) |") {
+		t.Errorf("%d tables in\n%s", tables, text.String())
+	}
+}
+
+func TestWrite(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "results")
+	if err := someReport().write(base); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(base + ".json")
+	var got report
+	if err == nil {
+		err = json.Unmarshal(text, &got)
+	}
+	if err != nil || len(got.Rows) != 2 || got.Rows[0].Figures.Ratio != 3 || got.Rows[1].Figures != nil || got.Rows[1].Words == "" {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestRows(t *testing.T) {
+	p := plan{callers: []int{1, 16}, only: regexp.MustCompile(`^redis/(get|list)/`)}
+	var names []string
+	for _, store := range stores {
+		for _, x := range p.rows(store, 10) {
+			names = append(names, x.Name)
+			if x.job.name != x.Job {
+				t.Errorf("%s does %s", x.Name, x.job.name)
+			}
+		}
+	}
+	if got := strings.Join(names, " "); got != "redis/get/10/1 redis/get/10/16 redis/list/10/1 redis/list/10/16" {
+		t.Error(got)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	if got, err := numbers("1,16", 1, 100); err != nil || len(got) != 2 || got[1] != 16 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"", "1,", "0", "101", "x", "1 2"} {
+		if got, err := numbers(text, 1, 100); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// sessions is how many visitors are signed in before the rows.
+const sessions = 100
+
+// loadLimit is how long accounts may take to be loaded.
+const loadLimit = 2 * time.Minute
+
+// userSchema is the schema of our accounts: the fields and the indexes of PocketBase's collection.
+const userSchema = `{"types": {"user": {"primary": "uid", "fold": "casefold",
+	"fields": {"email": {"role": "secondary", "kind": "email"}, "name": {}, "city": {"role": "indexed"}},
+	"password": {"cost": 10, "min": 8}}}}
+`
+
+// A service is a product that runs, with accounts in it.
+type service struct {
+	name      string // redis, file or pocketbase
+	addr      string
+	processes []*process
+	pids      []int
+	key       string
+	sessions  []session
+	loading   time.Duration // how long loading the accounts took
+}
+
+func (s *service) add(p *process) {
+	s.processes = append(s.processes, p)
+	s.pids = append(s.pids, p.cmd.Process.Pid)
+}
+
+func (s *service) stop() {
+	for i := range s.processes { // the one that was started last first
+		s.processes[len(s.processes)-1-i].stop()
+	}
+	s.processes = nil
+}
+
+// emptyLogs keeps the logs of requests from filling the disk.
+func (s *service) emptyLogs() {
+	for _, p := range s.processes {
+		_ = os.Truncate(p.log, 0)
+	}
+}
+
+// Tools are the programs that are measured.
+type tools struct {
+	dir                 string // of all files of the run
+	userdb, peer, redis string
+}
+
+// build makes the programs from the checkout that this folder is in.
+func build(ctx context.Context, dir string) (t tools, err error) {
+	t = tools{dir: dir, userdb: filepath.Join(dir, "userdb"), peer: filepath.Join(dir, "pocketbase")}
+	if _, err := os.Stat("../../cmd/userdb"); err != nil {
+		return t, errors.New("start it in the folder bench/peers")
+	}
+	if t.redis, err = exec.LookPath("redis-server"); err != nil {
+		return t, fmt.Errorf("%w: make redis installs it", err)
+	}
+	for _, args := range [][]string{{"-C", "../..", "-o", t.userdb, "./cmd/userdb"}, {"-o", t.peer, "./pocketbase"}} {
+		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, args)...)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil {
+			return t, fmt.Errorf("building %s: %w", args[len(args)-1], err)
+		}
+	}
+	return t, os.WriteFile(t.schema(), []byte(userSchema), 0o600)
+}
+
+func (t tools) schema() string { return filepath.Join(t.dir, "schema.json") }
+
+// run runs a program to its end and returns what it prints. Its error is the last line that it says.
+func (t tools) run(ctx context.Context, env []string, argv ...string) (out string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = t.dir, env
+	text, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("not done within %v", loadLimit)
+	}
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
+		return "", errors.New(strings.ReplaceAll(lastLine(exit.Stderr), t.dir+"/", "")) // the folder is another one each time
+	}
+	return strings.TrimSpace(string(text)), err
+}
+
+// folder makes a folder for a service with the accounts of a file.
+func (t tools) folder(name, accounts string) (dir string, err error) {
+	dir = strings.TrimSuffix(accounts, filepath.Ext(accounts)) + "-" + name
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// environment is that of userdb: nothing of the caller's settings, and the store.
+func environment(store string) []string {
+	env := []string{"USERDB_STORE=" + store}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "USERDB_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// startRedis starts userdb on a Redis of its own, which keeps its records as docs/stores.md advises.
+func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err error) {
+	s = &service{name: "redis"}
+	dir, err := t.folder(s.name, accounts)
+	if err != nil {
+		return s, err
+	}
+	socket := filepath.Join(dir, "redis.sock")
+	p, err := start(dir, "redis", os.Environ(), t.redis, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+		"--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
+	if err != nil {
+		return s, err
+	}
+	s.add(p)
+	if err := p.until(ctx, func() bool { return pings(socket) }); err != nil {
+		return s, err
+	}
+	return s, t.startUserdb(ctx, s, dir, "unix://"+socket, accounts)
+}
+
+// pings reports whether a Redis answers on a socket.
+func pings(socket string) bool {
+	c, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	fmt.Fprint(c, "PING\r\n")
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	return line == "+PONG\r\n"
+}
+
+// startFile starts userdb on its embedded file.
+func (t tools) startFile(ctx context.Context, accounts string) (s *service, err error) {
+	s = &service{name: "file"}
+	dir, err := t.folder(s.name, accounts)
+	if err != nil {
+		return s, err
+	}
+	return s, t.startUserdb(ctx, s, dir, "file:"+filepath.Join(dir, "userdb.store"), accounts)
+}
+
+// A loadError says why a store does not take the accounts.
+type loadError struct{ error }
+
+func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts string) error {
+	env := environment(store)
+	begin := time.Now()
+	if _, err := t.run(ctx, env, t.userdb, "import", "--schema", t.schema(), accounts); err != nil {
+		return loadError{err}
+	}
+	s.loading = time.Since(begin)
+	var err error
+	if s.key, err = t.run(ctx, env, t.userdb, "key", "create", "bench", "--scope", "read", "write", "login"); err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	p, err := start(dir, s.name+"-userdb", env, t.userdb, "serve", "--listen", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.add(p)
+	if s.addr, err = p.address(ctx); err != nil {
+		return err
+	}
+	return s.begin(ctx, func(r *request, e *expectation, i int) {
+		ourHead(r, "POST", "/v1/types/user/entries/", s.key)
+		r.path = append(appendUID(r.path, i), "/sessions"...)
+		r.body = append(r.body, "{}"...)
+		e.begin(201)
+	}, func(body []byte) (string, error) {
+		var got struct{ Session struct{ Secret string } }
+		err := json.Unmarshal(body, &got)
+		return got.Session.Secret, err
+	})
+}
+
+// startPeer starts PocketBase.
+func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err error) {
+	s = &service{name: "pocketbase"}
+	dir, err := t.folder(s.name, accounts)
+	if err != nil {
+		return s, err
+	}
+	begin := time.Now()
+	data := filepath.Join(dir, "data")
+	if s.key, err = t.run(ctx, os.Environ(), t.peer, "load", data, accounts); err != nil {
+		return s, loadError{err}
+	}
+	s.loading = time.Since(begin)
+	p, err := start(dir, s.name, os.Environ(), t.peer, "serve", data)
+	if err != nil {
+		return s, err
+	}
+	s.add(p)
+	if s.addr, err = p.address(ctx); err != nil {
+		return s, err
+	}
+	return s, s.begin(ctx, func(r *request, e *expectation, i int) { peerSignIn(r, e, call{account: i}) }, func(body []byte) (string, error) {
+		var got struct{ Token string }
+		err := json.Unmarshal(body, &got)
+		return got.Token, err
+	})
+}
+
+// begin begins the sessions of the first accounts.
+func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation, i int), secret func(body []byte) (string, error)) error {
+	c, err := dial(s.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	if err := c.SetDeadline(time.Now().Add(loadLimit)); err != nil {
+		return err
+	}
+	var r request
+	var e expectation
+	for i := range sessions {
+		ask(&r, &e, i)
+		a, err := c.ask(r.encode(s.addr))
+		if err == nil {
+			err = e.judge(a)
+		}
+		var text string
+		if err == nil {
+			text, err = secret(a.body)
+		}
+		if err == nil && text == "" {
+			err = errors.New("no secret in the answer")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: beginning a session: %w", s.name, err)
+		}
+		s.sessions = append(s.sessions, session{text, i})
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// resamples is how many times bootstrap draws.
+const resamples = 10_000
+
+// median returns the middle of xs, or the mean of the two in the middle; 0 without any.
+func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Sorted(slices.Values(xs))
+	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
+}
+
+// bootstrap returns the 95 % interval of the median of xs, by the percentiles of resampled medians. It always draws the same.
+func bootstrap(xs []float64) (low, high float64) {
+	if len(xs) == 0 {
+		return 0, 0
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	medians, drawn := make([]float64, resamples), make([]float64, len(xs))
+	for i := range medians {
+		for j := range drawn {
+			drawn[j] = xs[random.IntN(len(xs))]
+		}
+		medians[i] = median(drawn)
+	}
+	slices.Sort(medians)
+	return medians[resamples*25/1000], medians[resamples*975/1000-1]
+}
+
+// quantile returns the smallest of the sorted durations that at least the share q of them does not exceed; 0 without any.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(q*float64(len(sorted)) + 0.999999)
+	return sorted[min(max(i, 1), len(sorted))-1]
+}
