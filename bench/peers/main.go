@@ -32,8 +32,9 @@ type plan struct {
 	accounts, callers []int
 	only              *regexp.Regexp
 	settings
-	total time.Duration // of the run
-	end   time.Time     // after which no row begins
+	peerLog bool
+	total   time.Duration // of the run
+	end     time.Time     // after which no row begins
 }
 
 // rows returns the rows of one store with so many accounts.
@@ -68,6 +69,7 @@ func main() {
 	flag.Float64Var(&p.seconds, "seconds", 5, "how long each side of a row is measured")
 	flag.DurationVar(&p.limit, "limit", 0, "how long a row may take (default 18 times -seconds)")
 	flag.DurationVar(&p.total, "total", 25*time.Minute, "how long the run may take")
+	flag.BoolVar(&p.peerLog, "peer-log", false, "PocketBase keeps its log of requests, as it does by default: see README.md")
 	out := flag.String("out", "", "write the report to `BASE`.md and BASE.json")
 	flag.Parse()
 	if p.limit == 0 {
@@ -82,8 +84,12 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := p.run(ctx, *out); err != nil {
-		stop()
+	err := p.run(ctx, *out)
+	if ctx.Err() != nil {
+		log.Print("interrupted")
+		os.Exit(130)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -117,7 +123,8 @@ func (p plan) run(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	r := report{Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds}
+	t.peerLog = p.peerLog
+	r := report{PeerLog: p.peerLog, Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds}
 	fmt.Printf("%s\n%s\n", r.Machine, r.Versions)
 	printHead(os.Stdout)
 	for _, n := range p.accounts {

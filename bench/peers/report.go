@@ -41,6 +41,7 @@ type report struct {
 	When     time.Time `json:"when"`
 	Load     string    `json:"load"` // averages of the machine at the beginning and at the end
 	Seconds  float64   `json:"seconds_a_side"`
+	PeerLog  bool      `json:"peer_log"` // PocketBase kept its log of requests
 	Took     string    `json:"took"`
 	Loadings []loading `json:"loadings"`
 	Rows     []row     `json:"rows"`
@@ -111,6 +112,11 @@ README.md says how this is measured, and which figures cannot be compared.
 func (r report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "# Beside PocketBase\n\nWritten by `make bench-peers` on %s, in %s. %s; load %s. %s.\n\n%s",
 		r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, explanation)
+	if r.PeerLog {
+		fmt.Fprint(w, "\nPocketBase kept its log of requests in SQLite, as it does by default.\n")
+	} else {
+		fmt.Fprint(w, "\nPocketBase kept no log of requests, which is not its default; userdb wrote a line for each.\n")
+	}
 	for i, x := range r.Rows {
 		if i == 0 || x.Service != r.Rows[i-1].Service || x.Accounts != r.Rows[i-1].Accounts {
 			fmt.Fprintf(w, "\n## On %s, %d accounts\n\n| job | callers |", title(x.Service), x.Accounts)

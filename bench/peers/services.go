@@ -61,6 +61,7 @@ func (s *service) emptyLogs() {
 type tools struct {
 	dir                 string // of all files of the run
 	userdb, peer, redis string
+	peerLog             bool
 }
 
 // build makes the programs from the checkout that this folder is in.
@@ -74,7 +75,7 @@ func build(ctx context.Context, dir string) (t tools, err error) {
 	}
 	for _, args := range [][]string{{"-C", "../..", "-o", t.userdb, "./cmd/userdb"}, {"-o", t.peer, "./pocketbase"}} {
 		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, args)...)
-		cmd.Stderr = os.Stderr
+		cmd.Stderr, cmd.SysProcAttr = os.Stderr, childAttributes()
 		if err := cmd.Run(); err != nil {
 			return t, fmt.Errorf("building %s: %w", args[len(args)-1], err)
 		}
@@ -89,7 +90,7 @@ func (t tools) run(ctx context.Context, env []string, argv ...string) (out strin
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = t.dir, env
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = t.dir, env, childAttributes()
 	text, err := cmd.Output()
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("not done within %v", loadLimit)
@@ -203,7 +204,11 @@ func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err 
 	}
 	begin := time.Now()
 	data := filepath.Join(dir, "data")
-	if s.key, err = t.run(ctx, os.Environ(), t.peer, "load", data, accounts); err != nil {
+	days := "0"
+	if t.peerLog {
+		days = "5"
+	}
+	if s.key, err = t.run(ctx, os.Environ(), t.peer, "load", data, accounts, days); err != nil {
 		return s, loadError{err}
 	}
 	s.loading = time.Since(begin)

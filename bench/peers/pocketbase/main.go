@@ -1,9 +1,10 @@
 // Command pocketbase runs PocketBase as the peer that bench/peers measures.
 //
-//	pocketbase load DIR FILE    makes the users collection in DIR, with the accounts of FILE, and prints a superuser's token
-//	pocketbase serve DIR        serves DIR on a free port of 127.0.0.1, and prints where
+//	pocketbase load DIR FILE DAYS    makes the users collection in DIR, with the accounts of FILE, and prints a superuser's token
+//	pocketbase serve DIR             serves DIR on a free port of 127.0.0.1, and prints where
 //
-// PocketBase keeps its default settings. The collection is the one that PocketBase makes itself, without avatars, with a
+// DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off. Its other settings are the
+// default ones. The collection is the one that PocketBase makes itself, without avatars, with a
 // field city, and with the indexes that its queries need: see setUp.
 package main
 
@@ -17,6 +18,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -35,12 +37,15 @@ func main() {
 	log.SetPrefix("pocketbase: ")
 	var err error
 	switch args := os.Args[1:]; {
-	case len(args) == 3 && args[0] == "load":
-		err = load(args[1], args[2], os.Stdout)
+	case len(args) == 4 && args[0] == "load":
+		var days int
+		if days, err = strconv.Atoi(args[3]); err == nil {
+			err = load(args[1], args[2], days, os.Stdout)
+		}
 	case len(args) == 2 && args[0] == "serve":
 		err = serve(args[1])
 	default:
-		err = errors.New("usage: pocketbase load DIR FILE, or pocketbase serve DIR")
+		err = errors.New("usage: pocketbase load DIR FILE DAYS, or pocketbase serve DIR")
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -57,7 +62,7 @@ func open(dir string) (core.App, error) {
 }
 
 // load prepares dir: the collection, the accounts of the file, and a superuser, whose token it writes to out.
-func load(dir, file string, out io.Writer) error {
+func load(dir, file string, days int, out io.Writer) error {
 	app, err := open(dir)
 	if err != nil {
 		return err
@@ -69,6 +74,10 @@ func load(dir, file string, out io.Writer) error {
 	defer in.Close()
 	if err := setUp(app); err != nil {
 		return fmt.Errorf("changing the collection: %w", err)
+	}
+	app.Settings().Logs.MaxDays = days
+	if err := app.Save(app.Settings()); err != nil {
+		return fmt.Errorf("changing the settings: %w", err)
 	}
 	if err := app.RunInTransaction(func(tx core.App) error { return insert(tx.DB(), in) }); err != nil {
 		return fmt.Errorf("loading %s: %w", file, err)
