@@ -10,7 +10,8 @@ import (
 const (
 	password = "correct horse battery" // of all accounts
 
-	// passwordHash is bcrypt of the password with the cost of both products: the same text is loaded into each of them.
+	// passwordHash is bcrypt of the password with the cost of both products: the same text is
+	// loaded into each of them.
 	passwordHash = "$2a$10$e0yfGGAUHDYHBQkexEpgUODAlTqJyB5zFvY3XTbI4BIF1w1THRerO"
 
 	cities   = 100

@@ -12,13 +12,15 @@ import (
 // mostAnswer is how many bytes an answer may have, head included.
 const mostAnswer = 4 << 20
 
-// An answer is what a server said to one request. Its parts are good until the next request of the connection.
+// An answer is what a server said to one request. Its parts are good until the next request of the
+// connection.
 type answer struct {
 	status     int
 	head, body []byte
 }
 
-// A conn is one connection that is kept alive. It reads into a buffer that it uses again, and makes no garbage.
+// A conn is one connection that is kept alive. It reads into a buffer that it uses again, and makes
+// no garbage.
 type conn struct {
 	net.Conn
 	read   []byte // the buffer; its length is what can be read without growing it
@@ -83,7 +85,8 @@ var (
 	lineEnd = []byte("\r\n")
 )
 
-// parse takes the answer that text begins with, and returns how many bytes it has: 0 if it is not complete yet.
+// parse takes the answer that text begins with, and returns how many bytes it has: 0 if it is not
+// complete yet.
 func (c *conn) parse(text []byte) (a answer, size int, err error) {
 	end := bytes.Index(text, headEnd)
 	if end < 0 {
@@ -145,7 +148,8 @@ func framing(head []byte) (length int, chunked bool, err error) {
 	}
 }
 
-// join appends the chunks that text begins with to body, and returns how many bytes of text they are: 0 if some are missing.
+// join appends the chunks that text begins with to body, and returns how many bytes of text they
+// are: 0 if some are missing.
 func join(body, text []byte) (_ []byte, used int, err error) {
 	for {
 		line := bytes.Index(text[used:], lineEnd)

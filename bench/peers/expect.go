@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// An expectation says what the answer to one request must be: its status, and how often texts are in it. An answer that differs is no
-// operation: it fails the row.
+// An expectation says what the answer to one request must be: its status, and how often texts are
+// in it. An answer that differs fails the row.
 type expectation struct {
 	status int
 	texts  []byte // one after the other
@@ -25,17 +25,18 @@ func (e *expectation) begin(status int) {
 	e.status, e.texts, e.parts = status, e.texts[:0], e.parts[:0]
 }
 
-// body has what was appended to texts since the last part stand in the body so often.
+// body expects what was appended to texts since the last part so many times in the body.
 func (e *expectation) body(times int) {
 	e.parts = append(e.parts, part{end: len(e.texts), times: times})
 }
 
-// head has what was appended to texts since the last part stand in the head once.
+// head expects what was appended to texts since the last part once in the head.
 func (e *expectation) head() {
 	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
 }
 
-// judge returns nil if the answer is what was expected. Of the answer only the text of a refusal is in the error: others hold secrets.
+// judge returns nil if the answer is what was expected. The error quotes the body of a refusal
+// alone: other bodies hold secrets.
 func (e *expectation) judge(a answer) error {
 	if a.status != e.status {
 		body := a.body[:min(len(a.body), 200)]

@@ -82,7 +82,7 @@ func main() {
 	if runtime.GOOS != "linux" {
 		log.Fatal("it reads /proc, so it needs Linux")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := p.run(ctx, *out)
 	if ctx.Err() != nil {
@@ -143,7 +143,8 @@ func (p plan) run(ctx context.Context, out string) error {
 	return err
 }
 
-// measure measures the rows with n accounts. Of our services one runs at a time, PocketBase all the while.
+// measure measures the rows with n accounts. PocketBase runs all the while, our services one at a
+// time.
 func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if len(p.rows(stores[0], n))+len(p.rows(stores[1], n)) == 0 {
 		return nil
@@ -168,7 +169,8 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	return nil
 }
 
-// beside measures the rows of one store. If the store does not take the accounts, they have words in place of figures.
+// beside measures the rows of one store. If it does not take the accounts, they get words in place
+// of figures.
 func (p plan) beside(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
 	open := t.startRedis
 	if rows[0].Service == "file" {

@@ -195,7 +195,7 @@ type sideFigures struct {
 	Generator  float64 `json:"generator_share"` // of the machine's processors that the load generator used
 }
 
-// sum makes figures of rounds. The rounds with the same number are a pair: they are neighbours in time.
+// sum makes figures of rounds. Rounds with the same index are a pair: they follow each other.
 func sum(ours, peer []round) figures {
 	f := figures{Ours: sumSide(ours), Peer: sumSide(peer), Pairs: len(ours)}
 	var ratios []float64

@@ -97,7 +97,8 @@ func lastLine(text []byte) string {
 // ticks is how many times a second the kernel counts processor time in /proc.
 const ticks = 100
 
-// cpuOf returns the processor time of processes: of all their threads, also those that ended, and of children that they waited for.
+// cpuOf returns the processor time that processes have used: all threads, ended ones included, and
+// children that they waited for.
 func cpuOf(pids []int) (used time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -115,7 +116,8 @@ func cpuOf(pids []int) (used time.Duration, err error) {
 
 var errStat = errors.New("/proc/PID/stat is not as expected")
 
-// parseStat returns utime, stime, cutime and cstime of a line of /proc/PID/stat together. The name in it may hold anything.
+// parseStat returns the sum of utime, stime, cutime and cstime in a line of /proc/PID/stat. The
+// name in it may hold anything.
 func parseStat(text []byte) (n int64, err error) {
 	const before = 11 // fields between the name and utime
 	end := bytes.LastIndexByte(text, ')')
@@ -133,7 +135,8 @@ func parseStat(text []byte) (n int64, err error) {
 	return n, nil
 }
 
-// memoryOf returns the bytes of processes by their proportional set size: pages that several share count in parts.
+// memoryOf returns the proportional set size of processes in bytes: a page that several share
+// counts in parts.
 func memoryOf(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

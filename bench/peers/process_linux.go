@@ -2,7 +2,8 @@ package main
 
 import "syscall"
 
-// childAttributes has a server end with the thread that started it: main never leaves the thread of the process.
+// childAttributes makes the kernel end a child with the thread that started it, which main never
+// leaves.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -29,7 +29,8 @@ type verb struct {
 	ask func(r *request, e *expectation, c call)
 }
 
-// jobs lists all of them in the order in which they are measured. Those that write come last, so that they change nothing for the others.
+// jobs lists all jobs in the order in which they are measured. Those that write come last, so that
+// they change nothing for the others.
 var jobs = []job{
 	{
 		name: "get", what: "one account by its id, by a backend",
@@ -68,7 +69,8 @@ var jobs = []job{
 	},
 }
 
-// account has the four fields of account i stand in the body once, and no other address. id is what the product calls the id.
+// account expects the four fields of account i in the body, once, and no other address. id is the
+// product's name for the id.
 func (e *expectation) account(id string, i int) {
 	e.texts = append(e.texts, `"`+id+`":"`...)
 	e.texts = append(appendUID(e.texts, i), '"')
@@ -86,7 +88,7 @@ func (e *expectation) account(id string, i int) {
 	e.body(1)
 }
 
-// page has a page of the city of account i stand in the body.
+// page expects a page of accounts of one city in the body.
 func (e *expectation) page(c call) {
 	size := inPage(c.n, c.account)
 	e.texts = append(e.texts, `"city":"`...)
@@ -98,7 +100,7 @@ func (e *expectation) page(c call) {
 	}
 }
 
-// newAccount has the fields of an account that was just created stand in the body.
+// newAccount expects the fields of an account that was just created in the body.
 func (e *expectation) newAccount(id string, fresh int) {
 	e.texts = append(e.texts, `"`+id+`":"`...)
 	e.body(1)
@@ -160,7 +162,8 @@ func ourForward(r *request, e *expectation, c call) {
 	e.head()
 }
 
-// ourSignIn comes from an address of its own for each caller, out of those that are set aside for measurements.
+// ourSignIn gives each caller an origin of its own, from the addresses that RFC 2544 reserves for
+// benchmarks.
 func ourSignIn(r *request, e *expectation, c call) {
 	ourHead(r, "POST", "/v1/types/user/login", c.key)
 	r.body = appendAddress(append(r.body, `{"session":{},"identifier":"`...), c.account)

@@ -20,7 +20,8 @@ const (
 	theirAccount = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
 )
 
-// pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts of 100 cities.
+// pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts of
+// 100 cities.
 func pageOf(before, account, after string) string {
 	var all []string
 	for i := 7; i < 1000; i += cities {
@@ -49,7 +50,8 @@ var rightAnswers = map[string][2]answer{
 	},
 }
 
-// wrongAnswers are made from right ones. Those of one have another account in place of the right one, where a page is judged as a whole.
+// wrongAnswers change right ones. Where one is set, a single account is wrong, which a page does
+// not show: it is judged as a whole.
 var wrongAnswers = []struct {
 	name   string
 	one    bool
@@ -76,7 +78,7 @@ func replace(a answer, pairs ...string) answer {
 	return a
 }
 
-// TestJudge: an answer that is not the one that was asked for is never an operation, whatever the job.
+// TestJudge checks that no job counts an answer that is not the one it asked for.
 func TestJudge(t *testing.T) {
 	for _, j := range jobs {
 		for i, v := range []verb{j.ours, j.peers} {
@@ -101,7 +103,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeShowsNoSecret: what is printed of an answer that is not an error must not hold what is in it.
+// TestJudgeShowsNoSecret checks that an error quotes a refusal, and no other body.
 func TestJudgeShowsNoSecret(t *testing.T) {
 	var e expectation
 	e.begin(201)
@@ -114,7 +116,7 @@ func TestJudgeShowsNoSecret(t *testing.T) {
 	}
 }
 
-// TestRoundFails: a server that answers one request in ten wrongly has no figures.
+// TestRoundFails checks that a server that answers one request in ten wrongly has no figures.
 func TestRoundFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -155,7 +157,8 @@ func TestRoundFails(t *testing.T) {
 	}
 }
 
-// TestCompareIsSlow: a server that does not answer in time makes a row slow, and says so without its address.
+// TestCompareIsSlow checks that a server that does not answer in time makes a row slow, and that
+// the error does not show its address, which changes with each run.
 func TestCompareIsSlow(t *testing.T) {
 	over := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))

@@ -22,7 +22,8 @@ func rounds(rates ...int) (all []round) {
 	return all
 }
 
-// TestSum: the ratio is that of neighbours. The whole machine is ten times slower in one pair, and that changes nothing.
+// TestSum checks that ratios are those of neighbours: in one pair the whole machine is ten times
+// slower.
 func TestSum(t *testing.T) {
 	f := sum(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
@@ -56,7 +57,7 @@ func someReport() report {
 	}
 }
 
-// TestMarkdown: each line of a table has as many columns as its head.
+// TestMarkdown checks that each line of a table has as many columns as its head.
 func TestMarkdown(t *testing.T) {
 	var text strings.Builder
 	someReport().markdown(&text)

@@ -85,7 +85,8 @@ func build(ctx context.Context, dir string) (t tools, err error) {
 
 func (t tools) schema() string { return filepath.Join(t.dir, "schema.json") }
 
-// run runs a program to its end and returns what it prints. Its error is the last line that it says.
+// run runs a program to its end and returns its output. The error is the last line on standard
+// error.
 func (t tools) run(ctx context.Context, env []string, argv ...string) (out string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
@@ -107,7 +108,7 @@ func (t tools) folder(name, accounts string) (dir string, err error) {
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// environment is that of userdb: nothing of the caller's settings, and the store.
+// environment returns the variables for userdb: the store, and none of the caller's settings.
 func environment(store string) []string {
 	env := []string{"USERDB_STORE=" + store}
 	for _, v := range os.Environ() {
@@ -118,7 +119,8 @@ func environment(store string) []string {
 	return env
 }
 
-// startRedis starts userdb on a Redis of its own, which keeps its records as docs/stores.md advises.
+// startRedis starts userdb on a Redis of its own, which keeps its records as docs/stores.md
+// advises.
 func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err error) {
 	s = &service{name: "redis"}
 	dir, err := t.folder(s.name, accounts)

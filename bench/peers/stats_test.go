@@ -48,7 +48,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestBootstrapCovers draws samples whose true median is known: the intervals of nearly all of them contain it.
+// TestBootstrapCovers draws samples whose true median is known: the intervals of nearly all of them
+// contain it.
 func TestBootstrapCovers(t *testing.T) {
 	const samples = 100
 	random := rand.New(rand.NewPCG(3, 4))

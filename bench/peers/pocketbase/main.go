@@ -3,9 +3,9 @@
 //	pocketbase load DIR FILE DAYS    makes the users collection in DIR, with the accounts of FILE, and prints a superuser's token
 //	pocketbase serve DIR             serves DIR on a free port of 127.0.0.1, and prints where
 //
-// DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off. Its other settings are the
-// default ones. The collection is the one that PocketBase makes itself, without avatars, with a
-// field city, and with the indexes that its queries need: see setUp.
+// DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off.
+// Its other settings are the default ones. The collection is the one that PocketBase makes itself,
+// without avatars, with a field city, and with the indexes that its queries need: see setUp.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/pocketbase/pocketbase/tools/security"
 )
 
-// cost is that of bcrypt.
+// cost is the cost of bcrypt.
 const cost = 10
 
 func main() {
@@ -52,7 +52,8 @@ func main() {
 	}
 }
 
-// open opens the application with its data in dir, and makes the tables that PocketBase itself needs.
+// open opens the application with its data in dir, and makes the tables that PocketBase itself
+// needs.
 func open(dir string) (core.App, error) {
 	app := core.NewBaseApp(core.BaseAppConfig{DataDir: dir})
 	if err := app.Bootstrap(); err != nil {
@@ -61,7 +62,8 @@ func open(dir string) (core.App, error) {
 	return app, app.RunAllMigrations()
 }
 
-// load prepares dir: the collection, the accounts of the file, and a superuser, whose token it writes to out.
+// load prepares dir: the collection, the accounts of the file, and a superuser, whose token it
+// writes to out.
 func load(dir, file string, days int, out io.Writer) error {
 	app, err := open(dir)
 	if err != nil {
@@ -90,8 +92,9 @@ func load(dir, file string, days int, out io.Writer) error {
 	return app.ResetBootstrapState()
 }
 
-// setUp brings the users collection into the form that is measured. The index on the address that PocketBase has already is
-// for addresses that are not empty, which SQLite does not use for a query that does not say so: a sign-in would read all accounts.
+// setUp changes the users collection to what is measured. PocketBase's own index on the address
+// leaves out empty ones, so SQLite does not use it for the query of a sign-in, which would read all
+// accounts.
 func setUp(app core.App) error {
 	users, err := app.FindCollectionByNameOrId("users")
 	if err != nil {
