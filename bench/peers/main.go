@@ -210,8 +210,8 @@ func (p plan) fill(ctx context.Context, ours, peer *service, x *row) {
 	switch {
 	case err == nil:
 		x.Figures = &f
-	case slow(err):
-		x.Words = fmt.Sprintf("slower than the limit of %v for a row: %v", p.limit, err)
+	case errors.Is(err, errSlow):
+		x.Words = err.Error()
 	default:
 		x.Words, x.failed = "failed: "+err.Error(), true
 	}

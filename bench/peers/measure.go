@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,9 @@ type side struct {
 	accounts int
 	callers  []*caller
 	rounds   []round
+
+	operations int     // of all rounds, those of the warm-up included
+	seconds    float64 // of the same
 }
 
 // newSide connects the callers. What is not answered at the deadline is an error.
@@ -137,6 +141,7 @@ func (d *side) round(callers []*caller, last time.Duration) (r round, err error)
 	for _, c := range callers {
 		r.latencies = append(r.latencies, c.latencies...)
 	}
+	d.operations, d.seconds = d.operations+len(r.latencies), d.seconds+r.seconds
 	return r, nil
 }
 
@@ -155,7 +160,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 	}
 	for _, d := range sides {
 		if _, err := d.round(d.callers[:min(warmers, callers)], o.turn()); err != nil {
-			return f, err
+			return f, o.explain(err, sides)
 		}
 	}
 	runtime.GC() // not in a turn
@@ -163,7 +168,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 		for _, i := range []int{0, 1, 1, 0} {
 			r, err := sides[i].round(sides[i].callers, o.turn())
 			if err != nil {
-				return f, err
+				return f, o.explain(err, sides)
 			}
 			sides[i].rounds = append(sides[i].rounds, r)
 		}
@@ -171,8 +176,21 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 	return sum(sides[0].rounds, sides[1].rounds), nil
 }
 
-// slow reports whether an error says that the limit of a row was reached.
-func slow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+var errSlow = errors.New("slower than the limit for a row")
+
+// explain returns an error that says what each side did in its turns, if err is that the limit of a
+// row was reached; other errors it returns as they are. The side that was asked last need not be the
+// slow one.
+func (o settings) explain(err error, sides [2]*side) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	var did []string
+	for _, d := range sides {
+		did = append(did, fmt.Sprintf("%s did %d operations in %.1f s", d.service.name, d.operations, d.seconds))
+	}
+	return fmt.Errorf("%w, which is %v: %s", errSlow, o.limit, strings.Join(did, ", "))
+}
 
 // Figures are those of one row.
 type figures struct {
