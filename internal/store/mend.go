@@ -79,12 +79,22 @@ type Fill struct {
 	Parts []FillPart
 }
 
-// A FillPart is one of them. Replaces: in place of what is there; otherwise members join those of the set.
+// A FillPart is one of them.
 type FillPart struct {
-	Set      recordkey.Key
-	Indexed  bool
-	Replaces bool
+	Set     recordkey.Key
+	Indexed bool
+	How     string // FillJoin, FillReplace or FillDrop
 }
+
+// How a record that was laid ready is put in place.
+const (
+	FillJoin    = "join"    // its members join those of the set
+	FillReplace = "replace" // it takes the place of what is there
+	FillDrop    = "drop"    // what is there goes, and so does what was laid ready, an empty string
+)
+
+// fillMarks stand for them in a ~fill field.
+var fillMarks = map[string]string{FillJoin: "", FillReplace: "r", FillDrop: "d"}
 
 // String is the field: the rev, then each record's name with marks.
 func (f Fill) String() string {
@@ -94,10 +104,7 @@ func (f Fill) String() string {
 		if p.Indexed {
 			mark = " i"
 		}
-		if p.Replaces {
-			mark += "r"
-		}
-		text += mark + ":" + recordkey.Escape(p.Set.Name())
+		text += mark + fillMarks[p.How] + ":" + recordkey.Escape(p.Set.Name())
 	}
 	return text
 }
@@ -112,8 +119,14 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 		if err != nil {
 			continue
 		}
+		how := FillJoin
+		for h, mark := range fillMarks {
+			if mark != "" && strings.HasSuffix(marks, mark) {
+				how = h
+			}
+		}
 		if set, err := entry.Tertiary(name); err == nil {
-			f.Parts = append(f.Parts, FillPart{set, strings.HasPrefix(marks, "i"), strings.HasSuffix(marks, "r")})
+			f.Parts = append(f.Parts, FillPart{set, strings.HasPrefix(marks, "i"), how})
 		}
 	}
 	return f

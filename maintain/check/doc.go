@@ -16,7 +16,7 @@
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
 //	fill_orphan          4 r  on a cluster, elements that were laid ready for an entry, and that no change of it took
-//	fill_waiting         5 i  elements that were born with an entry on a cluster are not in its record yet
+//	fill_waiting         5 i  what a change on a cluster made of a tertiary record is not in place yet
 //	form_other           1    a secondary value was made canonical by another version than this program's: 'userdb schema apply'
 //	index_kind           5 r  an index that is not a Redis set
 //	index_missing        5 i  an entry is not in the index set of its facet or its member

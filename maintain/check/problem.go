@@ -66,7 +66,7 @@ var (
 	facetUndecodable = define("facet_undecodable", 0, decision, "%s: %v")
 	fieldMissing     = define("field_missing", 0, warning, "no %s")
 	fillOrphan       = define("fill_orphan", 4, ofRecord, "elements of a record of %s that no change of it put in place")
-	fillWaiting      = define("fill_waiting", 5, ofRecord, "%d elements that were born with the entry are not in place yet")
+	fillWaiting      = define("fill_waiting", 5, ofRecord, "what a change made of it, %d elements, is not in place yet")
 	formOther        = define("form_other", 1, decision,
 		"%s is kept as %s, by version %s of the canonical form, and this program looks for %s: 'userdb schema apply' brings it over")
 	indexKind       = define("index_kind", 5, ofRecord, "an index is a set, and this a %s")

@@ -40,6 +40,7 @@ type attempt struct {
 	going   []string        // SRVs that are to go, beside c.Release; "" where it is another's
 	queues  bool            // an attempt before this one met another
 	queued  []recordkey.Key // SRKs that were only claimed to queue
+	stages  []stage         // what is laid ready
 	began   time.Time       // when the commit was sent; zero: it was not
 	unnoted bool            // what is to be noted stays in the entry
 	first   string          // what was noted, where it is all the history there is; "": it is not known
@@ -111,7 +112,7 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 
 func newAttempt(e *Engine, c store.Change) *attempt {
 	prk, rev := c.Key.In(recordkey.Namespace{}).String(), e.newRev()
-	return &attempt{e: e, c: c, prk: prk, rev: rev, own: prk + " " + rev}
+	return &attempt{e: e, c: c, prk: prk, rev: rev, own: prk + " " + rev, stages: stagesOf(c)}
 }
 
 // run is the protocol. If it ends before the commit, it leaves only garbage.
@@ -150,7 +151,7 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 // end, for the steps before may have taken long.
 func (a *attempt) beforeCommit(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		a.checkSchema, a.readGoing, a.completeEarlier, a.queue, a.claimAll, a.lookAll, a.checkSchema,
+		a.checkSchema, a.readGoing, a.queue, a.claimAll, a.lookAll, a.checkSchema,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -206,14 +207,14 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// lookAll is step 3 for all SRKs. Members of tertiary sets are laid ready at the same time.
+// lookAll is step 3 for all SRKs. Tertiary records are laid ready at the same time.
 func (a *attempt) lookAll(ctx context.Context) error {
 	n := len(a.c.Elsewhere)
-	return parallel(n+len(a.c.Add), func(i int) error {
+	return parallel(n+len(a.stages), func(i int) error {
 		if i < n {
 			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
 		}
-		return a.layReady(ctx, a.c.Add[i-n])
+		return a.layReady(ctx, a.stages[i-n])
 	})
 }
 
@@ -302,8 +303,8 @@ func (a *attempt) giveBack(ctx context.Context) {
 			return err
 		})
 		_ = a.leaveQueue(ctx)
-		for _, m := range a.c.Add {
-			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(m.Key, a.rev))
+		for _, s := range a.stages {
+			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(s.Set, a.rev))
 		}
 	})
 }
@@ -369,9 +370,12 @@ func (a *attempt) alignAll(ctx context.Context) error {
 		if i == 0 {
 			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))
 		}
-		return a.e.dropAll(ctx, a.c)
+		if a.c.Delete {
+			return a.e.dropAll(ctx, a.c)
+		}
+		return nil
 	})
-	if err == nil && len(a.c.Add) > 0 {
+	if err == nil && len(a.stages) > 0 {
 		err = a.e.complete(ctx, a.c.Key, a.fill())
 	}
 	return err

@@ -101,7 +101,7 @@ func (a *attempt) commitArgs() []string {
 	for _, f := range a.c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
-	if len(a.c.Add) > 0 {
+	if len(a.stages) > 0 {
 		args = append(args, store.FieldFill, a.fill())
 	}
 	return args

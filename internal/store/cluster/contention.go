@@ -56,7 +56,7 @@ func (h head) against(c store.Change) error {
 }
 
 // prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left to remove of a dead
-// entry that is created, and until one that is deleted has all that was laid ready for it.
+// entry that is created, and until one whose tertiary records change has all that was laid ready for it.
 func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)
@@ -70,7 +70,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 			err = e.finishDelete(ctx, c, h.dying)
 		case c.Create && h.dying != "":
 			err = e.pause(ctx, min(e.latency.several(4, 12)<<min(looks, 10), longestPause))
-		case c.Delete && h.fill != "":
+		case h.fill != "" && !c.Create && (c.Delete || len(c.Add)+len(c.Drop) > 0):
 			err = e.complete(ctx, c.Key, h.fill)
 		default:
 			return h.seen, nil

@@ -59,21 +59,16 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 	return err
 }
 
-// dropAll removes the tertiary records that go with a change, but those that it replaces by others. Those of a dead entry
-// that a delete does not know of are named by the stored schema, which is read after the entry has died: an earlier writer
-// had stored the name before it wrote, and a later one finds the entry dead.
+// dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not know of are named by
+// the stored schema, which is read after the entry has died: an earlier writer had stored the name before it wrote, and a
+// later one finds the entry dead.
 func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
-	going := slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool {
-		return slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key })
-	})
-	if c.Delete {
-		stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
-		if err != nil {
-			return err
-		}
-		fields := stored[0].Fields
-		going = append(going, store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c)...)
+	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
+	if err != nil {
+		return err
 	}
+	fields := stored[0].Fields
+	going := slices.Concat(c.Drop, store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c))
 	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
 }
 

@@ -383,6 +383,11 @@ func (x *explorer) end(m moment) string {
 			return v + x.story(m.trace)
 		}
 	}
+	if x.scenario.answers != nil {
+		if v := x.scenario.answers(m, x.sim); v != "" {
+			return v + x.story(m.trace)
+		}
+	}
 	if m.deaths > 0 {
 		return ""
 	}

@@ -254,11 +254,12 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	for kind, values := range map[string][]string{
 		"set": {"a", "b"}, "list": {"a", "a", "b"}, "zset": {"1", "a", "2", "b"}, "hash": {"a", "b"}, "string": {"a"},
 	} {
-		a := newAttempt(e, store.Change{Key: parsed(t, "user/uid:"+kind)})
 		m := store.Members{Key: parsed(t, "user/uid:"+kind+"/tags"), Kind: kind, Values: values}
+		drop := []store.Container{{Key: m.Key}}
+		a := newAttempt(e, store.Change{Key: m.Key.PRK(), Add: []store.Members{m}, Drop: drop})
 		lay := func() {
 			t.Helper()
-			if err := a.layReady(ctx, m); err != nil {
+			if err := a.layReady(ctx, a.stages[0]); err != nil {
 				t.Errorf("%s: laying ready: %v", kind, err)
 			}
 		}
@@ -270,13 +271,27 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			t.Errorf("%s: laid ready twice, it is another", kind)
 		}
 		slot.Finish()
-		fill := store.Fill{Rev: a.rev, Parts: []store.FillPart{{Set: m.Key, Replaces: true}}}
-		if err := e.complete(ctx, m.Key.PRK(), fill.String()); err != nil {
-			t.Errorf("%s: promoting: %v", kind, err)
+		complete := func() {
+			t.Helper()
+			if err := e.complete(ctx, m.Key.PRK(), a.fill()); err != nil {
+				t.Errorf("%s: promoting: %v", kind, err)
+			}
 		}
+		complete()
 		key := m.Key.String()
 		if is, ends := e.client.Type(ctx, key).Val(), e.client.TTL(ctx, key).Val(); is != kind || ends != -1 {
 			t.Errorf("%s: there is a %s that lives %v", kind, is, ends)
+		}
+		a = newAttempt(e, store.Change{Key: m.Key.PRK(), Drop: drop})
+		lay()
+		complete()
+		if n := e.client.Exists(ctx, key, store.StageKey(m.Key, a.rev)).Val(); n != 0 {
+			t.Errorf("%s: dropped, and %d records are left", kind, n)
+		}
+		e.client.Set(ctx, key, "made since", 0)
+		complete() // once more, as by another process that comes late
+		if n := e.client.Exists(ctx, key).Val(); n != 1 {
+			t.Errorf("%s: dropped twice", kind)
 		}
 	}
 }

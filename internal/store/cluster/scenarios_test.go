@@ -200,8 +200,9 @@ type scenario struct {
 	late   bool // no time goes by before the first actor has ended or died
 	// What actors know of the schema holds for ten seconds, and then they look again.
 	guarded bool
-	history bool                       // each commit leaves a line, and goes into the feed
-	final   func(s *simulation) string // what is wrong when all have ended or died, "" for nothing
+	history bool                                 // each commit leaves a line, and goes into the feed
+	final   func(s *simulation) string           // what is wrong when all have ended or died, "" for nothing
+	answers func(m moment, s *simulation) string // likewise, by what the actors were answered
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
@@ -283,7 +284,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios()), []scenario{
+	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios()), []scenario{
 		{name: "create email=x | create email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: nothing, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},

@@ -261,12 +261,17 @@ func init() {
 		"xtrim":  func(*world, string, *cell, []string) any { return int64(0) },
 		"memory": func(*world, string, *cell, []string) any { return int64(0) },
 		"exists": func(_ *world, _ string, c *cell, _ []string) any { return number(c != nil) },
-		"unlink": func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
-		"del":    func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
-		"hget":   func(_ *world, _ string, c *cell, args []string) any { return c.field(args[0]) },
-		"hmget":  func(_ *world, _ string, c *cell, args []string) any { return each(args, c.field) },
-		"hset":   hset,
-		"hdel":   removeFields,
+		"unlink": func(w *world, key string, c *cell, more []string) any {
+			for _, k := range more {
+				delete(w.cells, k)
+			}
+			return w.remove(key, c)
+		},
+		"del":   func(w *world, key string, c *cell, _ []string) any { return w.remove(key, c) },
+		"hget":  func(_ *world, _ string, c *cell, args []string) any { return c.field(args[0]) },
+		"hmget": func(_ *world, _ string, c *cell, args []string) any { return each(args, c.field) },
+		"hset":  hset,
+		"hdel":  removeFields,
 		"hgetall": func(_ *world, _ string, c *cell, _ []string) any {
 			return each(c.names(), func(f string) any { return f }, c.field)
 		},

@@ -174,26 +174,51 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err
 	return reply, nil
 }
 
-// Tertiary records that are born with an entry must exist with it or not at all (I7), and no create that comes to nothing
-// may touch those of a live entry. So they are laid ready under a key of the attempt's own (store.StageKey), in the slot of
-// the record. The commit writes ~fill, and then they are moved over, in one step. Readers of the entry do not wait for
-// that: their slot may not be written to for a while. Readers and writers of the records do. What was laid ready and never
-// committed is for a check to remove. Records of a live entry that a change replaces by others are laid ready, too.
+// Tertiary records that a change makes, replaces or drops must change with the entry or not at all (I7), and no change that
+// comes to nothing may touch those of a live entry. So they are laid ready under a key of the attempt's own
+// (store.StageKey), in the slot of the record; for one that only goes, that is an empty string. The commit writes ~fill, and
+// then they are moved over, each in one step. A commit that writes ~fill is refused while an earlier ~fill is there: what
+// that says is put in place first. Readers of the entry do not wait for that: their slot may not be written to for a while.
+// Readers and writers of the records do. What was laid ready and never committed is for a check to remove.
 
 var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
+
+// A stage is a tertiary record that is laid ready, and how it is put in place.
+type stage struct {
+	store.FillPart
+	from store.Members
+}
+
+// stagesOf returns what a change lays ready. A delete has nothing to put in place: its records go when the entry is dead.
+func stagesOf(c store.Change) (all []stage) {
+	for _, m := range c.Add {
+		how := store.FillJoin
+		if c.Replaces(m) {
+			how = store.FillReplace
+		}
+		all = append(all, stage{store.FillPart{Set: m.Key, Indexed: len(m.Index) > 0, How: how}, m})
+	}
+	for _, d := range c.Drop {
+		if !c.Delete && !slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key }) {
+			part := store.FillPart{Set: d.Key, Indexed: d.Indexed, How: store.FillDrop}
+			all = append(all, stage{part, store.Members{Kind: "string", Values: []string{""}}})
+		}
+	}
+	return all
+}
 
 // fill is what ~fill says.
 func (a *attempt) fill() string {
 	f := store.Fill{Rev: a.rev}
-	for _, m := range a.c.Add {
-		f.Parts = append(f.Parts, store.FillPart{Set: m.Key, Indexed: len(m.Index) > 0, Replaces: a.c.Replaces(m)})
+	for _, s := range a.stages {
+		f.Parts = append(f.Parts, s.FillPart)
 	}
 	return f.String()
 }
 
-func (a *attempt) layReady(ctx context.Context, m store.Members) error {
-	args := append([]string{stageLife, m.Command()}, m.Values...)
-	_, err := a.e.yes(ctx, readyScript, store.StageKey(m.Key, a.rev), args...)
+func (a *attempt) layReady(ctx context.Context, s stage) error {
+	args := append([]string{stageLife, s.from.Command()}, s.from.Values...)
+	_, err := a.e.yes(ctx, readyScript, store.StageKey(s.Set, a.rev), args...)
 	return err
 }
 
@@ -243,13 +268,4 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 			_ = e.feed(ctx, entry, store.Note{}, "")
 		}
 	})
-}
-
-// completeEarlier moves over what was laid ready for the entry earlier, before more is.
-func (a *attempt) completeEarlier(ctx context.Context) error {
-	if a.c.Create || len(a.c.Add) == 0 {
-		return nil
-	}
-	_, err := a.e.mustLive(ctx, a.c.Key)
-	return err
 }

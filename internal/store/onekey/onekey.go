@@ -151,22 +151,23 @@ func (ks *Keys) Complete(
 
 // promote reads the members first, and those of a set that is replaced: an answer that is lost would take them with it.
 func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, err error) {
-	stage, how := store.StageKey(p.Set, rev), "join"
-	if p.Replaces {
-		how = "replace"
-	}
-	var gone []string
+	stage := store.StageKey(p.Set, rev)
 	if p.Indexed {
-		members, _, err = ks.Members(ctx, stage)
-		if err == nil && p.Replaces && len(members) > 0 {
+		var gone []string
+		isSet := false
+		if members, isSet, err = ks.Members(ctx, stage); err != nil {
+			return nil, err
+		}
+		if p.How == store.FillReplace && len(members) > 0 || p.How == store.FillDrop && !isSet {
 			gone, _, err = ks.Members(ctx, p.Set.String())
 		}
 		if err != nil {
 			return nil, err
 		}
+		members = append(members, gone...)
 	}
-	_, err = ks.Yes(ctx, PromoteScript, []string{stage, p.Set.String()}, how)
-	return append(members, gone...), err
+	_, err = ks.Yes(ctx, PromoteScript, []string{stage, p.Set.String()}, p.How)
+	return members, err
 }
 
 // Members reads a set, which may be absent, and reports whether it is no record of another Redis type.

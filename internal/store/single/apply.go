@@ -195,6 +195,8 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 		return err
 	case "members":
 		return nil
+	case "filling":
+		return a.e.completeEntry(ctx, a.c.Key, redisx.Text(reply, 1))
 	case "names":
 		before := len(a.c.Drop)
 		a.e.stored.Store(a.c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})

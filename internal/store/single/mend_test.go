@@ -2,12 +2,47 @@ package single
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
 )
+
+// lay lays red tags ready for an entry or, with the mark of records that only go, what stands for none.
+func (p pair) lay(set recordkey.Key, mark string) {
+	ctx, client, stage := p.t.Context(), p.plain.client, store.StageKey(set, "rev")
+	if strings.HasSuffix(mark, "d") {
+		client.Set(ctx, stage, "", 0)
+	} else {
+		client.SAdd(ctx, stage, "red")
+	}
+	client.Expire(ctx, stage, store.StageLife)
+	client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+mark+":tags")
+}
+
+// TestFillComesFirst changes tags as a caller does that read the entry before it was moved here: what was laid ready is put
+// in place first.
+func TestFillComesFirst(t *testing.T) {
+	p := newPair(t, redistest.Shared(t))
+	p.make("u", "n")
+	c, _, err := p.users.Update(p.find("u"), map[string]string{"uid": "u", "name": "n"}, nil)
+	if err == nil {
+		err = p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := c.Drop[0].Key
+	p.lay(set, "i")
+	p.apply(c)
+	p.find("u") // which puts in place what is left
+	if tags := p.plain.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
+		t.Errorf("replaced by none, and the tags are %q", tags)
+	}
+}
 
 // TestComplete finds entries that were copied here from a cluster, which had laid their tags ready and not yet put in
 // place: they come into their place, with their index (I5, I7).
@@ -21,6 +56,7 @@ func TestComplete(t *testing.T) {
 		{"i", []string{"blue"}, []string{"blue", "red"}},
 		{"ir", nil, []string{"red"}},
 		{"ir", []string{"blue"}, []string{"red"}},
+		{"id", []string{"blue"}, nil},
 	} {
 		t.Run(tt.mark, func(t *testing.T) {
 			p := newPair(t, redistest.Shared(t))
@@ -30,9 +66,7 @@ func TestComplete(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client.SAdd(ctx, store.StageKey(set, "rev"), "red")
-			client.Expire(ctx, store.StageKey(set, "rev"), store.StageLife)
-			client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+tt.mark+":tags")
+			p.lay(set, tt.mark)
 			if tt.before == nil {
 				p.find("u")
 			} else if _, err := p.plain.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard}); err != nil {
@@ -42,7 +76,7 @@ func TestComplete(t *testing.T) {
 				t.Error("it is not complete")
 			}
 			got := client.SMembers(ctx, set.String()).Val()
-			if slices.Sort(got); !slices.Equal(got, tt.want) || client.TTL(ctx, set.String()).Val() != -1 {
+			if slices.Sort(got); !slices.Equal(got, tt.want) || len(got) > 0 && client.TTL(ctx, set.String()).Val() != -1 {
 				t.Errorf("tags %q, want %q", got, tt.want)
 			}
 			for _, tag := range []string{"red", "blue"} {

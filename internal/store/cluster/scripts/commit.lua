@@ -6,7 +6,7 @@
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
 -- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
 -- ARGV[8..11]  what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent
--- ARGV[12]  how many fields to unset, then those, then field, value, …
+-- ARGV[12]  how many fields to unset, then those, then field, value, …: where tertiary records change, ~fill is the last
 -- Reply: {"ok"} | {"ok", what is ~note of a new entry where there was no other for a day} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
@@ -40,6 +40,9 @@ if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then re
 local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
+-- What was laid ready must not outlive the entry, nor come to its place after what replaces it.
+if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') then return {'filling', past} end
+
 local n, mark = tonumber(ARGV[12]), live and head[6]
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done -- of an invitation, which lies where tokens will
 if made then mark = '1' end
@@ -65,7 +68,6 @@ local function write(command, ...)
 end
 if ARGV[2] == 'delete' then
   if not done then
-    if head[5] then return {'filling', past} end -- what was laid ready must not outlive the entry
     noting = note('delete', head[7] or nil)
     if noting then return noting end
     local removal = {}

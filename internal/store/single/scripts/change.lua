@@ -17,7 +17,7 @@
 --   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
 --
 -- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
---      | {"unstored"} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
+--      | {"unstored"} | {"filling", ~fill} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
 --      | {"names", stored, field, …}: a delete has to drop more, by the stored schema or by those fields beside it;
 --        it is told by ARGV[5] that the stored one was looked at
 --      | {"token", ~rev}: the one to be spent is not good
@@ -85,6 +85,8 @@ else
 end
 local refused = not again and refused_by_schema()
 if refused then return refused end
+-- Moved here from a cluster: what was laid ready comes first, or it would come over what this change does.
+if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
 local tokens = ended()
 if tokens.err then return redis.error_reply(tokens.err) end

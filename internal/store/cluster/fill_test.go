@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// filling returns an entry A whose create died before the tag admin was put in place.
+func filling() map[string]*cell {
+	cells := entries(some, "A email=a")()
+	prk, _ := people.PRK("A")
+	set, _ := prk.Tertiary("tags")
+	fill := store.Fill{Rev: "f___________", Parts: []store.FillPart{{Set: set, Indexed: true, How: store.FillJoin}}}
+	cells[prk.String()].hash[store.FieldFill] = fill.String()
+	cells[store.StageKey(set, fill.Rev)] = setOf("admin")
+	return cells
+}
+
+// wantTags returns a judgement of an entry's tags: if all verbs of the first actor were answered without an error, and
+// nothing is still to be put in place, they are these.
+func wantTags(uid string, want ...string) func(moment, *simulation) string {
+	return func(m moment, s *simulation) string {
+		e := s.world.at("user/uid:" + uid)
+		errs := m.cast[0].at.errs
+		answered := !m.cast[0].dead && !slices.ContainsFunc(errs, func(err error) bool { return err != nil })
+		tags := s.world.at("user/uid:" + uid + "/tags").names()
+		if answered && e.field(store.FieldFill) == nil && !slices.Equal(tags, want) {
+			return fmt.Sprintf("tags: %q, want %q", tags, want)
+		}
+		return ""
+	}
+}
+
+// fillScenarios are changes of tertiary records that meet what an earlier change has not put in place yet.
+func fillScenarios() []scenario {
+	a := entries(some, "A email=a")
+	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
+	one := func(v ...verb) []verb { return v }
+	return []scenario{
+		{name: "fill: no tags | untag", start: filling, actors: [][]verb{one(retag("A")), one(untag("A", "x"))}, answers: wantTags("A")},
+		{name: "fill: other tags | untag", start: filling, actors: [][]verb{one(retag("A", "red")), one(untag("A", "x"))}, answers: wantTags("A", "red")},
+		{name: "fill: untag | update", start: filling, actors: [][]verb{one(untag("A", "admin")), one(update("A", "email=x"))}, answers: wantTags("A")},
+		{name: "fill: delete, create | untag", start: filling, actors: [][]verb{then(remove("A"), create("A", "email=x")), one(untag("A", "x"))}, answers: wantTags("A")},
+		{name: "fill: no tags, tag | untag", start: tagged, actors: [][]verb{then(retag("A"), tag("A", "blue")), one(untag("A", "x"))}, answers: wantTags("A", "blue")},
+		{name: "fill: no tags | no tags", start: tagged, actors: [][]verb{one(retag("A")), one(retag("A"))}, answers: wantTags("A")},
+		{name: "fill: no tags | create", start: nothing, actors: [][]verb{one(retag("P")), one(create("P", "email=x", "admin"))}, answers: wantTags("P")},
+		{name: "fill: no tags | delete", start: tagged, actors: [][]verb{one(retag("A")), one(remove("A"))}},
+		{name: "fill: delete, create | no tags", start: tagged, actors: [][]verb{then(remove("A"), create("A", "email=x", "red")), one(retag("A", "blue"))}},
+	}
+}
+
+// fillMutants are the engine without what keeps an earlier change from undoing a later one.
+var fillMutants = []mutant{
+	{name: "a change overwrites what is to be put in place", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replaced(
+		"ARGV[#ARGV - 1] == '~fill'", "false")},
+	{name: "what only goes is not laid ready", in: []string{"fill: no tags, tag | untag"}, finds: "tags: ", rewrite: replaced(
+		"if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end", "if ARGV[1] ~= 'drop' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
+}
