@@ -2,10 +2,14 @@ package userdb_test
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -50,6 +54,59 @@ func TestUnfinishedFill(t *testing.T) {
 			must(t, tt.do(t.Context(), name))
 			wantTags(t, name, users, name, tt.want...)
 			wantTags(t, name+", read again", users, name, tt.want...)
+		}
+	})
+}
+
+// TestCreateInheritsNothing makes accounts whose UID has records that belong to no entry, as a create leaves them that was
+// refused in the middle, or a writer that died: none of them becomes the account's, whichever way it is made.
+func TestCreateInheritsNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "first")
+		leave := func(uid string) {
+			t.Helper()
+			prk := "user/uid:" + uid
+			must(t, errors.Join(
+				s.raw.SAdd(ctx, prk+"/tags", "admin").Err(),
+				s.raw.SAdd(ctx, "user/tags:admin/~prks", prk).Err(),
+				s.raw.RPush(ctx, prk+"/notes", "old").Err(),
+				s.raw.Set(ctx, prk+"/bio", "old", 0).Err(),
+			))
+			if !s.has(oneScript) { // where creates leave nothing, it is another's who was here before
+				must(t, errors.Join(s.raw.HSet(ctx, prk, "~rev", "abcdefghijkl").Err(), s.raw.Expire(ctx, prk, 24*time.Hour).Err()))
+			}
+		}
+		for name, create := range map[string]func(uid string) error{
+			"bare": func(uid string) error { return errOf(users.Create(ctx, userdb.NewEntry{UID: uid})) },
+			"named": func(uid string) error {
+				return errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid)}))
+			},
+			"job": func(uid string) error {
+				return errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("job", "j")}))
+			},
+			"tagged": func(uid string) error {
+				return errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Tags: []string{"own"}}))
+			},
+			"imported": func(uid string) error {
+				line := `{"type":"user","facets":{"uid":"` + uid + `"},"tertiary":{"tags":{"kind":"set","value":["own"]}}}`
+				return errOf(transfer.Import(ctx, s.first, strings.NewReader(line), transfer.ImportOptions{}))
+			},
+		} {
+			leave(name)
+			must(t, create(name))
+			var want []string
+			if name == "tagged" || name == "imported" {
+				want = []string{"own"}
+			}
+			wantTags(t, name, users, name, want...)
+			h := hints.UID(name)
+			if items, err := users.List(h, "notes").Items(ctx, 0, -1); err != nil || len(items) > 0 {
+				t.Errorf("%s: notes %q, %v", name, items, err)
+			}
+			if n := s.raw.Exists(ctx, "user/uid:"+name+"/bio").Val(); n != 0 {
+				t.Errorf("%s: the old bio is there", name)
+			}
 		}
 	})
 }

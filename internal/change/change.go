@@ -80,11 +80,7 @@ func (t *Type) Delete(old store.Record) store.Change {
 	}
 	c.Unindex, _, _ = moves(t.Indexed, old.Fields, nil, t.Index, "")
 	c.Unrank, _ = t.Places(old)
-	for _, name := range slices.Sorted(maps.Keys(t.Schema.Tertiary)) {
-		if key, err := old.Key.Tertiary(name); err == nil {
-			c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[name].Indexed})
-		}
-	}
+	c.Drop = t.Guard.Containers(old.Key)
 	if counters, err := t.Counters(old); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}

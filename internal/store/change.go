@@ -142,6 +142,20 @@ type Guard struct {
 	Entries     string          // the SCAN pattern of such entries
 }
 
+// Containers returns the tertiary records of an entry that the schema declares, by name. What no key can name is left out.
+func (g Guard) Containers(prk recordkey.Key) []Container {
+	if len(g.Tertiary) == 0 {
+		return nil
+	}
+	all := make([]Container, 0, len(g.Tertiary))
+	for _, name := range slices.Sorted(maps.Keys(g.Tertiary)) {
+		if key, err := prk.Tertiary(name); err == nil {
+			all = append(all, Container{Key: key, Indexed: g.Tertiary[name]})
+		}
+	}
+	return all
+}
+
 // NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
 // schema describes.
 func NoEntries(ctx context.Context, e Engine, pattern string) error {

@@ -63,9 +63,15 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 		if err == nil {
 			err = h.against(c)
 		}
+		left := false
+		if err == nil && c.Create && h.dying == "" {
+			left, err = e.leftBehind(ctx, c)
+		}
 		switch {
 		case err != nil:
 			return store.Seen{}, err
+		case left:
+			err = e.finishDelete(ctx, c, "")
 		case c.Create && h.dying != "" && h.abandoned:
 			err = e.finishDelete(ctx, c, h.dying)
 		case c.Create && h.dying != "":

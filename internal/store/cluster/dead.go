@@ -46,17 +46,25 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 	return true, err
 }
 
-// finishDelete does again what processes left undone that have died. Index members for facets, which a tombstone does not
+// finishDelete does again what processes left undone that have died, those whose marks dying names among them. Index members for facets, which a tombstone does not
 // know any more, are left to a check: no reader is shown them.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
-	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema}
-	for _, name := range slices.Sorted(maps.Keys(c.Schema.Tertiary)) {
-		if key, err := c.Key.Tertiary(name); err == nil { // else no record can have that name
-			dead.Drop = append(dead.Drop, store.Container{Key: key, Indexed: c.Schema.Tertiary[name]})
-		}
-	}
+	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Schema.Containers(c.Key)}
 	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
+}
+
+// leftBehind reports whether there are tertiary records of an entry that is to be created: a process has written them while
+// an earlier entry died, and died itself.
+func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
+	all := c.Schema.Containers(c.Key)
+	found := make([]bool, len(all))
+	err := parallel(len(all), func(i int) error {
+		n, err := e.ask(ctx, redisx.IsNumber, "exists", all[i].Key.String())
+		found[i] = n == int64(1)
+		return err
+	})
+	return slices.Contains(found, true), err
 }
 
 // dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not know of are named by

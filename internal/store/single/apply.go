@@ -79,6 +79,11 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
 	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()
 	keys = appendKeys(appendKeys(keys, c.Claim), c.Elsewhere)
+	if c.Create {
+		for _, d := range c.Schema.Containers(c.Key) { // what a create that came to nothing left there
+			keys = append(keys, d.Key.String())
+		}
+	}
 	prk := keys[0][len(c.Key.Namespace().String()):]
 	args := make([]string, 0, 10+2*len(c.Set)+len(c.Unset))
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
@@ -133,6 +138,9 @@ const looks = 20
 
 // applyAny makes any change. unsure says that it may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
+	if c.Create { // what a create that came to nothing left there, or an entry that was here before
+		c.Drop = c.Schema.Containers(c.Key)
+	}
 	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
 	for range looks {
 		reply, err := a.send(ctx)
@@ -155,6 +163,7 @@ type attempt struct {
 	may    bool // the schema may be stored where there is no other
 	looked bool // whether there are entries that no stored schema describes
 	unsure bool // it may have been made already
+	reads  bool // the members of what goes are read, so that the script knows them
 	owners []owner
 }
 
@@ -166,9 +175,12 @@ type owner struct {
 
 // send runs the script once.
 func (a *attempt) send(ctx context.Context) ([]any, error) {
-	known, err := a.e.knownMembers(ctx, a.c.Drop)
-	if err != nil {
-		return nil, err
+	known := make([][]string, len(a.c.Drop))
+	if !a.c.Create || a.reads { // a create hardly ever finds anything there
+		var err error
+		if known, err = a.e.knownMembers(ctx, a.c.Drop); err != nil {
+			return nil, err
+		}
 	}
 	keys, args := a.args(known)
 	answer, unsure, err := a.e.client.Retry.Do(ctx, func(unsure bool) (any, error) {
@@ -194,6 +206,7 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 		a.owners, err = a.ownersOf(reply[1:])
 		return err
 	case "members":
+		a.reads = true
 		return nil
 	case "filling":
 		return a.e.completeEntry(ctx, a.c.Key, redisx.Text(reply, 1))
@@ -314,7 +327,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command(), onekey.Flag(c.Replaces(m)))
+		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command())
 		keys = appendKeys(append(keys, m.Key.String()), m.Index)
 	}
 	for i, d := range c.Drop {

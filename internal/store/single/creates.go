@@ -37,7 +37,7 @@ func onlyCreates(c *store.Change) bool {
 }
 
 func words(c *store.Change) int {
-	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Index) + 3*len(c.Rank)
+	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Schema.Tertiary) + len(c.Index) + 3*len(c.Rank)
 	for _, m := range c.Add {
 		n += 4 + len(m.Values) + 2*len(m.Index)
 	}
@@ -158,11 +158,11 @@ type group struct {
 
 // A shape is what entries in a row have in common: their fields, and how many records.
 type shape struct {
-	fields                   []string
-	claims, elsewhere, fills int
-	entries                  int
-	keys                     keyTexts
-	args                     []string
+	fields                []string
+	claims, absent, fills int
+	entries               int
+	keys                  keyTexts
+	args                  []string
 }
 
 // keyTexts are keys, in one text.
@@ -199,12 +199,13 @@ func (g *group) add(one *creation) {
 	if len(c.Note.Lines) > 0 {
 		set = append(slices.Clip(set), store.Facet{Field: store.FieldNote, Wire: c.Note.Lines[0]})
 	}
-	s := g.shape(c, set)
+	absent := mustBeAbsent(c)
+	s := g.shape(c, set, len(absent))
 	s.entries++
 	s.args = append(s.args, one.rev)
 	s.keys.add(c.Key)
 	s.keys.add(c.Claim...)
-	s.keys.add(c.Elsewhere...)
+	s.keys.add(absent...)
 	for i := range c.Add {
 		m := &c.Add[i]
 		s.keys.add(m.Key)
@@ -215,6 +216,18 @@ func (g *group) add(one *creation) {
 	for _, r := range c.Rank {
 		g.ranks.add(r.Key, "0", r.Member)
 	}
+}
+
+// mustBeAbsent returns the records that are there only if a create is out of the ordinary, besides those that it makes:
+// SRKs of its values under other fields, and tertiary records that something else has left.
+func mustBeAbsent(c *store.Change) []recordkey.Key {
+	keys := c.Elsewhere
+	for _, d := range c.Schema.Containers(c.Key) {
+		if !slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key }) {
+			keys = append(slices.Clip(keys), d.Key)
+		}
+	}
+	return keys
 }
 
 // join has the entry join index sets.
@@ -228,15 +241,15 @@ func (g *group) join(c *store.Change, indexes []recordkey.Key) {
 func givenField(field string) bool { return field == store.FieldType || field == store.FieldPRK }
 
 // shape is the one that an entry has, most likely that of the one before, with its values put in.
-func (g *group) shape(c *store.Change, set []store.Facet) *shape {
+func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
 	for _, s := range slices.Backward(g.shapes) {
-		if s.claims == len(c.Claim) && s.elsewhere == len(c.Elsewhere) && s.fills == len(c.Add) && s.values(set) {
+		if s.claims == len(c.Claim) && s.absent == absent && s.fills == len(c.Add) && s.values(set) {
 			return s
 		}
 	}
-	s := &shape{claims: len(c.Claim), elsewhere: len(c.Elsewhere), fills: len(c.Add), fields: make([]string, 0, len(set))}
+	s := &shape{claims: len(c.Claim), absent: absent, fills: len(c.Add), fields: make([]string, 0, len(set))}
 	if len(g.shapes) == 0 { // most likely it is the only one
-		n := cap(g.of) * (1 + s.claims + s.elsewhere + s.fills)
+		n := cap(g.of) * (1 + s.claims + s.absent + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
 		s.args = make([]string, 0, cap(g.of)*len(set))
 	}
@@ -296,7 +309,7 @@ func (e *Engine) command(g *group, how, script string) []any {
 	all = redisx.AppendWords(all, feed)
 	all = redisx.AppendWords(all, head[1:])
 	for _, s := range g.shapes {
-		all = append(all, s.entries, s.claims, s.elsewhere, s.fills, len(s.fields))
+		all = append(all, s.entries, s.claims, s.absent, s.fills, len(s.fields))
 		all = redisx.AppendWords(redisx.AppendWords(all, s.fields), s.args)
 	}
 	for _, p := range []memberLists{g.joins, g.ranks} {

@@ -12,7 +12,7 @@
 --   then counted lists, each a number and its items: facets to set (field, value, …), fields to unset,
 --   members of ordered indexes to add, and to remove, one for each such index,
 --   what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent,
---   each fill's members, "1" if indexed, the command that puts them in and "1" if what is there goes first,
+--   each fill's members, "1" if indexed and the command that puts them in (what was there is among the drops),
 --   each drop's "1" if indexed and its known members,
 --   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
 --
@@ -126,10 +126,10 @@ k = k + nrank + nunrank
 local fills, drops = {}, {}
 for i = 1, nfill do
   local members = list()
-  local indexed, command, fresh = take() == '1', take(), take() == '1'
-  fills[i] = {key = KEYS[k + 1], members = members, index = k + 1, indexed = indexed, command = command, fresh = fresh}
+  local indexed, command = take() == '1', take()
+  fills[i] = {key = KEYS[k + 1], members = members, index = k + 1, indexed = indexed, command = command}
   local last = k + 1 + (indexed and #members or 0)
-  for j = k + (fresh and 2 or 1), last do
+  for j = k + 2, last do
     local n = redis.pcall('SCARD', KEYS[j])
     if failed(n) then return redis.error_reply(n.err) end
   end
@@ -227,7 +227,6 @@ local function fill(f)
   if failed(named) and wrote then error({err = named.err}) end
   if failed(named) then return redis.error_reply(named.err) end
   wrote = true
-  if f.fresh or verb == 'create' then redis.call('UNLINK', f.key) end
   for i = 1, #f.members, 2000 do
     redis.call(f.command, f.key, unpack(f.members, i, math.min(i + 1999, #f.members)))
   end

@@ -1,7 +1,8 @@
 -- create: the common case of change.lua, an entry where nothing is yet, in few commands (I1, I2, I7). All else is
 -- left to change.lua, which knows the rev if this was done.
 --
--- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere; and last the feed, if something is noted
+-- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, the entry's tertiary records, of which
+--          none may be there yet; and last the feed, if something is noted
 -- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim
 -- ARGV[4]  the line to be noted, "" for none: it lies in the entry until another follows, see history.lua
 -- ARGV[5]  the time in milliseconds, "" for the server's      ARGV[6]  how many entries the feed has at most

@@ -4,11 +4,11 @@
 -- fields and as many records, so that names and numbers are sent once for all of them.
 --
 -- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
---          same values under other fields and the tertiary records that are born with it; then the index
---          sets to join, the ordered indexes, and last the feed, if something is noted.
+--          same values under other fields and the other tertiary records that its schema declares, and the tertiary
+--          records that are born with it; then the index sets to join, the ordered indexes, and last the feed, if something is noted.
 -- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
 --          index sets, ordered indexes; the time in milliseconds ("" for the server's), and how many entries the feed has at
---          most (0: nothing is noted). Of each shape, how many: entries, and of each entry claims, SRKs elsewhere,
+--          most (0: nothing is noted). Of each shape, how many: entries, and of each entry claims, what else must be absent,
 --          tertiary records and facets; the fields; then of each entry the values of the facets, the rev and
 --          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
 --          index the places. Members, PRKs and places are lists: a number and the items.
