@@ -25,8 +25,8 @@ func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ..
 	}
 }
 
-// TestUnfinishedFill changes the tags of entries whose first tags are still to be put in place. They are put there before,
-// so that they do not come back afterwards.
+// TestUnfinishedFill changes the tags of entries whose first tags are still to be put in place.
+// They are put there before, so that they do not come back afterwards.
 func TestUnfinishedFill(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -58,8 +58,9 @@ func TestUnfinishedFill(t *testing.T) {
 	})
 }
 
-// TestCreateInheritsNothing makes accounts whose UID has records that belong to no entry, as a create leaves them that was
-// refused in the middle, or a writer that died: none of them becomes the account's, whichever way it is made.
+// TestCreateInheritsNothing makes accounts whose UID has records that belong to no entry, as a
+// create leaves them that was refused in the middle, or a writer that died: none of them becomes
+// the account's, whichever way it is made.
 func TestCreateInheritsNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

@@ -228,6 +228,9 @@ func live(r record) bool { return r.kind == "hash" && r.fields["~isa"] != "" }
 // bearer reports whether there are facets, of a live entry or of a damaged one: what belongs to that one
 // is no leftover until somebody has decided what it is.
 func bearer(r record) bool {
+	if _, deleted := r.fields["~isa"]; deleted && !live(r) {
+		return false
+	}
 	return live(r) || r.kind == "hash" && slices.ContainsFunc(slices.Collect(maps.Keys(r.fields)), isFacet)
 }
 
@@ -249,8 +252,11 @@ func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	prk := key.In(recordkey.Namespace{}).String()
 	if !live(r) {
-		if r.kind != "hash" || !r.fleets || bearer(r) {
+		switch _, deleted := r.fields["~isa"]; {
+		case r.kind != "hash" || bearer(r):
 			a.say(3, key.String())
+		case !r.fleets || deleted:
+			a.say(4, key.String())
 		}
 		return
 	}

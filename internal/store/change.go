@@ -70,6 +70,25 @@ func (c Change) Replaces(m Members) bool {
 		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
 }
 
+// Canonicals returns, for each canonical value that goes because its facet is written in that form
+// now, its field with the new value. It is written with the facet, and removed after that: if the
+// server refuses the removal, it only repeats the facet, and nobody else can take the value (I1,
+// I2).
+func (c *Change) Canonicals() (all []Facet) {
+	for _, field := range c.Unset {
+		of, is := strings.CutPrefix(field, FieldSKV(""))
+		if !is {
+			continue
+		}
+		for _, f := range c.Set {
+			if f.Field == of {
+				all = append(all, Facet{field, f.Wire})
+			}
+		}
+	}
+	return all
+}
+
 // A Container is a tertiary record; Indexed says that its members stand in index sets.
 type Container struct {
 	Key     recordkey.Key
@@ -142,7 +161,8 @@ type Guard struct {
 	Entries     string          // the SCAN pattern of such entries
 }
 
-// Containers returns the tertiary records of an entry that the schema declares, by name. What no key can name is left out.
+// Containers returns the tertiary records of an entry that the schema declares, by name. What no
+// key can name is left out.
 func (g Guard) Containers(prk recordkey.Key) []Container {
 	if len(g.Tertiary) == 0 {
 		return nil

@@ -7,15 +7,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a Complete, a Copy, a
-// Restate or an AwaitSchema. Every step looks again at what it depends on, in the same script where that lies on one server,
-// and may be repeated.
+// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a
+// Complete, a Bury, a Copy, a Restate or an AwaitSchema. Every step looks again at what it depends
+// on, in the same script where that lies on one server, and may be repeated.
 type Step interface{ step() }
 
 func (Align) step()       {}
 func (Remove) step()      {}
 func (Restate) step()     {}
 func (Complete) step()    {}
+func (Bury) step()        {}
 func (Copy) step()        {}
 func (AwaitSchema) step() {}
 
@@ -61,6 +62,10 @@ type Complete struct {
 	Entry recordkey.Key
 	Fill  string
 }
+
+// Bury ends what a delete or a fence was refused in the middle: of an entry that was deleted the
+// facets go, and its tombstone gets a time to live. It reports whether there is a tombstone.
+type Bury struct{ Entry recordkey.Key }
 
 // Copy copies a record, whatever its Redis type, with its time to live, over what is at To. A record that is not there
 // is not copied: false.

@@ -93,14 +93,25 @@ func (r Record) SKV(field string) string {
 	return r.Fields[field]
 }
 
-// Tombstone reports whether only the store's own fields are left, as a delete or a fence leaves them.
+// Tombstone reports whether a record is what a delete or a fence leaves: ~isa is empty, which only
+// a delete writes, or there is none, and only the store's own fields are left.
 func Tombstone(fields map[string]string) bool {
+	if isa, is := fields[FieldType]; is {
+		return isa == ""
+	}
 	for f := range fields {
-		if !OwnField(f) || f == FieldType {
+		if !OwnField(f) {
 			return false
 		}
 	}
 	return len(fields) > 0
+}
+
+// HalfDeleted reports whether a record was deleted and has not been stripped: the server refused
+// to.
+func HalfDeleted(fields map[string]string) bool {
+	isa, is := fields[FieldType]
+	return is && isa == ""
 }
 
 // Owner is the PRK in an SRV, which a cluster writes with the rev of the claim after it.

@@ -60,6 +60,7 @@ func TestTombstone(t *testing.T) {
 		{map[string]string{"~rev": "x"}, true},
 		{map[string]string{"~rev": "x", "~fence": "3", "~dying": "1"}, true},
 		{map[string]string{"~rev": "x", "~isa": "user"}, false},
+		{map[string]string{"~rev": "x", "~isa": "", "name": "Bob"}, true},
 		{map[string]string{"~rev": "x", "name": "Bob"}, false},
 	} {
 		if got := Tombstone(tt.fields); got != tt.want {

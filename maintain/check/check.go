@@ -26,7 +26,7 @@ type Options struct {
 	Only hints.Hint
 	// Repair ends what needs no human decision, each problem by one step that is made whole or not at all, and only if
 	// the problem is still there. It may be stopped at any moment and run again. Warnings stay. No facet is ever
-	// deleted. Zero: report only.
+	// deleted, but those of an entry that was being deleted. Zero: report only.
 	Repair bool
 	// Keep decides where entries have one value: each is the PRK, as in Problem.Choices, of the entry that keeps all it
 	// shares with others; of those, the facet moves to ~lost:FIELD, a field of the store's own. Only with Repair.

@@ -29,6 +29,13 @@ var orphaned = []string{
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 
+// halfDeleted is what is found of that while the facets are there: the index of a facet goes by
+// them.
+var halfDeleted = []string{
+	"srk_orphan " + name, "srk_orphan " + email, "index_orphan " + goTag, "index_orphan " + uTag,
+	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
+}
+
 func and(first []string, more ...string) []string {
 	return append(append([]string{}, first...), more...)
 }
@@ -48,10 +55,12 @@ func twin(name string) [][]string {
 var damages = []damage{
 	// I3: the entry itself
 	{"entry lost", cmds(cmd("DEL", prk)), orphaned},
-	{"entry a tombstone, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x", "~fence", "2")), orphaned},
+	{"entry a tombstone, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x", "~fence", "2"), cmd("EXPIRE", prk, "600")), orphaned},
+	{"entry a tombstone without an end, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x")), and(orphaned, "tombstone_endless "+prk)},
+	{"entry half deleted", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x")), and(halfDeleted, "delete_unfinished "+prk)},
+	{"entry half deleted, for a time", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x"), cmd("EXPIRE", prk, "600")), and(halfDeleted, "delete_unfinished "+prk)},
 	{"entry of another Redis type", cmds(cmd("DEL", prk), cmd("SET", prk, "x")), and(orphaned, "prk_kind "+prk)},
 	{"no ~isa", cmds(cmd("HDEL", prk, "~isa")), []string{"isa_missing " + prk}},
-	{"empty ~isa", cmds(cmd("HSET", prk, "~isa", "")), []string{"isa_missing " + prk}},
 	{"another ~isa", cmds(cmd("HSET", prk, "~isa", "firm")), []string{"type_mismatch " + prk}},
 	{"no ~prk", cmds(cmd("HDEL", prk, "~prk")), []string{"prk_wrong " + prk}},
 	{"another ~prk", cmds(cmd("HSET", prk, "~prk", "user/uid:other")), []string{"prk_wrong " + prk}},
@@ -142,7 +151,8 @@ var damages = []damage{
 	{"no damage", nil, nil},
 	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
 	{"a password hash that is not one", cmds(cmd("HSET", prk, "password", "secret")), nil},
-	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x")), nil},
+	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x"), cmd("EXPIRE", "user/uid:F", "600")), nil},
+	{"a tombstone without an end", cmds(cmd("HSET", "user/uid:F", "~fence", "1")), []string{"tombstone_endless user/uid:F"}},
 	{"keys of other programs", cmds(
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),
 		cmd("HSET", "cache/x:F", "name", "x"), cmd("SET", "users/name:F\t", "x"), cmd("SET", "F", "x"), cmd("SET", " /:F", "x"),

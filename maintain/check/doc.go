@@ -11,6 +11,7 @@
 // live with, and the other letters what a repair does.
 //
 //	code                 no.  what is wrong
+//	delete_unfinished    4 r  an entry was deleted, and the server refused to remove its facets: a repair does that
 //	entry_missing        0    what Options.Only points at is no live entry
 //	entry_not_compact    0 w  of NotCompact alone: by its schema, Redis does not keep entries of a type compact
 //	facet_undecodable    0    the codec of its field cannot read a facet
@@ -55,6 +56,7 @@
 //	tertiary_kind        0    a tertiary record is of another Redis type than declared
 //	tertiary_orphan      4 r  a tertiary record of no entry
 //	tertiary_undeclared  0 w  a tertiary record of a name that the schema does not declare
+//	tombstone_endless    4 r  what a delete, or a change of another entry, leaves at a key for a time has no time to live
 //	type_mismatch        3 e  ~isa names another type than the key
 //	value_shared         2 k  two entries have one secondary value, in the same field or in two
 //	value_unkeyable      1    a secondary value that no SRK can name: empty, or over 1 KiB

@@ -29,15 +29,42 @@ func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
 // indexes of their facets (I5). It returns those that it judged.
 func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) (es []*entry) {
+	var dead []int
 	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
 		if e := entryAt(r, c.ByName[items[i].key.Type()], i, items[i].key, h); e != nil {
 			e.judge(r)
 			es = append(es, e)
+		} else if len(h.Fields) > 0 && records.Gone(h.Fields) {
+			dead = append(dead, i)
 		}
 	}
+	c.lookAtTombstones(ctx, r, items, dead)
 	c.lookAtClaims(ctx, r, es)
 	c.lookAtMemberships(ctx, r, es)
 	return es
+}
+
+// lookAtTombstones judges what is left of entries that were deleted (I4): no facets, and not for
+// ever.
+func (c *checker) lookAtTombstones(ctx context.Context, r *report, items []item, dead []int) {
+	keys := records.Map(dead, func(i int) string { return items[i].raw })
+	for j, raw := range read(ctx, r, c.Engine, keys, wholes) {
+		i := dead[j]
+		fields := map[string]string{}
+		for _, p := range raw.Pairs {
+			fields[p.Field] = p.Wire
+		}
+		what := tombstoneEndless
+		switch {
+		case !records.Gone(fields) || len(fields) == 0:
+			continue
+		case store.HalfDeleted(fields):
+			what = deleteUnfinished
+		case raw.TTL != -1:
+			continue
+		}
+		r.add(i, what, items[i].key, fields[store.FieldRev]).step = store.Bury{Entry: items[i].key}
+	}
 }
 
 // entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.

@@ -60,8 +60,9 @@ func define(name string, invariant int, r remedy, text string) *code {
 }
 
 var (
-	entryMissing    = define("entry_missing", 0, decision, "there is no entry")
-	entryNotCompact = define("entry_not_compact", 0, warning,
+	deleteUnfinished = define("delete_unfinished", 4, ofRecord, "the entry was deleted, and its facets are still there")
+	entryMissing     = define("entry_missing", 0, decision, "there is no entry")
+	entryNotCompact  = define("entry_not_compact", 0, warning,
 		"%s; such entries are not kept compact, and take more memory (by the usual limits of Redis)")
 	facetUndecodable = define("facet_undecodable", 0, decision, "%s: %v")
 	fieldMissing     = define("field_missing", 0, warning, "no %s")
@@ -110,6 +111,7 @@ var (
 	tertiaryKind       = define("tertiary_kind", 0, decision, "the schema declares a %s, and this is a %s")
 	tertiaryOrphan     = define("tertiary_orphan", 4, ofRecord, "%s is no entry")
 	tertiaryUndeclared = define("tertiary_undeclared", 0, warning, "the schema declares no tertiary record %s")
+	tombstoneEndless   = define("tombstone_endless", 4, ofRecord, "what a deleted entry leaves for a time would stay for ever")
 	typeMismatch       = define("type_mismatch", 3, ofEntry, "~isa is %s")
 	valueShared        = define("value_shared", 2, ofEntry, "%s")
 	valueUnkeyable     = define("value_unkeyable", 1, decision, "no key can name the value of %s: it is %s")

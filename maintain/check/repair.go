@@ -117,6 +117,7 @@ func (r *repair) results(found, left findings) (told findings) {
 	defer r.mu.Unlock()
 	for _, f := range found {
 		f.Repaired = r.due(f.code) && !still[f.digest()]
+		r.again = r.again || f.Repaired && f.code == deleteUnfinished && r.round == roundRecords // its index members are orphans by now
 		switch when := r.when(f); {
 		case when > r.round:
 			r.again = true

@@ -65,7 +65,7 @@ func standing(d damage, n int) []string {
 }
 
 // facets are what all facets say, by key of the entry. With own, those that the store keeps for itself
-// count, too.
+// count, too. Those of an entry that was half deleted are to go.
 func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -75,7 +75,7 @@ func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	}
 	for _, k := range keys {
 		fields, err := s.Raw.HGetAll(s.Ctx, k).Result()
-		if err != nil {
+		if isa, is := fields["~isa"]; err != nil || is && isa == "" {
 			continue
 		}
 		for field, wire := range fields {

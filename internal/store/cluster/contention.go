@@ -55,8 +55,9 @@ func (h head) against(c store.Change) error {
 	return nil
 }
 
-// prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left to remove of a dead
-// entry that is created, and until one whose tertiary records change has all that was laid ready for it.
+// prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left
+// to remove of a dead entry that is created, and until one whose tertiary records change has all
+// that was laid ready for it.
 func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)

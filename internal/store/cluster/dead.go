@@ -46,16 +46,17 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 	return true, err
 }
 
-// finishDelete does again what processes left undone that have died, those whose marks dying names among them. Index members for facets, which a tombstone does not
-// know any more, are left to a check: no reader is shown them.
+// finishDelete does again what processes left undone that have died, those whose marks dying names
+// among them. Index members for facets, which a tombstone does not know any more, are left to a
+// check: no reader is shown them.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
 	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Schema.Containers(c.Key)}
 	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
 
-// leftBehind reports whether there are tertiary records of an entry that is to be created: a process has written them while
-// an earlier entry died, and died itself.
+// leftBehind reports whether there are tertiary records of an entry that is to be created: a
+// process has written them while an earlier entry died, and died itself.
 func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 	all := c.Schema.Containers(c.Key)
 	found := make([]bool, len(all))
@@ -67,9 +68,9 @@ func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 	return slices.Contains(found, true), err
 }
 
-// dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not know of are named by
-// the stored schema, which is read after the entry has died: an earlier writer had stored the name before it wrote, and a
-// later one finds the entry dead.
+// dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not
+// know of are named by the stored schema, which is read after the entry has died: an earlier writer
+// had stored the name before it wrote, and a later one finds the entry dead.
 func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
 	if err != nil {

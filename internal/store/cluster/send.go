@@ -26,7 +26,7 @@ var (
 	swapScript    = redisx.NewScript(scripts, "swap", redisx.IsNumber)
 	fenceScript   = redisx.NewScript(scripts, "fence", redisx.IsNumber)
 	prepareScript = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
-	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua)
+	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
 	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
 	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
@@ -37,6 +37,7 @@ var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	readyScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
+	onekey.BuryScript,
 }
 
 const attempts = 8

@@ -174,12 +174,14 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err
 	return reply, nil
 }
 
-// Tertiary records that a change makes, replaces or drops must change with the entry or not at all (I7), and no change that
-// comes to nothing may touch those of a live entry. So they are laid ready under a key of the attempt's own
-// (store.StageKey), in the slot of the record; for one that only goes, that is an empty string. The commit writes ~fill, and
-// then they are moved over, each in one step. A commit that writes ~fill is refused while an earlier ~fill is there: what
-// that says is put in place first. Readers of the entry do not wait for that: their slot may not be written to for a while.
-// Readers and writers of the records do. What was laid ready and never committed is for a check to remove.
+// Tertiary records that a change makes, replaces or drops must change with the entry or not at all
+// (I7), and no change that comes to nothing may touch those of a live entry. So they are laid ready
+// under a key of the attempt's own (store.StageKey), in the slot of the record; for one that only
+// goes, that is an empty string. The commit writes ~fill, and then they are moved over, each in one
+// step. A commit that writes ~fill is refused while an earlier ~fill is there: what that says is
+// put in place first. Readers of the entry do not wait for that: their slot may not be written to
+// for a while. Readers and writers of the records do. What was laid ready and never committed is
+// for a check to remove.
 
 var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 
@@ -189,7 +191,8 @@ type stage struct {
 	from store.Members
 }
 
-// stagesOf returns what a change lays ready. A delete has nothing to put in place: its records go when the entry is dead.
+// stagesOf returns what a change lays ready. A delete has nothing to put in place: its records go
+// when the entry is dead.
 func stagesOf(c store.Change) (all []stage) {
 	for _, m := range c.Add {
 		how := store.FillJoin

@@ -20,6 +20,8 @@ var (
 
 	RemoveScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
 	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
+	TombstoneLua  = redisx.Source(scripts, "tombstone")
+	BuryScript    = redisx.NewScript(scripts, "bury", redisx.IsNumber, TombstoneLua)
 	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
 	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
 )
@@ -38,6 +40,8 @@ type Options struct {
 	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
 	// would make another be missed.
 	WholeSets bool
+	// TombstoneLife is how long a tombstone lives, in seconds.
+	TombstoneLife string
 	// Notes says which keys a script is given to note something: NotesBoth or NotesRecord.
 	Notes string
 	// Parts: a feed has store.FeedParts parts, and not one.
@@ -81,13 +85,16 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
-// Mend makes the steps that need one slot: store.Restate and store.Remove, in a cluster without an owner.
+// Mend makes the steps that need one slot: store.Bury, store.Restate and store.Remove, in a cluster
+// without an owner.
 func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
 		return ks.remove(ctx, s)
 	case store.Restate:
 		return ks.restate(ctx, s)
+	case store.Bury:
+		return ks.Yes(ctx, BuryScript, []string{s.Entry.String()}, ks.options.TombstoneLife)
 	}
 	return false, fmt.Errorf("no step that mends: %T", s)
 }

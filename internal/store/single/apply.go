@@ -98,8 +98,10 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Seen.Rev, rev, strconv.Itoa(len(c.Unset)))
 		args = append(args, c.Unset...)
 	}
-	for _, f := range c.Set {
-		args = append(args, f.Field, f.Wire)
+	for _, set := range [...][]store.Facet{c.Set, c.Canonicals()} {
+		for _, f := range set {
+			args = append(args, f.Field, f.Wire)
+		}
 	}
 	if !c.Create && len(c.Note.Lines) > 0 {
 		s = notedScript
@@ -130,7 +132,7 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 
 var (
 	guardLua     = redisx.Source(scripts, "guard")
-	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, guardLua)
+	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua)
 )
 
 // looks is how often a change looks again at SRKs that others hold before it gives up.
@@ -141,6 +143,7 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 	if c.Create { // what a create that came to nothing left there, or an entry that was here before
 		c.Drop = c.Schema.Containers(c.Key)
 	}
+	c.Set = append(slices.Clip(c.Set), c.Canonicals()...)
 	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
 	for range looks {
 		reply, err := a.send(ctx)
@@ -229,12 +232,15 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	return a.refusal(reply)
 }
 
-// withNamed adds to a delete what it must drop besides what its schema declares, as far as that is known.
+// withNamed adds to a delete, and to a create over a tombstone, what it must drop besides what its
+// schema declares, as far as that is known.
 func (e *Engine) withNamed(c store.Change) store.Change {
 	last, _ := e.stored.Load(c.Schema.Key)
-	if s, is := last.(store.Stored); is && c.Delete {
+	if s, is := last.(store.Stored); is && (c.Delete || c.Create) {
 		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
-		c.Schema.JSON = s.JSON // says to the script that it was looked at
+		if c.Delete {
+			c.Schema.JSON = s.JSON // says to the script that it was looked at
+		}
 	}
 	return c
 }
@@ -328,7 +334,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	}
 	for _, m := range c.Add {
 		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command())
-		keys = appendKeys(append(keys, m.Key.String()), m.Index)
+		keys = appendKeys(append(keys, m.Key.String(), store.StageKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
 		keys = appendKeys(append(keys, d.Key.String()), memberIndexes(d.Key, known[i]))

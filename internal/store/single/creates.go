@@ -218,8 +218,9 @@ func (g *group) add(one *creation) {
 	}
 }
 
-// mustBeAbsent returns the records that are there only if a create is out of the ordinary, besides those that it makes:
-// SRKs of its values under other fields, and tertiary records that something else has left.
+// mustBeAbsent returns the records that are there only if a create is out of the ordinary, besides
+// those that it makes: SRKs of its values under other fields, and tertiary records that something
+// else has left.
 func mustBeAbsent(c *store.Change) []recordkey.Key {
 	keys := c.Elsewhere
 	for _, d := range c.Schema.Containers(c.Key) {

@@ -11,7 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lay lays red tags ready for an entry or, with the mark of records that only go, what stands for none.
+// lay lays red tags ready for an entry or, with the mark of records that only go, what stands for
+// none.
 func (p pair) lay(set recordkey.Key, mark string) {
 	ctx, client, stage := p.t.Context(), p.plain.client, store.StageKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
@@ -23,8 +24,8 @@ func (p pair) lay(set recordkey.Key, mark string) {
 	client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+mark+":tags")
 }
 
-// TestFillComesFirst changes tags as a caller does that read the entry before it was moved here: what was laid ready is put
-// in place first.
+// TestFillComesFirst changes tags as a caller does that read the entry before it was moved here:
+// what was laid ready is put in place first.
 func TestFillComesFirst(t *testing.T) {
 	p := newPair(t, redistest.Shared(t))
 	p.make("u", "n")

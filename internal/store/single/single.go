@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	e := &Engine{options: o}
 	// A batch has no caller's context, and so belongs to no bulk.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries})
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
 	return e
 }
@@ -122,3 +122,6 @@ func (e *Engine) passing(err error) bool {
 
 // attempts is how often something is sent.
 const attempts = 6
+
+// tombstoneLife is how many seconds a tombstone lives, as change.lua has it, too.
+const tombstoneLife = "600"

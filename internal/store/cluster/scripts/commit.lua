@@ -1,4 +1,5 @@
--- commit: step 4. An entry changes here and nowhere else (I6, I7). After tokens.lua and history.lua.
+-- commit: step 4. An entry changes here and nowhere else (I6, I7). After tokens.lua, history.lua
+-- and tombstone.lua.
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, in the same slot; not given where it has none
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
@@ -10,9 +11,11 @@
 -- Reply: {"ok"} | {"ok", what is ~note of a new entry where there was no other for a day} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
--- Every write but the first is one to a hash that is there, and what is removed goes after what is written:
--- in a slot that is being migrated, a key that is gone may not be written again. Sent again before another
--- change of the entry, the script does what is left to do.
+-- Every write but the first is one to a hash that is there, and what is removed goes after what is
+-- written: in a slot that is being migrated, a key that is gone may not be written again. Sent
+-- again before another change of the entry, the script does what is left to do. A full server
+-- refuses an HSET, and one that forbids a command that command: each is tried before anything
+-- changes, where it can be without a change.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
@@ -32,8 +35,8 @@ if done then
 elseif ARGV[2] == 'create' then
   if live then return {'exists', past} end
   if dying then return {'dying', past} end
-  if has_facets() then return {'damaged'} end
-elseif not live and not (ARGV[2] == 'mend' and has_facets()) then
+  if not head[1] and has_facets() then return {'damaged'} end
+elseif not live and not (ARGV[2] == 'mend' and not head[1] and has_facets()) then
   return {'absent', past}
 end
 if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then return {'conflict', past} end
@@ -68,22 +71,18 @@ local function write(command, ...)
 end
 if ARGV[2] == 'delete' then
   if not done then
+    local refused = write('PERSIST') or write('HDEL', '~none') -- neither changes anything: a live entry has no end
+    if refused then return refused end
     noting = note('delete', head[7] or nil)
     if noting then return noting end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
-    -- A full server refuses an HSET that is the first write: this one changes nothing, for a live entry has no end.
-    local refused = write('PERSIST') or write('HSET', '~isa', '', '~rev', remember, unpack(removal))
+    refused = write('HSET', '~isa', '', '~rev', remember, unpack(removal))
     if refused then return refused end
     redis.call('HDEL', KEYS[1], '~fence')
   end
+  strip(KEYS[1])
   redis.call('EXPIRE', KEYS[1], ARGV[5])
-  local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true}
-  local going = {}
-  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-    if not stays[field] then going[#going + 1] = field end
-  end
-  for i = 1, #going, 2000 do redis.call('HDEL', KEYS[1], unpack(going, i, math.min(i + 1999, #going))) end
   if counts(mark) then write_tokens(KEYS[2], tokens) end
   return {'ok'}
 end
@@ -102,14 +101,18 @@ for i = 13, 12 + n do
   end
 end
 if not done then
+  local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
+  local refused
+  if tombstone or ARGV[2] == 'mend' or #early + #late > 0 or fence ~= '' or head[7] then
+    refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')
+    if refused then return refused end
+  end
   noting, noted = note(ARGV[2], head[7] or nil)
   if noting then return noting end
-  -- What a tombstone has of an end goes before it lives. That, and the fields that go, are nothing that a full
-  -- server refuses, so what it does refuse comes first, and changes nothing.
-  local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
-  local refused = (tombstone or #early > 0) and write('HSET', '~rev', past)
-  if refused then return refused end
-  if tombstone then redis.call('PERSIST', KEYS[1]) end
+  if tombstone then -- its facets, and its end, go before it lives
+    if head[1] then strip(KEYS[1]) end
+    redis.call('PERSIST', KEYS[1])
+  end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
   -- ~rev is in the last HSET: until then this change has not been made.
   while #ARGV - set >= 2000 do
@@ -132,7 +135,7 @@ if not done then
   for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
   refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end
-  redis.call('HDEL', KEYS[1], '~fence')
+  if fence ~= '' then redis.call('HDEL', KEYS[1], '~fence') end
 end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
 if counts(mark) then finish_tokens(KEYS[1], KEYS[2], tokens) end

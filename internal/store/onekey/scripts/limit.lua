@@ -17,7 +17,6 @@ local n, ends = string.match(text or '', '^(%d%d?%d?%d?%d?%d?) (%d+)$')
 n, ends = tonumber(n or '0'), tonumber(ends or '0')
 if not ends or ends <= now or ends > now + ARGV[2] then n, ends = 0, now + ARGV[2] end
 if n >= tonumber(ARGV[1]) then return ends - now end
-local reply = redis.pcall('SET', KEYS[1], string.format('%d %.0f', n + 1, ends))
+local reply = redis.pcall('SET', KEYS[1], string.format('%d %.0f', n + 1, ends), 'PX', string.format('%.0f', ends - now))
 if reply.err then return redis.error_reply(reply.err) end
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ends - now))
 return 0

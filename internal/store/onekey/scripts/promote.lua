@@ -1,5 +1,5 @@
--- promote: what was laid ready before an entry was committed becomes its tertiary record. It happens once: where nothing
--- lies ready any more, the record stays as it is.
+-- promote: what was laid ready before an entry was committed becomes its tertiary record. It
+-- happens once: where nothing lies ready any more, the record stays as it is.
 --
 -- KEYS[1]  what was laid ready, in the same slot      KEYS[2]  the tertiary record
 -- ARGV[1]  "join": into the set that is there         "replace": over what is there

@@ -1,9 +1,11 @@
--- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7).
--- Creates and updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never come here. After history.lua.
+-- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7). Creates and
+-- updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never
+-- come here. After history.lua and tombstone.lua.
 --
 -- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
 --       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
---       to rank in, ordered indexes to leave, tertiary records to fill followed each by its members' index sets,
+--       to rank in, ordered indexes to leave, tertiary records to fill followed each by where it lies until it is whole and
+--       by its members' index sets,
 --       containers to drop followed each by its known members' index sets,
 --       and last the entries (owners) that an earlier call was told of.
 -- ARGV  as in guard, then
@@ -18,8 +20,8 @@
 --
 -- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
 --      | {"unstored"} | {"filling", ~fill} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
---      | {"names", stored, field, …}: a delete has to drop more, by the stored schema or by those fields beside it;
---        it is told by ARGV[5] that the stored one was looked at
+--      | {"names", stored, field, …}: a delete, or a create over a tombstone, has to drop more, by the stored schema or by
+--        those fields beside it; it is told by ARGV[5] that the stored one was looked at
 --      | {"token", ~rev}: the one to be spent is not good
 
 -- What was sent.
@@ -65,12 +67,10 @@ if again and verb ~= 'delete' then
   end
   return {'ok'}
 end
-local tombstone = false -- of a delete, or of a fence, which has no ~rev
-local function has_facets()
-  for _, field in ipairs(redis.call('HKEYS', entry)) do
-    if string.sub(field, 1, 1) ~= '~' then return true end
-    tombstone = true
-  end
+local tombstone = head[1] == '' -- of a delete or, without ~isa, of a fence
+local damaged = false
+for _, field in ipairs(live and {} or redis.call('HKEYS', entry)) do
+  if string.sub(field, 1, 1) == '~' then tombstone = true else damaged = damaged or not head[1] end
 end
 if again then
   -- It is dead already.
@@ -78,14 +78,15 @@ elseif verb == 'create' then
   if live then return {'exists', past} end
   -- Sent again, and the tombstone may have forgotten the rev: the entry may have come and gone (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
-  if has_facets() then return {'damaged'} end
+  if damaged then return {'damaged'} end
 else
-  if not live and not (verb == 'mend' and has_facets()) then return {'absent', past} end
+  if not live and not (verb == 'mend' and damaged) then return {'absent', past} end
   if rev ~= expected then return {'conflict', past} end
 end
 local refused = not again and refused_by_schema()
 if refused then return refused end
--- Moved here from a cluster: what was laid ready comes first, or it would come over what this change does.
+-- Moved here from a cluster: what was laid ready comes first, or it would come over what this
+-- change does.
 if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
 local tokens = ended()
@@ -127,9 +128,9 @@ local fills, drops = {}, {}
 for i = 1, nfill do
   local members = list()
   local indexed, command = take() == '1', take()
-  fills[i] = {key = KEYS[k + 1], members = members, index = k + 1, indexed = indexed, command = command}
-  local last = k + 1 + (indexed and #members or 0)
-  for j = k + 2, last do
+  fills[i] = {key = KEYS[k + 1], stage = KEYS[k + 2], members = members, index = k + 2, indexed = indexed, command = command}
+  local last = k + 2 + (indexed and #members or 0)
+  for j = k + 3, last do
     local n = redis.pcall('SCARD', KEYS[j])
     if failed(n) then return redis.error_reply(n.err) end
   end
@@ -154,7 +155,7 @@ for i = 1, ndrop do
   k = k + 1 + #known
 end
 
-if verb == 'delete' and stored then
+if (verb == 'delete' or tombstone and verb == 'create') and stored then
   local text, fields, known = redis.call('HGET', schema, 'schema') or '', redis.call('HKEYS', schema), {}
   local unknown = {'names', text}
   for _, d in ipairs(drops) do known[d.key] = true end
@@ -162,7 +163,7 @@ if verb == 'delete' and stored then
     local name = string.match(field, '^tertiary:([^~/].*)$')
     if name and not known[entry .. '/' .. name] then unknown[#unknown + 1] = field end
   end
-  if #unknown > 2 or text ~= ARGV[5] then return unknown end
+  if #unknown > 2 or verb == 'delete' and text ~= ARGV[5] then return unknown end
 end
 
 -- I2: an SRK that names another entry is believed only after a look at that entry.
@@ -187,9 +188,26 @@ if #occupied > 1 then return occupied end
 
 -- What is written.
 
--- From here on only writes. The first of them is the one that a refusing server refuses. If a later one is refused,
--- what was written is garbage that no reader is shown (I4), or is written again by the next sending: what an entry
--- takes comes before its rev, and what it leaves after that.
+-- From here on only writes. The first of them is the one that a refusing server refuses. If a later
+-- one is refused, what was written is garbage that no reader is shown (I4), or is written again by
+-- the next sending: what an entry takes comes before its rev, and what it leaves after that. A
+-- command on the entry that the caller may be forbidden is tried before anything changes, where it
+-- can be without a change.
+local function try(command, ...)
+  local reply = redis.pcall(command, entry, ...)
+  if failed(reply) then return redis.error_reply(reply.err) end
+end
+if not again and (verb == 'delete' or verb == 'mend' or tombstone or #unset > 0 or head[3] or head[6]) then
+  if verb == 'delete' then
+    refused = try('PERSIST') -- a live entry has no end; and a full server refuses an HSET only if that is the first write
+  elseif live then
+    refused = try('HSET', '~isa', head[1])
+  else
+    refused = try('HSET', '~rev', past)
+  end
+  refused = refused or verb == 'mend' and try('PERSIST') or try('HDEL', '~none')
+  if refused then return refused end
+end
 refused = not again and store_schema()
 if refused then return refused end
 local noting, pending
@@ -218,49 +236,48 @@ local function take_places()
   end
   return no
 end
+local filled, joined = {}, {} -- keys that a drop leaves alone
 local function drop(d)
-  redis.call('UNLINK', d.key)
-  for j = d.first, d.last do redis.call('SREM', KEYS[j], prk) end
+  if not filled[d.key] then redis.call('UNLINK', d.key) end
+  for j = d.first, d.last do
+    if not joined[KEYS[j]] then redis.call('SREM', KEYS[j], prk) end
+  end
 end
+-- fill puts a record together beside its place, and then there, over what it replaces: that stays
+-- if anything is refused.
 local function fill(f)
-  local named = name_tertiary(f.key)
-  if failed(named) and wrote then error({err = named.err}) end
-  if failed(named) then return redis.error_reply(named.err) end
-  wrote = true
+  local no = write('HSETNX', schema, name_field(f.key), '1')
+  for j = 1, f.indexed and #f.members or 0 do
+    no = no or write('SADD', KEYS[f.index + j], prk)
+    joined[KEYS[f.index + j]] = true
+  end
+  no = no or write('UNLINK', f.stage) -- of an earlier sending
   for i = 1, #f.members, 2000 do
-    redis.call(f.command, f.key, unpack(f.members, i, math.min(i + 1999, #f.members)))
+    no = no or write(f.command, f.stage, unpack(f.members, i, math.min(i + 1999, #f.members)))
   end
-  if f.indexed then
-    for j = 1, #f.members do redis.call('SADD', KEYS[f.index + j], prk) end
-  end
+  filled[f.key] = true
+  return no or write('RENAME', f.stage, f.key)
 end
 
 if verb == 'delete' then
-  -- What belongs to the entry goes before it: what is left beside a tombstone, the next of that name would inherit.
-  -- The tombstone is written into the hash, and the facets go after: a key that is gone may not be written again
-  -- in a slot that is being migrated. A full server refuses an HSET that is the first write: PERSIST changes nothing.
-  refused = not again and write('PERSIST', entry)
+  -- The entry is dead first, and then all goes that it had: whatever is refused of that, it does
+  -- not live on without its tags. What is left beside the tombstone is garbage, which no create
+  -- inherits. The tombstone is written into the hash, and the facets go after: a key that is gone
+  -- may not be written again in a slot that is being migrated.
+  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)
   if refused then return refused end
+  strip(entry)
+  redis.call('EXPIRE', entry, 600)
   for _, d in ipairs(drops) do drop(d) end
   redis.call('UNLINK', KEYS[4])
-  if not again then write('HSET', entry, '~isa', '', '~rev', remember) end
-  redis.call('EXPIRE', entry, 600)
-  local going = {}
-  for _, field in ipairs(redis.call('HKEYS', entry)) do
-    if field ~= '~rev' and not (again and field == '~fence') then going[#going + 1] = field end
-  end
-  in_pieces('HDEL', entry, going)
 else
   refused = take_places()
   if refused then return refused end
+  for _, f in ipairs(fills) do refused = refused or fill(f) end
+  if refused then return refused end
   for _, d in ipairs(drops) do drop(d) end
-  for _, f in ipairs(fills) do
-    refused = fill(f)
-    if refused then return refused end
-  end
-  if tombstone then -- it has no end before it lives
-    refused = write('HSET', entry, '~rev', past)
-    if refused then return refused end
+  if tombstone then -- it has neither facets nor an end before it lives
+    if verb == 'create' and head[1] then strip(entry) end
     redis.call('PERSIST', entry)
   end
   if tombstone and verb == 'create' then -- who saw the entry that was here before begins no session of this one

@@ -45,8 +45,10 @@ local function store_schema()
   redis.call('SADD', KEYS[3], ARGV[7])
 end
 
--- A delete drops the tertiary records of every name that was ever written under, whichever program declares it.
-local function name_tertiary(key) return redis.pcall('HSETNX', schema, 'tertiary:' .. string.sub(key, #entry + 2), '1') end
+-- name_field is the field of the schema that names a tertiary record. A delete drops those of every
+-- name that was ever written under, whichever program declares it; so the field comes before the
+-- record.
+local function name_field(key) return 'tertiary:' .. string.sub(key, #entry + 2) end
 
 -- unpack has a limit of its own: long argument lists go in pieces.
 local function in_pieces(command, key, list)

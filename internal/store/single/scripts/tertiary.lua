@@ -37,13 +37,19 @@ end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
 
+if writes then
+  local refused = store_schema()
+  if refused then return refused end
+  local named = redis.pcall('HSETNX', schema, name_field(KEYS[4]), '1')
+  if failed(named) then return redis.error_reply(named.err) end
+end
+
 -- Members stand in an index before they are in the set, and leave it after: one too many is shown to no reader (I4).
 for i = 5, 4 + njoin do
   local reply = redis.pcall('SADD', KEYS[i], prk)
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end
   if failed(reply) then error({err = reply.err}) end
 end
--- A command that fails writes nothing, and the schema is stored only after one that did not.
 local reply
 local step = (ARGV[10] == 'HSET' or ARGV[10] == 'ZADD') and 2000 or 1999
 for i = 1, math.max(#args, 1), step do
@@ -53,8 +59,4 @@ for i = 1, math.max(#args, 1), step do
   if i == 1 or string.find(ARGV[10], 'PUSH') then reply = part else reply = reply + part end
 end
 for i = 5 + njoin, #KEYS do redis.call('SREM', KEYS[i], prk) end
-if writes then
-  store_schema()
-  name_tertiary(KEYS[4])
-end
 return {'ok', reply}

@@ -15,6 +15,11 @@ if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
+if unset > 7 or head[5] then -- a full server refuses the first, and one that forbids HDEL the second: neither changes anything
+  local reply = pcall('HSET', KEYS[1], '~isa', head[1])
+  if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
+  if type(reply) == 'table' then return redis.error_reply(reply.err) end
+end
 local refused, kept = note('', head[5] or nil)
 if refused then return refused end
 -- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).

@@ -1,0 +1,136 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// forbid runs do while the server of a store forbids a command to everybody but administrators,
+// then allows it again.
+func (w *aclWorld) forbid(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
+	var less []string
+	for _, right := range rights {
+		if commandOf(right) != command {
+			less = append(less, right)
+		}
+	}
+	return w.as("app", less, do)
+}
+
+// TestDeleteForbidden deletes an account with tags while one command after the other is forbidden,
+// on one server and on a cluster. The account is there as before, or it is gone for everybody; a
+// repair ends what is left; it never comes back, nor lives on without its tags; and its UID can be
+// used again, with nothing of the old one.
+func TestDeleteForbidden(t *testing.T) {
+	app, operator := aclRules(t)
+	for _, clustered := range []bool{false, true} {
+		w := newACLWorld(t, clustered)
+		for _, command := range strings.Fields("hdel expire pexpire persist unlink srem zrem hset") {
+			what := fmt.Sprintf("%s, cluster %v", command, clustered)
+			must(t, w.admin.FlushAll(t.Context()).Err())
+			must(t, w.as("app", app, func(ctx context.Context, db *userdb.DB) error {
+				users := typeOf(t, db, "user")
+				add(t, users, "first", "name", "first")
+				_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"admin"}})
+				return err
+			}))
+			failed := w.forbid(app, command, func(ctx context.Context, db *userdb.DB) error {
+				return typeOf(t, db, "user").Delete(ctx, hints.UID("u"))
+			})
+			must(t, w.as("operator", operator, func(ctx context.Context, db *userdb.DB) error {
+				w.afterHalfDelete(what, db, failed)
+				return nil
+			}))
+		}
+	}
+}
+
+// afterHalfDelete judges an account whose delete may have been refused in the middle.
+func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
+	t, ctx := w.t, w.t.Context()
+	t.Helper()
+	users := typeOf(t, db, "user")
+	_, err := users.Find(ctx, hints.UID("u"))
+	there := err == nil
+	if !there && !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("%s: find: %v", what, err)
+	}
+	done := failed == nil || errors.Is(failed, userdb.ErrUnconfirmed)
+	if there == done && !errors.Is(failed, userdb.ErrOutcomeUnknown) {
+		t.Errorf("%s: it is there: %v, and the answer was %v", what, there, failed)
+	}
+	if there {
+		wantTags(t, what, users, "u", "admin")
+		must(t, users.Delete(ctx, hints.UID("u")))
+	}
+	checked(t, db, check.Options{Repair: true})
+	if left := checked(t, db, check.Options{}); len(left) > 0 {
+		t.Errorf("%s: left: %v", what, left)
+	}
+	if _, err := users.Find(ctx, hints.UID("u")); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("%s: after the repair: %v", what, err)
+	}
+	if life := w.admin.TTL(ctx, "user/uid:u").Val(); life == -1 {
+		t.Errorf("%s: the tombstone stays for ever", what)
+	}
+	if w.admin.HExists(ctx, "user/uid:u", "~since").Val() { // or the create waits until the deleter must have died
+		must(t, w.admin.HSet(ctx, "user/uid:u", "~since", "1700000000").Err())
+	}
+	_, err = users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")})
+	must(t, err)
+	wantTags(t, what+", made anew", users, "u")
+	if r := w.admin.HGetAll(ctx, "user/uid:u").Val(); r["job"] != "" || w.admin.TTL(ctx, "user/uid:u").Val() != -1 {
+		t.Errorf("%s: made anew, it is %v", what, r)
+	}
+}
+
+// TestCreateOverHalfDeleted finds what a delete left whose facets could not be removed: no verb
+// takes it for an account, or for damage, and the next account of that UID has nothing of it.
+func TestCreateOverHalfDeleted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "u", "name", "n", "job", "j")
+		must(t, errors.Join(
+			s.raw.HSet(ctx, "user/uid:u", "~isa", "", "~rev", "abcdefghijkl").Err(),
+			s.raw.Expire(ctx, "user/uid:u", 10*time.Minute).Err(),
+		))
+		wantNothingOf(t, users, "u", "n")
+		wantErr(t, "delete", users.Delete(ctx, hints.UID("u")), userdb.ErrNotFound)
+		_, err := users.Update(ctx, hints.UID("u"), func(*userdb.Entry) error { return nil })
+		wantErr(t, "update", err, userdb.ErrNotFound)
+		add(t, users, "u", "nick", "new")
+		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["job"] != "" || r.fields["name"] != "" {
+			t.Errorf("made anew, it lies there as %v", r)
+		}
+		s.expect("I4 user/name:n/~prk", "I5 user/job:j/~prks")
+	})
+}
+
+// TestFenceForbidden fences an entry that is not there while its time to live is forbidden: a check
+// finds the tombstone that would stay for ever, and a repair gives it an end.
+func TestFenceForbidden(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := s.wide(), t.Context()
+		add(t, users, "first")
+		must(t, s.raw.HSet(ctx, "user/uid:u", "~fence", "1").Err())
+		found := checked(t, s.first, check.Options{})
+		if len(found) != 1 || found[0].Code != "tombstone_endless" || found[0].Key != "user/uid:u" {
+			t.Errorf("check found %v", found)
+		}
+		if mended := checked(t, s.first, check.Options{Repair: true}); len(mended) != 1 || !mended[0].Repaired {
+			t.Errorf("repaired: %v", mended)
+		}
+		if life := s.raw.TTL(ctx, "user/uid:u").Val(); life <= 0 {
+			t.Errorf("it lives %v", life)
+		}
+	})
+}
