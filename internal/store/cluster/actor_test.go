@@ -366,12 +366,27 @@ const (
 	refused        // the first write of the script is; refused+1 the second, …
 )
 
+// forbidden is that the right to the first command of writing is missing from now on; forbidden+1
+// to the second, …
+const forbidden fault = 100
+
+// refuses is what the world is told to refuse.
+func (f fault) refuses() int {
+	if f >= forbidden {
+		return -int(f-forbidden) - 1
+	}
+	return max(0, int(f)-int(refused)+1)
+}
+
 // elsewhere is the answer of a node that does not serve a command.
 var elsewhere = map[fault]wrong{
 	moved: "MOVED 1 127.0.0.1:1", asked: "ASK 1 127.0.0.1:1", tryAgain: "TRYAGAIN Multiple keys request during rehashing of slot",
 }
 
 func (f fault) String() string {
+	if f >= forbidden {
+		return fmt.Sprintf("(%s forbidden)", writing[f-forbidden])
+	}
 	if f >= refused {
 		return fmt.Sprintf("(write %d refused)", f-refused+1)
 	}

@@ -50,6 +50,7 @@ type moment struct {
 	deaths      int
 	outdated    bool               // a commit was made by a schema that is gone
 	fault       fault              // the last one
+	forbidden   fault              // the right that is missing
 	undone      bool               // what was acknowledged is not there any more
 	held        [mostFinders]uint8 // by whom the value was held that an actor looks for, since it began
 	wrong       string             // what it was told then
@@ -171,6 +172,9 @@ func (x *explorer) take(m moment, c choice) moment {
 	if c.fault != none {
 		m.fault = c.fault
 		m.faults++
+		if c.fault >= forbidden {
+			m.forbidden = c.fault
+		}
 	}
 	m.trace = &trace{m.trace, c}
 	m.cast = slices.Clone(m.cast)
@@ -225,7 +229,7 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 		}
 		w = x.memo.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
 	}
-	e := x.memo.run(w, m.now, m.cells, f.refuses())
+	e := x.memo.run(w, m.now, m.cells, cmp.Or(m.forbidden, f).refuses())
 	if f == undone {
 		m.undone = true
 		return e.reply, x.memo.said[e.reply]
@@ -245,9 +249,6 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	}
 	return e.reply, x.memo.said[e.reply]
 }
-
-// refuses is the number of the write that is refused, 0 for none.
-func (f fault) refuses() int { return max(0, int(f)-int(refused)+1) }
 
 // befalls reports whether a fault can befall a command, and makes a difference.
 func (x *explorer) befalls(f fault, m moment, w want) bool {
@@ -330,7 +331,7 @@ func (m moment) sum() uint64 {
 	for i, held := range m.held {
 		h = mix(h, uint64(i)<<8|uint64(held))
 	}
-	h = mix(h, uint64(m.fault))
+	h = mix(h, uint64(m.fault)<<8|uint64(m.forbidden))
 	for _, r := range m.cast {
 		n := r.at.number << 2
 		if r.sent {
@@ -388,6 +389,12 @@ func (x *explorer) end(m moment) string {
 			return v + x.story(m.trace)
 		}
 	}
+	if m.forbidden != 0 {
+		if v := x.sim.half(); v != "" {
+			return v + x.story(m.trace)
+		}
+		return ""
+	}
 	if m.deaths > 0 {
 		return ""
 	}
@@ -410,7 +417,7 @@ func (x *explorer) end(m moment) string {
 	if v := x.unfed(); v != "" && m.fault < moved {
 		return v + x.story(m.trace)
 	}
-	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4")) {
+	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.forgoes(v)) {
 		return v + x.story(m.trace)
 	}
 	if x.scenario.wins > 0 && won != x.scenario.wins {
@@ -419,13 +426,22 @@ func (x *explorer) end(m moment) string {
 	return ""
 }
 
+// forgoes reports whether garbage is what a server leaves that refuses the end of a tombstone for
+// want of a right, when nothing is sent again.
+func (x *explorer) forgoes(garbage string) bool {
+	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone for ever")
+}
+
 // untrue says which verb answered that it was not done, and was, or the other way round.
 func (x *explorer) untrue(m moment) string {
 	for i, r := range m.cast {
 		for j, err := range r.at.errs {
 			v := x.scenario.actors[i][j]
 			done := m.commits>>(4*(i*mostVerbs+j))&15 > 0
+			var corrupt *store.CorruptError
 			switch {
+			case errors.As(err, &corrupt):
+				return fmt.Sprintf("corrupt: %d %s: %v", i, v.name, err)
 			case done && err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnconfirmed):
 				return fmt.Sprintf("refused, but done: %d %s: %v", i, v.name, err)
 			case !done && (err == nil || errors.Is(err, store.ErrUnconfirmed)) && v.commits:

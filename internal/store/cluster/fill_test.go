@@ -18,8 +18,8 @@ func filling() map[string]*cell {
 	return cells
 }
 
-// wantTags returns a judgement of an entry's tags: if all verbs of the first actor were answered without an error, and
-// nothing is still to be put in place, they are these.
+// wantTags returns a judgement of an entry's tags: if all verbs of the first actor were answered
+// without an error, and nothing is still to be put in place, they are these.
 func wantTags(uid string, want ...string) func(moment, *simulation) string {
 	return func(m moment, s *simulation) string {
 		e := s.world.at("user/uid:" + uid)
@@ -33,7 +33,8 @@ func wantTags(uid string, want ...string) func(moment, *simulation) string {
 	}
 }
 
-// fillScenarios are changes of tertiary records that meet what an earlier change has not put in place yet.
+// fillScenarios are changes of tertiary records that meet what an earlier change has not put in
+// place yet.
 func fillScenarios() []scenario {
 	a := entries(some, "A email=a")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))

@@ -105,6 +105,17 @@ func (s *simulation) shown(k recordkey.Key, c *cell) string {
 	return ""
 }
 
+// half says which entry was deleted and still has facets, "" for none: the right to remove them is
+// asked for before.
+func (s *simulation) half() string {
+	for _, key := range s.keys() {
+		if c := s.world.at(key); c.kind == 'h' && store.HalfDeleted(c.hash) && len(c.hash) > 4 {
+			return "half deleted: " + key
+		}
+	}
+	return ""
+}
+
 // garbage says what is left of verbs that have all come to their end, "" for nothing.
 func (s *simulation) garbage() string {
 	if v := s.grown(); v != "" {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -48,9 +49,10 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// TestRefusals takes the engine through orders of its commands where nodes do not serve one of them: the slot is another's,
-// or is being migrated, or a script is refused one of its writes, whichever; or a replica takes over that lacks the last
-// of them. A caller that is told that something was not done may believe it.
+// TestRefusals takes the engine through orders of its commands where nodes do not serve one of
+// them: the slot is another's, or is being migrated, or a script is refused one of its writes,
+// whichever, or from then on all by one command; or a replica takes over that lacks the last of
+// them. A caller that is told that something was not done may believe it.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -58,7 +60,8 @@ func TestRefusals(t *testing.T) {
 		kinds  []fault
 	}{
 		{"slots", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
-		{"rights", noRight, refusals},
+		{"writes", noRight, refusals},
+		{"rights", noRight, forbids},
 	} {
 		for _, s := range scenarios() {
 			t.Run(tt.name+": "+s.name, func(t *testing.T) {
@@ -87,6 +90,7 @@ type mutant struct {
 	rewrite    func(source string) string
 	tamper     tamper
 	kinds      []fault
+	answer     wrong    // of a server that refuses; "": nonLocal
 	bareClaims bool     // a claim becomes the bare PRK when the change is made
 	in         []string // beginnings of the scenarios in which it is found out
 	finds      string
@@ -231,15 +235,23 @@ func lastJob(a *actor) string {
 	return pairs(words[len(words)-1])["job"]
 }
 
-// refusals are of the writes of scripts.
-var refusals = []fault{refused, refused + 1, refused + 2, refused + 3, refused + 4}
+// refusals are of the writes of scripts, and forbids of all writes by one command.
+var (
+	refusals = []fault{refused, refused + 1, refused + 2, refused + 3, refused + 4, refused + 5, refused + 6}
+	forbids  = func() (all []fault) {
+		for i := range writing {
+			all = append(all, forbidden+fault(i))
+		}
+		return all
+	}()
+)
 
 // budgets are what a search begins with, and goes on with while it finds nothing.
 var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}}
 
 // TestMutants takes one safeguard after the other out, and wants the search to notice.
 func TestMutants(t *testing.T) {
-	for _, m := range slices.Concat(mutants, fillMutants) {
+	for _, m := range slices.Concat(mutants, fillMutants, refusedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -256,6 +268,7 @@ func TestMutants(t *testing.T) {
 							continue
 						}
 						st := newSimulation(newWorld(rewrite), m.tamper)
+						st.world.answer = cmp.Or(m.answer, nonLocal)
 						st.bareClaims = m.bareClaims
 						x := explorer{sim: st, scenario: s, preemptions: b.preemptions, faults: b.faults, kinds: m.kinds, most: 200_000}
 						v := x.explore()

@@ -20,7 +20,7 @@ type world struct {
 	now     int64 // milliseconds
 	scripts map[string]*lua.LFunction
 	vm      *lua.LState
-	refuse  int   // the write of a script that is refused, from 1; 0: none
+	refuse  int   // the write of a script that is refused, from 1; 0: none; -1, -2, …: all by one command of writing
 	writes  int   // of the running script
 	refused bool  // it was
 	answer  wrong // what the server says then
@@ -161,7 +161,7 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 // doInScript runs a command of a script, unless it is the one that is refused.
 func (w *world) doInScript(args []string) any {
 	if name := strings.ToLower(args[0]); slices.Contains(writing, name) {
-		if w.writes++; w.writes == w.refuse {
+		if w.writes++; w.writes == w.refuse || w.forbids(name) {
 			w.refused = true
 			return w.answer
 		}
@@ -169,8 +169,11 @@ func (w *world) doInScript(args []string) any {
 	return w.do(args)
 }
 
+// forbids reports whether the right to a command is missing.
+func (w *world) forbids(name string) bool { return w.refuse < 0 && writing[-w.refuse-1] == name }
+
 // writing are the commands of scripts that a server may refuse where it serves reads.
-var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename"}
+var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem"}
 
 func fromLua(v lua.LValue) any {
 	switch v := v.(type) {

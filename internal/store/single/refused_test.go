@@ -5,34 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A refuser has the server refuse one write of the first script that writes so often, whatever was written before it.
+// A refuser has the server refuse one write of the first script that writes so often, whatever was
+// written before it; or all writes by one command, as for want of a right.
 type refuser struct {
-	mu   sync.Mutex // many creates are several calls at a time
-	at   int        // from 1
-	met  bool
-	used bool
+	mu      sync.Mutex // many creates are several calls at a time
+	at      int        // from 1
+	command string
+	mutate  func(source string) string
+	report  func(format string, args ...any) // nil: the test fails
+	met     bool
+	used    bool
 }
 
 func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// writes are the commands of scripts that change records.
+const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PERSIST RENAME"
+
 // refusing counts the writes of a script, and refuses the one at a number.
 const refusing = `local n, real, is = 0, redis, {}
-for word in string.gmatch('SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PERSIST RENAME', '%%S+') do is[word] = true end
+for word in string.gmatch('` + writes + `', '%%S+') do is[word] = true end
 local function refused(command)
   if is[command] then n = n + 1 end
-  return is[command] and n == %d and {err = 'ERR refused in the middle'}
+  return is[command] and (n == %d or command == '%s') and {err = 'ERR refused in the middle'}
 end
 local redis = {error_reply = real.error_reply, pcall = function(command, ...) return refused(command) or real.pcall(command, ...) end,
   call = function(command, ...)
@@ -48,12 +57,16 @@ func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	args := cmd.Args()
-	if r.met || len(args) < 2 || cmd.Name() != "evalsha" {
+	if r.met && r.command == "" || len(args) < 2 || cmd.Name() != "evalsha" {
 		return
 	}
 	for _, s := range everyScript {
 		if args[1] == s.SHA {
-			args[0], args[1] = "eval", fmt.Sprintf(refusing, r.at)+s.Source
+			source := s.Source
+			if r.mutate != nil {
+				source = r.mutate(source)
+			}
+			args[0], args[1] = "eval", fmt.Sprintf(refusing, r.at, r.command)+source
 			r.used = true
 		}
 	}
@@ -104,8 +117,9 @@ func (p pair) raw() map[string]string {
 	return all
 }
 
-// sound looks for broken promises: each live entry's values name it (I1, and so I2), its tags are in their index, and, but
-// for those of a create that was cut off, no tags are there without an entry.
+// sound looks for broken promises: each live entry's values name it (I1, and so I2), it has a time
+// to live if it is dead and none if it lives, its tags are in their index, and, but for those of a
+// verb that was cut off, no tags are there without an entry.
 func (p pair) sound(what string, cut bool) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.plain.client
@@ -117,17 +131,23 @@ func (p pair) sound(what string, cut bool) {
 		prk = "user/" + prk
 		live := client.HGet(ctx, prk, store.FieldType).Val() != ""
 		if tags != "" && !live && !cut {
-			p.t.Errorf("%s: %s of no entry", what, key)
+			p.report("%s: %s of no entry", what, key)
+		}
+		if live && client.TTL(ctx, prk).Val() != -1 {
+			p.report("%s: %s lives, and will vanish", what, prk)
 		}
 		for _, tag := range client.SMembers(ctx, prk+"/tags").Val() {
 			if live && !client.SIsMember(ctx, "user/tags:"+tag+"/~prks", prk).Val() {
-				p.t.Errorf("%s: I5: %s is not in the index of %s", what, prk, tag)
+				p.report("%s: I5: %s is not in the index of %s", what, prk, tag)
 			}
 		}
 		for _, field := range []string{"name", "email"} {
-			v := client.HGet(ctx, prk, field).Val()
+			v := strings.ToLower(client.HGet(ctx, prk, field).Val())
+			if skv, err := client.HGet(ctx, prk, store.FieldSKV(field)).Result(); live && err == nil && skv != v {
+				p.report("%s: I1: the %s of %s is kept as %q, and is %q", what, field, prk, skv, v)
+			}
 			if live && v != "" && client.Get(ctx, "user/"+field+":"+v+"/~prk").Val() != prk {
-				p.t.Errorf("%s: I1: the SRK of %s %q does not name %s", what, field, v, prk)
+				p.report("%s: I1: the SRK of %s %q does not name %s", what, field, v, prk)
 			}
 		}
 	}
@@ -153,7 +173,14 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 		return errors.Join(errs...)
 	},
 	"update": func(p pair, e *Engine) error {
-		return p.by(e, p.updated("a", map[string]string{"uid": "a", "email": "y"}))
+		return p.by(e, p.updated("a", map[string]string{"uid": "a", "name": "y"})) // without its address
+	},
+	"replace tags": func(p pair, e *Engine) error {
+		c := p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e", "plain": "text"})
+		if err := p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: []string{"green", "red"}}}); err != nil {
+			p.t.Fatal(err)
+		}
+		return p.by(e, c)
 	},
 	"delete": func(p pair, e *Engine) error { return p.by(e, p.users.Delete(p.find("a"))) },
 	"tag": func(p pair, e *Engine) error {
@@ -172,8 +199,9 @@ func (p pair) by(e *Engine, c store.Change) error {
 	return err
 }
 
-// TestRefusedInTheMiddle has the server refuse each write of each script, one at a time, as for want of a right. Nothing
-// is broken then; the error says that the outcome is not known, unless nothing was written; and the verb can be done.
+// TestRefusedInTheMiddle has the server refuse each write of each script, one at a time. Nothing is
+// broken then; the error says that the outcome is not known, unless nothing was written; and the
+// verb can be done.
 func TestRefusedInTheMiddle(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedVerbs {
@@ -182,10 +210,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 				if at > 100 {
 					t.Fatal("the script does not end")
 				}
-				if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if refusedAt(t, srv, at, name) {
+				if refusedBy(t, srv, &refuser{at: at}, name) {
 					continue
 				}
 				if at < 3 {
@@ -197,31 +222,109 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// refusedAt reports whether there was a write of that number.
-func refusedAt(t *testing.T, srv *redistest.Server, at int, name string) bool {
+// TestForbidden takes the right to each command, one at a time, for as long as a verb may try.
+func TestForbidden(t *testing.T) {
+	srv := redistest.Start(t)
+	for name := range refusedVerbs {
+		t.Run(name, func(t *testing.T) {
+			for command := range strings.FieldsSeq(writes) {
+				refusedBy(t, srv, &refuser{command: command}, name)
+			}
+		})
+	}
+}
+
+// singleMutants are the scripts without what keeps an account whole that is refused something.
+var singleMutants = []struct{ name, old, new string }{
+	{"the tags go before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)"},
+	{"what is half deleted is the next one's", "if verb == 'create' and head[1] then strip(entry) end", ""},
+	{"a tombstone's end stays", "redis.call('PERSIST', entry)", ""},
+	{"tags are replaced in their place", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
+	{"the right to remove facets is not asked for", "if unset > 7 or head[5] then", "if false then"},
+	{"a create leaves what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
+}
+
+// TestRefusedMutants takes one safeguard after the other out of the scripts, and wants a refusal to
+// be noticed.
+func TestRefusedMutants(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, m := range singleMutants {
+		t.Run(m.name, func(t *testing.T) {
+			if !slices.ContainsFunc(everyScript, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
+				t.Fatal("it changes no script")
+			}
+			found := ""
+			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
+			mutate := func(source string) string { return strings.Replace(source, m.old, m.new, 1) }
+			for name := range refusedVerbs {
+				for command := range strings.FieldsSeq(writes) {
+					refusedBy(t, srv, &refuser{command: command, mutate: mutate, report: report}, name)
+				}
+				for at := 1; found == "" && at < 30; at++ {
+					refusedBy(t, srv, &refuser{at: at, mutate: mutate, report: report}, name)
+				}
+				if found != "" {
+					t.Log(name, found)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}
+
+// refusedBy does a verb that is refused something, and reports whether it was: then others do it,
+// or what comes after it.
+func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
+	if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	verb := refusedVerbs[name]
-	p, what := newPair(t, srv), fmt.Sprintf("write %d refused", at)
+	p, what := newPair(t, srv), fmt.Sprintf("write %d%s refused", r.at, r.command)
+	if r.report != nil {
+		p.report = r.report
+		p.plain.client.AddHook(&refuser{at: 1 << 30, mutate: r.mutate})
+	}
 	p.apply(p.draft("a", "x", []string{"red", "blue"}))
+	p.apply(p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e"}))
 	p.apply(p.draft("gone", "g", []string{"admin"}))
 	p.remove("gone")
-	before, r, client := p.raw(), &refuser{at: at}, srv.Client()
+	before, client := p.raw(), srv.Client()
 	client.AddHook(r)
 	err := verb(p, New(client, Options{}))
 	if !r.used {
 		t.Fatal("no script was refused anything")
 	}
-	p.sound(what, err != nil && strings.HasPrefix(name, "create"))
+	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete")
+	p.sound(what, cut)
+	a := p.find("a")
+	if r.command != "" && a.Live() && name == "update" && (a.Fields["name"] == "y") == (a.Fields["email"] == "e") {
+		p.report("%s: a right was missing, and half of it was done: %v", what, a.Fields)
+	}
+	if n := client.SCard(t.Context(), "user/uid:a/tags").Val(); a.Live() && n < 2 {
+		p.report("%s: %d tags are left of two", what, n)
+	}
 	if err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !maps.Equal(before, p.raw()) {
-		t.Errorf("%s: %v, but it wrote", what, err)
+		p.report("%s: %v, but it wrote", what, err)
 	}
 	if !r.met && err != nil {
-		t.Errorf("%s: %v", what, err)
+		p.report("%s: %v", what, err)
+	}
+	bare := map[string]string{"create with tags": "u", "delete": "a"}[name] // the account that is made now, without tags
+	if bare != "" && err != nil && !p.find(bare).Live() {
+		p.make(bare, "another")
+		if tags := client.SMembers(t.Context(), "user/uid:"+bare+"/tags").Val(); len(tags) > 0 {
+			p.report("%s: the account that was made after it has the tags %q", what, tags)
+		}
+		if email := p.find(bare).Fields["email"]; email != "" {
+			p.report("%s: the account that was made after it has the address %q", what, email)
+		}
 	}
 	again := verb(p, p.plain)
 	var done *store.FieldError
 	if again != nil && !(errors.As(again, &done) && done.Field == "uid") && !errors.Is(again, store.ErrNotFound) {
-		t.Errorf("%s, once more: %v", what, again)
+		p.report("%s, once more: %v", what, again)
 	}
 	p.sound(what+", once more", false)
 	return r.met

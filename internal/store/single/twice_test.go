@@ -47,13 +47,15 @@ type pair struct {
 	t     *testing.T
 	users *change.Type
 	plain *Engine
+	// report is told what is wrong.
+	report func(format string, args ...any)
 }
 
 func newPair(t *testing.T, srv *redistest.Server) pair {
 	t.Helper()
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
-		Primary: "uid", Fold: schema.FoldExact, Fields: map[string]schema.Field{"name": secondary, "email": secondary},
+		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"name": secondary, "email": secondary},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
 	}}}, recordkey.Namespace{})
 	if err != nil {
@@ -63,7 +65,7 @@ func newPair(t *testing.T, srv *redistest.Server) pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := pair{t, users, New(srv.Client(), Options{})}
+	p := pair{t, users, New(srv.Client(), Options{}), t.Errorf}
 	p.make("first", "first") // so that the schema is stored
 	return p
 }

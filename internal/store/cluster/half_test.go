@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+)
+
+// anotherA wants of an entry A that was made anew by its address alone that it has nothing else.
+func anotherA(s *simulation) string {
+	e := s.world.at("user/uid:A")
+	if e.field("email") == "x" && (e.field("name") != nil || e.field("job") != nil) {
+		return fmt.Sprintf("I7: the new entry has %q", e.hash)
+	}
+	return ""
+}
+
+// halfScenarios are deletes that may be refused in the middle, and what others do then.
+func halfScenarios() []scenario {
+	job := entries(some, "A name=n job=cook")
+	one := func(v ...verb) []verb { return v }
+	return []scenario{
+		{name: "half: delete | create A, another", start: job, actors: [][]verb{one(remove("A")), one(create("A", "email=x")), one(wait(30))}, final: anotherA, late: true, large: true},
+		{name: "half: delete, create | create name=n", start: job, actors: [][]verb{then(remove("A"), create("A", "email=x")), one(create("Q", "name=n"))}, final: anotherA},
+		{name: "half: delete | update", start: job, actors: [][]verb{one(remove("A")), one(update("A", "name=m job="))}},
+	}
+}
+
+// refusedMutants are the engine without what keeps an account whole whose change is refused in the middle.
+var refusedMutants = []mutant{
+	{name: "what is half deleted is damage", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: replaced(
+		"if not head[1] and has_facets()", "if has_facets()")},
+	{name: "what is half deleted is the next one's", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noRight, rewrite: replaced(
+		"if head[1] then strip(KEYS[1]) end", "")},
+	{name: "a tombstone's end stays", in: []string{"delete and create"}, finds: "I3", rewrite: replaced("strip(KEYS[1]) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1]) end")},
+	{name: "the right to remove facets is not asked for", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replaced(
+		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
+	{name: "~isa goes before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {
+		return strings.Replace(source, "local going = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", "redis.call('HDEL', entry, '~isa')\n  local going = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", 1)
+	}},
+}
