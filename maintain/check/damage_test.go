@@ -29,10 +29,10 @@ var orphaned = []string{
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 
-// halfDeleted is what is found of that while the facets are there: the index of a facet goes by
-// them.
+// halfDeleted is what is found of that while the facets are there: SRKs and the index of a facet go
+// by them.
 var halfDeleted = []string{
-	"srk_orphan " + name, "srk_orphan " + email, "index_orphan " + goTag, "index_orphan " + uTag,
+	"index_orphan " + goTag, "index_orphan " + uTag,
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 

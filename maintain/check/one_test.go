@@ -17,6 +17,7 @@ var elsewhere = []string{
 	"SRK of nobody", "tertiary record of nobody", "tertiary record of what is no entry", "index member of nobody",
 	"index members that are rubbish", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
 	"index that the schema does not declare, of nobody", "an entry of a type that is not declared",
+	"a tombstone without an end",
 }
 
 // ofOne is what Check of the damaged entry alone must report.
