@@ -92,7 +92,7 @@ func history(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error
 type eventsPage struct {
 	Events []Event `json:"events"`
 	Next   string  `json:"next" doc:"after= for what follows, also where there is nothing more yet"`
-	Gap    bool    `json:"gap,omitempty" doc:"some events after that position are there no longer"`
+	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing: they were trimmed, or a failover lost them"`
 }
 
 // listEvents answers with a page, or with a stream where that is asked for.
@@ -184,10 +184,14 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 		return ofQuery(err)
 	}
 	if from == "" { // the feed was empty, and Until had no bound: all that has come since is in the part
-		page.Events = nil
+		page.Events, page.Next = nil, ""
+	}
+	at := q.After
+	if page.Gap { // the client had nothing from a position that is not there
+		at = page.Next
 	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
-	if err := out.ahead(ctx, from, q.After); err != nil {
+	if err := out.ahead(ctx, from, at); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", eventStream)
@@ -276,6 +280,9 @@ func framesOf(page userdb.EventPage) [][]byte {
 func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
 	if page.Gap {
+		if len(page.Events) == 0 && page.Next != "" { // else an event has the position to come back with
+			fmt.Fprintf(&b, "id: %s\n", page.Next)
+		}
 		b.WriteString("event: gap\ndata: {}\n\n")
 	}
 	for i, e := range page.Events {

@@ -193,6 +193,26 @@ func TestEventGap(t *testing.T) {
 		l := c.listen(after)
 		c.create(`{"uid":"c"}`)
 		c.equal("a stream", fmt.Sprint(l.next(2)), "[gap create c]")
+
+		c.create(`{"uid":"d"}`)
+		l.next(1)
+		for _, key := range c.Raw.Keys(c.Ctx, "*~/feed/{*changes*").Val() { // a failover loses the event
+			for _, m := range c.Raw.XRange(c.Ctx, key, "-", "+").Val() {
+				if strings.Contains(fmt.Sprint(m.Values), "uid:d ") {
+					must(t, c.Raw.XDel(c.Ctx, key, m.ID).Err())
+				}
+			}
+		}
+		other := newSecond(t, c) // which has not read the event itself
+		lost := other.listen(l.last)
+		c.equal("after a loss", fmt.Sprint(lost.next(1)), "[gap]")
+		if lost.last == "" {
+			t.Error("the gap has no ID to come back with")
+		}
+		again := other.listen(lost.last)
+		c.create(`{"uid":"e"}`)
+		c.equal("it goes on", fmt.Sprint(lost.next(1)), "[create e]")
+		c.equal("one that came again after the gap", fmt.Sprint(again.next(1)), "[create e]")
 	})
 }
 

@@ -150,7 +150,7 @@ const EventsEnd = "end"
 type EventPage struct {
 	Events []HistoryEvent
 	Next   string // where to go on, also where there is nothing more yet; of EventQuery.Latest "" where there is nothing older
-	Gap    bool   // some events that came after After are there no longer
+	Gap    bool   // events are missing around After: it was trimmed, or a failover lost it. Reading goes on at the last event before it
 	End    string // of the first page of EventQuery.Latest: After for what comes in after it, without Latest
 }
 
@@ -327,7 +327,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 		for part, gap := range p.Gap {
 			if gap {
 				r.page.Gap = true
-				r.after[i][part] = ""
+				r.after[i][part] = p.At[part]
 			}
 		}
 		for _, f := range p.Fed {

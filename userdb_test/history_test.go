@@ -329,6 +329,62 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
+// TestPositionBeyondEnd takes the last events out of a feed, as a failover does: a follower who had
+// read them hears of the gap, and then only of what is new.
+func TestPositionBeyondEnd(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users := typeOf(t, db, "user")
+		create := func(from, to int) {
+			t.Helper()
+			for i := from; i < to; i++ {
+				_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i)})
+				must(t, err)
+			}
+		}
+		read := func(after string) userdb.EventPage {
+			t.Helper()
+			p, err := db.Events(t.Context(), userdb.EventQuery{After: after})
+			must(t, err)
+			return p
+		}
+		loseLast := func() {
+			t.Helper()
+			for _, key := range s.keys(t.Context()) {
+				if !strings.Contains(key, "~/feed/{feed/changes") {
+					continue
+				}
+				for _, m := range s.raw.XRevRangeN(t.Context(), key, "+", "-", 1).Val() {
+					must(t, s.raw.XDel(t.Context(), key, m.ID).Err())
+				}
+			}
+		}
+		create(0, 40)
+		feed(t, db, 40)
+		at := read("").Next
+		loseLast()
+		p := read(at)
+		if !p.Gap || len(p.Events) != 0 {
+			t.Fatalf("beyond the end: a gap: %v, %q", p.Gap, eventTexts(p.Events))
+		}
+		if again := read(p.Next); again.Gap || len(again.Events) != 0 {
+			t.Errorf("from there on: a gap: %v, %q", again.Gap, eventTexts(again.Events))
+		}
+		left := len(read("").Events)
+		create(40, 50)
+		feed(t, db, left+10)
+		for name, after := range map[string]string{"from there on": p.Next, "beyond the end": at} {
+			p := read(after)
+			fresh := !slices.ContainsFunc(p.Events, func(e userdb.HistoryEvent) bool {
+				return !strings.HasPrefix(e.Key.Value(), "u4") || len(e.Key.Value()) != 3
+			})
+			if len(p.Events) != 10 || !fresh || p.Gap != (name == "beyond the end") {
+				t.Errorf("what is new, %s: a gap: %v, %q", name, p.Gap, eventTexts(p.Events))
+			}
+		}
+	})
+}
+
 // TestLatest: backwards a feed is what it is forwards, page by page, and what comes in meanwhile is not among it.
 func TestLatest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -127,5 +127,6 @@ type Fed struct {
 // A FeedPage is what follows a position, in the order of each part.
 type FeedPage struct {
 	Fed []Fed
-	Gap [FeedParts]bool // what the position names is there no longer, and perhaps other entries after it
+	Gap [FeedParts]bool   // what the position names is there no longer, and perhaps other entries after it
+	At  [FeedParts]string // where it goes on after a gap: the greatest position not above that one, "" at the beginning
 }

@@ -235,7 +235,28 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 			page.Fed = append(page.Fed, fedOf(i, m, all)...)
 		}
 	}
-	return page, nil
+	return page, ks.goOn(ctx, f, &page)
+}
+
+// goOn finds where a reader goes on if a part does not have its position: it was trimmed, or lost
+// by a failover.
+func (ks *Keys) goOn(ctx context.Context, f store.Feed, page *store.FeedPage) error {
+	var parts []int
+	var cmds []redis.Cmder
+	for i, gap := range page.Gap {
+		if gap {
+			key, _ := store.FeedKey(f.NS, f.Name, i) // it was read already
+			after, _, _ := strings.Cut(f.After[i], ":")
+			parts, cmds = append(parts, i), append(cmds, redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), after, "-", "count", 1))
+		}
+	}
+	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+		return err
+	}
+	for i, cmd := range cmds {
+		page.At[parts[i]] = endOf(cmd)
+	}
+	return nil
 }
 
 // backwards are the lines of entries that come before a position: the number of a line of the entry after.
@@ -282,9 +303,16 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 		return after, err
 	}
 	for i, cmd := range cmds {
-		if last := cmd.(*redis.XMessageSliceCmd).Val(); len(last) > 0 {
-			after[i] = last[0].ID + ":" + strconv.Itoa(len(linesOf(last[0])))
-		}
+		after[i] = endOf(cmd)
 	}
 	return after, nil
+}
+
+// endOf returns the position after the entry that a command found, "" if it found none.
+func endOf(cmd redis.Cmder) string {
+	last := cmd.(*redis.XMessageSliceCmd).Val()
+	if len(last) == 0 {
+		return ""
+	}
+	return last[0].ID + ":" + strconv.Itoa(len(linesOf(last[0])))
 }
