@@ -826,9 +826,66 @@ func TestLostSessionAnswers(t *testing.T) {
 				}
 				verb(func() error { return g.users.EndSession(ctx, secret) })
 				g.ended("after a lost answer", secret)
+				s, secret := g.start(userdb.SessionOptions{})
+				verb(func() error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) })
+				g.ended("by its ID, after a lost answer", secret)
+				wantErr(t, "another end", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
 				_, secret = g.start(userdb.SessionOptions{})
 				verb(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
 				g.ended("all, after a lost answer", secret)
+			}
+		}
+	})
+}
+
+// TestNoSessionAnswer loses every answer to what was done: no verb claims that nothing was written.
+func TestNoSessionAnswer(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		var s userdb.Session
+		var secret string
+		verbs := []struct {
+			name, word string // word is an argument of the commands whose answers are lost
+			do         func(ctx context.Context) error
+		}{
+			{"start", "begin", func(ctx context.Context) error {
+				_, _, err := g.users.StartSession(ctx, g.find("alice"), userdb.SessionOptions{})
+				return err
+			}},
+			{"end", "end", func(ctx context.Context) error { return g.users.EndSession(ctx, secret) }},
+			{"end by ID", "end", func(ctx context.Context) error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) }},
+			{"verify", "verify", func(ctx context.Context) error {
+				_, _, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
+				return err
+			}},
+			{"invite", "invite+.email", func(ctx context.Context) error {
+				_, err := g.users.Invite(ctx, "email", "bob@example.com", userdb.Token{Purpose: "join"}, userdb.Attempt{})
+				return err
+			}},
+			{"end waits", "reset", func(ctx context.Context) error { return g.users.EndWaits(ctx, uid("alice")) }},
+		}
+		for _, v := range verbs {
+			s, secret = g.start(userdb.SessionOptions{})
+			ctx, cancel := context.WithCancel(t.Context())
+			lost := 0
+			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				if !slices.ContainsFunc(cmds[0].Args(), func(arg any) bool { return argument(arg) == v.word }) {
+					return send()
+				}
+				if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+					return err
+				}
+				if lost++; lost == 2 {
+					cancel()
+				}
+				cmds[0].SetErr(io.EOF)
+				return io.EOF
+			})
+			err := v.do(ctx)
+			g.tap.set(nil)
+			cancel()
+			wantErr(t, v.name, err, userdb.ErrOutcomeUnknown)
+			if errors.Is(err, userdb.ErrUnavailable) || lost == 0 {
+				t.Errorf("%s: %d answers were lost, and it says %v", v.name, lost, err)
 			}
 		}
 	})

@@ -81,7 +81,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
-		TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, Noted: e.feedLater, Close: func() error {
+		TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, NewRev: func() string { return e.newRev() }, Noted: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeOf(o.Close)
 		},

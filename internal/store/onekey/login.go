@@ -69,8 +69,11 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		}
 		return throttleScript.Write(ctx, ks.client.Process, keys, args)
 	})
+	if err != nil && verb != "reset" {
+		err = redisx.Harmless(err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("counting attempts: %w", redisx.Harmless(err))
+		return nil, fmt.Errorf("counting attempts: %w", err)
 	}
 	counts, err := numbersOf(keys, reply)
 	switch {
@@ -217,7 +220,7 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 		strconv.FormatInt(i.Life.Milliseconds(), 10), Millis(i.Now)))
 	switch {
 	case err != nil:
-		return fmt.Errorf("issuing an invitation: %w", redisx.Harmless(err))
+		return fmt.Errorf("issuing an invitation: %w", err)
 	case redisx.Text(redisx.Items(reply), 0) != "ok":
 		return store.Taken(i.PRK.Field())
 	}

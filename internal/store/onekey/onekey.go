@@ -48,6 +48,8 @@ type Options struct {
 	Parts bool
 	// FeedEntries is how many entries a feed has; 0: those of store.FeedLimits.
 	FeedEntries int64
+	// NewRev makes a random text that names a call; nil: store.NewRev.
+	NewRev func() string
 	// Noted is called when something was noted beside an entry; nil: nothing.
 	Noted func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
@@ -62,6 +64,9 @@ func New(client *redisx.Client, o Options) *Keys {
 		o.Close = func() error { return nil }
 	}
 	o.Close = sync.OnceValue(o.Close)
+	if o.NewRev == nil {
+		o.NewRev = store.NewRev
+	}
 	ks := &Keys{client: client, options: o}
 	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)
 	return ks

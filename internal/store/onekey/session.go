@@ -58,9 +58,14 @@ func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
 	return "", store.ErrNotFound
 }
 
-// Sessions implements [store.Engine]: one script, harmless when sent again.
+// Sessions implements [store.Engine]: one script, harmless when sent again. An end is known by its
+// call, so that the call that has ended a session hears of it although the first answer was lost.
 func (ks *Keys) Sessions(ctx context.Context, op store.SessionsOp) ([]store.Session, error) {
-	return ks.sessions(ctx, op.PRK, op.What, op.Note, op.Now, op.ID, op.Bond)
+	mark := op.Bond
+	if op.What == store.SessionsEnd {
+		mark = ks.options.NewRev()
+	}
+	return ks.sessions(ctx, op.PRK, op.What, op.Note, op.Now, op.ID, mark)
 }
 
 func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n store.Note, now time.Time, args ...string) ([]store.Session, error) {
@@ -69,10 +74,16 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 		return nil, err
 	}
 	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n)
-	if err != nil {
+	switch texts := redisx.Texts(reply); {
+	case err != nil && what == store.SessionsList:
 		return nil, redisx.Harmless(err)
+	case err != nil:
+		return nil, err
+	case what == store.SessionsEnd && len(texts) > 0:
+		return []store.Session{{ID: texts[0]}}, nil
+	default:
+		return parseSessions(texts), nil
 	}
-	return parseSessions(redisx.Texts(reply)), nil
 }
 
 // seenEvery is how often it is kept that a session was seen.

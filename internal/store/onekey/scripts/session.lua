@@ -4,7 +4,7 @@
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 -- when the session ends whatever is done, and how long after it was seen last, in milliseconds; when that was, when its
 -- owner last gave the password, and when it began; what the entry must have for it to be good; and two escaped texts. One that was
--- ended says "- UNTIL" for an hour (the last hundred do), so that a beginning which arrives late does not bring it back. Members of other forms,
+-- ended says "- UNTIL CALL" for an hour (the last hundred do), so that a beginning which arrives late does not bring it back. Members of other forms,
 -- and those whose time is over, count as absent.
 --
 -- The entry is not looked at: in a slot that is being migrated, no node serves two keys while one of them is absent. So it
@@ -12,10 +12,10 @@
 --
 -- KEYS[1]  the record
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
--- ARGV[3]  hash of the secret      ARGV[4]  bond
+-- ARGV[3]  hash of the secret      ARGV[4]  bond; to end: the call, by which it knows what it has done when it is sent again
 -- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest, and of those
 --             that were ended
--- Reply: {hash, member, …} of the sessions that it was done to
+-- Reply: {hash, member, …} of the sessions that it was done to; to end: {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
 if not now then
@@ -61,10 +61,11 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
   if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
     local refused = s and note('')
     if refused then return refused end
-    local reply = put('- ' .. ms(now + 3600000), now + 3600000)
+    local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
     if reply.err then return reply end
-    return s and {hash, text} or {}
+    return s and {hash} or {}
   end
+  if verb == 'end' and text and string.match(text, '^%- %d+ (.*)$') == bond then return {hash} end -- sent again
   if not s or verb == 'end' then return {} end
   if verb == 'verify' then
     if s.bond ~= bond then return {} end
@@ -83,7 +84,7 @@ if failed(all) then
 end
 local open, over, swept, last, begun, found = {}, {}, {}, 0, nil, {}
 for i = 1, #all, 2 do
-  local s, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+)$')))
+  local s, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+)')))
   if all[i] == hash then begun = all[i + 1] end
   if s and verb == 'clear' and s.bond == bond then s = nil end
   if s then
