@@ -80,8 +80,9 @@ func (db *DB) tellLogin(ctx context.Context, e Event) {
 }
 
 // History is what was done to an entry since Options.History is set, the latest first: at most a hundred events of the last 90
-// days. It has every change that was made, for each stands in the history by the same command that made it; on a cluster, a command on a
-// tertiary record may stand there and not be done, where a process died. ErrNotFound: there is no such entry.
+// days. Each change that was acknowledged stands there once, and nothing that was not done. On a cluster a command on a tertiary
+// record is noted right after it: if the process dies in between, it is missing, but nobody was told of it either.
+// ErrNotFound: there is no such entry.
 func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, err error) {
 	ctx, v := t.db.begin(ctx, "History", &err)
 	defer v.end(&err)
@@ -159,7 +160,8 @@ type EventPage struct {
 // embedded store keeps 2,000 of each.
 //
 // On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it: a process that
-// dies in between leaves it out until the next change of the entry, and for good where that comes over an hour later. ErrCursor: After is none.
+// dies in between leaves it out until the next change of the entry, or its check with a repair, and for good if that comes over an hour later.
+// ErrCursor: After is none.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)

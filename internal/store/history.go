@@ -11,18 +11,40 @@ import (
 
 // A Note is what a change leaves in the history of its entry, and in the feed: see scripts/history.lua. Without Lines it leaves nothing.
 type Note struct {
-	Lines []string  // KIND WHO ORIGIN FIELDS, each of them escaped, and no longer than LongestLine
+	Lines []string  // KIND WHO ORIGIN FIELDS PURPOSE, each of them escaped, and no longer than LongestLine
 	Now   time.Time // zero: the server's clock
+	Call  string    // the rev of what is noted, from which each line has a mark; "": they have none
 }
+
+// Marked returns the lines, each with a mark of its own.
+func (n Note) Marked() []string {
+	if n.Call == "" {
+		return n.Lines
+	}
+	all := make([]string, len(n.Lines))
+	for i, line := range n.Lines {
+		all[i] = line + " " + n.Call[:markLen] + strconv.Itoa(i)
+	}
+	return all
+}
+
+// markLen is how much of a rev a mark has: it tells apart a hundred lines.
+const markLen = 8
 
 // LineTime is when a line of a history was noted, in microseconds.
 func LineTime(line string) (microseconds int64) {
-	words := strings.Split(line, " ")
-	n, _ := strconv.ParseInt(words[0], 10, 64) // a line of another form is old
-	if len(words) > lineWords {
-		n, _ = strconv.ParseInt(words[lineWords], 10, 64)
-	}
+	number, _, _ := strings.Cut(line, " ")
+	n, _ := strconv.ParseInt(number, 10, 64) // a line of another form is old
 	return n
+}
+
+// LineName is what a line of a history is known by, as history.lua has it: its mark, or its number.
+func LineName(line string) string {
+	words := strings.Split(line, " ")
+	if len(words) == lineWords+1 {
+		return words[lineWords]
+	}
+	return words[0]
 }
 
 const lineWords = 6

@@ -8,8 +8,8 @@ import (
 )
 
 // A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a
-// Complete, a Bury, a Copy, a Restate or an AwaitSchema. Every step looks again at what it depends
-// on, in the same script where that lies on one server, and may be repeated.
+// Complete, a Bury, a Publish, a Copy, a Restate or an AwaitSchema. Every step looks again at what it
+// depends on, in the same script where that lies on one server, and may be repeated.
 type Step interface{ step() }
 
 func (Align) step()       {}
@@ -17,6 +17,7 @@ func (Remove) step()      {}
 func (Restate) step()     {}
 func (Complete) step()    {}
 func (Bury) step()        {}
+func (Publish) step()     {}
 func (Copy) step()        {}
 func (AwaitSchema) step() {}
 
@@ -56,6 +57,9 @@ type Restate struct {
 	Seen  string
 	State []Facet
 }
+
+// Publish puts into the feed what it lacks of an entry's history, where a process died before it did.
+type Publish struct{ Entry recordkey.Key }
 
 // Complete puts in place what an entry's ~fill field says.
 type Complete struct {

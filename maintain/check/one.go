@@ -41,12 +41,27 @@ func (c *checker) one(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.publish(ctx, prks); err != nil {
+		return err
+	}
 	mine := around(t, prks, keys, es)
 	if err := c.judge(ctx, mine); err != nil || len(prks) == 0 {
 		return err
 	}
 	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(t.Name)) + "/*"
 	return c.each(ctx, pattern, func(ctx context.Context, keys []string) error { return c.belongings(ctx, keys, prks, mine.srks) })
+}
+
+// publish puts into the feed what it lacks of the histories of entries.
+func (c *checker) publish(ctx context.Context, prks []recordkey.Key) error {
+	for _, prk := range prks {
+		if c.o.Repair {
+			if _, err := c.Engine.Mend(ctx, store.Publish{Entry: prk}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // meant are the entries whose key a hint is or, where it is SRKs, those that they name.

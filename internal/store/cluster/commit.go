@@ -50,11 +50,15 @@ func (a *attempt) commit(ctx context.Context) error {
 // sendCommit sends the script. In a slot that is being migrated, where no node serves the entry and its history together, the entry
 // keeps what is to be noted until the next change.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
-	where := onekey.NotesRecord
-	if a.unnoted || a.c.Create && a.c.Note.InEntry() {
+	where, note := onekey.NotesRecord, a.c.Note
+	inEntry := a.c.Create && a.c.Seen == (store.Seen{}) && note.InEntry()
+	if a.unnoted || inEntry {
 		where = onekey.NotesNowhere
 	}
-	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, a.c.Note)
+	if !inEntry { // the line is the first one, and known by its number
+		note.Call = a.rev
+	}
+	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
 	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0: // where it comes late, "until" is over
 		return a.e.runWithOthers(ctx, commitScript, keys, args...)

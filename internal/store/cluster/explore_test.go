@@ -395,6 +395,9 @@ func (x *explorer) end(m moment) string {
 		}
 		return ""
 	}
+	if v := x.unfed(m); v != "" && m.fault < moved {
+		return v + x.story(m.trace)
+	}
 	if m.deaths > 0 {
 		return ""
 	}
@@ -413,9 +416,6 @@ func (x *explorer) end(m moment) string {
 	}
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
 		return "" // who is refused for good does not go on, and may leave something
-	}
-	if v := x.unfed(); v != "" && m.fault < moved {
-		return v + x.story(m.trace)
 	}
 	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.forgoes(v)) {
 		return v + x.story(m.trace)
@@ -496,4 +496,9 @@ var scriptNames = []struct {
 	{"promote", onekey.PromoteScript},
 	{"filled", onekey.FilledScript},
 	{"schema", schemaScript},
+	{"would", wouldScript},
+	{"note", onekey.NoteScript},
+	{"feed", onekey.FeedScript},
+	{"session", onekey.SessionScript},
+	{"issue", onekey.IssueScript},
 }

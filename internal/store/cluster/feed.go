@@ -60,8 +60,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, firs
 	if err != nil {
 		return err
 	}
-	n.Lines = lines
-	args := e.NoteArgs(onekey.NotesFeed, store.FeedChanges, prk, n)
+	args := e.NoteArgs(onekey.NotesFeed, store.FeedChanges, prk, store.Note{Lines: lines, Now: n.Now})
 	e.TrimNowAndThen(ctx, store.FeedChanges, stream.String())
 	_, _, err = e.run(ctx, onekey.FeedScript, []string{fed.String(), stream.String()}, args...)
 	return err

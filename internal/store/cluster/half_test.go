@@ -30,8 +30,8 @@ var refusedMutants = []mutant{
 	{name: "what is half deleted is damage", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: replaced(
 		"if not head[1] and has_facets()", "if has_facets()")},
 	{name: "what is half deleted is the next one's", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noRight, rewrite: replaced(
-		"if head[1] then strip(KEYS[1]) end", "")},
-	{name: "a tombstone's end stays", in: []string{"delete and create"}, finds: "I3", rewrite: replaced("strip(KEYS[1]) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1]) end")},
+		"if head[1] then strip(KEYS[1], true) end", "")},
+	{name: "a tombstone's end stays", in: []string{"delete and create"}, finds: "I3", rewrite: replaced("strip(KEYS[1], true) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1], true) end")},
 	{name: "the right to remove facets is not asked for", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replaced(
 		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
 	{name: "~isa goes before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {

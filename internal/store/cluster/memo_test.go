@@ -27,18 +27,21 @@ type memo struct {
 	effects map[situation]effect
 }
 
+// mostKeys is how many keys a command has.
+const mostKeys = 3
+
 // A situation is a command in a situation.
 type situation struct {
-	text          uint32
-	now           int64
-	first, second uint32 // the records at its keys
-	refuse        int    // as in world
+	text   uint32
+	now    int64
+	at     [mostKeys]uint32 // the records at its keys
+	refuse int              // as in world
 }
 
 // An effect is what comes of a situation.
 type effect struct {
 	reply     uint32
-	cells     [2]uint32
+	cells     [mostKeys]uint32
 	now       int64
 	committed bool // an entry's rev changed
 	ok        bool // a commit said so
@@ -118,7 +121,7 @@ func (st *memo) want(r *request) want {
 	return w
 }
 
-// keysOf are the keys of a command, at most two.
+// keysOf are the keys of a command, at most mostKeys.
 func (st *memo) keysOf(args []string) []int {
 	names := args[1:2]
 	if args[0] == "evalsha" {
@@ -136,11 +139,7 @@ func (st *memo) keysOf(args []string) []int {
 func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
 	d := situation{text: w.id, now: now, refuse: refuse}
 	for i, k := range w.keys {
-		if n := at(cells, k); i == 0 {
-			d.first = n
-		} else {
-			d.second = n
-		}
+		d.at[i] = at(cells, k)
 	}
 	e, known := st.effects[d]
 	if !known {
@@ -153,13 +152,12 @@ func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
 func (st *memo) find(w want, d situation) effect {
 	st.world.reset(nil)
 	st.world.now = d.now
-	numbers := [2]uint32{d.first, d.second}
 	for i, k := range w.keys {
-		if n := numbers[i]; n != 0 {
+		if n := d.at[i]; n != 0 {
 			st.world.cells[st.names[k]] = st.list[n].clone()
 		}
 	}
-	e := effect{cells: numbers}
+	e := effect{cells: d.at}
 	if w.event != nil {
 		w.event(st.world)
 	}

@@ -23,6 +23,11 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return e.remove(ctx, s)
 	case store.Complete:
 		return true, e.complete(ctx, s.Entry, s.Fill)
+	case store.Publish:
+		if err := e.NoteAlone(ctx, s.Entry, store.Note{}); err != nil {
+			return false, err
+		}
+		return true, e.feed(ctx, s.Entry, store.Note{}, "")
 	case store.Copy:
 		return e.copy(ctx, s)
 	case store.AwaitSchema:

@@ -135,7 +135,7 @@ func tagged(name, command, uid, t string, join bool) verb {
 		if err != nil {
 			return err
 		}
-		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard}
+		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard, Note: a.line("tags")}
 		if op.Index = index; !join {
 			op.Index, op.Unindex = nil, index
 		}

@@ -147,10 +147,13 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 	case []any:
 		t := l.CreateTable(len(reply), 0)
 		for i, item := range reply {
-			if item == nil {
+			switch item := item.(type) {
+			case string:
+				t.RawSetInt(i+1, lua.LString(item))
+			case int64:
+				t.RawSetInt(i+1, lua.LNumber(item))
+			default:
 				t.RawSetInt(i+1, lua.LFalse)
-			} else {
-				t.RawSetInt(i+1, lua.LString(item.(string)))
 			}
 		}
 		l.Push(t)

@@ -50,7 +50,9 @@ func logIn(id string) verb {
 			err = store.ErrNotFound
 		}
 		if err == nil {
-			_, err = a.engine.StartSession(ctx, aSession(id, found[0].Record.Fields))
+			start := aSession(id, found[0].Record.Fields)
+			start.Note = a.line("session_start")
+			_, err = a.engine.StartSession(ctx, start)
 		}
 		return err
 	}}
@@ -78,7 +80,7 @@ func lateStart(id string, seen map[string]string) verb {
 func endOne(id string) verb {
 	return verb{name: "end " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
-		done, err := a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id})
+		done, err := a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: a.line("session_end")})
 		if err == nil && len(done) > 0 {
 			_, err = a.engine.command(ctx, redisx.IsNumber, "hset", acknowledged, id, "1")
 		}

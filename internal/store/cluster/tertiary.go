@@ -27,11 +27,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if _, err := e.mustLive(ctx, op.PRK); err != nil {
 		return store.Reply{}, err
 	}
-	// The record lies in another slot than the history: what dies after the note has noted what it did not do.
-	if err := e.noteBefore(ctx, op); err != nil {
-		return store.Reply{}, err
-	}
-	reply, err := e.runOp(ctx, op)
+	reply, err := e.runNoted(ctx, op)
 	if err != nil {
 		return store.Reply{}, err
 	}
@@ -56,32 +52,39 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 }
 
-// changes reports whether a command changes its record, as that is now.
-func (e *Engine) changes(ctx context.Context, op store.Op) (bool, error) {
-	if op.Command != "SADD" && op.Command != "SREM" {
-		return true, nil
+// runNoted runs a command, and notes it if it changed the record, which lies in another slot than the history. Before it
+// it asks whether the command would: where an answer is lost, or tells nothing of that, nothing else says so.
+func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error) {
+	if len(op.Note.Lines) == 0 {
+		reply, _, err := e.runOp(ctx, op)
+		return reply, err
 	}
-	reply, err := e.read(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", op.Key.String()}, op.Args)...)
-	for _, is := range redisx.Items(reply) {
-		if (is == int64(0)) == (op.Command == "SADD") {
-			return true, err
-		}
+	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
+	if err != nil {
+		return store.Reply{}, err
 	}
-	return reply == nil, err // of another Redis type: the command says so
+	reply, unsure, err := e.runOp(ctx, op)
+	if err != nil || !changed(op.Command, reply, would, unsure) {
+		return reply, err
+	}
+	if err := e.NoteAlone(ctx, op.PRK, op.Note); err != nil {
+		return store.Reply{}, &doneError{err}
+	}
+	e.feedLater(ctx, op.PRK, op.Note)
+	return reply, nil
 }
 
-func (e *Engine) noteBefore(ctx context.Context, op store.Op) error {
-	if len(op.Note.Lines) == 0 {
-		return nil
+// changed reports whether a command changed its record, by its reply, and by whether it would have before it was sent.
+func changed(command string, reply store.Reply, would, unsure bool) bool {
+	switch command {
+	case "SADD", "SREM", "HDEL", "ZREM", "LREM", "UNLINK":
+		return reply.Int > 0 || unsure && would
+	case "LPOP", "RPOP":
+		return !reply.Nil
+	case "HSET", "ZADD", "SET":
+		return reply.Int > 0 || would
 	}
-	if changes, err := e.changes(ctx, op); err != nil || !changes {
-		return err
-	}
-	err := e.NoteAlone(ctx, op.PRK, op.Note)
-	if err == nil {
-		e.feedLater(ctx, op.PRK, op.Note)
-	}
-	return err
+	return true
 }
 
 // indexedMembers are those members that a command put into a set, or took out, of which index sets are kept. No script compares the
@@ -140,22 +143,23 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 			filled, err = e.mustLive(ctx, op.PRK)
 			return err
 		}
-		reply, err = e.runOp(ctx, op)
+		reply, _, err = e.runOp(ctx, op)
 		return err
 	})
 	if err == nil && (filled || reply.Empty()) {
-		return e.runOp(ctx, op)
+		reply, _, err = e.runOp(ctx, op)
 	}
 	return reply, err
 }
 
-// runOp sends a tertiary command; one that must not be done twice is sent once.
-func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err error) {
+// runOp sends a tertiary command; one that must not be done twice is sent once. unsure reports whether it may have been
+// carried out before it was answered.
+func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, unsure bool, err error) {
 	retry := e.client.Retry
 	if op.Once {
 		retry.Passing = func(error) bool { return false }
 	}
-	_, _, err = retry.Do(ctx, func(bool) (any, error) {
+	_, unsure, err = retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewOnce(ctx, redisx.AppendWords([]any{op.Command, op.Key.String()}, op.Args))
 		err := e.client.UniversalClient.Process(ctx, cmd)
 		if err == nil || errors.Is(err, redis.Nil) {
@@ -165,13 +169,13 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, err
 	})
 	switch {
 	case redisx.WrongType(err):
-		return store.Reply{}, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+		return store.Reply{}, unsure, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
 	case err != nil && op.Write:
-		return store.Reply{}, err
+		return store.Reply{}, unsure, err
 	case err != nil:
-		return store.Reply{}, redisx.Harmless(err)
+		return store.Reply{}, unsure, redisx.Harmless(err)
 	}
-	return reply, nil
+	return reply, unsure, nil
 }
 
 // Tertiary records that a change makes, replaces or drops must change with the entry or not at all
@@ -267,8 +271,8 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 		if fill != "" {
 			_ = e.complete(ctx, entry, fill)
 		}
-		if !store.Settled(note) && e.NoteAlone(ctx, entry, store.Note{}) == nil {
-			_ = e.feed(ctx, entry, store.Note{}, "")
+		if !store.Settled(note) {
+			_, _ = e.Mend(ctx, store.Publish{Entry: entry})
 		}
 	})
 }

@@ -85,7 +85,7 @@ func issue(uid, hash string) verb {
 			r := found[0].Record
 			err = a.engine.Issue(ctx, store.Issue{
 				Token: store.Token{Hash: hash, Purpose: "reset", Fields: []string{"email"}, Value: r.Fields["email"]},
-				PRK:   prk, Rev: r.Seen().Rev, Life: time.Hour,
+				PRK:   prk, Rev: r.Seen().Rev, Life: time.Hour, Note: a.line("issue"),
 			})
 			if !errors.Is(err, store.ErrConflict) || attempt == verbAttempts {
 				return err

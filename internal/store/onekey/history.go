@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +17,12 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// HistoryLua is what scripts that note something begin with.
-var HistoryLua = redisx.Source(scripts, "history")
+// Scripts that note something begin with HistoryLua, and those that ask whether a command would change
+// a tertiary record with ChangesLua.
+var (
+	HistoryLua = redisx.Source(scripts, "history")
+	ChangesLua = redisx.Source(scripts, "changes")
+)
 
 // NoteScript notes something beside an entry, TellScript in the feed alone, and FeedScript what the feed of a cluster lacks.
 var (
@@ -71,7 +76,7 @@ func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) 
 
 // NoteArgs are the last arguments of a script, as history.lua takes them.
 func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
-	return []string{ks.MostFed(feed), relative(prk), strings.Join(n.Lines, "\n"), where + Millis(n.Now)}
+	return []string{ks.MostFed(feed), relative(prk), strings.Join(n.Marked(), "\n"), where + Millis(n.Now)}
 }
 
 func relative(prk recordkey.Key) string {
@@ -81,21 +86,60 @@ func relative(prk recordkey.Key) string {
 	return prk.In(recordkey.Namespace{}).String()
 }
 
-// writeNoted runs a script that notes something. In a slot that is being migrated, where no node serves its keys together, the
-// note comes after it, by itself.
-func (ks *Keys) writeNoted(ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note) (reply any, err error) {
-	noted, with := ks.Note(keys, args, ks.options.Notes, prk, n)
-	reply, err = ks.writeTogether(ctx, s, noted, with)
-	if len(n.Lines) > 0 && redisx.TryAgain(err) {
-		reply, _, err = ks.client.Write(ctx, s, keys, append(slices.Clip(args), ""))
-		if err == nil {
-			_ = ks.NoteAlone(ctx, prk, n) // what was done, was done
+// writeNoted runs a script that notes something: if did says so of its reply. In a slot that is being
+// migrated no node serves its keys together with those of the history. Then the entry keeps the lines
+// where it is the first of the keys, and else they come after the script, by themselves.
+func (ks *Keys) writeNoted(
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
+) (reply any, err error) {
+	if len(n.Lines) == 0 {
+		reply, _, err = ks.client.Write(ctx, s, keys, append(args, ""))
+		return reply, err
+	}
+	entry, alone := prk.String(), slices.Clip(keys)
+	if keys[0] != entry {
+		keys = append(alone, entry)
+	}
+	n = ks.marked(n)
+	noted, with := ks.Note(slices.Clip(keys), slices.Clip(args), ks.options.Notes, prk, n)
+	reply, unsure, err := ks.writeTogether(ctx, s, noted, with)
+	if redisx.TryAgain(err) {
+		reply, err = ks.writeApart(ctx, s, alone, args, prk, n, did)
+		if err != nil && unsure {
+			err = &redisx.UnknownError{Cause: err}
 		}
 	}
-	if err == nil && len(n.Lines) > 0 {
+	if err == nil && did(reply) {
 		ks.Noted(ctx, prk, n)
 	}
 	return reply, err
+}
+
+// writeApart is writeNoted without the record of the history.
+func (ks *Keys) writeApart(
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
+) (any, error) {
+	if keys[0] == prk.String() {
+		keys, args = ks.Note(keys, args, NotesNowhere, prk, n)
+		reply, _, err := ks.client.Write(ctx, s, keys, args)
+		return reply, err
+	}
+	reply, _, err := ks.client.Write(ctx, s, keys, append(args, ""))
+	if err == nil && did(reply) {
+		err = ks.NoteAlone(ctx, prk, n)
+		if err != nil {
+			err = fmt.Errorf("%w: it was done, and could not be noted: %v", store.ErrOutcomeUnknown, err)
+		}
+	}
+	return reply, err
+}
+
+// marked gives marks to the lines of a note that may be sent in several commands, as on a cluster.
+func (ks *Keys) marked(n store.Note) store.Note {
+	if n.Call == "" && ks.options.Notes == NotesRecord {
+		n.Call = ks.options.NewRev()
+	}
+	return n
 }
 
 // Noted follows what has noted something.
@@ -110,11 +154,10 @@ func (ks *Keys) Noted(ctx context.Context, prk recordkey.Key, n store.Note) {
 }
 
 // writeTogether runs a script, but once where a node does not serve its keys together.
-func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (any, error) {
+func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
 	retry := ks.client.Retry
 	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && !redisx.TryAgain(err) }
-	reply, _, err := retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
-	return reply, err
+	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
 }
 
 // NoteAlone notes something beside a live entry, or in it, together with what waits there: without lines that alone.
@@ -123,8 +166,9 @@ func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) 
 	if err != nil {
 		return err
 	}
-	_, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
-	if redisx.TryAgain(err) {
+	n = ks.marked(n)
+	_, _, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
+	if redisx.TryAgain(err) && len(n.Lines) > 0 {
 		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesNowhere, store.FeedChanges, prk, n))
 	}
 	return redisx.Harmless(err)
@@ -163,36 +207,54 @@ func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error
 	return all, err
 }
 
-// Lines are all that is noted of an entry, and of one that was there before, by their time: two commands of one slot.
+// Lines are all that is noted of an entry, and of one that was there before, in the order in which it was noted: what waits in the
+// entry came after what is in the record. It is read before that: so no line is missing whose successor is there.
 func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	key, err := store.HistoryKey(prk)
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		all = nil
-		both := []redis.Cmder{redis.NewStringCmd(ctx, "get", key.String()), redis.NewStringCmd(ctx, "hget", prk.String(), store.FieldNote)}
-		_ = ks.client.All(ctx, both) // the error of each stands in it
-		for _, cmd := range both {
-			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
-				return nil, err
-			}
-			all = append(all, strings.FieldsFunc(cmd.(*redis.StringCmd).Val(), func(r rune) bool { return r == '\n' })...)
-		}
-		return nil, nil
-	})
+	waiting, err := ks.linesAt(ctx, "hget", prk.String(), store.FieldNote)
 	if err != nil {
-		return nil, redisx.Harmless(err)
+		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(store.LineTime(a), store.LineTime(b)) })
-	return all, nil
+	all, err := ks.linesAt(ctx, "get", key.String())
+	if err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	return slices.DeleteFunc(append(all, waiting...), func(line string) bool {
+		name := store.LineName(line)
+		defer func() { has[name] = true }()
+		return has[name]
+	}), nil
 }
 
-// Tell implements [store.Engine].
+// linesAt reads lines by a command, none from a record of another Redis type.
+func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
+	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, args)
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsText|redisx.IsNil)
+	})
+	if err != nil && !redisx.WrongType(err) {
+		return nil, redisx.Harmless(err)
+	}
+	text, _ := reply.(string)
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), nil
+}
+
+// Tell implements [store.Engine]. A line that is sent again is known by its mark.
 func (ks *Keys) Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
-	stream := ks.FeedKey(ns, feed, prk)
-	_, _, err := ks.client.Write(ctx, TellScript, []string{stream}, ks.NoteArgs(NotesFeed, feed, prk, n))
+	n.Call = ks.options.NewRev()
+	stream, begin := ks.FeedKey(ns, feed, prk), time.Now()
+	last := n.Marked()[len(n.Lines)-1]
+	args := append([]string{last[strings.LastIndexByte(last, ' ')+1:], ""}, ks.NoteArgs(NotesFeed, feed, prk, n)...)
+	_, _, err := ks.client.Retry.Do(ctx, func(unsure bool) (any, error) {
+		if unsure {
+			args[1] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
+		}
+		return TellScript.Write(ctx, ks.client.Process, []string{stream}, args)
+	})
 	ks.TrimNowAndThen(ctx, feed, stream)
 	return redisx.Harmless(err)
 }

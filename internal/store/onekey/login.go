@@ -188,7 +188,8 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 		return err
 	}
 	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), Millis(i.Now))
-	reply, err := ks.writeNoted(ctx, IssueScript, []string{i.PRK.String(), key.String()}, args, i.PRK, i.Note)
+	issued := func(reply any) bool { return redisx.Text(redisx.Items(reply), 0) == "ok" }
+	reply, err := ks.writeNoted(ctx, IssueScript, []string{i.PRK.String(), key.String()}, args, i.PRK, i.Note, issued)
 	if err != nil {
 		return fmt.Errorf("issuing a token: %w", err)
 	}

@@ -100,6 +100,8 @@ func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return ks.restate(ctx, s)
 	case store.Bury:
 		return ks.Yes(ctx, BuryScript, []string{s.Entry.String()}, ks.options.TombstoneLife)
+	case store.Publish: // the feed has it by the script that noted it
+		return true, nil
 	}
 	return false, fmt.Errorf("no step that mends: %T", s)
 }

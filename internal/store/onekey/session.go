@@ -73,17 +73,22 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 	if err != nil {
 		return nil, err
 	}
-	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n)
-	switch texts := redisx.Texts(reply); {
-	case err != nil && what == store.SessionsList:
-		return nil, redisx.Harmless(err)
-	case err != nil:
-		return nil, err
-	case what == store.SessionsEnd && len(texts) > 0:
-		return []store.Session{{ID: texts[0]}}, nil
-	default:
-		return parseSessions(texts), nil
+	did := func(reply any) []store.Session {
+		texts := redisx.Texts(reply)
+		if what == store.SessionsEnd && len(texts) > 0 {
+			return []store.Session{{ID: texts[0]}}
+		}
+		return parseSessions(texts)
 	}
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n,
+		func(reply any) bool { return len(did(reply)) > 0 })
+	if err != nil && what == store.SessionsList {
+		err = redisx.Harmless(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return did(reply), nil
 }
 
 // seenEvery is how often it is kept that a session was seen.

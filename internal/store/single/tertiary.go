@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, guardLua)
+	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, guardLua)
 	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 

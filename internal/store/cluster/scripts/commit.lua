@@ -73,15 +73,19 @@ if ARGV[2] == 'delete' then
   if not done then
     local refused = write('PERSIST') or write('HDEL', '~none') -- neither changes anything: a live entry has no end
     if refused then return refused end
-    noting = note('delete', head[7] or nil)
+    noting, noted = note(KEYS[1], 'delete', head[7])
     if noting then return noting end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
+    if noted and noted ~= '' then -- the tombstone keeps it
+      removal[#removal + 1] = '~note'
+      removal[#removal + 1] = noted
+    end
     refused = write('HSET', '~isa', '', '~rev', remember, unpack(removal))
     if refused then return refused end
     redis.call('HDEL', KEYS[1], '~fence')
   end
-  strip(KEYS[1])
+  strip(KEYS[1], done or noted and noted ~= '')
   redis.call('EXPIRE', KEYS[1], ARGV[5])
   if counts(mark) then write_tokens(KEYS[2], tokens) end
   return {'ok'}
@@ -107,10 +111,10 @@ if not done then
     refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')
     if refused then return refused end
   end
-  noting, noted = note(ARGV[2], head[7] or nil)
+  noting, noted = note(KEYS[1], ARGV[2], head[7])
   if noting then return noting end
   if tombstone then -- its facets, and its end, go before it lives
-    if head[1] then strip(KEYS[1]) end
+    if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])
   end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end

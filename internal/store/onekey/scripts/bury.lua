@@ -17,5 +17,5 @@ if redis.call('PTTL', KEYS[1]) == -1 then
   local reply = redis.pcall('EXPIRE', KEYS[1], ARGV[1])
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-if isa then strip(KEYS[1]) end
+if isa then strip(KEYS[1], true) end
 return 1

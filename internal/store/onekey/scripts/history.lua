@@ -1,15 +1,20 @@
 -- history: what every script begins with that notes what became of an entry.
 --
 -- The record is a text beside the entry, in its slot, of lines
---   NUMBER KIND WHO ORIGIN FIELDS PURPOSE
--- the newest last: at most a hundred, of 90 days. A number is the time in microseconds, and greater than that of the line before.
--- On one server a line goes into the feed, too: a stream of texts of lines "PRK LINE", with a hyphen for the number. On a cluster, in a
--- slot that is being migrated, no node serves two keys while one of them is absent: there ~note of the entry has lines, until they can be
--- put into the record. They have their time as the last word where they have another number there.
+--   NUMBER KIND WHO ORIGIN FIELDS PURPOSE MARK
+-- in the order in which they were noted: at most a hundred, of 90 days. NUMBER is the time in microseconds,
+-- and greater than those of the lines beside which it was noted. It stays as it is, and so does the line. MARK names a line that was sent in
+-- several commands, or may have been; others are named by their number.
 --
--- The last argument is "" where nothing is noted. Else it says which of them the last KEYS are, b(oth), r(ecord), f(eed) or n(one), and
--- then the time in milliseconds, none for the server's. Before it stand the lines to be noted, without numbers but for feed.lua; the
--- PRK; and how many entries the feed has at most.
+-- Lines may also wait in ~note of the entry: that of a create, which saves a record, and on a cluster any,
+-- in a slot that is being migrated, where no node serves two keys while one of them is absent. Whatever
+-- notes something has the entry among its keys, and puts into the record what waits before what it adds.
+-- A line that stands in both is one. On one server a line goes into the feed at the same time: a stream of
+-- texts of lines "PRK LINE", with a hyphen for the number.
+--
+-- The last argument is "" if nothing is noted. Else it says which of them the last KEYS are: b(oth),
+-- r(ecord), f(eed) or n(one), and then the time in milliseconds, none for the server's. Before it stand the
+-- lines to be noted, without numbers but for feed.lua; the PRK; and how many entries the feed has at most.
 
 local about, lines, prk, most, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
 if about ~= '' then
@@ -51,8 +56,8 @@ local function keep(in_record, text, milliseconds)
   if reply.err then return redis.error_reply(reply.err) end
 end
 
--- read are the lines of the record of the last so many milliseconds. Those of an entry that was here before go an hour after the next
--- was made.
+-- read returns the lines of the record of the last so many milliseconds. Those of an entry that was here
+-- before go an hour after the next was made.
 local function read(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
   if type(past) ~= 'string' then past = '' end -- of another Redis type it goes
@@ -65,27 +70,47 @@ local function read(milliseconds, time)
   return all
 end
 
--- put_on puts lines at the end of others, with numbers. Those that have one already, which is too small by now, have it as
--- their last word then.
-local function put_on(all, some, time)
-  for line in string.gmatch(some, '[^\n]+') do
-    local was, rest = string.match(line, '^(%d+) (.*)$')
-    local n = math.max(tonumber(was or time), string.match(all[#all] or '-1', '^-?%d+') + 1)
-    if not was then
-      line = string.format('%.0f ', n) .. line
-    elseif n > tonumber(was) then
-      line = string.format('%.0f ', n) .. rest .. ' ' .. was
-    end
-    all[#all + 1] = line
-  end
+-- number_of returns the number of a line, nil for one that has none yet.
+local function number_of(line) return tonumber(string.match(line, '^(%d+) ') or '') end
+
+-- name_of returns what a line is known by.
+local function name_of(line)
+  return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
--- note is the first thing that a script writes. how: create; delete, after which the record stays for an hour, for the feed of a
--- cluster, or not at all; "" for others. It returns what the server refuses, nil where it does not, and what ~note of the entry
--- becomes, nil where that stays as it is.
-local function note(how, pending)
+-- put_on puts lines that are not there yet at the end of others, and gives numbers to those without one.
+local function put_on(all, some, time)
+  local has, last = {}, 0
+  for _, line in ipairs(all) do
+    has[name_of(line)] = true
+    last = math.max(last, number_of(line) or 0)
+  end
+  for line in string.gmatch(some, '[^\n]+') do
+    local number = number_of(line)
+    if not number then
+      number = math.max(time, last + 1)
+      line = string.format('%.0f ', number) .. line
+    end
+    if not has[name_of(line)] then
+      all[#all + 1] = line
+      has[name_of(line)] = true
+      last = math.max(last, number)
+    end
+  end
+  while #all > 100 do table.remove(all, 1) end
+end
+
+-- note is the first thing that a script writes. how: create; delete, after which the record stays for an
+-- hour, for the feed of a cluster, or not at all; "" for others. waiting is ~note of the entry, false for
+-- none, nil if it was not read: then nothing is noted of an entry that is not live. It returns what the
+-- server refuses, nil if it does not, and what ~note becomes, nil if that stays as it is.
+local function note(entry, how, waiting)
   if about == '' then return nil end
-  if not pending or how == 'create' then pending = '' end
+  if waiting == nil then
+    local head = redis.pcall('HMGET', entry, '~isa', '~note')
+    if head.err or not head[1] or head[1] == '' then return nil end
+    waiting = head[2]
+  end
   local id, refused
   if feed and lines ~= '' then
     id, refused = add(feed_text())
@@ -97,17 +122,27 @@ local function note(how, pending)
     return keep(record, table.concat(all, '\n'), life)
   end
   if not record then
-    for line in string.gmatch(pending, '[^\n]+') do all[#all + 1] = line end
+    put_on(all, waiting or '', time)
     put_on(all, lines, time)
-    return nil, how ~= 'delete' and table.concat(all, '\n') or nil
+    return nil, table.concat(all, '\n')
   end
   if how == 'delete' and feed then
     redis.call('UNLINK', record)
     return nil
   end
   all = read(how == 'create' and hour or life, time)
-  put_on(all, pending .. '\n' .. lines, time)
-  while #all > 100 do table.remove(all, 1) end
+  put_on(all, waiting or '', time)
+  put_on(all, lines, time)
   if #all > 0 then refused = keep(record, table.concat(all, '\n'), how == 'delete' and hour or life) end
-  return refused, pending ~= '' and '' or nil
+  return refused, waiting and '' or nil
+end
+
+-- settle makes ~note of an entry what note has returned, and returns what the server refuses.
+local function settle(entry, waiting)
+  if waiting == '' then
+    redis.call('HDEL', entry, '~note')
+  elseif waiting then
+    local reply = redis.pcall('HSET', entry, '~note', waiting)
+    if type(reply) == 'table' then return redis.error_reply(reply.err) end
+  end
 end

@@ -8,7 +8,7 @@
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
 -- Sent twice, it is one token (I7). ~tokens comes last: before, a first token does not count, and what ended stays so.
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens')
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
 if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
@@ -20,7 +20,8 @@ for _, t in ipairs(tokens.open) do
   if t.name == ARGV[3] then return {'ok'} end
   newest = math.max(newest, t.number)
 end
-local refused = note('')
+local refused, waiting = note(KEYS[1], '', head[4])
+refused = refused or settle(KEYS[1], waiting)
 if refused then return refused end
 if tokens.foreign then redis.call('UNLINK', KEYS[2]) end
 local ends = string.format('%.0f', now + ARGV[7])

@@ -7,10 +7,11 @@
 -- ended says "- UNTIL CALL" for an hour (the last hundred do), so that a beginning which arrives late does not bring it back. Members of other forms,
 -- and those whose time is over, count as absent.
 --
--- The entry is not looked at: in a slot that is being migrated, no node serves two keys while one of them is absent. So it
--- does not matter either whether what is done here comes before or after a change of the entry.
+-- The entry is not looked at, but for the lines of its history that wait: in a slot that is being migrated, no node serves
+-- two keys while one of them is absent. So it does not matter either whether what is done here comes before or after a change
+-- of the entry.
 --
--- KEYS[1]  the record
+-- KEYS[1]  the record      KEYS[2]  the entry, where something is noted
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret      ARGV[4]  bond; to end: the call, by which it knows what it has done when it is sent again
 -- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest, and of those
@@ -59,7 +60,9 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
   end
   local s = parse(text)
   if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
-    local refused = s and note('')
+    local refused, waiting
+    if s then refused, waiting = note(KEYS[2], '') end
+    refused = refused or settle(KEYS[2], waiting)
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
     if reply.err then return reply end
@@ -110,7 +113,8 @@ if verb == 'begin' then
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
-  local refused = note('')
+  local refused, waiting = note(KEYS[2], '')
+  refused = refused or settle(KEYS[2], waiting)
   if refused then return refused end
   found = put(member(s), s.ends)
   if found.err then return found end

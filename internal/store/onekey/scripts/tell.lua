@@ -1,6 +1,16 @@
--- tell: lines in a feed, of what no history has. After history.lua.
+-- tell: a line in a feed, of what no history has. After history.lua.
 --
 -- KEYS[1]  the stream
+-- ARGV[1]  the mark of the line      ARGV[2]  milliseconds since it was sent first, if it may be there, else ""
 -- Reply: 1
-local id, refused = add(feed_text())
+if ARGV[2] ~= '' then
+  local clock = redis.call('TIME')
+  local since = clock[1] * 1000 + math.floor(clock[2] / 1000) - ARGV[2] - 2000
+  local past = redis.pcall('XREVRANGE', feed, '+', string.format('%.0f', since), 'COUNT', 10000)
+  for i = 1, past.err and 0 or #past do
+    if string.sub(past[i][2][2], -#ARGV[1]) == ARGV[1] then return 1 end
+  end
+  if not past.err and #past == 10000 then return 1 end -- it is not known: once is more than it would be told then
+end
+local _, refused = add(feed_text())
 return refused or 1

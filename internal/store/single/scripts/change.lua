@@ -211,7 +211,7 @@ end
 refused = not again and store_schema()
 if refused then return refused end
 local noting, pending
-if not again then noting, pending = note(verb, head[6]) end
+if not again then noting, pending = note(entry, verb, head[6]) end
 if noting then return noting end
 local wrote = unstored or again
 local function write(command, ...)

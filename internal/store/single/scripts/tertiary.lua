@@ -1,4 +1,4 @@
--- tertiary: one command on a tertiary record of a live entry, with the index sets of its members. After history.lua.
+-- tertiary: one command on a tertiary record of a live entry, with the index sets of its members. After history.lua and changes.lua.
 --
 -- KEYS  as in guard, [4] the tertiary record, then the index sets to join, then those to leave.
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
@@ -21,21 +21,16 @@ if #KEYS > 4 then -- only sets are indexed
   local n = redis.pcall('SCARD', KEYS[4])
   if failed(n) then return redis.error_reply(n.err) end
 end
-local function changes()
-  local adds = ARGV[10] == 'SADD'
-  if not adds and ARGV[10] ~= 'SREM' or #ARGV > 2000 then return true end
-  local has = redis.pcall('SMISMEMBER', KEYS[4], unpack(ARGV, 11))
-  if failed(has) then return true end
-  for _, is in ipairs(has) do
-    if (is == 0) == adds then return true end
-  end
-end
-if writes and changes() then
-  local refused = note('')
-  if refused then return refused end
-end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
+if writes and about ~= '' then
+  local due, wrong = changes(KEYS[4], ARGV[10], args)
+  if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
+  local refused, waiting
+  if due then refused, waiting = note(entry, '', head[6]) end
+  refused = refused or settle(entry, waiting)
+  if refused then return refused end
+end
 
 if writes then
   local refused = store_schema()

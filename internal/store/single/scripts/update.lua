@@ -20,7 +20,7 @@ if unset > 7 or head[5] then -- a full server refuses the first, and one that fo
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-local refused, kept = note('', head[5] or nil)
+local refused, kept = note(KEYS[1], '', head[5])
 if refused then return refused end
 -- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).
 local first

@@ -1,0 +1,400 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// linesOf returns the kinds of an entry's history, the oldest first.
+func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
+	t.Helper()
+	history, err := users.History(t.Context(), hints.UID(uid))
+	must(t, err)
+	slices.Reverse(history)
+	return kindsOf(history)
+}
+
+func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// TestFeedTellsOnce: whatever follows a create, the feed tells of each thing once and in its order.
+func TestFeedTellsOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users, ctx := typeOf(t, db, "user"), t.Context()
+		rename := func(uid string) {
+			t.Helper()
+			_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+			must(t, err)
+		}
+		want := map[string][]string{}
+		for i := range 5 {
+			for name, second := range map[string]func(e userdb.Entry){
+				"session_start": func(e userdb.Entry) {
+					_, _, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+					must(t, err)
+				},
+				"issue": func(e userdb.Entry) {
+					_, err := users.Issue(ctx, hints.UID(e.UID()), userdb.Token{Purpose: "reset"})
+					must(t, err)
+				},
+				"tags": func(e userdb.Entry) {
+					_, err := users.Tags(hints.UID(e.UID())).Add(ctx, "red")
+					must(t, err)
+				},
+			} {
+				uid := fmt.Sprint(strings.ReplaceAll(name, "_", "-"), i)
+				e, err := users.Create(ctx, userdb.NewEntry{UID: uid})
+				must(t, err)
+				second(e)
+				rename(uid)
+				want[uid] = []string{"create", name, "update"}
+			}
+		}
+		got := map[string][]string{}
+		for _, e := range feed(t, db, 3*len(want)) {
+			got[e.Key.Value()] = append(got[e.Key.Value()], e.Kind)
+		}
+		for uid, kinds := range want {
+			if history := linesOf(t, users, uid); !slices.Equal(got[uid], kinds) || !slices.Equal(history, kinds) {
+				t.Errorf("%s: the feed has %q, the history %q, want %q", uid, got[uid], history, kinds)
+			}
+		}
+	})
+}
+
+// A notedVerb leaves one line about an entry that has a tag, a setting, a note, a score and a session.
+type notedVerb struct {
+	name string
+	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
+}
+
+var notedVerbs = []notedVerb{
+	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Update(ctx, uid(e.UID()), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil }))
+	}},
+	{"add a tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Tags(uid(e.UID())).Add(ctx, "b"))
+	}},
+	{"remove a tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Tags(uid(e.UID())).Remove(ctx, "a"))
+	}},
+	{"put a setting", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return users.Hash(uid(e.UID()), "settings").Put(ctx, "k", "other")
+	}},
+	{"remove a setting", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Hash(uid(e.UID()), "settings").Remove(ctx, "k"))
+	}},
+	{"remove a note", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.List(uid(e.UID()), "notes").Remove(ctx, "n"))
+	}},
+	{"put a score", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return users.SortedSet(uid(e.UID()), "scores").Put(ctx, 2, "m")
+	}},
+	{"start a session", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		_, _, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+		return err
+	}},
+	{"end a session", func(ctx context.Context, users *userdb.Type, _ userdb.Entry, secret string) error {
+		return users.EndSession(ctx, secret)
+	}},
+	{"issue a token", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Issue(ctx, uid(e.UID()), userdb.Token{Purpose: "reset"}))
+	}},
+	{"log in", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Login(ctx, e.UID(), clearPassword, userdb.Attempt{}))
+	}},
+	{"delete", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return users.Delete(ctx, uid(e.UID()))
+	}},
+}
+
+// notedEntry makes an entry for notedVerbs, and returns a secret of its session.
+func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
+	t.Helper()
+	ctx := t.Context()
+	e, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name), Tags: []string{"a"}, Password: clearPassword})
+	must(t, err)
+	must(t, users.Hash(uid(name), "settings").Put(ctx, "k", "v"))
+	must(t, errOf(users.List(uid(name), "notes").Append(ctx, "n")))
+	must(t, users.SortedSet(uid(name), "scores").Put(ctx, 1, "m"))
+	_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	return e, secret
+}
+
+const setUp = 5 // lines of notedEntry
+
+// sends reports whether commands may change something. A script on an SRK only reads: the client sends it again by itself.
+func sends(cmds []redis.Cmder) bool {
+	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
+	if strings.HasPrefix(name, "eval") && len(args) > 3 && strings.HasSuffix(argument(args[3]), "/~prk") {
+		return false
+	}
+	return strings.HasPrefix(name, "eval") || slices.Contains([]string{"sadd", "srem", "hset", "hdel", "lrem", "zadd"}, name)
+}
+
+// loseNth loses the nth of what is sent from now on, from 0, or its answer.
+func (t *tap) loseNth(n int, done bool) {
+	var sent atomic.Int64
+	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if !sends(cmds) || sent.Add(1) != int64(n+1) {
+			return send()
+		}
+		if done {
+			if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+				return err
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(io.EOF)
+		}
+		return io.EOF
+	})
+}
+
+// TestLostAnswersAreNotedOnce loses each command of each verb once, or its answer: what was done has one line, in the history and in
+// the feed.
+func TestLostAnswersAreNotedOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
+		users, name := typeOf(t, db, "user"), map[string]string{}
+		for _, verb := range notedVerbs {
+			for n := range 4 {
+				for _, done := range []bool{true, false} {
+					key := fmt.Sprint("u", len(name))
+					name[key] = fmt.Sprintf("%s, command %d lost, done: %v", verb.name, n, done)
+					e, secret := notedEntry(t, users, key)
+					s.tap.loseNth(n, done)
+					err := verb.do(t.Context(), users, e, secret)
+					s.tap.set(nil)
+					if err != nil {
+						t.Fatalf("%s: %v", name[key], err)
+					}
+					if got := linesIf(t, users, key); got != setUp+1 && verb.name != "log in" && verb.name != "delete" {
+						t.Errorf("%s: %d lines, want %d", name[key], got, setUp+1)
+					}
+				}
+			}
+		}
+		all, got := feedTo(t, db, (setUp+1)*len(name)), map[string]int{}
+		for _, e := range all {
+			got[e.Key.Value()]++
+		}
+		for key := range name {
+			if got[key] != setUp+1 {
+				t.Errorf("%s: %d events, want %d", name[key], got[key], setUp+1)
+			}
+		}
+	})
+}
+
+// linesIf returns how many lines the history of an entry has, 0 if there is no such entry.
+func linesIf(t *testing.T, users *userdb.Type, name string) int {
+	t.Helper()
+	history, err := users.History(t.Context(), uid(name))
+	if !errors.Is(err, userdb.ErrNotFound) {
+		must(t, err)
+	}
+	return len(history)
+}
+
+// feedTo returns all events of a feed as soon as it has so many at least.
+func feedTo(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
+	t.Helper()
+	var after string
+	for deadline := time.Now().Add(10 * time.Second); len(all) < want && time.Now().Before(deadline); {
+		p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000})
+		must(t, err)
+		all, after = append(all, p.Events...), p.Next
+	}
+	p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000})
+	must(t, err)
+	return append(all, p.Events...)
+}
+
+// futileVerbs change nothing of what notedEntry makes, or are refused.
+var futileVerbs = []notedVerb{
+	{"add the same tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Tags(uid(e.UID())).Add(ctx, "a"))
+	}},
+	{"remove another tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Tags(uid(e.UID())).Remove(ctx, "z"))
+	}},
+	{"put the same setting", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return users.Hash(uid(e.UID()), "settings").Put(ctx, "k", "v")
+	}},
+	{"remove another setting", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.Hash(uid(e.UID()), "settings").Remove(ctx, "z"))
+	}},
+	{"remove another note", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.List(uid(e.UID()), "notes").Remove(ctx, "z"))
+	}},
+	{"put the same score", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return users.SortedSet(uid(e.UID()), "scores").Put(ctx, 1, "m")
+	}},
+	{"remove another score", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		return errOf(users.SortedSet(uid(e.UID()), "scores").Remove(ctx, "z"))
+	}},
+	{"friends of another type", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		if err := errOf(users.Set(uid(e.UID()), "friends").Add(ctx, "f")); !errors.Is(err, userdb.ErrCorrupt) {
+			return fmt.Errorf("got %w, want ErrCorrupt", err)
+		}
+		return nil
+	}},
+	{"end a session that there is not", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+		if err := users.EndSessionID(ctx, uid(e.UID()), "z"); !errors.Is(err, userdb.ErrNotFound) {
+			return fmt.Errorf("got %w, want ErrNotFound", err)
+		}
+		return nil
+	}},
+}
+
+// TestFutileIsNotNoted: what changes nothing, or is refused, leaves no line.
+func TestFutileIsNotNoted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
+		users := typeOf(t, db, "user")
+		for i, verb := range futileVerbs {
+			e, secret := notedEntry(t, users, fmt.Sprint("u", i))
+			must(t, s.raw.Set(t.Context(), "user/uid:"+e.UID()+"/friends", "x", 0).Err())
+			for _, lost := range []int{100, 0, 1} {
+				s.tap.loseNth(lost, true)
+				err := verb.do(t.Context(), users, e, secret)
+				s.tap.set(nil)
+				if n := linesIf(t, users, e.UID()); err != nil || n != setUp {
+					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setUp)
+				}
+			}
+			must(t, s.raw.Unlink(t.Context(), "user/uid:"+e.UID()+"/friends").Err())
+		}
+		if all := feedTo(t, db, setUp*len(futileVerbs)); len(all) != setUp*len(futileVerbs) {
+			t.Errorf("the feed has %d events, want %d", len(all), setUp*len(futileVerbs))
+		}
+	})
+}
+
+// TestVerbsInOpenSlot has an entry in a slot that is being migrated: what is done has one line, what is not has none, and the entry
+// keeps a hundred at most.
+func TestVerbsInOpenSlot(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), redistest.StartCluster(t)
+	db, err := userdb.Open(ctx, c.URL(), userdb.Options{History: true})
+	must(t, err)
+	defer db.Close()
+	users := typeOf(t, db, "user")
+	slot := c.OpenSlot("user/uid:ann")
+	e, err := users.Create(ctx, userdb.NewEntry{UID: "ann"})
+	must(t, err)
+	want := []string{"create"}
+	for range 2 {
+		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+		must(t, err)
+		must(t, users.EndSession(ctx, secret))
+		must(t, users.EndSession(ctx, secret)) // it has ended
+		wantErr(t, "no session", users.EndSessionID(ctx, uid("ann"), "z"), userdb.ErrNotFound)
+		want = append(want, "session_start", "session_end")
+	}
+	_, err = users.Tags(uid("ann")).Add(ctx, "red")
+	must(t, err)
+	_, err = users.Tags(uid("ann")).Add(ctx, "red")
+	must(t, err)
+	want = append(want, "tags")
+	if got := linesOf(t, users, "ann"); !slices.Equal(got, want) {
+		t.Errorf("while it moves: %q, want %q", got, want)
+	}
+	for i := range 120 {
+		_, err := users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+		must(t, err)
+		want = append(want, "update")
+	}
+	if n := strings.Count(c.Client().HGet(ctx, "user/uid:ann", "~note").Val(), "\n") + 1; n != 100 {
+		t.Errorf("the entry keeps %d lines", n)
+	}
+	must(t, users.Delete(ctx, uid("ann")))
+	want = append(want, "delete")
+	if got := kindsOf(feedTo(t, db, len(want))); !slices.Equal(got, want) {
+		t.Errorf("the feed has %q, want %q", got, want)
+	}
+	slot.Finish()
+	_, err = users.Create(ctx, userdb.NewEntry{UID: "ann"})
+	must(t, err)
+	want = append(want, "create")
+	if got := kindsOf(feedTo(t, db, len(want))); !slices.Equal(got, want) {
+		t.Errorf("afterwards the feed has %q, want %q", got, want)
+	}
+	if got := linesOf(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
+		t.Errorf("the new entry has %q", got)
+	}
+	mended(t, db, never)
+}
+
+// TestRepairPublishes: where a process dies before an event is in the feed of a cluster, the feed has it after a repair of the entry,
+// or its next change, once.
+func TestRepairPublishes(t *testing.T) {
+	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+		if g.has(oneScript) { // which is the script that makes the change
+			return
+		}
+		ctx, touched := t.Context(), 0
+		feedTo(t, g.db, 1)
+		touch := func() {
+			t.Helper()
+			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(touched))); return nil })
+			must(t, err)
+			touched++
+		}
+		for _, next := range []func(){
+			func() { problemsOf(t, g.db, "alice") },
+			touch,
+		} {
+			refused := make(chan bool, 10)
+			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				if !strings.Contains(wordsOf(cmds[0]), "~/feed/{") || !strings.HasPrefix(cmds[0].Name(), "eval") {
+					return send()
+				}
+				refused <- true
+				cmds[0].SetErr(context.Canceled)
+				return context.Canceled
+			})
+			touch()
+			<-refused
+			g.tap.set(nil)
+			if n := len(feedTo(t, g.db, 0)); n != touched {
+				t.Errorf("the feed has %d events before, want %d", n, touched)
+			}
+			next()
+			if n := len(feedTo(t, g.db, touched+1)); n != touched+1 {
+				t.Errorf("the feed has %d events, want %d", n, touched+1)
+			}
+		}
+	})
+}
+
+// problemsOf repairs one entry, which has no problem.
+func problemsOf(t *testing.T, db *userdb.DB, name string) {
+	t.Helper()
+	for p, err := range check.Run(t.Context(), db, check.Options{Only: uid(name), Repair: true}) {
+		must(t, err)
+		t.Errorf("found: %v", p)
+	}
+}
