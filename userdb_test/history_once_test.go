@@ -16,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -393,7 +394,9 @@ func TestRepairPublishes(t *testing.T) {
 // problemsOf repairs one entry, which has no problem.
 func problemsOf(t *testing.T, db *userdb.DB, name string) {
 	t.Helper()
-	for p, err := range check.Run(t.Context(), db, check.Options{Only: uid(name), Repair: true}) {
+	prk, err := recordkey.PRK("user", "uid", name)
+	must(t, err)
+	for p, err := range check.Run(t.Context(), db, check.Options{Only: hints.Key(prk), Repair: true}) {
 		must(t, err)
 		t.Errorf("found: %v", p)
 	}
