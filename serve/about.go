@@ -2,11 +2,11 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/own"
@@ -60,16 +60,20 @@ func plain(w http.ResponseWriter, status int, text string) {
 
 // A readiness asks the store for a write, at most once a second: nobody needs a key to ask for that.
 type readiness struct {
-	db *userdb.DB
+	db     *userdb.DB
+	asking chan struct{} // has an element while a request asks
 
-	mu    sync.Mutex
 	asked time.Time
 	err   error
 }
 
 func (r *readiness) ask(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", userdb.ErrUnavailable, ctx.Err())
+	}
 	if time.Since(r.asked) < time.Second {
 		return r.err
 	}

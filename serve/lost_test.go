@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -74,4 +76,56 @@ func TestLostAnswers(t *testing.T) {
 	if said["the store did not answer: whether the change was made is not known"] == 0 || said["the store does not answer, or has no room: the log has the cause under the request_id"] == 0 {
 		t.Errorf("it says %v", said)
 	}
+}
+
+// A mute store answers nothing until it is let go, whatever the context of a command.
+type mute struct {
+	asked chan struct{} // closed by the first command
+	once  sync.Once
+	letGo chan struct{}
+}
+
+func (m *mute) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *mute) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		m.once.Do(func() { close(m.asked) })
+		<-m.letGo
+		return next(ctx, cmd)
+	}
+}
+
+func (m *mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		m.once.Do(func() { close(m.asked) })
+		<-m.letGo
+		return next(ctx, cmds)
+	}
+}
+
+// TestReadyEndsWithItsRequest: while one request asks a store that does not answer, others end with their contexts.
+func TestReadyEndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	raw := testdb.EmbeddedClient(t)
+	service, err := serve.New(testdb.Open(t, raw, testdb.Space(t, ""), house()).DB, serve.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &mute{asked: make(chan struct{}), letGo: make(chan struct{})}
+	raw.AddHook(store)
+	ready := func(ctx context.Context) int {
+		w := httptest.NewRecorder()
+		service.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/readyz", nil))
+		return w.Code
+	}
+	var first sync.WaitGroup
+	first.Go(func() { ready(t.Context()) })
+	<-store.asked
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := ready(ended); got != 503 { // before the store is let go
+		t.Errorf("got %d, want 503", got)
+	}
+	close(store.letGo)
+	first.Wait()
 }

@@ -104,7 +104,8 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
-	s.ready.db, s.end = db, sync.OnceFunc(func() { close(s.closing) })
+	s.ready = readiness{db: db, asking: make(chan struct{}, 1)}
+	s.end = sync.OnceFunc(func() { close(s.closing) })
 	if o.SCIM != nil {
 		if s.scim, err = scim.New(*o.SCIM); err != nil {
 			return nil, err

@@ -159,9 +159,9 @@ type EventPage struct {
 // have, and logins. The events of one entry come in their order. Changes are kept for 90 days and up to 256 MiB, logins for 7 days and up to 64 MiB; an
 // embedded store keeps 2,000 of each.
 //
-// On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it: a process that
-// dies in between leaves it out until the next change of the entry, or its check with a repair, and for good if that comes over an hour later.
-// ErrCursor: After is none.
+// On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it. A process that
+// dies in between, or a master that does not answer for a minute, leaves it out until the next change of the entry, or its check with a repair,
+// and for good if that comes over an hour later. ErrCursor: After is none.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)

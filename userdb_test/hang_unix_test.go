@@ -5,13 +5,22 @@ package userdb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -50,16 +59,117 @@ func TestHangingServer(t *testing.T) {
 // signaller finds the server's process, for signals that stop it and let it go on.
 func (s *site) signaller() func(syscall.Signal) {
 	s.t.Helper()
-	info, err := s.raw.Info(s.t.Context(), "server").Result()
-	must(s.t, err)
+	return signallerOf(s.t, s.raw)
+}
+
+func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
+	t.Helper()
+	info, err := server.Info(t.Context(), "server").Result()
+	must(t, err)
 	found := regexp.MustCompile(`process_id:(\d+)`).FindStringSubmatch(info)
 	if found == nil {
-		s.t.Fatal("the server does not say its process id")
+		t.Fatal("the server does not say its process id")
 	}
 	pid, _ := strconv.Atoi(found[1])
 	return func(sig syscall.Signal) {
 		if err := syscall.Kill(pid, sig); err != nil {
-			s.t.Errorf("signal %v: %v", sig, err)
+			t.Errorf("signal %v: %v", sig, err)
 		}
 	}
+}
+
+// longDelay is how much later than its context a call may end on a busy machine.
+const longDelay = 4 * time.Second
+
+// TestSilentMaster stops one master of a cluster that keeps a history: every verb ends with its context, changes of entries
+// that lie on other masters are made, however many of their lines in the feed have to wait for that master, and none
+// of the lines is lost.
+func TestSilentMaster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
+	must(t, err)
+	defer db.Close()
+	users := typeOf(t, db, "user")
+	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"a"}})
+	must(t, err)
+	before, err := users.Find(t.Context(), hints.UID("u"))
+	must(t, err)
+	silent := otherMaster(t, c, "~/schema/user", "user/uid:u", "user/name:n/~prk")
+	var uids []string // on masters that answer, with the feed on the one that does not
+	for i := 0; len(uids) < 150; i++ {
+		uid := fmt.Sprint("v", i)
+		prk, err := recordkey.PRK("user", "uid", uid)
+		must(t, err)
+		feed, err := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
+		must(t, err)
+		if c.Master(prk.String()) != silent && c.Master(feed.String()) == silent {
+			add(t, users, uid)
+			uids = append(uids, uid)
+		}
+	}
+	feed(t, db, 1+len(uids))
+	signal := signallerOf(t, silent.Client())
+	signal(syscall.SIGSTOP)
+	resume := func() { signal(syscall.SIGCONT) }
+	defer func() { resume() }()
+	late := func(name string, ctx context.Context) {
+		if deadline, _ := ctx.Deadline(); time.Since(deadline) > longDelay {
+			t.Errorf("%s ended %v after its context", name, time.Since(deadline))
+		}
+	}
+	for _, uid := range uids {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Put("age", schema.Number(1)); return nil })
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("%s: %v", uid, err)
+		}
+		late("the change of "+uid, ctx)
+		cancel()
+		if t.Failed() {
+			return
+		}
+	}
+	var all sync.WaitGroup
+	for name, verb := range everyVerb(db, users, before) {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_ = verb(ctx) // what it touches may lie on masters that answer
+			late(name, ctx)
+		})
+	}
+	all.Wait()
+	resume()
+	resume = func() {}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		told := map[string]int{}
+		for after, more := "", true; more; {
+			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000, Kinds: []string{"update"}})
+			must(t, err)
+			for _, e := range p.Events {
+				told[e.Key.Value()]++
+			}
+			more, after = len(p.Events) > 0, p.Next
+		}
+		missing := slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return told[uid] == 1 })
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the feed does not tell once of the changes of %q", missing)
+		}
+	}
+}
+
+// otherMaster is a master that serves none of some keys.
+func otherMaster(t *testing.T, c *redistest.Cluster, keys ...string) *redistest.Server {
+	t.Helper()
+	for _, node := range c.Nodes[:3] {
+		if !slices.ContainsFunc(keys, func(key string) bool { return c.Master(key) == node }) {
+			return node
+		}
+	}
+	t.Fatalf("the keys %q lie on all masters", keys)
+	return nil
 }

@@ -50,7 +50,7 @@ type Engine struct {
 	sleep      func(context.Context, time.Duration) error
 	newRev     func() string
 	background func(context.Context, time.Duration, func(context.Context))
-	feeding    chan struct{}  // has room for as many as may do so
+	unfed      [store.FeedParts]*feedQueue
 	completers chan struct{}  // has room for as many readers as may complete an entry
 	reloaded   chan time.Time // when the cluster's state was last read, for the one caller that may read it now
 }
@@ -74,7 +74,10 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
-		completers: make(chan struct{}, mostCompleters), feeding: make(chan struct{}, mostFeeders), reloaded: make(chan time.Time, 1),
+		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
+	}
+	for part := range e.unfed {
+		e.unfed[part] = newFeedQueue()
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
