@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,16 +43,16 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 	return e, err
 }
 
-// A once is a request by its name: it was begun then, for an entry at prk. The first request lays a token where those of the entry
-// will lie, which the change that makes the entry spends. So it can be told at any time whether that was made, and all who
-// try to make it exclude each other.
+// A once is a request by its name, for an entry at prk. Its age is by the server's clock: those of two programs may differ.
+// The first request lays a token where those of the entry will lie, which the change that makes the entry spends. So it can
+// be told at any time whether that was made, and all who try to make it exclude each other.
 type once struct {
 	*Type
 	record recordkey.Key // where the request lies, as the token of an entry that does not exist
 	digest string        // of the name and the request
 	nonce  string        // of the caller that began it
 	prk    recordkey.Key
-	begun  time.Time
+	age    time.Duration
 }
 
 // once finds the request of a name, or begins it; first reports that.
@@ -95,17 +94,16 @@ func describeRequest(n NewEntry) string {
 
 // read reads what is known of the request.
 func (o *once) read(ctx context.Context) error {
-	tk, err := o.view.Engine.Peek(ctx, o.record, o.digest, o.view.StoreTime())
+	tk, left, err := o.view.Engine.Peek(ctx, o.record, o.digest, o.view.StoreTime())
 	if err != nil {
 		return err
 	}
-	words := strings.SplitN(tk.Value, " ", 3)
-	ms, err := strconv.ParseInt(words[0], 10, 64)
-	if err != nil || len(words) != 3 {
+	nonce, uid, ok := strings.Cut(tk.Value, " ")
+	if !ok {
 		return &store.CorruptError{Key: o.record.String(), Reason: "not a request that was begun"}
 	}
-	o.begun, o.nonce = time.UnixMilli(ms), words[1]
-	o.prk, err = o.declared.PRK(words[2])
+	o.age, o.nonce = onceLife-left, nonce
+	o.prk, err = o.declared.PRK(uid)
 	return err
 }
 
@@ -117,7 +115,7 @@ func (o once) begin(ctx context.Context, uid string) (begun once, first bool, er
 	}
 	nonce := rand.Text()
 	err = o.view.Engine.Invite(ctx, store.Invitation{
-		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: fmt.Sprintf("%d %s %s", o.view.Now().UnixMilli(), nonce, prk.Value())},
+		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: nonce + " " + prk.Value()},
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
@@ -154,7 +152,7 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 
 // made is the entry, if the request has made it. waiting: not yet.
 func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
-	_, err = o.view.Engine.Peek(ctx, o.prk, o.digest, o.view.StoreTime())
+	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.digest, o.view.StoreTime())
 	if !errors.Is(err, ErrNotFound) {
 		return Entry{}, err == nil, err
 	}
@@ -170,7 +168,7 @@ func (o once) create(ctx context.Context, n NewEntry, first bool) (Entry, error)
 		if err != nil || !waiting {
 			return e, err
 		}
-		if o.view.Now().Sub(o.begun) < onceLease {
+		if o.age < onceLease {
 			return Entry{}, fmt.Errorf("an earlier request of the same name is not done yet: %w", ErrConflict)
 		}
 	}

@@ -41,7 +41,7 @@ type Options struct {
 	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
 	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are
 	// not waited for, nor the beginning and end of one session or token, nor on a cluster the fences of other writers and the releases of values that went: docs/guarantees.md
-	// says what that leaves open. 0: do not wait, and a failover may lose changes that were acknowledged.
+	// says what that leaves open, and how min-replicas-to-write narrows it. 0: do not wait, and a failover may lose changes that were acknowledged.
 	Replicas       int
 	ReplicaTimeout time.Duration // 0: one second; more than the client's read timeout is not waited for
 

@@ -277,7 +277,7 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 	if !ok {
 		return refuse(ErrNotFound)
 	}
-	tk, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
+	tk, _, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
 	if err != nil {
 		return refuse(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -45,6 +48,64 @@ func TestCreateOnce(t *testing.T) {
 		_, err = g.users.CreateOnce(ctx, "one", carol) // nobody knows of it any more
 		must(t, err)
 	})
+}
+
+// TestCreateOnceByTheServersClock: how old a request is does not depend on the clock of the program that began it, which
+// is an hour behind here.
+func TestCreateOnceByTheServersClock(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := s.users()
+		db, err := view.With(s.first, func(c *view.Config) {
+			c.OwnClock = func() time.Time { return time.Now().Add(-time.Hour) }
+		})
+		must(t, err)
+		behind, n := typeOf(t, db, "user"), userdb.NewEntry{Facets: schema.Texts("name", "carol")}
+		for cut := 0; ; cut++ {
+			left, name := cut, fmt.Sprint("request ", cut)
+			var one sync.Mutex // of commands that a cluster is sent at a time
+			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+				one.Lock()
+				defer one.Unlock()
+				if left--; left < 0 {
+					return context.Canceled
+				}
+				return send()
+			})
+			_, err := behind.CreateOnce(t.Context(), name, n)
+			s.tap.set(nil)
+			if err == nil {
+				t.Fatal("no request was cut off while its program had it alone")
+			}
+			e, err := users.CreateOnce(t.Context(), name, n)
+			if err == nil { // it had not begun
+				must(t, users.Delete(t.Context(), hints.UID(e.UID())))
+				continue
+			}
+			wantErr(t, "a request that is a moment old", err, userdb.ErrConflict)
+			age(t, s, 11*time.Second)
+			_, err = users.CreateOnce(t.Context(), name, n)
+			must(t, err)
+			return
+		}
+	})
+}
+
+// age makes all requests of CreateOnce older.
+func age(t *testing.T, s *site, by time.Duration) {
+	t.Helper()
+	for _, key := range s.keys(t.Context()) {
+		if !strings.Contains(key, "/token/{") || !strings.Contains(key, "once/name") {
+			continue
+		}
+		members, err := s.raw.HGetAll(t.Context(), key).Result()
+		must(t, err)
+		for hash, text := range members {
+			until, rest, _ := strings.Cut(text, " ")
+			ms, err := strconv.ParseInt(until, 10, 64)
+			must(t, err)
+			must(t, s.raw.HSet(t.Context(), key, hash, fmt.Sprint(ms-by.Milliseconds(), " ", rest)).Err())
+		}
+	}
 }
 
 // TestCreateOnceAtUID: the UID may be the caller's.

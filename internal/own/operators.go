@@ -133,7 +133,7 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	}
 	v, prk, err := setupAt(db)
 	if err == nil {
-		_, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+		_, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
 	}
 	if err != nil {
 		return err

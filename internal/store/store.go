@@ -77,9 +77,9 @@ type Engine interface {
 	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict, or
 	// ErrNotFound. A token ends by a Change.
 	Issue(ctx context.Context, i Issue) error
-	// Peek returns what was issued under the hash of a secret, if it is good still; else ErrNotFound. It does not ask
-	// whether the entry has tokens at all.
-	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
+	// Peek returns what was issued under the hash of a secret, and for how long it is good still; else ErrNotFound. It
+	// does not ask whether the entry has tokens at all.
+	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t Token, left time.Duration, err error)
 
 	// Invite keeps an invitation. ErrDuplicate: something lies there already. It ends by the Change that makes the entry.
 	Invite(ctx context.Context, i Invitation) error

@@ -3,7 +3,6 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -27,8 +26,10 @@ type Config struct {
 	Schema schema.Schema
 	NS     recordkey.Namespace
 	Log    *slog.Logger
-	// Clock is what throttling and tokens go by, too; nil: they go by the server's, all else by time.Now.
+	// Clock is what throttling and tokens go by, too; nil: they go by the server's, all else by OwnClock.
 	Clock func() time.Time
+	// OwnClock is the clock of this program; nil: time.Now.
+	OwnClock func() time.Time
 	// Replicas must have a change within ReplicaTime, or it is not confirmed; 0: nobody waits.
 	Replicas    int
 	ReplicaTime time.Duration
@@ -77,7 +78,15 @@ func (v *View) StoreTime() time.Time {
 }
 
 // Now is the time of this program, or that of Clock.
-func (v *View) Now() time.Time { return cmp.Or(v.StoreTime(), time.Now()) }
+func (v *View) Now() time.Time {
+	if at := v.StoreTime(); !at.IsZero() {
+		return at
+	}
+	if v.Config.OwnClock != nil {
+		return v.Config.OwnClock()
+	}
+	return time.Now()
+}
 
 // Apply lets the engine make a change, and explains what a schema mismatch consists of.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {

@@ -49,7 +49,7 @@ func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]st
 func spend(uid, hash, purpose, words string) verb {
 	return verb{name: "spend " + uid + " " + hash + " " + words, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
-		t, err := a.engine.Peek(ctx, prk, hash, time.Time{})
+		t, _, err := a.engine.Peek(ctx, prk, hash, time.Time{})
 		if err == nil && t.Purpose != purpose {
 			err = store.ErrNotFound
 		}
@@ -104,7 +104,7 @@ func invited() map[string]*cell {
 func accept(words string) verb {
 	return verb{name: "accept P " + words, commits: true, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("P")
-		t, err := a.engine.Peek(ctx, prk, "h1", time.Time{})
+		t, _, err := a.engine.Peek(ctx, prk, "h1", time.Time{})
 		if err != nil {
 			return err
 		}

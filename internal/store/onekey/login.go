@@ -241,19 +241,22 @@ func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error)
 }
 
 // Peek implements [store.Engine]: one script, which only reads and may arrive twice.
-func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, error) {
+func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, time.Duration, error) {
 	key, err := store.TokenKey(prk)
 	if err != nil {
-		return store.Token{}, err
+		return store.Token{}, 0, err
 	}
 	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, Millis(now)})
 	if err != nil {
-		return store.Token{}, redisx.Harmless(err)
+		return store.Token{}, 0, redisx.Harmless(err)
 	}
-	if t, ok := store.ParseToken(hash, redisx.Text(redisx.Items(reply), 0)); ok {
-		return t.Token, nil
+	words := redisx.Items(reply)
+	t, ok := store.ParseToken(hash, redisx.Text(words, 0))
+	left, bad := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
+	if !ok || bad != nil {
+		return store.Token{}, 0, store.ErrNotFound
 	}
-	return store.Token{}, store.ErrNotFound
+	return t.Token, time.Duration(left) * time.Millisecond, nil
 }
 
 // EndingArgs lays an ending out as scripts read it: all, now, spend, purpose.

@@ -2,11 +2,13 @@
 --
 -- KEYS[1]  the record of an entry's tokens
 -- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's
--- Reply: {member} | {}
+-- Reply: {member, milliseconds that it is good still} | {}
 local text = redis.pcall('HGET', KEYS[1], ARGV[1])
 if type(text) == 'table' then
   if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end
   return redis.error_reply(text.err)
 end
-if not text or not token_of(ARGV[1], text, clock(ARGV[2])) then return {} end
-return {text}
+local now = clock(ARGV[2])
+local token = text and token_of(ARGV[1], text, now)
+if not token then return {} end
+return {text, string.format('%.0f', token.ends - now)}
