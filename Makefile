@@ -19,7 +19,7 @@ help:
 	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test, for ten minutes; search-short, the one on a cluster for two'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
-	@echo 'make chaos   six processes on a cluster that a nemesis breaks, for MINUTES=$(MINUTES); SEED=N for a run again'
+	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one or sentinel; SEED=N for a run again'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
@@ -136,12 +136,14 @@ steady: redis
 	@for i in 1 2 3 4; do (while :; do :; done) & loops+=" $$!"; done; trap 'kill $$loops' EXIT; \
 		$(PROGRESS) go test -p 2 -count=3 -timeout 60m ./...
 
-# Processes that use a cluster while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
-# chaos/doc_test.go. Without a SEED it takes one, and says which.
+# Processes that use a store while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
+# chaos/doc_test.go. The store is a cluster, one server, or a master with its replica and Sentinels. Without a SEED it
+# takes one, and says which.
 MINUTES ?= 3
+KIND ?= cluster
 SEED ?=
 chaos: redis
-	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' \
+	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' USERDB_CHAOS_KIND='$(KIND)' \
 		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./chaos
 
 # The same tests on Valkey, where it is installed.

@@ -3,12 +3,14 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -35,14 +37,17 @@ const (
 type run struct {
 	t      *testing.T
 	ctx    context.Context
+	kind   string
 	seed   uint64
 	logs   string
 	begun  time.Time
 	events *os.File
 
-	c      *redistest.Cluster
+	c      *redistest.Cluster  // of this kind
+	s      *redistest.Sentinel // of this kind
 	raw    map[*redistest.Server]*redis.Client
 	shards []shard
+	client redis.UniversalClient
 	open   map[int64]bool // slots that are half open
 	db     *userdb.DB
 	users  *userdb.Type
@@ -71,11 +76,15 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		seed = rand.Uint64N(1_000_000)
 	}
+	kind := cmp.Or(os.Getenv("USERDB_CHAOS_KIND"), onCluster)
+	if !slices.Contains([]string{onCluster, onOne, bySentinel}, kind) {
+		t.Fatalf("no such kind of store: %s", kind)
+	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	defer stop()
-	r := newRun(t, ctx, seed)
-	r.print("seed %d, %v minutes; again: make chaos MINUTES=%v SEED=%d; logs: %s", seed, minutes, minutes, seed, r.logs)
+	r := newRun(t, ctx, kind, seed)
+	r.print("seed %d, %v minutes; again: make chaos KIND=%s MINUTES=%v SEED=%d; logs: %s", seed, minutes, kind, minutes, seed, r.logs)
 	go r.watch(ctx)
 	r.start()
 	n := &nemesis{r: r, done: map[string]int{}}
@@ -89,13 +98,13 @@ func TestChaos(t *testing.T) {
 	r.finish(n, minutes)
 }
 
-func newRun(t *testing.T, ctx context.Context, seed uint64) *run {
+func newRun(t *testing.T, ctx context.Context, kind string, seed uint64) *run {
 	logs, err := os.MkdirTemp("", "userdb-chaos-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &run{
-		t: t, ctx: ctx, seed: seed, logs: logs, begun: time.Now(), raw: map[*redistest.Server]*redis.Client{},
+		t: t, ctx: ctx, kind: kind, seed: seed, logs: logs, begun: time.Now(), raw: map[*redistest.Server]*redis.Client{},
 		open: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
 	}
 	t.Setenv(runEnv, logs)
@@ -111,7 +120,7 @@ func (r *run) end() {
 	leaked(r.t, r.logs)
 	r.events.Close()
 	if r.t.Failed() {
-		r.print("FAILED with seed %d; again: make chaos SEED=%d; logs: %s", r.seed, r.seed, r.logs)
+		r.print("FAILED with seed %d; again: make chaos KIND=%s SEED=%d; logs: %s", r.seed, r.kind, r.seed, r.logs)
 		return
 	}
 	os.RemoveAll(r.logs)
@@ -120,28 +129,23 @@ func (r *run) end() {
 // start starts the servers and the clients.
 func (r *run) start() {
 	redis.SetLogger(quietLogger{})
-	r.c = redistest.StartCluster(r.t, redistest.FailsOver, redistest.AppendOnly("always"),
-		redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
-	for _, node := range r.c.Nodes {
-		r.raw[node] = node.Client()
-	}
-	for i := range len(r.c.Nodes) / 2 {
-		r.shards = append(r.shards, shard{[2]*redistest.Server{r.c.Nodes[i], r.c.Nodes[i+len(r.c.Nodes)/2]}})
-	}
-	db, err := userdb.New(r.ctx, r.c.Client(), userdb.Options{Schema: chaosSchema(4)})
+	r.startServers()
+	r.client = connect(r.kind, r.addrs(), nil)
+	r.t.Cleanup(func() { r.client.Close() })
+	db, err := userdb.New(r.ctx, r.client, userdb.Options{Schema: chaosSchema(4)})
 	r.must(err)
 	r.db = db
 	r.users, err = db.Type("user")
 	r.must(err)
 	r.t.Cleanup(func() {
 		for i := range clients {
-			r.client(i).kill()
+			r.process(i).kill()
 		}
 	})
 	for i := range clients {
 		r.startClient(i, 0)
 	}
-	r.print("6 servers and %d clients run", clients)
+	r.print("%d servers and %d clients run", len(r.raw), clients)
 }
 
 func (r *run) must(err error) {
@@ -173,14 +177,14 @@ func (r *run) log(format string, args ...any) {
 	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, r.doing)
 }
 
-func (r *run) client(i int) *process {
+func (r *run) process(i int) *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.processes[i]
 }
 
 func (r *run) startClient(i, life int) {
-	o := orders{Number: i, Life: life, Seed: r.seed, Addrs: r.c.Addrs(), Epoch: int(r.epoch.Load())}
+	o := orders{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
 	p, err := startClient(o, r.logs)
 	r.must(err)
@@ -195,7 +199,7 @@ func (r *run) startClient(i, life int) {
 
 // replace kills a client and starts another in its place.
 func (r *run) replace(i int) {
-	p := r.client(i)
+	p := r.process(i)
 	p.kill()
 	r.cutsOf += p.cutsSoFar()
 	r.startClient(i, p.Life+1)
@@ -203,7 +207,7 @@ func (r *run) replace(i int) {
 
 // pauseProcess stops a client, which may be anywhere in a verb, for a while.
 func (r *run) pauseProcess(i int, hold time.Duration) {
-	p := r.client(i)
+	p := r.process(i)
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(hold)
 	p.signal(syscall.SIGCONT)

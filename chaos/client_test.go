@@ -28,6 +28,7 @@ const clientEnv = "USERDB_CHAOS_CLIENT"
 type orders struct {
 	Number, Life int // it is the so manyeth process of this number
 	Seed         uint64
+	Kind         string // of store
 	Addrs        []string
 	History      string // the file
 	Epoch        int    // 0: wait
@@ -78,10 +79,7 @@ func (c *client) open(ctx context.Context) (err error) {
 		return err
 	}
 	redis.SetLogger(quietLogger{})
-	rc := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: c.Addrs, Dialer: c.proxy.Dialer(), ContextTimeoutEnabled: true,
-		ClusterStateReloadInterval: 2 * time.Second, ReadTimeout: time.Second,
-	})
+	rc := connect(c.Kind, c.Addrs, c.proxy.Dialer())
 	for {
 		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2)})
 		if err != nil && ctx.Err() == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A shard is a pair of nodes, one of them the master.
-type shard struct{ nodes [2]*redistest.Server }
+// A shard is a master, and its replica if it has one.
+type shard struct{ nodes []*redistest.Server }
 
 func role(node *redis.Client, r *run) string {
 	text, err := node.Info(r.ctx, "replication").Result()
@@ -65,6 +65,10 @@ func (r *run) stopMaster(i int, hold time.Duration) {
 
 // failover has the replica of a shard take over, once it has all that the master has.
 func (r *run) failover(i int) {
+	if r.kind == bySentinel {
+		r.switchOver()
+		return
+	}
 	r.c.WaitReady()
 	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
@@ -217,6 +221,10 @@ func (r *run) closeSlot(m *move) {
 
 // agreed waits until all nodes say the same of who serves what.
 func (r *run) agreed() {
+	r.settle()
+	if r.kind != onCluster {
+		return
+	}
 	var err error
 	for range 500 {
 		r.c.WaitReady()
@@ -248,14 +256,9 @@ func (r *run) disagree() error {
 
 // TestAdopt takes a slot from its master, as a failover may, and has it adopted with what is in it.
 func TestAdopt(t *testing.T) {
-	r := newRun(t, t.Context(), 1)
+	r := newRun(t, t.Context(), onCluster, 1)
 	r.c = redistest.StartCluster(t, redistest.FailsOver, redistest.Config("cluster-require-full-coverage no"))
-	for i, node := range r.c.Nodes {
-		r.raw[node] = node.Client()
-		if i < len(r.c.Nodes)/2 {
-			r.shards = append(r.shards, shard{[2]*redistest.Server{node, r.c.Nodes[i+len(r.c.Nodes)/2]}})
-		}
-	}
+	r.haveCluster()
 	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, "k").Result()
 	r.must(err)
 	r.must(r.c.Client().Set(r.ctx, "k", "v", 0).Err())

@@ -17,7 +17,7 @@ import (
 
 // cycle is some epochs with faults, and a quiet moment in which all of it is judged.
 func (r *run) cycle(i int, n *nemesis) {
-	steps := plan(r.seed, i, len(r.shards))
+	steps := plan(r.kind, r.seed, i, len(r.shards))
 	r.print("cycle %d: %s", i, announced(steps))
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
@@ -69,10 +69,10 @@ func (r *run) progress() string {
 func (r *run) quiet() {
 	r.epoch.Store(0)
 	for i := range clients {
-		r.client(i).say("pass")
+		r.process(i).say("pass")
 	}
 	for i := range clients {
-		if err := r.client(i).pause(rest); err != nil {
+		if err := r.process(i).pause(rest); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -175,10 +175,8 @@ func (r *run) calm(c caller, q ask) (o op) {
 // rawDamage reads all records and says what is wrong with them, tags that were inherited included.
 func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
 	return func() ([]string, error) {
-		c := r.c.Client()
-		defer c.Close()
 		begin := now()
-		all, err := readAll(r.ctx, c)
+		all, err := readAll(r.ctx, r.client)
 		if err != nil {
 			return nil, err
 		}
@@ -206,8 +204,8 @@ func (r *run) finish(n *nemesis, minutes float64) {
 	r.log("repairing")
 	cuts := r.cutsOf
 	for i := range clients {
-		r.client(i).kill()
-		cuts += r.client(i).cutsSoFar()
+		r.process(i).kill()
+		cuts += r.process(i).cutsSoFar()
 	}
 	repairs := 0
 	for left := []string{""}; len(left) > 0; repairs++ {

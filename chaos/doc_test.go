@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package chaos has processes use one store on a Redis Cluster while a nemesis breaks what can break, and judges what
-// they were told:
+// Package chaos has processes use one store while a nemesis breaks what can break, and judges what they were told:
 //
-//	make chaos MINUTES=10 SEED=7
+//	make chaos KIND=cluster MINUTES=10 SEED=7
 //
+// The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels (KIND=sentinel).
 // Six clients are processes of their own: this test binary, run once more as TestClient. They ask for random verbs
 // over few accounts and few values, which all of them want under three fields, and write each question and each
 // answer, with the time of the machine's monotonic clock, to a file that outlives them. One nemesis kills masters and
@@ -37,7 +37,9 @@
 //   - cluster-replica-no-failover keeps replicas from taking over by themselves. A killed or stopped master stays
 //     the master; the same node comes back with its file.
 //   - Failovers are coordinated (CLUSTER FAILOVER, without FORCE): the master holds writes back until the replica
-//     has all of them. They are asked for only of a replica whose link is up.
+//     has all of them. They are asked for only of a replica whose link is up. Sentinels do not do that, and take a minute
+//     to notice that a master is gone. So the nemesis pauses writes at the master, asks Sentinels for a failover
+//     when the replica has all of them, and ends the pause when the master is a replica.
 //   - No failover while a slot is half open: Redis 7.0 does not tell replicas which slots are migrating. A slot that a
 //     failover leaves without a master is given to the new one.
 //   - MIGRATE runs while both masters are up, with a time-out that nothing reaches. One that breaks off leaves a

@@ -5,6 +5,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -57,7 +58,8 @@ var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-cli
 var texts = []string{"evalsha", "create", "update", "delete"}
 
 // plan is what happens in a cycle. The first cycles have one of each kind.
-func plan(seed uint64, cycle, shards int) (steps []step) {
+func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
+	kinds, firstKinds := possible(kind, kinds), possible(kind, firstKinds)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
 	tenths := func(least, most int) time.Duration {
 		return time.Duration(least+rnd.IntN(most-least+1)) * 100 * time.Millisecond
@@ -77,6 +79,13 @@ func plan(seed uint64, cycle, shards int) (steps []step) {
 		steps = append(steps, s)
 	}
 	return steps
+}
+
+// possible are those steps that can be made on a kind of store.
+func possible(kind string, steps []string) []string {
+	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
+		return step == "move" && kind != onCluster || step == "failover" && kind == onOne
+	})
 }
 
 const stepsOfCycle = 6
@@ -105,22 +114,22 @@ func (n *nemesis) act(s step) {
 		master.Kill()
 		time.Sleep(s.hold)
 		master.Restart()
-		r.c.WaitReady()
+		r.settle()
 	case "stop":
 		r.stopMaster(s.shard, s.hold)
-		r.c.WaitReady()
+		r.settle()
 	case "failover":
 		r.failover(s.shard)
 	case "move":
 		n.move(s)
 	case "replies", "requests":
-		r.client(s.client).say("%s %d %s", s.kind, s.n, s.text)
+		r.process(s.client).say("%s %d %s", s.kind, s.n, s.text)
 	case "cut":
-		r.client(s.client).say("cut")
+		r.process(s.client).say("cut")
 	case "delay":
-		r.client(s.client).say("delay %d", s.n)
+		r.process(s.client).say("delay %d", s.n)
 		time.Sleep(s.hold)
-		r.client(s.client).say("delay 0")
+		r.process(s.client).say("delay 0")
 	case "kill-client":
 		r.replace(s.client)
 	case "stop-client":

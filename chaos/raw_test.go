@@ -25,10 +25,10 @@ type record struct {
 }
 
 // readAll reads all records from all masters, but the store's own.
-func readAll(ctx context.Context, c *redis.ClusterClient) (map[string]record, error) {
+func readAll(ctx context.Context, c redis.UniversalClient) (map[string]record, error) {
 	var mu sync.Mutex
 	all := map[string]record{}
-	err := c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := onMasters(ctx, c, func(ctx context.Context, node redis.UniversalClient) error {
 		keys := node.Scan(ctx, 0, "*", 1000).Iterator()
 		for keys.Next(ctx) {
 			key := keys.Val()
@@ -51,7 +51,7 @@ func readAll(ctx context.Context, c *redis.ClusterClient) (map[string]record, er
 	return all, err
 }
 
-func readOne(ctx context.Context, node *redis.Client, key string) (r record, err error) {
+func readOne(ctx context.Context, node redis.UniversalClient, key string) (r record, err error) {
 	if r.kind, err = node.Type(ctx, key).Result(); err != nil {
 		return r, err
 	}

@@ -1,0 +1,140 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// The kinds of store that a run may be on.
+const (
+	onCluster  = "cluster"
+	onOne      = "one" // server
+	bySentinel = "sentinel"
+)
+
+// startServers starts the servers of the run's kind. All of them sync their files with every write.
+func (r *run) startServers() {
+	keeps := redistest.AppendOnly("always")
+	switch r.kind {
+	case onCluster:
+		r.c = redistest.StartCluster(r.t, redistest.FailsOver, keeps,
+			redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
+		r.haveCluster()
+	case onOne:
+		r.have(redistest.Start(r.t, keeps))
+	case bySentinel:
+		r.s = redistest.StartSentinel(r.t, keeps)
+		r.have(r.s.Master, r.s.Replica)
+	}
+}
+
+// have adds a shard of some nodes.
+func (r *run) have(nodes ...*redistest.Server) {
+	for _, node := range nodes {
+		r.raw[node] = node.Client()
+	}
+	r.shards = append(r.shards, shard{nodes})
+}
+
+// haveCluster adds the shards of the cluster.
+func (r *run) haveCluster() {
+	for i := range len(r.c.Nodes) / 2 {
+		r.have(r.c.Nodes[i], r.c.Nodes[i+len(r.c.Nodes)/2])
+	}
+}
+
+// addrs are the addresses that clients are given.
+func (r *run) addrs() []string {
+	switch r.kind {
+	case onCluster:
+		return r.c.Addrs()
+	case bySentinel:
+		return r.s.Addrs()
+	}
+	return []string{r.shards[0].nodes[0].Addr()}
+}
+
+// settle waits until all servers run, and know of each other.
+func (r *run) settle() {
+	switch r.kind {
+	case onCluster:
+		r.c.WaitReady()
+	case bySentinel:
+		r.s.WaitReady()
+	}
+}
+
+// connect makes a client of a store; the dialer may be nil.
+func connect(kind string, addrs []string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
+	switch kind {
+	case onCluster:
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: addrs, Dialer: dial, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
+			ClusterStateReloadInterval: 2 * time.Second,
+		})
+	case bySentinel:
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: redistest.MasterName, SentinelAddrs: addrs, Dialer: dial, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
+		})
+	}
+	return redis.NewClient(&redis.Options{
+		Addr: addrs[0], Dialer: dial, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
+	})
+}
+
+// onMasters calls f for each master.
+func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
+	if cluster, is := c.(*redis.ClusterClient); is {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
+	}
+	return f(ctx, c)
+}
+
+// switchOver has Sentinels make the replica the master while nobody can write: the master holds writes back until it is a
+// replica itself, and begins only when the other one has all that it has.
+func (r *run) switchOver() {
+	r.settle()
+	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]
+	r.must(old.Do(r.ctx, "CLIENT", "PAUSE", 60_000, "WRITE").Err())
+	r.until("the replica has all writes", func() bool { return offset(role(old, r)) == offset(role(next, r)) })
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: r.s.Sentinels[0].Addr()})
+	defer sentinel.Close()
+	r.must(sentinel.Failover(r.ctx, redistest.MasterName).Err())
+	r.until("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
+	host, port, err := net.SplitHostPort(next.Options().Addr)
+	r.must(err)
+	r.must(old.SlaveOf(r.ctx, host, port).Err()) // Sentinels say so as well, but that waits for the pause to end
+	r.must(old.Do(r.ctx, "CLIENT", "UNPAUSE").Err())
+	r.settle()
+}
+
+// offset is how much of the stream of writes a node has.
+func offset(info string) string {
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "slave_repl_offset" || name == "master_repl_offset" { // a replica says its own first
+			return value
+		}
+	}
+	return ""
+}
+
+// until waits for something that the servers do by themselves.
+func (r *run) until(what string, is func() bool) {
+	for begin := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+		if r.ctx.Err() != nil {
+			r.t.Fatal("interrupted")
+		}
+		if time.Since(begin) > time.Minute {
+			r.t.Fatalf("a fault of the test, and no violation: it is not so after a minute that %s", what)
+		}
+	}
+}
