@@ -52,6 +52,13 @@ type run struct {
 	db     *userdb.DB
 	users  *userdb.Type
 
+	follower *follower
+	killed   bool // a client was, in this cycle
+
+	services [services]*process
+	serves   []string // where they listen
+	key      string   // that they take
+
 	mu        sync.Mutex
 	processes [clients]*process
 	files     map[string]string // the histories, by client
@@ -132,20 +139,23 @@ func (r *run) start() {
 	r.startServers()
 	r.client = connect(r.kind, r.addrs(), nil)
 	r.t.Cleanup(func() { r.client.Close() })
-	db, err := userdb.New(r.ctx, r.client, userdb.Options{Schema: chaosSchema(4)})
+	db, err := userdb.New(r.ctx, r.client, userdb.Options{Schema: chaosSchema(4), History: true})
 	r.must(err)
 	r.db = db
 	r.users, err = db.Type("user")
 	r.must(err)
+	r.follower = newFollower(db)
 	r.t.Cleanup(func() {
+		r.endServices()
 		for i := range clients {
 			r.process(i).kill()
 		}
 	})
+	r.startServices()
 	for i := range clients {
 		r.startClient(i, 0)
 	}
-	r.print("%d servers and %d clients run", len(r.raw), clients)
+	r.print("%d servers, %d services and %d clients run", len(r.raw), services, clients)
 }
 
 func (r *run) must(err error) {
@@ -184,9 +194,9 @@ func (r *run) process(i int) *process {
 }
 
 func (r *run) startClient(i, life int) {
-	o := orders{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Epoch: int(r.epoch.Load())}
+	o := orders{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serves, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
-	p, err := startClient(o, r.logs)
+	p, err := startProcess(o, r.logs)
 	r.must(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,8 +216,7 @@ func (r *run) replace(i int) {
 }
 
 // pauseProcess stops a client, which may be anywhere in a verb, for a while.
-func (r *run) pauseProcess(i int, hold time.Duration) {
-	p := r.process(i)
+func pauseProcess(p *process, hold time.Duration) {
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(hold)
 	p.signal(syscall.SIGCONT)

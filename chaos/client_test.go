@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -31,6 +33,9 @@ type orders struct {
 	Kind         string // of store
 	Addrs        []string
 	History      string // the file
+	Serves       string // where a service listens; "": it is a client
+	Services     []string
+	Key          string // for them
 	Epoch        int    // 0: wait
 }
 
@@ -44,6 +49,7 @@ type client struct {
 	users *userdb.Type
 	rec   recorder
 	rnd   *rand.Rand
+	pool  *pool
 	tags  int
 
 	mu    sync.Mutex
@@ -60,6 +66,9 @@ func TestClient(t *testing.T) {
 	c := &client{t: t}
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
 		t.Fatal(err)
+	}
+	if c.Serves != "" {
+		serveStore(t, c.orders)
 	}
 	c.woken, c.epoch = sync.NewCond(&c.mu), c.Epoch
 	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
@@ -78,14 +87,20 @@ func (c *client) open(ctx context.Context) (err error) {
 	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
+	if c.pool, err = openPool(filepath.Join(filepath.Dir(c.History), "secrets.jsonl")); err != nil {
+		return err
+	}
 	redis.SetLogger(quietLogger{})
 	rc := connect(c.Kind, c.Addrs, c.proxy.Dialer())
 	for {
-		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2)})
+		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2), History: true})
 		if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, err)
 			time.Sleep(100 * time.Millisecond) // a master may be dead
 			continue
+		}
+		if err == nil {
+			db, err = apart(db, c.Number)
 		}
 		if err != nil {
 			return err
@@ -93,6 +108,12 @@ func (c *client) open(ctx context.Context) (err error) {
 		c.users, err = db.Type("user")
 		return err
 	}
+}
+
+// apart has a process go by a clock that is an hour ahead or behind, or right.
+func apart(db *userdb.DB, number int) (*userdb.DB, error) {
+	ahead := time.Duration(number%3-1) * time.Hour
+	return view.With(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
 }
 
 // quietLogger keeps what go-redis says of broken connections from the output.
@@ -144,14 +165,38 @@ func (c *client) current() int {
 	return c.epoch
 }
 
-// one asks for one random thing; a swap is several.
+// one asks for one random thing; a swap is several. After some creates the tags are taken away at once, while they may not
+// be in place yet.
 func (c *client) one(ctx context.Context, epoch int) {
 	q := randomAsk(c.rnd, c.tag)
+	c.must(c.withSecret(&q, epoch))
 	if q.Verb == "swap" {
 		c.swap(ctx, epoch, q.UID)
 		return
 	}
 	c.ask(ctx, epoch, q)
+	if q.Verb == "create" && len(q.Tags) > 0 && c.rnd.IntN(3) == 0 {
+		c.ask(ctx, epoch, ask{Verb: "replace", UID: q.UID})
+	}
+}
+
+// withSecret gives a question that needs one the secret of a session, a token or an invitation, or the name of a request.
+// Where there is no secret, it asks for one.
+func (c *client) withSecret(q *ask, epoch int) error {
+	if q.Verb == "once" {
+		q.Name = nameOf(epoch, c.rnd.IntN(names))
+	}
+	kind := map[string]string{"check": "begin", "end": "begin", "endid": "begin", "redeem": "issue", "accept": "invite"}[q.Verb]
+	if kind == "" {
+		return nil
+	}
+	s, is, err := c.pool.some(c.rnd, kind, epoch)
+	if !is {
+		q.Verb = kind
+		return err
+	}
+	q.Secret, q.ID, q.UID = s.Secret, s.ID, s.UID
+	return nil
 }
 
 func (c *client) tag() string {
@@ -167,8 +212,11 @@ func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
 	n := c.rec.n
 	c.rec.n++
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
-	a := caller{c.users, epoch, c.rnd.IntN(3)}.do(ctx, q)
+	a := caller{c.users, epoch, c.rnd.IntN(3), c.Services, c.Key}.do(userdb.WithActor(ctx, userdb.Actor{Who: whoOf(c.name(), n)}), q)
 	c.must(c.rec.write(line{N: n, At: now(), Answer: &a}))
+	if a.What == "ok" && a.Secret != "" {
+		c.must(c.pool.add(secret{q.Verb, epoch, q.UID, a.Secret, a.ID}))
+	}
 	return a
 }
 

@@ -52,12 +52,17 @@ func (r *run) replica(i int) *redistest.Server {
 
 var processID = regexp.MustCompile(`process_id:(\d+)`)
 
-// stopMaster has a master do nothing for a while. It goes on also where the test ends meanwhile.
-func (r *run) stopMaster(i int, hold time.Duration) {
-	info, err := r.raw[r.master(i)].Info(r.ctx, "server").Result()
+func (r *run) pidOf(node *redis.Client) int {
+	info, err := node.Info(r.ctx, "server").Result()
 	r.must(err)
 	pid, err := strconv.Atoi(processID.FindStringSubmatch(info)[1])
 	r.must(err)
+	return pid
+}
+
+// stopMaster has a master do nothing for a while. It goes on also where the test ends meanwhile.
+func (r *run) stopMaster(i int, hold time.Duration) {
+	pid := r.pidOf(r.raw[r.master(i)])
 	r.must(syscall.Kill(pid, syscall.SIGSTOP))
 	time.Sleep(hold)
 	r.must(syscall.Kill(pid, syscall.SIGCONT))

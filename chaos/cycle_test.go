@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/check"
 )
 
@@ -22,7 +23,9 @@ func (r *run) cycle(i int, n *nemesis) {
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
 	var ended sync.WaitGroup
+	r.killed = false
 	ended.Go(func() { r.epochs(ctx) })
+	ended.Go(func() { r.follower.follow(ctx) })
 	for _, s := range steps {
 		if r.ctx.Err() == nil {
 			n.do(s)
@@ -81,8 +84,17 @@ func (r *run) quiet() {
 	ops := r.histories()
 	for e := r.judged + 1; e <= r.last; e++ {
 		r.judgeEpoch(e, append(ops[e], r.lookBack(e)...))
+		r.lookAtSessions(e, ops[e])
+		if linesAreExact.holds() {
+			r.touch(e)
+			r.violated(within(e, r.judgeFeed(e, ops[e])))
+		}
 	}
 	r.judged = r.last
+	r.violated(r.follower.complaints())
+	if feedGoesOn.holds() {
+		r.must(r.forget())
+	}
 	found, err := lasting(r.ctx, r.rawDamage(ops, false))
 	r.must(err)
 	r.violated(found)
@@ -113,10 +125,14 @@ func (r *run) judgeEpoch(e int, ops []op) {
 	v := judge(ops)
 	r.verdict.histories += v.histories
 	r.verdict.undecided += v.undecided
-	for i := range v.violations {
-		v.violations[i] = fmt.Sprintf("epoch %d: %s", e, v.violations[i])
+	r.violated(within(e, v.violations))
+}
+
+func within(e int, violations []string) []string {
+	for i := range violations {
+		violations[i] = fmt.Sprintf("epoch %d: %s", e, violations[i])
 	}
-	r.violated(v.violations)
+	return violations
 }
 
 const mostShown = 5
@@ -136,7 +152,7 @@ func (r *run) violated(found []string) {
 
 // lookBack asks, while nobody disturbs, for all accounts of an epoch, their tags and all values.
 func (r *run) lookBack(e int) (ops []op) {
-	c := caller{r.users, e, 0}
+	c := r.caller(e)
 	for uid := range accounts {
 		ops = append(ops, r.calm(c, ask{Verb: "get", UID: uid}), r.calm(c, ask{Verb: "tags", UID: uid}))
 		o := ops[len(ops)-2]
@@ -151,18 +167,44 @@ func (r *run) lookBack(e int) (ops []op) {
 	for v := int8(1); v <= values; v++ {
 		ops = append(ops, r.calm(c, ask{Verb: "find", Field: -1, Value: v}))
 	}
+	for n := range names {
+		ops = append(ops, r.calm(c, ask{Verb: "once", UID: nobodys, Name: nameOf(e, n)}))
+	}
 	return ops
+}
+
+// caller is the parent's own.
+func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serves, r.key} }
+
+// lookAtSessions looks for sessions that are listed, and that nobody was given.
+func (r *run) lookAtSessions(e int, ops []op) {
+	for uid := range accounts {
+		var ids []string
+		for s, err := range r.users.Sessions(r.ctx, hints.UID(uidOf(e, uid))) {
+			if err == nil {
+				ids = append(ids, s.ID)
+			}
+		}
+		r.violated(within(e, unacknowledged(uid, ids, ops)))
+	}
+}
+
+// touch changes all accounts of an epoch: with the next change the feed has what a client that was killed left out.
+func (r *run) touch(e int) {
+	for uid := range accounts {
+		r.calm(r.caller(e), ask{Verb: "tag", UID: uid, Tags: []string{fmt.Sprintf("end.%d.%d", e, uid)}})
+	}
 }
 
 // calm asks until there is an answer.
 func (r *run) calm(c caller, q ask) (o op) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
-		o = op{Client: "end", Epoch: c.epoch, Begin: now(), Ask: q}
+		o = op{Client: "end", N: -1, Epoch: c.epoch, Begin: now(), Ask: q}
 		o.Answer = c.do(ctx, q)
 		o.End = now()
 		cancel()
-		if o.Answer.What != "refused" && o.Answer.What != "unknown" || r.ctx.Err() != nil {
+		if !slices.Contains([]string{"refused", "unknown", "conflict"}, o.Answer.What) || r.ctx.Err() != nil {
 			return o
 		}
 		if time.Since(begin) > 20*time.Second {
@@ -184,12 +226,12 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 		for e, of := range ops {
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
-				if all[name].hash["~isa"] == "" {
+				if all[name].hash["~isa"] == "" || all[name].hash["~fill"] != "" { // its tags are not in place yet
 					continue
 				}
 				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: ask{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
 				of := slices.DeleteFunc(slices.Clone(of), func(o op) bool { return !o.ours(uid) || o.Ask.Verb == "tags" })
-				for _, text := range inherited(uid, append(of, reading)) {
+				for _, text := range wrongTags(uid, append(of, reading)) {
 					head, _, _ := strings.Cut(text, ":\n")
 					found = append(found, fmt.Sprintf("the record of %s/tags: %s (%v)", name, head, reading.Answer.Tags))
 				}
@@ -241,7 +283,7 @@ func (r *run) check(repair bool) (problems []string) {
 // worth fails a run in which nothing happened.
 func (r *run) worth(n *nemesis, cuts int, minutes float64) {
 	good := 0
-	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "tags"} {
+	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endall", "issue", "redeem", "invite", "accept", "once"} {
 		if good += r.ok[verb]; r.ok[verb] == 0 {
 			r.t.Errorf("no %s succeeded", verb)
 		}

@@ -26,7 +26,7 @@ type facets [len(fields)]int8
 
 // An ask is what a client asks for.
 type ask struct {
-	Verb     string   `json:"verb"` // create update delete find get login password disable enable tag tags
+	Verb     string   `json:"verb"` // of verbs, or such as come with them
 	UID      int      `json:"uid"`
 	Facets   facets   `json:"facets"`           // of create
 	Change   string   `json:"change,omitempty"` // of update: put drop move exchange
@@ -34,7 +34,10 @@ type ask struct {
 	To       int      `json:"to"`               // of move and exchange
 	Value    int8     `json:"value"`            // of update, find and login
 	Password int8     `json:"password,omitempty"`
-	Tags     []string `json:"tags,omitempty"` // of create and tag
+	Tags     []string `json:"tags,omitempty"` // of create, tag and replace
+	Secret   string   `json:"secret,omitempty"`
+	ID       string   `json:"id,omitempty"`   // of a session
+	Name     string   `json:"name,omitempty"` // of a request that makes one entry however often it is sent
 }
 
 // An answer is what it is told.
@@ -45,17 +48,25 @@ type answer struct {
 	Facets   facets   `json:"facets"`           // of the entry that was written or found; where taken: that were wanted
 	Disabled bool     `json:"disabled,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
-	Text     string   `json:"text,omitempty"` // of an error
+	Secret   string   `json:"secret,omitempty"` // that was given
+	ID       string   `json:"id,omitempty"`     // of a session, or of an entry that is none of the accounts
+	Text     string   `json:"text,omitempty"`   // of an error
 }
 
 // An op is a question and its answer.
 type op struct {
 	Client     string
+	N          int // among those of the client
 	Epoch      int
 	Begin, End int64 // End is math.MaxInt64 where it may still be carried out
 	Ask        ask
 	Answer     answer
 }
+
+// who is the operation as the history has it: an actor of its own.
+func (o op) who() string { return whoOf(o.Client, o.N) }
+
+func whoOf(client string, n int) string { return fmt.Sprintf("%s/%d", client, n) }
 
 func (o op) String() string {
 	end := "…"
@@ -87,8 +98,12 @@ func (q ask) String() string {
 		return fmt.Sprintf("login as value %d with password %d", q.Value, q.Password)
 	case "password":
 		return fmt.Sprintf("set password %d of account %d", q.Password, q.UID)
-	case "tag":
-		return fmt.Sprintf("tag account %d %q", q.UID, q.Tags)
+	case "tag", "replace":
+		return fmt.Sprintf("%s account %d %q", q.Verb, q.UID, q.Tags)
+	case "check", "end", "endid", "redeem", "accept":
+		return fmt.Sprintf("%s %s of account %d", q.Verb, q.Secret, q.UID)
+	case "once":
+		return "once " + q.Name
 	}
 	return fmt.Sprintf("%s account %d", q.Verb, q.UID)
 }
@@ -109,6 +124,9 @@ func (a answer) String() string {
 	}
 	if a.Tags != nil {
 		text += fmt.Sprintf(" %q", a.Tags)
+	}
+	if a.Secret+a.ID != "" {
+		text += " " + a.Secret + " " + a.ID
 	}
 	if a.Text != "" && a.What != "taken" && a.What != "absent" {
 		text += ": " + a.Text
@@ -164,7 +182,7 @@ func readHistory(path, client string) ([]op, error) {
 		}
 		switch {
 		case l.Ask != nil && l.N == len(ops):
-			ops = append(ops, op{client, l.Epoch, l.At, math.MaxInt64, *l.Ask, answer{What: "unknown", UID: -1}})
+			ops = append(ops, op{client, l.N, l.Epoch, l.At, math.MaxInt64, *l.Ask, answer{What: "unknown", UID: -1}})
 		case l.Answer != nil && l.N == len(ops)-1:
 			o := &ops[l.N]
 			o.Answer = *l.Answer

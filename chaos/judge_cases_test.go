@@ -11,6 +11,7 @@ import (
 // told makes a history of operations one after the other, each timed by its position.
 func told(ops ...op) []op {
 	for i := range ops {
+		ops[i].N = i
 		ops[i].Begin, ops[i].End = int64(10*i+1), int64(10*i+9)
 		if ops[i].Answer.What == "unknown" {
 			ops[i].End = math.MaxInt64
@@ -51,6 +52,32 @@ func disable(uid int) op {
 	return op{Ask: ask{Verb: "disable", UID: uid}, Answer: answer{What: "ok", UID: -1}}
 }
 
+func replace(uid int, what string, tags ...string) op {
+	return op{Ask: ask{Verb: "replace", UID: uid, Tags: tags}, Answer: answer{What: what, UID: -1}}
+}
+
+func begin(uid int, secret string) op {
+	return op{Ask: ask{Verb: "begin", UID: uid}, Answer: answer{What: "ok", UID: -1, Secret: secret, ID: "id of " + secret}}
+}
+
+func issue(uid int, secret string) op {
+	return op{Ask: ask{Verb: "issue", UID: uid}, Answer: answer{What: "ok", UID: -1, Secret: secret}}
+}
+
+func using(verb string, uid int, secret, what string) op {
+	return op{Ask: ask{Verb: verb, UID: uid, Secret: secret}, Answer: answer{What: what, UID: uid}}
+}
+
+func showing(uid int, secret string, f facets) op {
+	o := using("check", uid, secret, "ok")
+	o.Answer.Facets = f
+	return o
+}
+
+func once(name, what, made string) op {
+	return op{Ask: ask{Verb: "once", UID: nobodys, Name: name}, Answer: answer{What: what, UID: -1, ID: made}}
+}
+
 func taken(o op, fields ...string) op {
 	o.Answer.What, o.Answer.Fields = "taken", fields
 	return o
@@ -58,6 +85,7 @@ func taken(o op, fields ...string) op {
 
 // TestJudge shows histories that are as they must be, and some that are not: what the judge cannot see, no run shows.
 func TestJudge(t *testing.T) {
+	t.Setenv("USERDB_CHAOS_ALL", "")
 	one, two := facets{1, 0, 0}, facets{0, 1, 0}
 	for _, tt := range []struct {
 		name string
@@ -85,6 +113,25 @@ func TestJudge(t *testing.T) {
 		{"inherited tags", told(create(0, one, "ok", "a"), remove(0, "ok"), create(0, one, "ok", "b"), readTags(0, "a", "b")), "inherited"},
 		{"lost tags", told(create(0, one, "ok", "a"), readTags(0)), "not read"},
 		{"tags as they must be", told(create(0, one, "ok", "a"), remove(0, "ok"), create(0, one, "ok", "b"), readTags(0, "b")), ""},
+		{"a replace without effect", told(create(0, one, "ok", "a"), replace(0, "ok"), readTags(0, "a")), "had been replaced"},
+		{"a replace with effect", told(create(0, one, "ok", "a"), replace(0, "ok", "b"), readTags(0, "b")), ""},
+		{"a replace that may come late", told(create(0, one, "ok", "a"), replace(0, "unknown"), readTags(0, "a"), readTags(0)), ""},
+		{"tags of a replace that are lost", told(create(0, one, "ok"), replace(0, "ok", "b"), readTags(0)), "not read"},
+		{"tags of a refused change", told(create(0, one, "refused", "a"), create(0, one, "ok"), readTags(0, "a")), "was refused"},
+		{"tags of a create that came to nothing", told(create(0, one, "unknown", "a"), create(0, one, "ok"), readTags(0, "a")), "came to nothing"},
+		{"tags of a create that was made", told(create(0, one, "unknown", "a"), readTags(0, "a")), ""},
+		{"a session", told(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "ok"), using("check", 0, "s", "absent")), ""},
+		{"a session after its end", told(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "ok"), showing(0, "s", one)), "good after its end"},
+		{"a session after a password", told(create(0, one, "ok"), begin(0, "s"), password(0, 1), showing(0, "s", one)), "good after its end"},
+		{"a session that nobody ended", told(create(0, one, "ok"), begin(0, "s"), using("check", 0, "s", "absent")), "nobody ended"},
+		{"a refused end that was made", told(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "refused"), using("check", 0, "s", "absent")), "nobody ended"},
+		{"an end that finds no session", told(create(0, one, "ok"), begin(0, "s"), using("endid", 0, "s", "absent")), "nobody ended"},
+		{"a token", told(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "ok"), using("redeem", 0, "t", "absent")), ""},
+		{"a token used twice", told(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "ok"), using("redeem", 0, "t", "ok")), "used twice"},
+		{"a token after another of its purpose", told(create(0, one, "ok"), issue(0, "t"), issue(0, "u"), using("redeem", 0, "u", "ok"), using("redeem", 0, "t", "ok")), "good after its end"},
+		{"a refused redeem that was made", told(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "refused"), using("redeem", 0, "t", "absent")), "nobody ended"},
+		{"a name", told(once("n", "unknown", ""), once("n", "ok", "e"), once("n", "ok", "e"), once("m", "ok", "f")), ""},
+		{"a name of two entries", told(once("n", "ok", "e"), once("n", "ok", "f")), "two entries"},
 		{"tags of a delete that came late", told(create(0, one, "ok", "a"), remove(0, "unknown"), readTags(0, "a"), readTags(0)), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,6 +141,47 @@ func TestJudge(t *testing.T) {
 				t.Errorf("got %q, want %q", all, tt.want)
 			}
 		})
+	}
+}
+
+// TestLines shows lines of a feed that are as they must be, and some that are not.
+func TestLines(t *testing.T) {
+	ops := told(create(0, facets{}, "ok"), put(0, 0, 1, "refused", facets{}), remove(0, "unknown"))
+	line := func(i int, kind string) fedLine { return fedLine{"e1-0", ops[i].who(), kind} }
+	made, refused, gone := line(0, "create"), line(1, "identifier"), line(2, "delete")
+	for _, tt := range []struct {
+		name  string
+		heard []fedLine
+		dead  bool // and a client was killed
+		want  int
+	}{
+		{"as it must be", []fedLine{made}, false, 0},
+		{"a change of unknown outcome that was made", []fedLine{made, gone}, false, 0},
+		{"twice", []fedLine{made, made}, false, 1},
+		{"missing", nil, false, 1},
+		{"missing for a client that was killed", nil, true, 0},
+		{"of what was not done", []fedLine{made, refused}, false, 1},
+		{"of what was not done, twice", []fedLine{made, made, refused}, false, 2},
+	} {
+		if got := wrongLines(ops, tt.heard, map[int]bool{0: tt.dead}); len(got) != tt.want {
+			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
+		}
+	}
+	history := []fedLine{made, refused}
+	for _, tt := range []struct {
+		name  string
+		heard []fedLine
+		good  bool
+	}{
+		{"the same", []fedLine{made, refused}, true},
+		{"with an earlier life and logins", []fedLine{made, gone, made, line(0, "login"), refused}, true},
+		{"in another order", []fedLine{refused, made}, false},
+		{"one is missing", []fedLine{made}, false},
+		{"one is there twice", []fedLine{made, refused, refused}, false},
+	} {
+		if got := unfed(history, tt.heard); (got == "") != tt.good {
+			t.Errorf("%s: got %q", tt.name, got)
+		}
 	}
 }
 

@@ -32,12 +32,14 @@ func judge(ops []op) (v verdict) {
 	}
 	for uid := range accounts {
 		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.ours(uid) })
-		v.history(fmt.Sprintf("account %d", uid), accountModel, of)
-		v.violations = append(v.violations, inherited(uid, of)...)
+		v.history(fmt.Sprintf("account %d", uid), accountModel, slices.DeleteFunc(slices.Clone(of), aside))
+		v.violations = append(v.violations, wrongTags(uid, of)...)
 	}
 	for value := int8(1); value <= values; value++ {
-		v.history(fmt.Sprintf("value %d", value), valueModel(value), ops)
+		v.history(fmt.Sprintf("value %d", value), valueModel(value), slices.DeleteFunc(slices.Clone(ops), aside))
 	}
+	v.violations = append(v.violations, wrongSecrets(ops)...)
+	v.violations = append(v.violations, wrongNames(ops)...)
 	return v
 }
 
@@ -135,52 +137,4 @@ func unless(o op, complete bool) (op, bool) {
 
 func changesNothing(o op) bool {
 	return slices.Contains(reads, o.Ask.Verb) || o.Answer.What != "ok" && o.Answer.What != "unknown"
-}
-
-// rawClient reads records itself, and so before a tag that was laid ready is in the set.
-const rawClient = "raw"
-
-// inherited looks for tags of an account that were read after the account was deleted, and for acknowledged ones
-// that were not read. Each tag is given once in a run.
-func inherited(uid int, ops []op) (violations []string) {
-	var deletes, given, readings []op
-	for _, o := range ops {
-		switch {
-		case o.Ask.Verb == "delete" && (o.Answer.What == "ok" || o.Answer.What == "unknown"):
-			deletes = append(deletes, o)
-		case o.Answer.What == "ok" && len(o.Ask.Tags) > 0:
-			given = append(given, o)
-		case o.Answer.What == "ok" && o.Ask.Verb == "tags":
-			readings = append(readings, o)
-		}
-	}
-	for _, g := range given {
-		for _, r := range readings {
-			if wrong := misread(g, r, deletes); wrong != "" {
-				violations = append(violations, fmt.Sprintf("account %d: %s:\n    %s\n    %s", uid, wrong, g, r))
-			}
-		}
-	}
-	return violations
-}
-
-// misread says what is wrong with a reading of tags that were acknowledged, if anything is.
-func misread(g, r op, deletes []op) string {
-	if r.Begin < g.End {
-		return ""
-	}
-	near := false
-	for _, d := range deletes {
-		between := d.Begin > g.End && d.End < r.Begin && d.Answer.What == "ok"
-		if between && slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) }) {
-			return "tags were inherited of an account that had been deleted by\n    " + d.String()
-		}
-		near = near || d.End > g.Begin && d.Begin < r.End
-	}
-	for _, tag := range g.Ask.Tags {
-		if !near && r.Client != rawClient && !slices.Contains(r.Answer.Tags, tag) {
-			return "an acknowledged tag is not read, and nobody deleted the account"
-		}
-	}
-	return ""
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // reads are the verbs that change nothing.
-var reads = []string{"find", "get", "login", "tags"}
+var reads = []string{"find", "get", "login", "tags", "check"}
 
 // ours reports whether an operation has to do with an account: it names it, or found it.
 func (o op) ours(uid int) bool {
@@ -92,9 +92,11 @@ func (a account) next(o op) []any {
 // answers reports whether what a verb returned is what the account is.
 func (a account) answers(o op, after account) bool {
 	switch o.Ask.Verb {
+	case "begin", "issue", "redeem":
+		return !a.disabled
 	case "create", "update":
 		return o.Answer.Facets == after.facets
-	case "find", "get":
+	case "find", "get", "check":
 		return o.Answer.Facets == a.facets && o.Answer.Disabled == a.disabled
 	case "login":
 		return o.Answer.Facets == a.facets && !a.disabled && o.Ask.Password == a.password

@@ -21,6 +21,8 @@ type step struct {
 	inside string        // while a slot is half open: another step
 	n      int           // replies, milliseconds
 	text   string        // in the commands of which replies are lost
+
+	command string // that a server refuses
 }
 
 func (s step) String() string {
@@ -35,10 +37,14 @@ func (s step) String() string {
 		return fmt.Sprintf("%s master %d for %v", s.kind, s.shard, s.hold)
 	case "failover":
 		return fmt.Sprintf("failover %d", s.shard)
+	case "forbid", "fill", "disk":
+		return s.whatRefuses()
 	case "replies", "requests":
 		return fmt.Sprintf("lose %d %s of client %d, %q", s.n, s.kind, s.client, s.text)
 	case "delay":
 		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
+	case "kill-service", "stop-service":
+		return fmt.Sprintf("%s %d for %v", s.kind, s.client%services, s.hold)
 	case "cut", "kill-client":
 		return fmt.Sprintf("%s %d", s.kind, s.client)
 	}
@@ -49,6 +55,7 @@ func (s step) String() string {
 var kinds = []string{
 	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
 	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
+	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service",
 }
 
 // inner are what may happen while slots are half open. No failover: see the package comment.
@@ -68,7 +75,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 		s := step{
 			kind: kinds[rnd.IntN(len(kinds))], shard: rnd.IntN(shards), client: rnd.IntN(clients), uid: rnd.IntN(accounts),
 			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(12),
-			text: texts[rnd.IntN(len(texts))],
+			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
 		if each := 4*cycle + i; i < 4 && each < len(firstKinds) {
 			s.kind, s.text = firstKinds[each], texts[0]
@@ -84,13 +91,14 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 // possible are those steps that can be made on a kind of store.
 func possible(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
-		return step == "move" && kind != onCluster || step == "failover" && kind == onOne
+		return step == "move" && kind != onCluster || step == "failover" && kind == onOne ||
+			step == "forbid" && !refusalsAreWhole.holds()
 	})
 }
 
 const stepsOfCycle = 6
 
-var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move"}
+var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move", "forbid", "kill-service", "fill", "disk", "stop-service"}
 
 // A nemesis carries out steps.
 type nemesis struct {
@@ -120,6 +128,12 @@ func (n *nemesis) act(s step) {
 		r.settle()
 	case "failover":
 		r.failover(s.shard)
+	case "forbid":
+		r.forbid(s.shard, s.command, s.hold)
+	case "fill":
+		r.fill(s.shard, s.hold)
+	case "disk":
+		r.fillDisk(s.shard, 64*s.n, s.hold)
 	case "move":
 		n.move(s)
 	case "replies", "requests":
@@ -131,9 +145,14 @@ func (n *nemesis) act(s step) {
 		time.Sleep(s.hold)
 		r.process(s.client).say("delay 0")
 	case "kill-client":
+		r.killed = true
 		r.replace(s.client)
 	case "stop-client":
-		r.pauseProcess(s.client, s.hold)
+		pauseProcess(r.process(s.client), s.hold)
+	case "kill-service":
+		r.replaceService(s.client % services)
+	case "stop-service":
+		pauseProcess(r.services[s.client%services], s.hold)
 	}
 }
 

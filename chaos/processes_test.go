@@ -47,8 +47,8 @@ var starter = sync.OnceValue(func() chan func() {
 	return jobs
 })
 
-// startClient starts a client.
-func startClient(o orders, logs string) (*process, error) {
+// startProcess starts a client, or a service.
+func startProcess(o orders, logs string) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err

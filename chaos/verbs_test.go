@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -16,7 +17,8 @@ import (
 // verbs are what clients ask for, as often as they stand here.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete",
-	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "tags", "tags",
+	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
+	"begin", "begin", "check", "check", "check", "end", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
 }
 
 func randomAsk(rnd *rand.Rand, tag func() string) ask {
@@ -45,6 +47,12 @@ func randomAsk(rnd *rand.Rand, tag func() string) ask {
 		q.Password, q.Value = password(), value()
 	case "tag":
 		q.Tags = []string{tag()}
+	case "replace":
+		for range rnd.IntN(3) {
+			q.Tags = append(q.Tags, tag())
+		}
+	case "invite", "accept", "once":
+		q.UID = nobodys
 	}
 	return q
 }
@@ -53,7 +61,10 @@ func randomAsk(rnd *rand.Rand, tag func() string) ask {
 type caller struct {
 	users *userdb.Type
 	epoch int
-	how   int // it spells values
+	how   int // it spells values, and which service it asks
+
+	serves []string // services
+	key    string   // for them
 }
 
 func (c caller) text(v int8) string { return spelled(c.epoch, v, c.how) }
@@ -62,6 +73,9 @@ func (c caller) uid(q ask) hints.Hint { return hints.UID(uidOf(c.epoch, q.UID)) 
 
 // do asks, and says what it was told.
 func (c caller) do(ctx context.Context, q ask) answer {
+	if q.Verb == "once" {
+		return c.once(ctx, q)
+	}
 	a := answer{UID: -1}
 	var e userdb.Entry
 	var err error
@@ -87,6 +101,10 @@ func (c caller) do(ctx context.Context, q ask) answer {
 		e, err = c.users.Login(ctx, c.text(q.Value), passwordText(q.Password), userdb.Attempt{Origin: fmt.Sprint(now())})
 	case "tags":
 		a.Tags, err = c.users.Tags(c.uid(q)).Members(ctx)
+	case "check":
+		e, _, err = c.users.Session(ctx, q.Secret)
+	case "begin", "issue", "invite", "accept":
+		err = c.withSecret(ctx, q, &a)
 	default:
 		err = c.simple(ctx, q)
 	}
@@ -120,6 +138,18 @@ func (c caller) simple(ctx context.Context, q ask) error {
 		return c.users.Enable(ctx, c.uid(q))
 	case "tag":
 		_, err := c.users.Tags(c.uid(q)).Add(ctx, q.Tags...)
+		return err
+	case "replace":
+		return c.users.Tags(c.uid(q)).Replace(ctx, q.Tags...)
+	case "end":
+		return c.users.EndSession(ctx, q.Secret)
+	case "endid":
+		return c.users.EndSessionID(ctx, c.uid(q), q.ID)
+	case "endall":
+		_, err := c.users.EndSessions(ctx, c.uid(q))
+		return err
+	case "redeem":
+		_, _, err := c.users.Redeem(ctx, purpose, q.Secret)
 		return err
 	}
 	return fmt.Errorf("no such verb: %s", q.Verb)
@@ -157,7 +187,7 @@ func (a *answer) told(q ask, err error) {
 	switch {
 	case err == nil && (a.UID == -2 || a.Facets.mask(-1) != 0):
 		a.What, a.Text = "odd", "an account or a value of another epoch"
-	case err == nil && (q.Verb == "create" || q.Verb == "update" || q.Verb == "get") && a.UID != q.UID:
+	case err == nil && slices.Contains([]string{"create", "update", "get", "check"}, q.Verb) && a.UID != q.UID:
 		a.What, a.Text = "odd", "another account"
 	case err == nil:
 		a.What = "ok"
@@ -181,6 +211,37 @@ func (a *answer) told(q ask, err error) {
 	if err != nil {
 		a.Text = err.Error()
 	}
+}
+
+// purpose is that of all tokens, and nobodys the account of what is about none of them.
+const (
+	purpose = "chaos"
+	nobodys = -1
+)
+
+// withSecret asks for what gives a secret, or takes that of an invitation.
+func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
+	switch q.Verb {
+	case "begin":
+		var e userdb.Entry
+		var s userdb.Session
+		if e, err = c.users.Find(ctx, c.uid(q)); err == nil {
+			s, a.Secret, err = c.users.StartSession(ctx, e, userdb.SessionOptions{})
+			a.ID = s.ID
+		}
+	case "issue":
+		a.Secret, err = c.users.Issue(ctx, c.uid(q), userdb.Token{Purpose: purpose})
+	case "invite":
+		var i userdb.Invitation
+		name := fmt.Sprint(now())
+		i, err = c.users.Invite(ctx, "email", "invited "+name, userdb.Token{}, userdb.Attempt{Origin: name})
+		a.Secret = i.Secret
+	case "accept":
+		var e userdb.Entry
+		e, err = c.users.Accept(ctx, q.Secret, userdb.NewEntry{})
+		a.ID = e.UID()
+	}
+	return err
 }
 
 // takenBy are the fields that an error says are taken: one, or all of a form.

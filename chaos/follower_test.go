@@ -1,0 +1,148 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A follower reads the feed of a run from its beginning, all the time.
+type follower struct {
+	db *userdb.DB
+
+	mu    sync.Mutex
+	after string
+	heard map[string][]fedLine // by account
+	ids   map[string]bool
+	wrong []string
+	gaps  int
+}
+
+func newFollower(db *userdb.DB) *follower {
+	return &follower{db: db, heard: map[string][]fedLine{}, ids: map[string]bool{}}
+}
+
+// follow reads until ctx ends. While the store does not answer it waits.
+func (f *follower) follow(ctx context.Context) {
+	for sleep(ctx, 50*time.Millisecond) == nil {
+		_ = f.read(ctx)
+	}
+}
+
+// read takes what there is.
+func (f *follower) read(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		p, err := f.db.Events(ctx, userdb.EventQuery{After: f.after, Limit: 200})
+		if err != nil {
+			return err
+		}
+		if p.Gap {
+			f.gaps++
+		}
+		for _, e := range p.Events {
+			if f.ids[e.ID] {
+				f.wrong = append(f.wrong, fmt.Sprintf("a follower heard an event twice: %+v", e))
+			}
+			f.ids[e.ID] = true
+			uid := e.Key.Value()
+			f.heard[uid] = append(f.heard[uid], fedLine{uid, e.Who, e.Kind})
+		}
+		if f.after = p.Next; len(p.Events) == 0 {
+			return nil
+		}
+	}
+}
+
+// of is what was heard of an account.
+func (f *follower) of(uid string) []fedLine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]fedLine{}, f.heard[uid]...)
+}
+
+// everything is what was heard of all.
+func (f *follower) everything() (all []fedLine) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, of := range f.heard {
+		all = append(all, of...)
+	}
+	return all
+}
+
+// complaints are those since the last call.
+func (f *follower) complaints() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wrong := f.wrong
+	f.wrong = nil
+	return wrong
+}
+
+// historyOf is the history of a live account, the oldest line first; nil for one that is not.
+func (r *run) historyOf(uid string) (lines []fedLine) {
+	all, err := r.users.History(r.ctx, hints.UID(uid))
+	if err != nil {
+		return nil
+	}
+	for _, e := range all {
+		lines = append([]fedLine{{uid, e.Who, e.Kind}}, lines...)
+	}
+	return lines
+}
+
+// feedTime is how long the feed may take to have everything, once all is healed.
+const feedTime = 20 * time.Second
+
+// judgeFeed compares the feed with the histories of an epoch, and with what was asked, once it has had the time to have
+// everything.
+func (r *run) judgeFeed(e int, ops []op) (violations []string) {
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if err := r.follower.read(r.ctx); err != nil {
+			return []string{"the feed cannot be read: " + err.Error()}
+		}
+		excused := map[int]bool{nobodys: r.killed}
+		violations = nil
+		for uid := range accounts {
+			history := r.historyOf(uidOf(e, uid))
+			if history == nil {
+				excused[uid] = r.killed
+			} else if wrong := unfed(history, r.follower.of(uidOf(e, uid))); wrong != "" {
+				violations = append(violations, fmt.Sprintf("account %d: %s", uid, wrong))
+			}
+		}
+		violations = append(violations, wrongLines(ops, r.follower.everything(), excused)...)
+		if len(violations) == 0 || time.Since(begin) > feedTime || r.ctx.Err() != nil {
+			return violations
+		}
+	}
+}
+
+// forget takes the last event out of each part of the feed, as a failover might that loses it.
+func (r *run) forget() error {
+	return onMasters(r.ctx, r.client, func(ctx context.Context, node redis.UniversalClient) error {
+		keys := node.Scan(ctx, 0, "~/feed/*", 1000).Iterator()
+		for keys.Next(ctx) {
+			last, err := node.XRevRangeN(ctx, keys.Val(), "+", "-", 1).Result()
+			if err == nil && len(last) > 0 {
+				err = node.XDel(ctx, keys.Val(), last[0].ID).Err()
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return keys.Err()
+	})
+}

@@ -1,0 +1,74 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A fedLine is a line of the history, or of the feed, as far as it is judged.
+type fedLine struct {
+	UID  string
+	Who  string
+	Kind string
+}
+
+// lines returns how many lines an operation leaves at least, and at most.
+func (o op) lines() (least, most int) {
+	switch o.Ask.Verb {
+	case "find", "get", "tags", "check", "invite", "once":
+		return 0, 0
+	case "login":
+		return 0, 1 // it changes nothing, and what the feed cannot be told of it is in the log
+	}
+	switch o.Answer.What {
+	case "ok":
+		if slices.Contains([]string{"update", "disable", "enable", "end", "endid"}, o.Ask.Verb) {
+			return 0, 1 // there may be nothing to do
+		}
+		return 1, 1
+	case "unknown":
+		return 0, 1
+	}
+	return 0, 0
+}
+
+// wrongLines compares what a follower has heard of an epoch with what was asked: no operation has a line too many,
+// and none that was acknowledged lacks one. excused are accounts of which the feed may lack the last lines, because a client
+// was killed that would have fed them.
+func wrongLines(ops []op, heard []fedLine, excused map[int]bool) (violations []string) {
+	count := map[string]int{}
+	for _, l := range heard {
+		count[l.Who]++
+	}
+	for _, o := range ops {
+		if o.N < 0 { // of the end
+			continue
+		}
+		n := count[o.who()]
+		least, most := o.lines()
+		if n > most || n < least && !excused[o.Ask.UID] {
+			violations = append(violations, fmt.Sprintf("the feed has %d lines, want %d to %d, of\n    %s", n, least, most, o))
+		}
+	}
+	return violations
+}
+
+// unfed says what the feed lacks of the history of a live account, or has in another order; "" for nothing. The history
+// begins with the create that made the account.
+func unfed(history, heard []fedLine) string {
+	heard = slices.DeleteFunc(slices.Clone(heard), func(l fedLine) bool {
+		return slices.Contains([]string{"login", "login_failed", "throttle"}, l.Kind)
+	})
+	last := 0
+	for i, l := range heard {
+		if l.Kind == "create" {
+			last = i
+		}
+	}
+	if heard = heard[last:]; slices.Equal(history, heard) {
+		return ""
+	}
+	return fmt.Sprintf("the history is\n    %v\n  and the feed\n    %v", history, heard)
+}

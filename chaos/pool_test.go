@@ -1,0 +1,76 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+)
+
+// A secret is that of a session, a token or an invitation that a client was given.
+type secret struct {
+	Kind   string // the verb that gave it
+	Epoch  int
+	UID    int
+	Secret string
+	ID     string // of a session
+}
+
+// A pool holds the secrets of all clients, in a file to which each of them appends and which each reads on: so a client
+// uses what another one was given.
+type pool struct {
+	file *os.File
+	in   *bufio.Reader
+	part string // of a line that is not complete yet
+	all  []secret
+}
+
+func openPool(path string) (*pool, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	in, err := os.Open(path)
+	return &pool{file: file, in: bufio.NewReader(in)}, err
+}
+
+func (p *pool) add(s secret) error {
+	text, err := json.Marshal(s)
+	if err == nil {
+		_, err = p.file.Write(append(text, '\n')) // at once: other clients read it
+	}
+	return err
+}
+
+// some returns a random secret of a kind and of an epoch, if there is one.
+func (p *pool) some(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
+	for {
+		text, err := p.in.ReadString('\n')
+		p.part += text
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return secret{}, false, err
+		}
+		var s secret
+		if err := json.Unmarshal([]byte(p.part), &s); err != nil {
+			return secret{}, false, err
+		}
+		p.all, p.part = append(p.all, s), ""
+	}
+	var of []secret
+	for _, s := range p.all {
+		if s.Kind == kind && s.Epoch == epoch {
+			of = append(of, s)
+		}
+	}
+	if len(of) == 0 {
+		return secret{}, false, nil
+	}
+	return of[rnd.IntN(len(of))], true, nil
+}

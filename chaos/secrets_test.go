@@ -1,0 +1,146 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"slices"
+)
+
+// aside reports whether an operation says nothing of the account and its values: it did not succeed, or is about a
+// session, a token or an invitation alone.
+func aside(o op) bool {
+	switch o.Ask.Verb {
+	case "begin", "check", "issue", "redeem":
+		return o.Answer.What != "ok"
+	case "end", "endid", "invite", "accept", "once":
+		return true
+	}
+	return false
+}
+
+// A use is what an operation means for secrets of a kind.
+type use int
+
+const (
+	none   use = iota
+	shows      // that the secret was good: of a token or an invitation it is spent by that
+	denies     // the secret is not good
+	ends       // the secret is over, if the operation was carried out
+)
+
+// wrongSecrets looks at the sessions, tokens and invitations of an epoch: none is used after its end, no token and no
+// invitation twice, and none is denied that nobody ended.
+func wrongSecrets(ops []op) (violations []string) {
+	for _, given := range ops {
+		if given.Answer.What != "ok" || given.Answer.Secret == "" {
+			continue
+		}
+		var uses []op
+		for _, o := range ops {
+			if of(given, o) {
+				uses = append(uses, o)
+			}
+		}
+		for _, o := range uses {
+			if wrong := misused(given, o, uses); wrong != "" {
+				violations = append(violations, fmt.Sprintf("%s:\n    %s\n    %s", wrong, given, o))
+			}
+		}
+	}
+	return violations
+}
+
+// of reports whether an operation has to do with a secret that was given: it names it, or its account.
+func of(given, o op) bool {
+	if o.Ask.Secret != "" && o.Ask.Verb != "redeem" {
+		return o.Ask.Secret == given.Answer.Secret
+	}
+	return given.Ask.UID != nobodys && o.Ask.UID == given.Ask.UID
+}
+
+// of what it means for the secret that another operation gave.
+func (o op) use(given op) use {
+	done, maybe := o.Answer.What == "ok", o.Answer.What == "ok" || o.Answer.What == "unknown"
+	switch o.Ask.Verb {
+	case "delete", "password", "disable":
+		if maybe {
+			return ends
+		}
+	case "endall":
+		if maybe && given.Ask.Verb == "begin" {
+			return ends
+		}
+	case "end":
+		if maybe {
+			return ends
+		}
+	case "endid":
+		switch {
+		case maybe:
+			return ends
+		case o.Answer.What == "absent":
+			return denies
+		}
+	case "check", "redeem", "accept":
+		own := o.Ask.Secret == given.Answer.Secret
+		switch {
+		case done && own:
+			return shows
+		case o.Answer.What == "absent" && own:
+			return denies
+		case maybe && o.Ask.Verb != "check" && given.Ask.Verb != "begin": // it spends all tokens of its purpose
+			return ends
+		}
+	}
+	return none
+}
+
+// misused says what is wrong with one use of a secret, if anything is.
+func misused(given, o op, uses []op) string {
+	how := o.use(given)
+	if how != shows && how != denies || o.Begin < given.End {
+		return ""
+	}
+	spends := given.Ask.Verb != "begin"
+	ended := false
+	for _, other := range uses {
+		if other.Client == o.Client && other.N == o.N {
+			continue
+		}
+		what := other.use(given)
+		over := what == ends || what == shows && spends
+		switch {
+		case !over:
+		case how == shows && spends && what == shows && other.Begin <= o.Begin:
+			return "a secret was used twice, also by\n    " + other.String()
+		case how == shows && other.Answer.What == "ok" && other.Begin > given.End && other.End < o.Begin:
+			return "a secret is good after its end by\n    " + other.String()
+		}
+		ended = ended || over && other.End > given.Begin && other.Begin < o.End
+	}
+	if how == denies && !ended && answersAreTrue.holds() {
+		return "a secret is not good any more, and nobody ended it"
+	}
+	return ""
+}
+
+// unacknowledged looks for sessions that are listed and that nobody was given. ids are those of an account that are listed.
+func unacknowledged(uid int, ids []string, ops []op) (violations []string) {
+	known := map[string]bool{}
+	for _, o := range ops {
+		if o.Ask.Verb != "begin" || o.Ask.UID != uid {
+			continue
+		}
+		if o.Answer.What == "unknown" {
+			return nil // it may be any of them
+		}
+		known[o.Answer.ID] = true
+	}
+	for _, id := range ids {
+		if !known[id] && answersAreTrue.holds() {
+			violations = append(violations, fmt.Sprintf("account %d has a session %s, whose beginning was refused", uid, id))
+		}
+	}
+	return slices.Compact(violations)
+}

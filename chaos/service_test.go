@@ -1,0 +1,164 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A run has two services, processes that answer over HTTP as userdb serve does. The clock of one is an hour ahead, that of
+// the other an hour behind.
+const (
+	services     = 2
+	firstService = 101 // its number among processes; the hour follows from it
+)
+
+// serveStore is a service's process.
+func serveStore(t *testing.T, o orders) {
+	client := connect(o.Kind, o.Addrs, nil)
+	go func() {
+		in := bufio.NewScanner(os.Stdin)
+		for in.Scan() {
+			continue // the parent says nothing, and is gone when its end is closed
+		}
+		os.Exit(0)
+	}()
+	for ; ; time.Sleep(100 * time.Millisecond) { // a master may be dead
+		db, err := userdb.New(t.Context(), client, userdb.Options{Schema: chaosSchema(4), History: true})
+		if err == nil {
+			db, err = apart(db, o.Number)
+		}
+		var service *serve.Service
+		if err == nil {
+			service, err = serve.New(db, serve.Options{})
+		}
+		var l net.Listener
+		if err == nil {
+			l, err = net.Listen("tcp", o.Serves)
+		}
+		if err == nil {
+			fmt.Println("waits")
+			err = service.Run(t.Context(), l)
+		}
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// startServices makes a key, and starts the services.
+func (r *run) startServices() {
+	keys, err := own.KeysOf(r.db)
+	r.must(err)
+	r.key, err = keys.Create(r.ctx, own.Key{Name: "chaos", Scopes: []string{own.ScopeAdmin}})
+	r.must(err)
+	for i := range services {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		r.must(err)
+		r.serves = append(r.serves, l.Addr().String())
+		r.must(l.Close())
+		r.startService(i, 0)
+	}
+}
+
+func (r *run) startService(i, life int) {
+	o := orders{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serves[i]}
+	p, err := startProcess(o, r.logs)
+	r.must(err)
+	r.services[i] = p
+	select {
+	case <-p.waits:
+	case <-p.ended:
+		r.t.Fatalf("service %s has ended by itself; see %s", p.name(), filepath.Join(r.logs, "client-"+p.name()+".log"))
+	case <-time.After(rest):
+		r.t.Fatalf("service %s does not begin", p.name())
+	}
+}
+
+// replaceService kills a service and starts another in its place, at its address.
+func (r *run) replaceService(i int) {
+	life := r.services[i].Life
+	r.services[i].kill()
+	r.startService(i, life+1)
+}
+
+// endServices kills the services.
+func (r *run) endServices() {
+	for _, p := range r.services {
+		if p != nil {
+			p.kill()
+		}
+	}
+}
+
+// nameOf is one of the few names under which requests of an epoch are sent again and again.
+func nameOf(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
+
+const names = 3
+
+// once has a service make the one entry of a name.
+func (c caller) once(ctx context.Context, q ask) (a answer) {
+	a.UID = -1
+	body, _ := json.Marshal(map[string]any{"facets": map[string]string{"nick": "once " + q.Name}}) // of texts: it cannot fail
+	url := "http://" + c.serves[c.how%len(c.serves)] + "/v1/types/user/entries"
+	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(string(body)))
+	if err != nil {
+		a.What, a.Text = "odd", err.Error()
+		return a
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", q.Name)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		a.What, a.Text = "unknown", err.Error()
+		return a
+	}
+	defer res.Body.Close()
+	var problem struct{ Code, Detail string }
+	_ = json.NewDecoder(res.Body).Decode(&problem) // an entry is none
+	switch {
+	case res.StatusCode == http.StatusCreated:
+		a.What, a.ID = "ok", path.Base(res.Header.Get("Location"))
+	case problem.Code == "conflict":
+		a.What = "conflict"
+	case res.StatusCode == http.StatusServiceUnavailable:
+		a.What = "unknown"
+	default:
+		a.What = "odd"
+	}
+	if a.What != "ok" {
+		a.Text = fmt.Sprint(res.StatusCode, " ", problem.Code, ": ", problem.Detail)
+	}
+	return a
+}
+
+// wrongNames looks for names under which more than one entry was made.
+func wrongNames(ops []op) (violations []string) {
+	made := map[string]op{}
+	for _, o := range ops {
+		if o.Ask.Verb != "once" || o.Answer.What != "ok" {
+			continue
+		}
+		first, is := made[o.Ask.Name]
+		if !is {
+			made[o.Ask.Name] = o
+		} else if first.Answer.ID != o.Answer.ID {
+			violations = append(violations, fmt.Sprintf("one name made two entries:\n    %s\n    %s", first, o))
+		}
+	}
+	return violations
+}
