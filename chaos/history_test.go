@@ -49,7 +49,7 @@ type answer struct {
 	Disabled bool     `json:"disabled,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
 	Secret   string   `json:"secret,omitempty"` // that was given
-	ID       string   `json:"id,omitempty"`     // of a session, or of an entry that is none of the accounts
+	ID       string   `json:"id,omitempty"`     // of a session, or of an entry besides the accounts
 	Text     string   `json:"text,omitempty"`   // of an error
 }
 
