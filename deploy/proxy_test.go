@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,23 @@ func TestProxy(t *testing.T) {
 		if status, body, _ := answer(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
 			t.Fatalf("while a process is replaced: %d %s", status, body)
 		}
+	}
+}
+
+// TestWholeRequests: nginx passes on while it comes only what an administrator or an operator
+// imports. All else it passes on when it is whole, so that slow clients are nginx's alone.
+func TestWholeRequests(t *testing.T) {
+	var unbuffered []string
+	location := ""
+	for line := range strings.Lines(read(t, "nginx.conf")) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "location" {
+			location, _, _ = strings.Cut(strings.Join(words[1:], " "), " {")
+		} else if strings.Contains(line, "proxy_request_buffering off") {
+			unbuffered = append(unbuffered, location)
+		}
+	}
+	if want := []string{"= /console/import", "~ ^/v1/types/[^/]+/import$"}; !slices.Equal(unbuffered, want) {
+		t.Errorf("unbuffered are %q, want %q", unbuffered, want)
 	}
 }
 

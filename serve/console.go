@@ -17,6 +17,7 @@ func (s *Service) operate() (err error) {
 	s.console, err = console.New(s.db, console.Options{
 		View:      func(ctx context.Context) (*userdb.DB, error) { return s.space(ctx, path, true) },
 		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink,
+		Admit:  s.budgets.admit,
 		Failed: func(r *http.Request, err error) { infoOf(r.Context()).err = err },
 	})
 	return err

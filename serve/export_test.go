@@ -28,10 +28,19 @@ func FollowLate(ctx context.Context) string {
 // GoBy has a service judge keys by a clock of tests.
 func (s *Service) GoBy(now func() time.Time) { s.ring.now = now }
 
-// MostAtOnce sets how many requests services that are made from now on answer at a time.
-func MostAtOnce(n int) (before int) {
-	before, mostAtOnce = mostAtOnce, n
-	return before
+// MostAtOnce sets how many requests of each kind services that are made from now on work on at a
+// time.
+func MostAtOnce(n int) (undo func()) {
+	all := []*int{&mostAtOnce, &mostImports, &mostLookups, &mostVisitors}
+	before := make([]int, len(all))
+	for i, most := range all {
+		before[i], *most = *most, n
+	}
+	return func() {
+		for i, most := range all {
+			*most = before[i]
+		}
+	}
 }
 
 // Hurry gives clients less time, until it is undone.

@@ -249,7 +249,7 @@ func TestSmuggling(t *testing.T) {
 
 // TestTooManyAtOnce: beyond the limit a request is told to come again, and those that are under way end well.
 func TestTooManyAtOnce(t *testing.T) {
-	defer serve.MostAtOnce(serve.MostAtOnce(2))
+	defer serve.MostAtOnce(2)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{})
 	type held struct {

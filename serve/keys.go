@@ -24,7 +24,8 @@ const (
 
 // keyring knows API keys by their secrets.
 type keyring struct {
-	keys *own.Keys
+	keys    *own.Keys
+	lookups *budget // of keys that were not good before
 
 	mu    sync.Mutex
 	known map[string]knownKey // by the hash of the secret
@@ -39,9 +40,9 @@ type knownKey struct {
 	read time.Time
 }
 
-func newKeyring(db *userdb.DB) (*keyring, error) {
+func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
 	keys, err := own.KeysOf(db)
-	return &keyring{keys: keys, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
+	return &keyring{keys: keys, lookups: lookups, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
 }
 
 var errWrongKey = problem(http.StatusUnauthorized, codeKey, "the request has no API key that is good: 'userdb key create' makes one, and it stands after Authorization: Bearer")
@@ -59,6 +60,13 @@ func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error
 	if !has || now.Sub(known.read) > keyAge {
 		limited, cancel := within(ctx)
 		defer cancel()
+		if !has {
+			leave, err := k.lookups.take(limited)
+			if err != nil {
+				return own.Key{}, err
+			}
+			defer leave()
+		}
 		key, err := k.keys.Find(limited, hash)
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
 			return own.Key{}, err

@@ -256,7 +256,7 @@ func (s stuck) Write(b []byte) (int, error) {
 
 // TestSlowReaders: who has no key, and reads slowly, keeps nobody out.
 func TestSlowReaders(t *testing.T) {
-	defer serve.MostAtOnce(serve.MostAtOnce(1))
+	defer serve.MostAtOnce(1)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
 	must(t, err)

@@ -26,8 +26,9 @@ func (s *Service) Provision(ctx context.Context) error {
 
 // provision answers a directory.
 func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
-	c, err := s.enter(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
+	c, leave, err := s.enter(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
 	if err == nil {
+		defer leave()
 		err = s.provisionFor(c, w, c.request)
 	}
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -213,8 +212,9 @@ type route struct {
 	id, method, path string
 	scopes           []string // one of them is needed
 	summary          string
-	status           int // of success; 0: 200
-	badKey           int // the status of a wrong key; 0: 401
+	status           int  // of success; 0: 200
+	badKey           int  // the status of a wrong key; 0: 401
+	imports          bool // its body takes any time
 }
 
 const typePrefix = "/v1/types/{type}"
@@ -254,19 +254,42 @@ func (s *Service) operation(r route) huma.Operation {
 // authorize lets a request with a key of the right scope through.
 func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) {
 	req, w := humago.Unwrap(ctx)
-	c, err := s.enter(req, r)
+	c, leave, err := s.enter(req, r)
 	if err != nil {
 		infoOf(req.Context()).err = err
 		writeProblem(w, req, problemOf(err))
 		return
 	}
+	defer leave()
 	limited, cancel := within(context.WithValue(c.request.Context(), callKey{}, c))
 	defer cancel()
 	next(&answering{humaContext: huma.WithContext(ctx, limited)})
 }
 
-// enter is the call that a request makes on a route, if its key may.
-func (s *Service) enter(req *http.Request, r route) (*call, error) {
+// enter returns the call that a request makes on a route, if its key may, and takes a place for it,
+// which leave gives back. The key is judged by the headers alone: nothing of the body is read
+// before.
+func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err error) {
+	key, err := s.keyFor(req, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	places := &s.budgets.requests
+	if r.imports {
+		places = &s.budgets.imports
+	}
+	if leave, err = places.take(req.Context()); err != nil {
+		return nil, nil, err
+	}
+	if c, err = s.callBy(req, key); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return c, leave, nil
+}
+
+// keyFor returns the key of a request, if it may use the route.
+func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	info := infoOf(req.Context())
 	info.operation = r.id
 	ctx := req.Context()
@@ -275,7 +298,7 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 		if p := problemOf(err); p.Code == codeKey && r.badKey != 0 {
 			err = problem(r.badKey, codeKey, p.Detail)
 		}
-		return nil, err
+		return own.Key{}, err
 	}
 	info.key = key.Name
 	may := false
@@ -283,11 +306,17 @@ func (s *Service) enter(req *http.Request, r route) (*call, error) {
 		may = may || key.May(scope)
 	}
 	if !may {
-		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
+		return own.Key{}, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
+	return key, nil
+}
+
+// callBy returns the call that a request makes by a key.
+func (s *Service) callBy(req *http.Request, key own.Key) (*call, error) {
 	if err := checkQuery(req); err != nil {
 		return nil, err
 	}
+	ctx := req.Context()
 	db, err := s.space(ctx, key.Namespace, false)
 	acting := userdb.WithActor(ctx, userdb.Actor{Who: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
@@ -349,17 +378,16 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 
 var goodID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Paths that are answered also where there are too many requests: healthPath, as those ask it who would end a process that does not
-// answer; and what anybody may read without a key, for who takes the time over it would keep others out.
+// Paths that anybody may ask for without a key, and that cost the store nothing.
 const (
 	healthPath   = "/healthz"
 	documentPath = "/openapi.json"
 	docsPath     = "/docs"
 )
 
-// outside is what is around all routes: the number of requests, their ids, the log, and what a panic leaves.
+// outside is around all routes: it gives requests their ids, writes the log, and answers for a
+// handler that panicked.
 func (s *Service) outside(next http.Handler) http.Handler {
-	slots := make(chan struct{}, mostAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &requestInfo{id: r.Header.Get("X-Request-Id")}
 		if !goodID.MatchString(info.id) {
@@ -375,18 +403,6 @@ func (s *Service) outside(next http.Handler) http.Handler {
 		defer s.running.Add(-1)
 		begun, seen := time.Now(), &watched{ResponseWriter: w}
 		defer s.log(r, info, seen, begun)
-		if slices.Contains([]string{healthPath, documentPath, docsPath}, r.URL.Path) {
-			next.ServeHTTP(seen, r)
-			return
-		}
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-			next.ServeHTTP(seen, r)
-		default:
-			p := problem(http.StatusServiceUnavailable, "unavailable", "too many requests at once")
-			p.RetryAfter = 1
-			writeProblem(seen, r, p)
-		}
+		next.ServeHTTP(seen, r)
 	})
 }

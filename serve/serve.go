@@ -36,10 +36,9 @@ const (
 	mostSpaces  = 1000
 )
 
-// What tests lower: how many requests are answered at a time, beyond which 503 is; and how long a header and a body may take, an
-// answer from the end of the header, and the requests that are left when a service ends.
+// What tests lower: how long a header and a body may take, an answer from the end of the header,
+// and the requests that are left when a service ends.
 var (
-	mostAtOnce = 1000
 	answerTime = 90 * time.Second
 	drainTime  = 18 * time.Second
 	headerTime = 10 * time.Second
@@ -67,6 +66,7 @@ type Service struct {
 	db      *userdb.DB
 	options Options
 	ring    *keyring
+	budgets *budgets
 	api     huma.API
 	handler http.Handler
 	scim    *scim.Handler    // nil: none
@@ -99,11 +99,12 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	if o.SessionCookie == "" {
 		o.SessionCookie = "session"
 	}
-	ring, err := newKeyring(db)
+	budgets := newBudgets()
+	ring, err := newKeyring(db, &budgets.lookups)
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{db: db, options: o, ring: ring, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
+	s := &Service{db: db, options: o, ring: ring, budgets: budgets, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
 	s.ready = readiness{db: db, asking: make(chan struct{}, 1)}
 	s.end = sync.OnceFunc(func() { close(s.closing) })
 	if o.SCIM != nil {

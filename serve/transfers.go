@@ -29,7 +29,7 @@ const jsonLines = "application/x-ndjson"
 // transfers are the routes whose bodies stream. The schema library reads bodies whole, so it only documents them.
 func (s *Service) transfers(mux *http.ServeMux) {
 	admin := []string{own.ScopeAdmin}
-	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, summary: "Bring in entries, as JSON lines"}, importEntries,
+	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Bring in entries, as JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
 		&huma.Param{Name: "dry_run", In: "query", Description: "read and judge all lines, and write nothing", Schema: &huma.Schema{Type: "boolean"}})
@@ -52,8 +52,9 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 	s.api.OpenAPI().AddOperation(&op)
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		flowing := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), late: endsOf(req.Context()).late}
-		c, err := s.enter(req, r)
+		c, leave, err := s.enter(req, r)
 		if err == nil {
+			defer leave()
 			defer flowing.begin()()
 			flowing.good = func() error { return c.stillGood(r) }
 			c.request.Body = flowing
@@ -83,7 +84,7 @@ type stream struct {
 func (c *call) stillGood(r route) error {
 	ctx, cancel := context.WithTimeout(c.request.Context(), lookTime)
 	defer cancel()
-	_, err := c.service.enter(c.request.WithContext(ctx), r)
+	_, err := c.service.keyFor(c.request.WithContext(ctx), r)
 	if err != nil && problemOf(err).Status < http.StatusInternalServerError {
 		return err
 	}

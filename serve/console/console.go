@@ -28,9 +28,23 @@ type Options struct {
 	Proxies []netip.Prefix
 	// ResetLink is the address of the application's page for a new password, with {secret} in it; "": operators are shown secrets alone.
 	ResetLink string
+	// Admit takes a place for work, which leave gives back, or says that there is none; nil: there
+	// always is.
+	Admit func(ctx context.Context, w Work) (leave func(), err error)
 	// Failed is told why a request failed that no operator is to blame for; nil: nobody is.
 	Failed func(r *http.Request, err error)
 }
+
+// Work is what a request needs a place for, by what is known of its sender.
+type Work int
+
+// The kinds of work. What has no credentials yet takes no place from what has.
+const (
+	Visiting  Work = iota // a visitor signs in, or makes the first operator
+	LookingUp             // a session is looked up
+	Operating             // an operator is signed in
+	Uploading             // an operator sends a file
+)
 
 // A Console answers requests under /console. It is safe for concurrent use.
 type Console struct {
@@ -46,12 +60,19 @@ type Console struct {
 
 // Limits of a request.
 const (
-	mostForm    = 2 << 20 // bytes
+	mostForm    = 2 << 20 // bytes of an operator
+	mostVisitor = 8 << 10 // and of somebody who is not signed in
 	requestTime = 30 * time.Second
 )
 
+// visitorTime is how long the form of somebody who is not signed in may take. Tests lower it.
+var visitorTime = 5 * time.Second
+
 // New makes a console for the accounts of a store: db is any view of it.
 func New(db *userdb.DB, o Options) (*Console, error) {
+	if o.Admit == nil {
+		o.Admit = func(context.Context, Work) (func(), error) { return func() {}, nil }
+	}
 	if o.Failed == nil {
 		o.Failed = func(*http.Request, error) {}
 	}
@@ -94,7 +115,7 @@ func (c *Console) routes() http.Handler {
 	mux.HandleFunc("/console/setup", c.setup)
 	mux.HandleFunc("/console/signin", c.signIn)
 	for pattern, handler := range c.pages() {
-		mux.Handle(pattern, c.auth.Require(http.HandlerFunc(c.asOperator(handler))))
+		mux.Handle(pattern, c.signedIn(c.asOperator(handler)))
 	}
 	return c.guard(mux)
 }
@@ -140,19 +161,57 @@ func (c *Console) guard(next http.Handler) http.Handler {
 	})
 }
 
+// signedIn goes on for operators. Until their session is found they have no place among those who
+// are signed in.
+func (c *Console) signedIn(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, is := c.admit(w, r, LookingUp)
+		if !is {
+			return
+		}
+		defer found()
+		c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			found()
+			work := Operating
+			if isUpload(r) {
+				work = Uploading
+			}
+			if leave, is := c.admit(w, r, work); is {
+				defer leave()
+				next(w, r)
+			}
+		})).ServeHTTP(w, r)
+	})
+}
+
+// admit takes a place, and else answers.
+func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leave func(), is bool) {
+	leave, err := c.options.Admit(r.Context(), work)
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		c.fail(w, r, err)
+	}
+	return leave, err == nil
+}
+
+// isUpload reports whether a request sends a file, which takes its own time.
+func isUpload(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/")
+}
+
 // asOperator gives a request its time, and what it does the operator's name in histories. Forms are read here, but for files, which take
 // their own time.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actor(r), Origin: web.Origin(r, c.options.Proxies)})
-		if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+		if isUpload(r) {
 			next(w, r.WithContext(ctx))
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, requestTime)
 		defer cancel()
 		r = r.WithContext(ctx)
-		if c.parse(w, r) {
+		if c.parse(w, r, mostForm) {
 			next(w, r)
 		}
 	}
@@ -161,9 +220,20 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 // actor is how histories name who sent a request.
 func actor(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
 
+// parseVisitor reads the form of somebody who is not signed in, in little time, and else answers.
+func (c *Console) parseVisitor(w http.ResponseWriter, r *http.Request) bool {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(visitorTime)) // where that is not possible, the server's own time counts
+	if !c.parse(w, r, mostVisitor) {
+		return false
+	}
+	_ = control.SetReadDeadline(time.Now().Add(requestTime)) // or the request would end while it is worked on
+	return true
+}
+
 // parse reads the form of a request, and else answers.
-func (c *Console) parse(w http.ResponseWriter, r *http.Request) bool {
-	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+func (c *Console) parse(w http.ResponseWriter, r *http.Request, most int64) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, most)
 	err := r.ParseForm()
 	if err != nil {
 		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is broken off, or too long."})

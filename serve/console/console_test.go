@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/own"
@@ -237,4 +238,21 @@ func (d *desk) history(uid string) (all []string) {
 func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
 	t.Helper()
 	return own.AddOperator(t.Context(), d.db, name, goodPassword)
+}
+
+// TestStalledForms: the form of somebody who is not signed in must come in its time, also if the
+// server has more.
+func TestStalledForms(t *testing.T) {
+	defer func(before time.Duration) { visitorTime = before }(visitorTime)
+	d := open(t, "memory:")
+	visitorTime = 50 * time.Millisecond
+	for _, path := range []string{"/console/signin", "/console/setup"} {
+		body, rest := io.Pipe()
+		go func() { _, _ = io.WriteString(rest, "n") }()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+path, body)
+		must(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		d.has(d.another().send(http.StatusBadRequest, r), "This form cannot be read")
+		rest.Close()
+	}
 }

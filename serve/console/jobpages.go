@@ -102,7 +102,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	by := web.Entry(r.Context()).Text(own.OperatorName)
 	u, dry, err := upload{}, false, error(nil)
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+	if isUpload(r) {
 		dry = true
 		u, err = c.jobs.receive(w, r)
 	} else if d, is := c.jobs.look(r.PostFormValue("from")); is && d.Upload.Path != "" {

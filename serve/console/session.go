@@ -16,9 +16,14 @@ import (
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
-	if r = r.WithContext(ctx); !c.parse(w, r) {
+	if r = r.WithContext(ctx); !c.parseVisitor(w, r) {
 		return
 	}
+	leave, is := c.admit(w, r, Visiting)
+	if !is {
+		return
+	}
+	defer leave()
 	token := r.FormValue("token")
 	err := own.CheckSetup(ctx, c.store, token)
 	var problems []web.Problem
@@ -34,6 +39,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		}
 		problems = web.Problems(err)
 	}
+	leave() // who reads the answer slowly keeps nobody out
 	status := statusOf(problems)
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
@@ -50,12 +56,18 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
-	if r = r.WithContext(ctx); !c.parse(w, r) {
+	if r = r.WithContext(ctx); !c.parseVisitor(w, r) {
 		return
 	}
 	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
 	if r.Method == http.MethodPost {
+		leave, is := c.admit(w, r, Visiting)
+		if !is {
+			return
+		}
+		defer leave()
 		_, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
+		leave() // who reads the answer slowly keeps nobody out
 		if err == nil {
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return

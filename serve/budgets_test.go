@@ -1,0 +1,156 @@
+package serve_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+)
+
+const formType = "application/x-www-form-urlencoded"
+
+// TestStalledForms: a client that has no key, and sends a form slowly or sends too much of one,
+// keeps nobody out, neither over HTTP/1 nor over HTTP/2: requests with a key go on, and so do
+// /readyz, the sign-in of an operator, and the operator's pages.
+func TestStalledForms(t *testing.T) {
+	defer serve.MostAtOnce(1)()
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+			c := newClient(t, s, serve.Options{Console: true})
+			service, err := serve.New(s.DB, serve.Options{Console: true})
+			must(t, err)
+			arrived := make(chan struct{}, 100)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Stalls") != "" {
+					arrived <- struct{}{}
+				}
+				service.ServeHTTP(w, r)
+			}))
+			server.EnableHTTP2 = protocol == "HTTP/2.0"
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			web := server.Client()
+			web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			c.url = server.URL
+			send := func(method, path string, body io.Reader, headers ...string) *http.Response {
+				req, err := http.NewRequestWithContext(c.Ctx, method, c.url+path, body)
+				must(t, err)
+				for i := 0; i < len(headers); i += 2 {
+					req.Header.Set(headers[i], headers[i+1])
+				}
+				answer, err := web.Do(req)
+				must(t, err)
+				must(t, answer.Body.Close())
+				if answer.Proto != protocol {
+					t.Fatalf("over %s", answer.Proto)
+				}
+				return answer
+			}
+			_, err = own.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+			must(t, err)
+
+			ended := make(chan struct{})
+			var stalled []*io.PipeWriter
+			for _, path := range []string{"/console/signin", "/console/signin", "/console/setup", "/console/setup", "/v1/types/user/lookup", "/nosuch"} {
+				r, w := io.Pipe()
+				stalled = append(stalled, w)
+				go func() {
+					defer func() { ended <- struct{}{} }()
+					req, _ := http.NewRequestWithContext(context.WithoutCancel(c.Ctx), "POST", c.url+path, r)
+					req.Header.Set("Stalls", "yes")
+					req.Header.Set("Content-Type", formType)
+					if answer, err := web.Do(req); err == nil {
+						answer.Body.Close()
+					}
+				}()
+				go func() { _, _ = io.WriteString(w, "n") }()
+				<-arrived
+			}
+			for _, path := range []string{"/readyz", "/v1/schema", "/healthz"} {
+				if answer := send("GET", path, nil, "Authorization", "Bearer "+c.key); answer.StatusCode != 200 {
+					t.Errorf("%s: %s", path, answer.Status)
+				}
+			}
+			in := url.Values{"name": {"olga"}, "password": {"correct horse battery"}}.Encode()
+			signedIn := send("POST", "/console/signin", strings.NewReader(in), "Content-Type", formType)
+			cookie, _, _ := strings.Cut(signedIn.Header.Get("Set-Cookie"), ";")
+			if answer := send("GET", "/console/find", nil, "Cookie", cookie); signedIn.StatusCode != 303 || answer.StatusCode != 200 {
+				t.Errorf("an operator: %s, %s", signedIn.Status, answer.Status)
+			}
+			long := in + "&x=" + strings.Repeat("x", 8<<10)
+			if answer := send("POST", "/console/signin", strings.NewReader(long), "Content-Type", formType); answer.StatusCode != 400 {
+				t.Errorf("a long form: %s", answer.Status)
+			}
+			for _, w := range stalled {
+				w.Close()
+			}
+			for range stalled {
+				<-ended
+			}
+		})
+	}
+}
+
+// A gate holds up commands of a client from when it is shut until it is opened.
+type gate struct {
+	shut   atomic.Bool
+	held   chan struct{} // gets one for each command that waits
+	opened chan struct{}
+}
+
+func (g *gate) wait() {
+	if g.shut.Load() {
+		g.held <- struct{}{}
+		<-g.opened
+	}
+}
+
+func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		g.wait()
+		return next(ctx, cmd)
+	}
+}
+
+func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		g.wait()
+		return next(ctx, cmds)
+	}
+}
+
+// TestStalledLookups: while a key that nobody knows is looked up in a slow store, a request by a
+// good key is answered.
+func TestStalledLookups(t *testing.T) {
+	defer serve.MostAtOnce(1)()
+	defer serve.SpaceAge(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	c, _ := newClient(t, s, serve.Options{}).clocked()
+	c.do("200", "GET", "/v1/schema", "")
+	g := &gate{held: make(chan struct{}, 100), opened: make(chan struct{})}
+	s.Raw.AddHook(g)
+	g.shut.Store(true)
+	ended := make(chan reply)
+	go func() { ended <- c.with("udb_wrong").send("GET", "/v1/schema", "") }()
+	<-g.held
+	r := c.send("GET", "/v1/schema", "")
+	g.shut.Store(false)
+	close(g.opened)
+	if wrong := <-ended; r.status != 200 || wrong.status != 401 {
+		t.Errorf("a good key: %d %s; a wrong one: %d", r.status, r.text, wrong.status)
+	}
+}
