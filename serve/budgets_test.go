@@ -142,7 +142,7 @@ func TestStalledLookups(t *testing.T) {
 	c, _ := newClient(t, s, serve.Options{}).clocked()
 	c.do("200", "GET", "/v1/schema", "")
 	g := &gate{held: make(chan struct{}, 100), opened: make(chan struct{})}
-	s.Raw.AddHook(g)
+	s.AddHook(g)
 	g.shut.Store(true)
 	ended := make(chan reply)
 	go func() { ended <- c.with("udb_wrong").send("GET", "/v1/schema", "") }()

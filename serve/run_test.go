@@ -154,7 +154,7 @@ func TestHungStoreAtTheEnd(t *testing.T) {
 	defer serve.DrainTime(serve.DrainTime(300 * time.Millisecond))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
 	store := &hung{asked: make(chan struct{}, 100)}
-	c.Raw.AddHook(store)
+	c.AddHook(store)
 	c.create(alice)
 	for _, path := range []string{"/v1/types/user/entries/alice", "/v1/events", "/scim/v2/Groups"} {
 		address, end := running(t, c, serve.Options{SCIM: &scim.Options{}})

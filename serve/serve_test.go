@@ -24,7 +24,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+func TestMain(m *testing.M) {
+	testdb.Restricted = true // to the rights that the compose file gives it
+	os.Exit(testdb.Main(m))
+}
 
 // A client speaks to a service over a connection, with a key.
 type client struct {

@@ -145,7 +145,7 @@ func TestStoreAway(t *testing.T) {
 		c := newClient(t, s, serve.Options{})
 		c.create(alice)
 		fault := &testdb.Cut{}
-		s.Raw.AddHook(fault)
+		s.AddHook(fault)
 		for _, ask := range [][3]string{
 			{"GET", "/v1/types/user/entries/alice", ""},
 			{"POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`},
@@ -179,7 +179,7 @@ func TestNothingChanged(t *testing.T) {
 	c := newClient(t, s, serve.Options{SCIM: &scim.Options{}})
 	fault := &testdb.Cut{}
 	fault.Left.Store(1 << 40)
-	s.Raw.AddHook(fault)
+	s.AddHook(fault)
 	path := c.create(alice)
 	c.do("200", "GET", "/v1/types/user/entries/alice", "")
 	c.send("GET", "/scim/v2/Users", "")
@@ -224,7 +224,7 @@ func TestBrokenExport(t *testing.T) {
 		}
 		c.do("200", "POST", "/v1/types/user/import", lines.String())
 		fault := &testdb.Cut{}
-		s.Raw.AddHook(fault)
+		s.AddHook(fault)
 		whole, broken := false, 0
 		for left := int64(0); !whole && left < 200; left++ {
 			fault.Left.Store(1 << 40)

@@ -76,6 +76,7 @@ func asApplication(ctx context.Context, db *userdb.DB) error {
 		func() error { return drain(users.All(ctx, userdb.Query{})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Where: schema.Texts("job", "boss")})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank"})) },
+		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank", Reverse: true})) },
 		func() error { return drain(users.FindAll(ctx, h, hints.Any("anna"))) },
 		func() error { return errOf(users.History(ctx, h)) },
 		func() error { return errOf(db.Events(ctx, userdb.EventQuery{})) },
@@ -167,24 +168,6 @@ func drain[T any](seq func(func(T, error) bool)) (err error) {
 	return err
 }
 
-// aclRules are the two rules in docs/redis-acl.md.
-func aclRules(t *testing.T) (app, operator []string) {
-	t.Helper()
-	text, err := os.ReadFile("../docs/redis-acl.md")
-	must(t, err)
-	var rules [][]string
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "ACL SETUSER ") {
-			_, rule, _ := strings.Cut(line, "-@all ")
-			rules = append(rules, strings.Fields(rule))
-		}
-	}
-	if len(rules) != 2 {
-		t.Fatalf("%d rules in the page", len(rules))
-	}
-	return rules[0], rules[1]
-}
-
 // commandOf is the command that a right is about.
 func commandOf(right string) string {
 	command, _, _ := strings.Cut(strings.TrimPrefix(right, "+"), "|")
@@ -195,7 +178,7 @@ func commandOf(right string) string {
 // takes one right after the other away: a verb fails then with ErrUnavailable, ErrOutcomeUnknown where a script had
 // begun to write, or ErrUnconfirmed after a commit, and the error or, of a command in a script, the server's ACL LOG names the command.
 func TestLeastACL(t *testing.T) {
-	app, operator := aclRules(t)
+	app, operator := redistest.Rights(t)
 	scripted := scriptCommands(t)
 	for command := range scripted {
 		if !slices.ContainsFunc(app, func(right string) bool { return commandOf(right) == command }) {
@@ -238,7 +221,7 @@ func TestLeastACL(t *testing.T) {
 // TestIndexRefused has a cluster refuse index members, which are written after the commit: each verb says so, the entry is
 // there, and a repair completes it.
 func TestIndexRefused(t *testing.T) {
-	app, operator := aclRules(t)
+	app, operator := redistest.Rights(t)
 	w := newACLWorld(t, true)
 	facets := schema.Texts("name", "Ann", "job", "cook")
 	less := slices.Concat(app, []string{"resetkeys", "~user/uid:*", "~user/name:*", "~user/email:*", "~user/nick:*", "~~*"})
@@ -300,7 +283,7 @@ func scriptCommands(t *testing.T) map[string]bool {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		must(t, err)
-		for _, call := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(`\b(?:p?call|write)\('([A-Z]+)'`).FindAllStringSubmatch(string(text), -1) {
 			commands[strings.ToLower(call[1])] = true
 		}
 	}

@@ -104,6 +104,24 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	}
 }
 
+// eachStoreAndRights is eachStore, and runs the test on Redis by a user who has the rights of an
+// application and no others.
+func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Helper()
+	eachStore(t, test)
+	t.Run("rights", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Shared(t)
+		app, _ := redistest.Rights(t)
+		user := redistest.Restrict(t, srv.Client(), app)
+		s := newSite(t, user.URLOf(srv), nil)
+		s.server, s.raw = srv, srv.Client()
+		t.Cleanup(s.check)
+		t.Cleanup(func() { must(t, user.Lift()) }) // the check is an operator's
+		test(t, s)
+	})
+}
+
 // needs skips a test on a store that lacks what it needs.
 func (s *site) needs(what trait) {
 	s.t.Helper()
@@ -170,7 +188,10 @@ func (s *site) connect(o userdb.Options) (*userdb.DB, error) {
 	client := clientOf(db)
 	client.AddHook(s.tap)
 	if s.first == nil {
-		s.first, s.raw = db, client
+		s.first = db
+	}
+	if s.raw == nil {
+		s.raw = client
 	}
 	return db, nil
 }

@@ -54,7 +54,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 	queries := map[string]userdb.Query{
 		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Has: []string{"t"}},
 	}
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		want := steady(t, s, users)
 		var over atomic.Bool
@@ -127,7 +127,7 @@ func missing(got map[string]bool, want []string) error {
 
 // TestPagesOfWhatStays wants pages of exactly the limit, the last one excepted, and each entry once.
 func TestPagesOfWhatStays(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		want := steady(t, s, users)
 		for _, limit := range []int{1, 2, 9, 100, 299, 300, 301, 5000} {
@@ -165,7 +165,7 @@ func TestPagesOfWhatStays(t *testing.T) {
 
 // TestMostRead wants pages that end after some reading, also empty ones, and that lead on to all that is selected.
 func TestMostRead(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
 		var want []string
 		for i := range 200 {
@@ -201,7 +201,7 @@ func TestMostRead(t *testing.T) {
 
 // TestCursors hands in what no listing gave.
 func TestCursors(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		steady(t, s, users)
 		add(t, users, "u", "name", "n")
@@ -231,7 +231,7 @@ func TestCursors(t *testing.T) {
 
 // TestQueriesThatAreRefused asks for what cannot be found without reading everything.
 func TestQueriesThatAreRefused(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
 		users, orders := typeOf(t, db, "user"), typeOf(t, db, "order")
 		long := strings.Repeat("x", 1025)

@@ -113,7 +113,7 @@ func drawRange(t *rapid.T, field string) userdb.Query {
 
 // Ordered listings are those of a sorted slice, whatever the range, the direction and the pages.
 func TestOrderedListing(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		field := ""
 		fill := func(typ *userdb.Type, t *rapid.T, n int) []row {
 			var rows []row

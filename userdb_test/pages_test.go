@@ -20,7 +20,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 		entries = n
 	}
 	ordered := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleOrdered} })
-	eachStore(t, func(t *testing.T, s *site) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: ordered})
 		users := typeOf(t, db, "user")
 		var lines strings.Builder

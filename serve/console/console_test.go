@@ -65,7 +65,9 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 			t.Parallel()
 			at := "memory:"
 			if store == "redis" {
-				at = redistest.Start(t).URL()
+				server := redistest.Start(t)
+				_, rights := redistest.Rights(t)
+				at = redistest.Restrict(t, server.Client(), rights).URLOf(server)
 			}
 			test(t, open(t, at))
 		})

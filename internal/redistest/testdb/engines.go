@@ -24,7 +24,7 @@ func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
 	s := Open(t, ServerClient(t), recordkey.Namespace{}, sch)
-	s.Edit(t, func(c *view.Config) { c.Engine = Hurried(s.Raw) })
+	s.Edit(t, func(c *view.Config) { c.Engine = Hurried(s.client) })
 	return s
 }
 

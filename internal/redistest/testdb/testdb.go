@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +48,29 @@ type Site struct {
 	Raw *redis.Client
 	NS  recordkey.Namespace
 	DB  *userdb.DB
+
+	client *redis.Client // of the DB: Raw, unless its rights are restricted
 }
+
+// Restricted has sites on a real server be opened by a user who has the rights of docs/redis-acl.md
+// for operators, and no others.
+var Restricted bool
+
+// withoutUsers are the clients of embedded servers, which know no users.
+var withoutUsers sync.Map
+
+// clientOf returns the client by which a store is opened, where raw is that of an administrator.
+func clientOf(t *testing.T, raw *redis.Client) *redis.Client {
+	t.Helper()
+	if _, is := withoutUsers.Load(raw); is || !Restricted {
+		return raw
+	}
+	_, rights := redistest.Rights(t)
+	return redistest.Restrict(t, raw, rights).Client(t)
+}
+
+// AddHook puts a hook around the commands of the DB.
+func (s *Site) AddHook(h redis.Hook) { s.client.AddHook(h) }
 
 // EachStore runs a test on every kind of store, in the whole store and in a namespace.
 func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
@@ -86,17 +109,20 @@ func EmbeddedClient(t *testing.T) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { store.Close() })
-	return store.Client()
+	client := store.Client()
+	withoutUsers.Store(client, true)
+	t.Cleanup(func() { store.Close(); withoutUsers.Delete(client) })
+	return client
 }
 
 func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
 	t.Helper()
-	db, err := userdb.New(t.Context(), raw, userdb.Options{Schema: sch, Namespace: ns})
+	client := clientOf(t, raw)
+	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db}
+	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db, client: client}
 }
 
 // House is a schema with one of everything.

@@ -1,0 +1,113 @@
+package redistest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Rights returns the two rules of docs/redis-acl.md: that of the application, and that of operators,
+// which deploy/secrets.sh gives to the service.
+func Rights(t testing.TB) (app, operator []string) {
+	t.Helper()
+	text, err := page("redis-acl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules [][]string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "ACL SETUSER ") {
+			_, rule, _ := strings.Cut(line, "-@all ")
+			rules = append(rules, strings.Fields(rule))
+		}
+	}
+	if len(rules) != 2 {
+		t.Fatalf("%d rules in the page", len(rules))
+	}
+	return rules[0], rules[1]
+}
+
+// page reads a page of docs, from whatever package of the module a test runs in.
+func page(name string) (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			text, err := os.ReadFile(filepath.Join(dir, "docs", name))
+			return string(text), err
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			err = errors.New("no go.mod above the test")
+		}
+		dir = up
+	}
+	return "", err
+}
+
+// optional are commands that a store asks for and does without.
+var optional = []string{"config|get", "client|info", "client|setinfo", "script|load"}
+
+// A User is a user of a server who has some rights and no others.
+type User struct {
+	Name, Password string
+	admin          *redis.Client
+}
+
+// Restrict makes a user of a server for t, which fails if the server refused that user a command.
+// A database of its own also takes SELECT, which a store in database 0 does not need.
+func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
+	t.Helper()
+	ctx := context.Background()
+	u := User{"user-" + rand.Text(), rand.Text(), admin}
+	args := []any{"acl", "setuser", u.Name, "on", ">" + u.Password, "~*", "resetchannels", "-@all"}
+	if admin.Options().DB > 0 {
+		args = append(args, "+select")
+	}
+	for _, right := range rights {
+		args = append(args, right)
+	}
+	if err := admin.Do(ctx, args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		entries, err := admin.ACLLog(ctx, 1000).Result()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range entries {
+			if e.Username == u.Name && !slices.Contains(optional, e.Object) {
+				t.Errorf("the rights lack %s (%s)", e.Object, e.Context)
+			}
+		}
+		if err := admin.Do(ctx, "acl", "deluser", u.Name).Err(); err != nil {
+			t.Error(err)
+		}
+	})
+	return u
+}
+
+// Lift gives the user all rights, for what is not under test.
+func (u User) Lift() error {
+	return u.admin.Do(context.Background(), "acl", "setuser", u.Name, "+@all").Err()
+}
+
+// Client returns a client of the database of the administrator's, which the user has opened.
+func (u User) Client(t testing.TB) *redis.Client {
+	o := *u.admin.Options()
+	o.Username, o.Password = u.Name, u.Password
+	c := redis.NewClient(&o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// URLOf returns the URL of a server for the user.
+func (u User) URLOf(s *Server) string {
+	return strings.Replace(s.URL(), "redis://", "redis://"+u.Name+":"+u.Password+"@", 1)
+}
