@@ -179,7 +179,10 @@ func problemOf(err error) *Problem {
 	}
 	p.RetryAfter = v.retry
 	if wait, is := errors.AsType[*userdb.WaitError](err); is {
-		p.RetryAfter = int64((wait.Wait + time.Second - 1) / time.Second)
+		p.RetryAfter = seconds(wait.Wait)
+	}
+	if busy, is := errors.AsType[*userdb.BusyError](err); is {
+		p.Detail, p.RetryAfter = "too many logins at once", max(seconds(busy.Wait), 1)
 	}
 	if v.code == "invalid" || v.code == "duplicate" {
 		p.Errors = wrongs(err)
@@ -192,6 +195,9 @@ func problemOf(err error) *Problem {
 	}
 	return p
 }
+
+// seconds returns a duration in whole seconds, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // unavailable says what is known of a change, and nothing about servers. Of a request that changes one thing after another, part may be done.
 func unavailable(err error) string {

@@ -97,6 +97,17 @@ func (e *WaitError) Error() string {
 // Unwrap gives ErrTooManyAttempts.
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
+// A BusyError stands in the chain of ErrUnavailable: more passwords wait for a processor than can
+// be hashed or checked in time. Nothing was counted or changed.
+type BusyError struct {
+	Wait time.Duration // how long those take that came before, by what the last ones took
+}
+
+func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many logins at once" }
+
+// Unwrap returns ErrUnavailable.
+func (e *BusyError) Unwrap() error { return ErrUnavailable }
+
 // A FieldError stands in the chain of ErrDuplicate, ErrInvalid and ErrUnmarshal. It never says who holds a value.
 type FieldError struct {
 	Err    error  // ErrDuplicate, ErrInvalid or ErrUnmarshal

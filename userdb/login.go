@@ -31,7 +31,8 @@ type Attempt struct {
 //
 // ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an entry without one and
 // a disabled one. ErrTooManyAttempts says that nothing was checked, because too many attempts failed, and how long to
-// wait. ErrUnavailable also says that more logins wait for a processor than can be served before the deadline of ctx.
+// wait. A *BusyError says that more logins wait for a processor than can be served before the
+// deadline of ctx.
 // ErrCorrupt names a broken record of the store's own, without which no attempt can be judged, or the entry that cannot
 // be read.
 //
@@ -163,8 +164,9 @@ type proof struct {
 	identifier, origin string
 }
 
-// check compares a password, if the counters admit it. It waits for a worker first, so that no more attempts
-// are counted and not yet judged than there are workers.
+// check compares a password, if the counters admit it. An attempt that they hold back takes no
+// place in the queue for a worker. Those that do wait are counted when they have a worker, so that
+// no more attempts are counted and not yet judged than there are workers.
 func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 	attempt, err := p.attempt(ctx)
 	if err != nil {
@@ -172,12 +174,15 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 	}
 	var result password.Result
 	var as store.Admission
-	err = p.t.db.hashers.onPool(ctx, func() (err error) {
-		if as, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
-			result = p.verify(ctx, pw)
-		}
-		return err
-	})
+	as.Wait, err = p.t.view.Engine.LoginWait(ctx, attempt)
+	if err == nil && as.Wait == 0 {
+		err = p.t.db.hashers.onPool(ctx, func() (err error) {
+			if as, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
+				result = p.verify(ctx, pw)
+			}
+			return err
+		})
+	}
 	switch {
 	case err != nil:
 		return password.Result{}, curable(err)

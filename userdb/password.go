@@ -235,7 +235,10 @@ func (hs *hashers) onPool(ctx context.Context, job func() error) error {
 func (hs *hashers) run(ctx context.Context, job func() error) error {
 	var failed error
 	err := hs.pool.Do(ctx, func() { failed = job() })
-	if errors.Is(err, hashpool.ErrBusy) || errors.Is(err, hashpool.ErrClosed) {
+	if busy, is := errors.AsType[*hashpool.BusyError](err); is {
+		return fmt.Errorf("hashing passwords: %w: %w", &BusyError{Wait: busy.Wait}, err)
+	}
+	if errors.Is(err, hashpool.ErrClosed) {
 		return fmt.Errorf("%w: hashing passwords: %w", ErrUnavailable, err)
 	}
 	return cmp.Or(err, failed)

@@ -197,9 +197,9 @@ func TestRoundTrips(t *testing.T) {
 			what, identifier, password string
 			want                       int64
 		}{
-			{"a good login looks up, counts, forgives and looks again", "alice", alicePassword, 4},
-			{"a wrong password looks up and counts", "alice", wrongPassword, 2},
-			{"an unknown identifier too", "nobody", wrongPassword, 2},
+			{"a good login looks up, asks, counts, forgives and looks again", "alice", alicePassword, 5},
+			{"a wrong password looks up, asks and counts", "alice", wrongPassword, 3},
+			{"an unknown identifier too", "nobody", wrongPassword, 3},
 		} {
 			if got := g.tap.count(func() { _ = g.in(tt.identifier, tt.password, "home") }); got != tt.want {
 				t.Errorf("%s: %d round trips, want %d", tt.what, got, tt.want)
@@ -249,6 +249,44 @@ const weakPassword = "12341234567"
 // queue is how many wait for one worker.
 const queue = 64
 
+// TestRefusedTakeNoPlace: attempts that the counters hold back are refused at once, and not queued,
+// so that they keep out nobody who may log in. A full queue says how long it takes.
+func TestRefusedTakeNoPlace(t *testing.T) {
+	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
+		must(t, g.in("alice", alicePassword, "home")) // teaches the pool what a hash takes
+		g.exhaust("mallory", "attacker")
+		release := g.jam()
+		var refused sync.WaitGroup
+		for range 2 * queue {
+			refused.Go(func() {
+				if wait, err := waitOf(g.in("mallory", wrongPassword, "attacker")); wait == 0 {
+					t.Errorf("an attempt that is held back: %v", err)
+				}
+			})
+		}
+		refused.Wait() // while the only worker is busy
+		var served sync.WaitGroup
+		var wait time.Duration
+		for range 2 * queue {
+			served.Go(func() {
+				err := g.in("alice", alicePassword, "home")
+				busy, is := errors.AsType[*userdb.BusyError](err)
+				if err != nil && !is {
+					t.Error(err)
+				}
+				if is {
+					g.mu.Lock()
+					wait = max(wait, busy.Wait)
+					g.mu.Unlock()
+				}
+			})
+		}
+		eventually(t, "a full queue", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return wait > 0 })
+		release()
+		served.Wait()
+	})
+}
+
 // TestFullQueue: a caller that would have to wait for too many is refused at once, with a word that is no
 // verdict on the password, a new one neither; the others are served, and reads do not wait at all.
 func TestFullQueue(t *testing.T) {
@@ -268,7 +306,7 @@ func TestFullQueue(t *testing.T) {
 				switch {
 				case err == nil:
 					served++
-				case errors.Is(err, userdb.ErrUnavailable) && strings.Contains(err.Error(), "hashing passwords"):
+				case errors.Is(err, userdb.ErrUnavailable) && strings.Contains(err.Error(), "too many logins at once"):
 					refused++
 					done <- struct{}{}
 				default:
@@ -289,7 +327,7 @@ func TestFullQueue(t *testing.T) {
 			"set a weak one": errOf(g.users.SetPassword(t.Context(), uid("alice"), weakPassword)),
 			"create":         g.create("bob", weakPassword),
 		} {
-			wantErr(t, what, err, userdb.ErrUnavailable, "hashing passwords")
+			wantErr(t, what, err, userdb.ErrUnavailable, "too many logins at once")
 		}
 		release()
 		wg.Wait()

@@ -13,8 +13,8 @@ import (
 // A Problem is one thing that is wrong with a form.
 type Problem struct {
 	Field  string            // the facet; "password"; "" for the form as a whole
-	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "conflict", "gone", "unknown" and "unavailable" besides
-	Params map[string]string // what a text may name: "reason", in English, and of "wait" the "seconds"
+	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable" besides
+	Params map[string]string // what a text may name: "reason", in English, and of "wait" and "busy" the "seconds"
 	Text   string            // for the visitor, by Texts
 }
 
@@ -37,6 +37,7 @@ var Texts = Catalogue{
 	"password identifier": "This is your own name or address, which is tried first.",
 	"login":               "Wrong name or password.",
 	"wait":                "Too many attempts. Try again in {seconds} seconds.",
+	"busy":                "Too many people sign in at the moment. Try again in {seconds} seconds.",
 	"conflict":            "This was changed meanwhile. Look at it again.",
 	"gone":                "This is not good any more.",
 	"unavailable":         "Something does not answer. Try again in a moment.",
@@ -70,6 +71,7 @@ func problem(err error) Problem {
 	var field *userdb.FieldError
 	var policy *password.PolicyError
 	var wait *userdb.WaitError
+	var busy *userdb.BusyError
 	switch {
 	case errors.As(err, &policy):
 		p.Field, p.Rule, p.Params["reason"] = "password", policy.Rule, policy.Reason
@@ -78,7 +80,9 @@ func problem(err error) Problem {
 	case errors.As(err, &field):
 		p.Field, p.Rule, p.Params["reason"] = field.Field, field.Rule, field.Reason
 	case errors.As(err, &wait):
-		p.Rule, p.Params["seconds"] = "wait", fmt.Sprint(int64((wait.Wait+time.Second-1)/time.Second))
+		p.Rule, p.Params["seconds"] = "wait", seconds(wait.Wait)
+	case errors.As(err, &busy):
+		p.Rule, p.Params["seconds"] = "busy", seconds(max(busy.Wait, time.Second))
 	case errors.Is(err, userdb.ErrLogin):
 		p.Rule = "login"
 	case errors.Is(err, userdb.ErrConflict):
@@ -93,6 +97,9 @@ func problem(err error) Problem {
 	p.Text = Texts.Text(p)
 	return p
 }
+
+// seconds returns a duration in whole seconds, rounded up.
+func seconds(d time.Duration) string { return fmt.Sprint(int64((d + time.Second - 1) / time.Second)) }
 
 // Text is what the catalogue has for a problem.
 func (c Catalogue) Text(p Problem) string {

@@ -128,7 +128,7 @@ func (p page) Field(name, label, kind, complete, stored string) map[string]any {
 }
 
 // codes are what forms are answered that are refused, by rules; others are 422.
-var codes = map[string]int{"gone": 410, "unavailable": 503, "unknown": 503, "conflict": 409, "wait": 429}
+var codes = map[string]int{"gone": 410, "busy": 503, "unavailable": 503, "unknown": 503, "conflict": 409, "wait": 429}
 
 // page serves a page, with what load has for it, and its form, which is sent to the page's own path: do says where to go on.
 func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {

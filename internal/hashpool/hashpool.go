@@ -15,6 +15,7 @@ package hashpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"sync"
@@ -30,6 +31,16 @@ var (
 	// ErrClosed: the pool is closed. The job did not run.
 	ErrClosed = errors.New("hashpool: closed")
 )
+
+// A BusyError stands in the chain of ErrBusy.
+type BusyError struct {
+	Wait time.Duration // what the jobs that run or wait take, by what the last ones took
+}
+
+func (e *BusyError) Error() string { return ErrBusy.Error() }
+
+// Unwrap returns ErrBusy.
+func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // perWorker is how many jobs wait for one worker at most: at a quarter of a second for each the last one waits for 16
 // seconds.
@@ -59,7 +70,8 @@ func New(workers int) *Pool {
 }
 
 // Do runs job and returns nil when it is done. It waits for its turn until ctx ends, and then returns ctx's error
-// without having run job. A job that has begun is waited for even when ctx ends: what it wrote is complete when Do
+// without having run job, and ErrBusy with it if the deadline passed meanwhile. A job that has
+// begun is waited for even when ctx ends: what it wrote is complete when Do
 // returns.
 //
 // ErrBusy and ErrClosed are returned at once and without having run job; ErrClosed also when the pool is closed during
@@ -73,7 +85,7 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 	defer stop()
 	defer context.AfterFunc(p.open, stop)()
 	if err := p.turns.Acquire(wait, 1); err != nil {
-		return p.refusal(ctx)
+		return p.gaveUp(ctx)
 	}
 	defer p.turns.Release(1)
 	if err := p.refusal(ctx); err != nil {
@@ -126,6 +138,17 @@ func (p *Pool) refusal(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// gaveUp says why a job was not given its turn.
+func (p *Pool) gaveUp(ctx context.Context) error {
+	err := p.refusal(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		err = fmt.Errorf("%w: %w", &BusyError{p.ahead()}, err)
+	}
+	return err
+}
+
 // Close refuses all jobs from now on, those that wait too, and returns when those that run are done. It may be called
 // more than once.
 func (p *Pool) Close() {
@@ -144,7 +167,7 @@ func (p *Pool) enter(ctx context.Context) error {
 		return err
 	}
 	if p.jobs >= p.workers+p.queue || p.late(ctx) {
-		return ErrBusy
+		return &BusyError{p.ahead()}
 	}
 	p.jobs++
 	return nil
@@ -159,13 +182,17 @@ func (p *Pool) leave() {
 // late reports whether one more job would end after the deadline. A free worker is never refused, however short the
 // deadline: else an average that was once too long would keep away the very jobs that correct it.
 func (p *Pool) late(ctx context.Context) bool {
-	ahead := p.jobs - p.workers + 1
 	deadline, ok := ctx.Deadline()
-	if !ok || ahead <= 0 {
+	wait := p.ahead()
+	if !ok || wait <= 0 {
 		return false
 	}
-	wait := p.mean * time.Duration(ahead) / time.Duration(p.workers)
 	return wait+p.mean > time.Until(deadline)
+}
+
+// ahead returns how long one more job would wait; 0 if a worker is free.
+func (p *Pool) ahead() time.Duration {
+	return p.mean * time.Duration(max(p.jobs-p.workers+1, 0)) / time.Duration(p.workers)
 }
 
 // took adds one job to the average; the last eight count for most of it.

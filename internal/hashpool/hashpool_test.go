@@ -181,6 +181,9 @@ func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
 			if got := time.Since(begin); err != nil && got != 0 {
 				t.Errorf("deadline in %v: refused after %v, want at once", tt.deadline, got)
 			}
+			if busy, is := errors.AsType[*BusyError](err); err != nil && (!is || busy.Wait != 3*time.Second) {
+				t.Errorf("deadline in %v: %+v, want to wait for those before, 3s", tt.deadline, busy)
+			}
 			wait()
 		})
 	}
@@ -203,6 +206,21 @@ func TestOneSlowJobIsForgotten(t *testing.T) {
 			t.Errorf("after another: %v", err)
 		}
 		wait()
+	})
+}
+
+// Where jobs take longer than they did before, a deadline may pass in the queue.
+func TestDeadlineInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1)
+		defer p.Close()
+		flood(t, p, 1)()
+		go func() { _ = p.Do(t.Context(), func() { time.Sleep(time.Minute) }) }()
+		synctest.Wait()
+		err := p.Do(within(t, 5*time.Second), second)
+		if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want ErrBusy and DeadlineExceeded", err)
+		}
 	})
 }
 

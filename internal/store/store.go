@@ -66,6 +66,8 @@ type Engine interface {
 	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long to wait
 	// before the next one. It is exact: of attempts at the same time, no more are admitted than the limits say.
 	Admit(ctx context.Context, a Counters) (Admission, error)
+	// LoginWait returns how long Admit would have an attempt wait, and counts nothing.
+	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
 	// Forgive takes a failure back that was a success, and remembers its origin.
 	Forgive(ctx context.Context, a Counters, as Admission) error
 	// Guesses are what counts against the account, as the next Admit would find it. It writes nothing.

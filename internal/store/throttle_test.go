@@ -145,10 +145,15 @@ func (b *bench) look(account string) {
 func (b *bench) admit(account, origin string) store.Admission {
 	b.t.Helper()
 	b.look(account)
+	wait, err := b.e.LoginWait(context.Background(), b.attempt(account, origin))
+	b.ok("ask", err)
 	got, err := b.e.Admit(context.Background(), b.attempt(account, origin))
 	b.ok("admit", err)
 	want := b.model.admit(account, origin, b.now)
 	b.note("admit %s %q: %+v", account, origin, got)
+	if wait != want.Wait {
+		b.fatalf("ask %s %q: wait %v, want %+v", account, origin, wait, want)
+	}
 	if got != want {
 		b.fatalf("admit %s %q: got %+v, want %+v", account, origin, got, want)
 	}

@@ -334,6 +334,9 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		problems = []web.Problem{{Rule: "unavailable", Text: web.Texts["unavailable"]}}
 	}
 	status, title := statusOf(problems), "This does not work"
+	if seconds := problems[0].Params["seconds"]; seconds != "" {
+		w.Header().Set("Retry-After", seconds)
+	}
 	switch {
 	case errors.Is(err, userdb.ErrNotFound), errors.Is(err, hints.ErrHint):
 		status, title, problems = http.StatusNotFound, "There is nothing here", []web.Problem{{Text: "What you look for does not exist, or not any more."}}
@@ -349,7 +352,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 func statusOf(problems []web.Problem) int {
 	codes := map[string]int{
 		"gone": http.StatusNotFound, "conflict": http.StatusConflict, "taken": http.StatusConflict, "wait": http.StatusTooManyRequests,
-		"unavailable": http.StatusServiceUnavailable, "unknown": http.StatusServiceUnavailable,
+		"busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable, "unknown": http.StatusServiceUnavailable,
 	}
 	for _, p := range problems {
 		if code, is := codes[p.Rule]; is {

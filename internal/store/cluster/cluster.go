@@ -193,18 +193,12 @@ func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, 
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
-	parts := a.Parts()
-	var as [2]store.Admission
-	err := parallel(2, func(i int) (err error) {
-		as[i], err = e.Keys.Admit(ctx, parts[i])
-		return err
-	})
+	parts, of, at, err := bothParts(ctx, a, e.Keys.Admit)
 	if err != nil {
 		return store.Admission{}, err
 	}
-	of, at := as[0], as[1]
 	switch {
-	case of.Wait == 0 && (at.Wait == 0 || of.Own):
+	case admitted(of, at):
 		return store.Admission{Own: of.Own, At: at.At}, nil
 	case of.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[0], of)
@@ -213,6 +207,35 @@ func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, 
 	}
 	return store.Admission{Wait: max(of.Wait, at.Wait)}, nil
 }
+
+// LoginWait implements [store.Engine].
+func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
+	if !a.Origin.IsValid() {
+		return e.Keys.LoginWait(ctx, a)
+	}
+	_, of, at, err := bothParts(ctx, a, e.Keys.Ask)
+	if err != nil || admitted(of, at) {
+		return 0, err
+	}
+	return max(of.Wait, at.Wait), nil
+}
+
+// bothParts asks the counters of the account and those of the origin, at the same time.
+func bothParts(
+	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
+) (parts [2]store.Counters, of, at store.Admission, err error) {
+	parts = a.Parts()
+	as := [2]*store.Admission{&of, &at}
+	err = parallel(2, func(i int) (err error) {
+		*as[i], err = ask(ctx, parts[i])
+		return err
+	})
+	return parts, of, at, err
+}
+
+// admitted reports whether the counters of the account and those of the origin together admit an
+// attempt: a budget of its own at the account counts for more than the origin.
+func admitted(of, at store.Admission) bool { return of.Wait == 0 && (at.Wait == 0 || of.Own) }
 
 // Forgive implements [store.Engine], for both counters at the same time; that of an origin which did not count needs nothing.
 func (e *Engine) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {

@@ -22,13 +22,28 @@ var throttleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
 
 // Admit implements [store.Engine]: one script for both counters.
 func (ks *Keys) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
-	reply, err := ks.throttle(ctx, "admit", a, store.Admission{})
+	return ks.admission(ctx, "admit", a)
+}
+
+func (ks *Keys) admission(ctx context.Context, verb string, a store.Counters) (store.Admission, error) {
+	reply, err := ks.throttle(ctx, verb, a, store.Admission{})
 	if err != nil {
 		return store.Admission{}, err
 	}
 	return store.Admission{
 		Wait: time.Duration(reply[0]) * time.Millisecond, Own: reply[1] == 1, At: reply[2] == 1,
 	}, nil
+}
+
+// LoginWait implements [store.Engine].
+func (ks *Keys) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
+	as, err := ks.Ask(ctx, a)
+	return as.Wait, err
+}
+
+// Ask returns what Admit would say, and counts nothing.
+func (ks *Keys) Ask(ctx context.Context, a store.Counters) (store.Admission, error) {
+	return ks.admission(ctx, "ask", a)
 }
 
 // Forgive implements [store.Engine].
@@ -54,7 +69,7 @@ const resendTime = 30 * time.Second
 
 // throttle sends the script until it is answered. It knows a call that it has carried out (I7).
 func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
-	if verb != "admit" && !as.At {
+	if verb != "admit" && verb != "ask" && !as.At {
 		a.Origin = recordkey.Key{}
 	}
 	keys, args := throttleArgs(verb, a, as)

@@ -1,7 +1,7 @@
 -- throttle: counts attempts to log in, exactly, however many come at once.
 --
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
--- ARGV[1]  admit | forgive | withdraw | reset | look
+-- ARGV[1]  admit | ask | forgive | withdraw | reset | look
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
 -- ARGV[3]  the origin's name inside an account's counters, or ""
 -- ARGV[4]  to forgive or withdraw, "1": the attempt was counted on its origin's own budget
@@ -14,6 +14,8 @@
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
 -- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and it is not known whether it
 -- was carried out then; nothing was done. {-2, n}: KEYS[n] is no such hash; nothing was done.
+--
+-- To ask is to admit without counting: it writes nothing, and at is 0.
 --
 -- A look is at one account, as a stranger finds it, and writes nothing. Reply to it: {0, now, milliseconds that the next attempt
 -- has to wait, failures of strangers, end of their window or 0, then for each familiar origin when it logged in last and its failures}.
@@ -203,7 +205,8 @@ for i, key in ipairs(KEYS) do
   longer = math.max(longer, waits[i])
 end
 if verb == 'look' then return look(hashes[1]) end
-if verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
+if verb == 'ask' and mine then return {0, 1, 0} end
+if verb == 'ask' or verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
 local own_budget, at = mine and 1 or 0, 0
