@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -36,15 +38,28 @@ func (s *Service) about(mux *http.ServeMux) {
 			err := c.refresh(ctx)
 			return &schemaOutput{c.only()}, err
 		})
-	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeRead}, summary: "What is in the store, and how its servers are"},
-		func(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
-			status, err := inspect.StatusOf(ctx, c.db, nil)
-			status.Types = slices.DeleteFunc(status.Types, func(t inspect.TypeStatus) bool { return !c.key.Sees(t.Type) })
-			if len(c.key.Types) > 0 || !c.key.May(own.ScopeAdmin) {
-				status.Namespaces = nil
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "What is in the store, and how its servers are"}, status)
+}
+
+// statusAge is how old a status may be: it goes over all records.
+const statusAge = 5 * time.Second
+
+func status(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
+	known, err := figures.Gather(ctx, &c.service.figures, "status "+c.key.Namespace, statusAge,
+		func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, c.db, nil) })
+	if known.Begun.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
+		return nil, gathering(err)
+	}
+	all := known.Value
+	if len(c.key.Types) > 0 { // nor of the servers, which have other types
+		all = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
+		for _, t := range known.Value.Types {
+			if c.key.Sees(t.Type) {
+				all.Types = append(all.Types, t)
 			}
-			return &statusOutput{status}, err
-		})
+		}
+	}
+	return &statusOutput{all}, nil
 }
 
 type (

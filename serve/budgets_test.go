@@ -2,10 +2,12 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,5 +154,54 @@ func TestStalledLookups(t *testing.T) {
 	close(g.opened)
 	if wrong := <-ended; r.status != 200 || wrong.status != 401 {
 		t.Errorf("a good key: %d %s; a wrong one: %d", r.status, r.text, wrong.status)
+	}
+}
+
+// TestForeignRecords: beside very many records of others, pages and counts of few entries cost a
+// request little, and a listing leads on to all of them.
+func TestForeignRecords(t *testing.T) {
+	s := testdb.Open(t, testdb.ServerClient(t), testdb.Space(t, ""), house())
+	c := newClient(t, s, serve.Options{})
+	for i := range 3 {
+		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"job":"cook"}}`, i))
+	}
+	must(t, s.Raw.Eval(c.Ctx, "for i = 1, 250000 do redis.call('SET', 'other/' .. i, 'x') end return 1", nil).Err())
+	count := &counter{}
+	s.AddHook(count)
+	reader := c.with(c.makeKey(own.Key{Name: "reader", Scopes: []string{own.ScopeRead}}))
+	for _, query := range []string{"limit=1", "limit=1&disabled=false", "limit=200"} {
+		var uids []string
+		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+			count.scans.Store(0)
+			r := reader.do("200", "GET", "/v1/types/user/entries?"+query+"&after="+url.QueryEscape(after), "")
+			if n := count.scans.Load(); n > 101 {
+				t.Errorf("%s: a page took %d scans", query, n)
+			}
+			for _, e := range r.body["entries"].([]any) {
+				uids = append(uids, e.(map[string]any)["uid"].(string))
+			}
+			after = r.at("next")
+		}
+		slices.Sort(uids)
+		c.equal(query, strings.Join(slices.Compact(uids), " "), "u0 u1 u2")
+	}
+	c.equal("there are", reader.do("200", "GET", "/v1/types/user/count", "").at("count"), "3")
+}
+
+// A counter counts the SCANs of a client.
+type counter struct{ scans atomic.Int64 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "scan" {
+				c.scans.Add(1)
+			}
+		}
+		return next(ctx, cmds)
 	}
 }

@@ -110,9 +110,10 @@ func TestNarrowKeys(t *testing.T) {
 		if r := firm.do("200", "GET", "/v1/schema", ""); strings.Contains(r.text, "email") {
 			t.Errorf("schema: %s", r.text)
 		}
-		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) {
+		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) || !strings.Contains(r.text, `"firm"`) || strings.Contains(r.text, "servers") {
 			t.Errorf("status: %s", r.text)
 		}
+		c.with(c.makeKey(own.Key{Name: "reads", Scopes: []string{own.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
 		c.equal("it stays", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "true")
 
 		below := c.with(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))

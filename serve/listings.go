@@ -8,12 +8,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -92,12 +94,16 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 	return q, wrong
 }
 
+// mostRead is how many entries are read for a page, and a hundredth of the keys that are looked
+// through.
+const mostRead = 1000
+
 type listInput struct {
 	TypePath
 	Selection
 	Reverse bool   `query:"reverse" doc:"from the greatest value down"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	After   string `query:"after" maxLength:"8192" doc:"next, or prev, of another page"`
+	After   string `query:"after" maxLength:"12288" doc:"next, or prev, of another page"`
 }
 
 // A Page is some entries of a listing.
@@ -124,7 +130,7 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if in.Reverse && in.Order == "" {
 		wrong = append(wrong, misuse("reverse", "it wants order=FIELD"))
 	}
-	q.Reverse, q.Limit = in.Reverse, in.Limit
+	q.Reverse, q.Limit, q.MostRead = in.Reverse, in.Limit, mostRead
 	switch text := in.After; {
 	case strings.HasPrefix(text, onward):
 		q.After = text[len(onward):]
@@ -197,13 +203,42 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	if err := misused(wrong); err != nil {
 		return nil, err
 	}
-	total, err := t.Count(ctx, q)
+	total, err := c.count(ctx, t, q, in.Selection)
 	if err = ofQuery(err); err != nil {
 		return nil, err
 	}
 	out := &countOutput{}
 	out.Body.Count, out.Body.Exact = total.Entries, !total.Estimate
 	return out, nil
+}
+
+// count counts the entries that a query selects. Unless one index has their number, that goes over
+// many records: so it is done once for all who ask at the same time, and a slow count is used
+// again.
+func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Selection) (userdb.Total, error) {
+	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Has) == 1 {
+		return t.Count(ctx, q)
+	}
+	name, err := json.Marshal([]any{"count", c.key.Namespace, t.Name(), of.Where, of.Tag, of.Order, of.Prefix, of.GTE, of.LTE, of.Disabled.set, of.Disabled.is})
+	if err != nil {
+		return userdb.Total{}, err
+	}
+	asked := time.Now()
+	one, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	if one.Begun.Before(asked) {
+		one.Value.Estimate = true
+	}
+	return one.Value, gathering(err)
+}
+
+// gathering returns what a request is answered with for which no figure could be gathered in time.
+func gathering(err error) error {
+	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
+		p := problem(http.StatusServiceUnavailable, "unavailable", "this takes a while: ask again")
+		p.RetryAfter = 5
+		return p
+	}
+	return err
 }
 
 type lookupInput struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/console"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -75,6 +76,7 @@ type Service struct {
 	mu     sync.Mutex
 	spaces map[string]*space // by the paths of their namespaces
 
+	figures  figures.Figures
 	feeds    map[*userdb.DB]*feed // that somebody listens to
 	closing  chan struct{}        // closed by end, when the service ends
 	end      func()
@@ -106,7 +108,7 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	}
 	s := &Service{db: db, options: o, ring: ring, budgets: budgets, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
 	s.ready = readiness{db: db, asking: make(chan struct{}, 1)}
-	s.end = sync.OnceFunc(func() { close(s.closing) })
+	s.end = sync.OnceFunc(func() { close(s.closing); s.figures.Close() })
 	if o.SCIM != nil {
 		if s.scim, err = scim.New(*o.SCIM); err != nil {
 			return nil, err

@@ -167,7 +167,10 @@ type Query struct {
 	After  string // the Next of a Page: go on there
 	Before string // for Page alone: the Back of one, instead of After
 
-	MostRead int // for Page alone: about so many entries are read; a page may have fewer than Limit then, or none, and a Next. 0: until it is full
+	// MostRead is for Page alone: it reads about so many entries, and looks through a hundred times
+	// as many keys. A page may then have fewer entries than Limit, or none, and a Next. 0: until it
+	// is full.
+	MostRead int
 
 	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
 

@@ -1,6 +1,7 @@
 package userdb_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
@@ -194,6 +197,44 @@ func TestMostRead(t *testing.T) {
 			}
 			if slices.Sort(got); !slices.Equal(slices.Compact(got), want) || empty < 3 || pages < 5 {
 				t.Errorf("%s: %d pages, %d of them empty, with %q; want %q", name, pages, empty, got, want)
+			}
+		}
+	})
+}
+
+// TestSparseListing: a page of few entries among many other records asks a server for many keys at
+// a time, however few entries it is to have, and tells where it goes on after looking through some.
+func TestSparseListing(t *testing.T) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
+		s.needs(cheapWrites)
+		users := s.users()
+		each := func(do func(pipe redis.Pipeliner, key string)) {
+			for at := 0; at < 30_000; at += 1000 {
+				pipe := s.raw.Pipeline()
+				for i := range 1000 {
+					do(pipe, fmt.Sprint("other/", at+i))
+				}
+				_, err := pipe.Exec(context.Background())
+				must(t, err)
+			}
+		}
+		each(func(pipe redis.Pipeliner, key string) { pipe.Set(t.Context(), key, "x", 0) })
+		defer each(func(pipe redis.Pipeliner, key string) { pipe.Unlink(t.Context(), key) }) // they are nobody's
+		add(t, users, "u", "name", "n")
+		for _, most := range []int{0, 100} {
+			q := userdb.Query{Limit: 1, MostRead: most}
+			var found []userdb.Entry
+			pages := 0
+			trips := s.tap.count(func() {
+				for more := true; more && pages < 1000; more = q.After != "" {
+					page, err := users.Page(t.Context(), q)
+					must(t, err)
+					found, q.After = append(found, page.Entries...), page.Next
+					pages++
+				}
+			})
+			if len(found) != 1 || trips > 100 || pages > 10 {
+				t.Errorf("%d entries in %d pages and %d round trips", len(found), pages, trips)
 			}
 		}
 	})

@@ -35,11 +35,8 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	count := want
-	if s.left != nil { // most of what is scanned is not selected
-		count = max(want, scanBatch)
-	}
-	err = rd.walk(ctx, s, after, count, want, func(some []store.Found, at bookmark) bool {
+	// Most of what is scanned may belong to others.
+	err = rd.walk(ctx, s, after, max(want, scanBatch), want, func(some []store.Found, at bookmark) bool {
 		found, next = some, ""
 		if len(found) > 0 || !s.MayRead() {
 			next = at.String()
@@ -92,6 +89,7 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 		if err != nil {
 			return err
 		}
+		s.looked(count)
 		complete := at.cursor == "" && cursor == ""
 		rest := at.rest(prks)
 		for some := range slices.Chunk(rest, size) {
@@ -108,6 +106,10 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 			}
 		}
 		if at = (bookmark{cursor: cursor}); at.atEnd() {
+			return nil
+		}
+		if !s.MayRead() {
+			yield(nil, at)
 			return nil
 		}
 	}

@@ -48,6 +48,16 @@ type Selection struct {
 	left     *int        // how many entries may be read; nil: any number
 }
 
+// keysPerRead is how many keys a page looks through for the price of an entry that it reads.
+const keysPerRead = 100
+
+// looked counts keys that were looked through.
+func (s Selection) looked(keys int) {
+	if s.left != nil {
+		*s.left -= keys / keysPerRead
+	}
+}
+
 // MayRead reports whether a page may go on to read entries.
 func (s Selection) MayRead() bool { return s.left == nil || *s.left > 0 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -53,7 +54,7 @@ type Console struct {
 	operators *userdb.Type
 	auth      web.Auth
 	jobs      *runner
-	figures   figures
+	figures   figures.Figures
 	logins    logins
 	handler   http.Handler
 }
@@ -94,7 +95,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 
 // Close ends what runs in the background: jobs are stopped, and stand as that. It returns when ctx ends at the latest.
 func (c *Console) Close(ctx context.Context) {
-	c.figures.close()
+	c.figures.Close()
 	c.jobs.close(ctx)
 }
 

@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -194,15 +196,11 @@ func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, 
 	name := fmt.Sprint(c.name, "\x00", t == c.groups) // and not by the name of the type, which may be that of groups
 	m, known := c.h.marked(name, start)
 	if !known {
-		all := userdb.Query{}
-		if t == c.groups { // of which there are few; users are counted by their keys
-			all.Order = addedField
-		}
-		sum, err := t.Count(c.ctx, all)
-		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+		total, err := c.total(t, name)
+		if err != nil {
 			return nil, 0, err
 		}
-		m = mark{total: sum.Entries, at: time.Now()}
+		m = mark{total: total, at: time.Now()}
 	}
 	if count == 0 || start >= m.total {
 		return nil, m.total, nil
@@ -237,6 +235,26 @@ func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, 
 	}
 	c.h.mark(name, passed, m)
 	return page, m.total, nil
+}
+
+// total counts the entries of a type, once for all who ask at the same time. Damaged ones are left
+// out.
+func (c *call) total(t *userdb.Type, name string) (int64, error) {
+	all := userdb.Query{}
+	if t == c.groups { // of which there are few; users are counted by their keys
+		all.Order = addedField
+	}
+	total, err := figures.Gather(c.ctx, &c.h.figures, name, 0, func(ctx context.Context) (int64, error) {
+		sum, err := t.Count(ctx, all)
+		if errors.Is(err, userdb.ErrCorrupt) {
+			err = nil
+		}
+		return sum.Entries, err
+	})
+	if errors.Is(err, figures.ErrBusy) {
+		err = fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
+	}
+	return total.Value, err
 }
 
 // undated are the entries that no order has, as nobody knows when they were made; some, where there are.

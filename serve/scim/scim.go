@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -38,6 +39,7 @@ type Handler struct {
 	mu        sync.Mutex
 	rooms     map[string]*room
 	marks     map[string]mark
+	figures   figures.Figures
 }
 
 // A room is what a directory sees: the users of one type of one namespace, and their groups.

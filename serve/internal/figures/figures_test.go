@@ -1,29 +1,97 @@
-package console
+package figures
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestFourFigures: more are not gathered at a time, and a page that wants one goes on without it.
 func TestFourFigures(t *testing.T) {
-	var f figures
-	defer f.close()
+	var f Figures
+	defer f.Close()
 	release := make(chan struct{})
 	gather := func(context.Context) (any, error) { <-release; return 1, nil }
 	var running []chan struct{}
 	for i := range mostAtOnce {
-		running = append(running, f.begin(fmt.Sprint(i), figureAge, gather))
+		_, one, err := f.begin(fmt.Sprint(i), time.Minute, gather)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, one)
 	}
-	if f.begin("another", figureAge, gather) != nil {
-		t.Error("a fifth is gathered")
+	if _, _, err := f.begin("another", time.Minute, gather); !errors.Is(err, ErrBusy) {
+		t.Errorf("a fifth: %v", err)
 	}
 	close(release)
 	for _, done := range running {
 		<-done
 	}
-	if _, at := gathered(t.Context(), &f, "another", figureAge, func(context.Context) (int, error) { return 1, nil }); at.IsZero() {
-		t.Error("none is gathered any more")
+	one, err := Gather(t.Context(), &f, "another", time.Minute, func(context.Context) (int, error) { return 1, nil })
+	if err != nil || one.Value != 1 || one.Begun.IsZero() {
+		t.Errorf("then: %+v, %v", one, err)
 	}
+}
+
+// TestOneForAll: a figure that many want at the same time is gathered once.
+func TestOneForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Figures
+		defer f.Close()
+		var gathered atomic.Int64
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				one, err := Gather(t.Context(), &f, "n", 0, func(context.Context) (int64, error) {
+					time.Sleep(time.Millisecond)
+					return gathered.Add(1), nil
+				})
+				if err != nil || one.Value != 1 {
+					t.Errorf("%+v, %v", one, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// TestSlowFigures: a figure that takes a while is used for ten times as long, and one that does not
+// is gathered whenever it is wanted. A failure is told, and changes nothing.
+func TestSlowFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Figures
+		defer f.Close()
+		gathered := 0
+		ask := func(took time.Duration, err error) (Figure[int], error) {
+			return Gather(t.Context(), &f, "n", 0, func(context.Context) (int, error) {
+				gathered++
+				time.Sleep(took)
+				return gathered, err
+			})
+		}
+		for i, tt := range []struct {
+			took, pass time.Duration
+			want       int
+		}{
+			{time.Millisecond, 0, 1},
+			{2 * time.Second, 19 * time.Second, 2},
+			{2 * time.Second, time.Second + 1, 2},
+			{time.Millisecond, 0, 3},
+		} {
+			one, err := ask(tt.took, nil)
+			if err != nil || one.Value != tt.want {
+				t.Errorf("%d: %+v, %v, want %d", i, one, err, tt.want)
+			}
+			time.Sleep(tt.pass)
+		}
+		failed := errors.New("failed")
+		if one, err := ask(0, failed); one.Value != 3 || !errors.Is(err, failed) {
+			t.Errorf("a failure: %+v, %v", one, err)
+		}
+	})
 }
