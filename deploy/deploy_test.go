@@ -141,11 +141,41 @@ func answer(t *testing.T, method, url, key, body string, headers ...string) (int
 // TestUnit has systemd read the unit.
 func TestUnit(t *testing.T) {
 	need(t, "systemd-analyze")
-	unit := filepath.Join(t.TempDir(), "userdb.service")
-	write(t, unit, strings.ReplaceAll(read(t, "userdb.service"), "/usr/local/bin/userdb", program))
+	unit := filepath.Join(t.TempDir(), "userdb@.service")
+	write(t, unit, strings.ReplaceAll(read(t, "userdb@.service"), "/usr/local/bin/userdb", program))
 	if out := output(t, nil, "systemd-analyze", "verify", unit); strings.Contains(out, unit) {
 		t.Error(out)
 	}
+}
+
+// TestProxyFlags: all that starts the service trusts the proxy before it, and no one else; and
+// nginx has the ports of the units.
+func TestProxyFlags(t *testing.T) {
+	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1") {
+		t.Errorf("the unit starts %s", unitCommand(t))
+	}
+	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway"]`) {
+		t.Errorf("the container is started by %s", file)
+	}
+	page, nginx := read(t, "../docs/deploy.md"), read(t, "nginx.conf")
+	for _, port := range []string{"8470", "8471"} {
+		if !strings.Contains(page, "userdb@"+port) || strings.Count(nginx, "server 127.0.0.1:"+port+";") != 2 {
+			t.Errorf("port %s is not that of a unit, or not in nginx.conf", port)
+		}
+	}
+	for location := range strings.SplitSeq(nginx[strings.Index(nginx, "server_name app."):], "location ") {
+		if strings.Contains(location, "proxy_pass") && !strings.Contains(location, "proxy_set_header X-Forwarded-For $remote_addr;") {
+			t.Errorf("a visitor's own X-Forwarded-For goes on: %s", location)
+		}
+	}
+}
+
+// unitCommand is the command that the unit starts.
+func unitCommand(t *testing.T) string {
+	t.Helper()
+	_, command, _ := strings.Cut(read(t, "userdb@.service"), "\nExecStart=")
+	command, _, _ = strings.Cut(command, "\n")
+	return command
 }
 
 // compose is what is read of the compose file.

@@ -27,7 +27,8 @@ func TestProxy(t *testing.T) {
 	var processes []*exec.Cmd
 	var addresses []string
 	for range 2 {
-		cmd := exec.CommandContext(t.Context(), program, "serve", "--listen", "127.0.0.1:0", "--behind-proxy", "--proxy", "127.0.0.1")
+		words := strings.Fields(strings.Replace(unitCommand(t), ":%i", ":0", 1))
+		cmd := exec.CommandContext(t.Context(), program, words[1:]...)
 		cmd.Env = append(os.Environ(), store)
 		addresses = append(addresses, strings.TrimPrefix(served(t, cmd), "http://"))
 		processes = append(processes, cmd)
@@ -99,7 +100,7 @@ func operate(t *testing.T, front, store string) {
 	if status != http.StatusSeeOther {
 		t.Fatalf("signing in: %d %s", status, body)
 	}
-	if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, "; Secure") {
+	if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, "; Secure") || !strings.HasPrefix(cookie, "__Host-") {
 		t.Errorf("the cookie behind TLS is %q", cookie)
 	}
 	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")

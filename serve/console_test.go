@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,6 +17,33 @@ import (
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/userdb"
 )
+
+// TestConsoleBehindProxy: the console is served to visitors of a proxy that is trusted, with a
+// cookie that browsers keep to https, and tells one of a proxy that is not what to do about it.
+func TestConsoleBehindProxy(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	_, err := own.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
+	must(t, err)
+	signIn := func(proxies ...netip.Prefix) *httptest.ResponseRecorder {
+		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, Console: true, Proxies: proxies})
+		must(t, err)
+		r := httptest.NewRequest(http.MethodPost, "/console/signin", strings.NewReader("name=olga&password=correct+horse+battery"))
+		r.Header.Set("Content-Type", formType)
+		r.Header.Set("X-Forwarded-For", "198.51.100.7")
+		r.Header.Set("X-Forwarded-Proto", "https")
+		answer := httptest.NewRecorder()
+		service.ServeHTTP(answer, r)
+		return answer
+	}
+	const peer = "192.0.2.1" // that of requests of httptest
+	if answer := signIn(); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
+		t.Errorf("through a proxy that is not trusted: %d %s", answer.Code, answer.Body)
+	}
+	answer := signIn(netip.MustParsePrefix(peer + "/32"))
+	if cookie := answer.Header().Get("Set-Cookie"); answer.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, "__Host-console=") || !strings.Contains(cookie, "; Secure") {
+		t.Errorf("through one that is: %d, %q", answer.Code, cookie)
+	}
+}
 
 // TestConsole: on every store an operator finds an account, disables it, and stands in its history; the log has nothing of that.
 func TestConsole(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -67,15 +68,10 @@ add' makes one at any time.`,
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "the certificate, with its chain, in `FILE`")
 	c.Flags().StringVar(&v.key, "tls-key", "", "its key in `FILE`")
 	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy speaks TLS: listen without it, also beyond this machine")
-	c.Flags().Func("proxy", "a proxy of `CIDR`, whose X-Forwarded-For is believed; may be repeated", func(text string) error {
-		prefix, err := netip.ParsePrefix(text)
-		if address, bad := netip.ParseAddr(text); bad == nil {
-			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
-		}
-		if v.proxies = append(v.proxies, prefix); err != nil {
-			return errors.New("want addresses such as 10.0.0.0/8 or 192.0.2.7")
-		}
-		return nil
+	c.Flags().Func("proxy", "a proxy of `CIDR`, whose X-Forwarded-For is believed; may be repeated;\ngateway: the one of this network, as for a container's published port", func(text string) error {
+		prefix, err := proxyOf(text)
+		v.proxies = append(v.proxies, prefix)
+		return err
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
@@ -83,6 +79,43 @@ add' makes one at any time.`,
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
 	v.provisioning(c)
 	return c
+}
+
+// proxyOf returns the addresses that --proxy names.
+func proxyOf(text string) (netip.Prefix, error) {
+	if text == "gateway" {
+		routes, err := os.ReadFile("/proc/net/route")
+		if err != nil {
+			return netip.Prefix{}, errors.New("this system does not tell its gateway: name its address")
+		}
+		return gatewayOf(string(routes))
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if address, bad := netip.ParseAddr(text); bad == nil {
+		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	if err != nil {
+		return prefix, errors.New("want addresses such as 10.0.0.0/8 or 192.0.2.7")
+	}
+	return prefix, nil
+}
+
+// gatewayOf returns the gateway of the default route, in the form that Linux has for its routes.
+func gatewayOf(routes string) (netip.Prefix, error) {
+	for line := range strings.Lines(routes) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[1] != "00000000" {
+			continue
+		}
+		n, err := strconv.ParseUint(words[2], 16, 32)
+		if err != nil || n == 0 {
+			continue
+		}
+		var address [4]byte
+		binary.NativeEndian.PutUint32(address[:], uint32(n)) // as the kernel has it in memory
+		return netip.PrefixFrom(netip.AddrFrom4(address), 32), nil
+	}
+	return netip.Prefix{}, errors.New("this machine has no gateway: name the address of the proxy")
 }
 
 // provisioning declares the flags for directories.

@@ -143,7 +143,8 @@ func (c *Console) pages() map[string]http.HandlerFunc {
 	return all
 }
 
-// guard is around all pages: other sites send no forms, show none in a frame, and are told no links with secrets.
+// guard is around all pages: other sites send no forms, show none in a frame, and are told no links
+// with secrets; and what comes through a proxy comes through one that is trusted to say from where.
 func (c *Console) guard(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,8 +159,26 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
+		if peer, is := c.unknownProxy(r); is {
+			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "This proxy is not known", Data: "The request came through a proxy at " + peer + " that “userdb serve” was not told of. Start it with --proxy " + peer + ": else all visitors look alike, and the cookie is not kept to https."})
+			return
+		}
 		guarded.ServeHTTP(w, r)
 	})
+}
+
+// unknownProxy reports whether a proxy that is not trusted has passed the request on, and its
+// address.
+func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
+	if r.Header.Get("X-Forwarded-For") == "" {
+		return "", false
+	}
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "ADDRESS", true
+	}
+	address := at.Addr().WithZone("").Unmap()
+	return address.String(), !slices.ContainsFunc(c.options.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
 // signedIn goes on for operators. Until their session is found they have no place among those who

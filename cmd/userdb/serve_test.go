@@ -1,0 +1,20 @@
+package main
+
+import "testing"
+
+// TestGateway reads routes as Linux writes them.
+func TestGateway(t *testing.T) {
+	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+	for _, tt := range []struct{ name, routes, want string }{
+		{"of a bridge", head + "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\neth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n", "172.17.0.1/32"},
+		{"after another route", head + "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\neth0\t00000000\t0158A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n", "192.168.88.1/32"},
+		{"of a point-to-point link", head + "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n", ""},
+		{"none", head, ""},
+		{"nonsense", "00000000 00000000 x", ""},
+	} {
+		got, err := gatewayOf(tt.routes)
+		if tt.want == "" && err == nil || tt.want != "" && (err != nil || got.String() != tt.want) {
+			t.Errorf("%s: %v, %v, want %q", tt.name, got, err, tt.want)
+		}
+	}
+}
