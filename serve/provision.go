@@ -10,18 +10,15 @@ import (
 	"github.com/coffeenode/userdb/serve/scim"
 )
 
-// scimType is the type whose entries are the users of a directory, unless its key is for another one alone.
-const scimType = "user"
-
 // Provision makes the store ready for directories, where Options ask for SCIM: it adds to the stored schema what that needs.
 func (s *Service) Provision(ctx context.Context) error {
 	if s.scim == nil {
 		return nil
 	}
-	if _, has := s.db.Schema().Types[scimType]; !has {
+	if _, has := s.db.Schema().Types[scim.UserType]; !has {
 		return nil // the types of keys are made ready when those come
 	}
-	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scimType)
+	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scim.UserType)
 }
 
 // provision answers a directory.
@@ -38,12 +35,12 @@ func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) error {
-	typ := scimType
+	typ := scim.UserType
 	if len(c.key.Types) == 1 {
 		typ = c.key.Types[0]
 	}
 	if !c.key.Sees(typ) {
-		return problem(http.StatusForbidden, codeScope, "the key is for several types, and not for "+scimType)
+		return problem(http.StatusForbidden, codeScope, "the key is for several types, and not for "+scim.UserType)
 	}
 	ns, err := recordkey.ParseNamespace(c.key.Namespace)
 	if err != nil {

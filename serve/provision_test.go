@@ -475,9 +475,53 @@ func TestMappedGroup(t *testing.T) {
 	tags, err := c.Type(t, "user").Tags(hints.UID(a)).Members(c.Ctx)
 	must(t, err)
 	c.equal("tags", fmt.Sprint(tags), "[cook]")
-	for _, bad := range []map[string]string{{"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}, {"Cooks": "t", "COOKS": "u"}} {
+	for _, bad := range []map[string]string{{"@user": "t"}, {"@:x": "t"}, {"@a//user:x": "t"}, {"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}, {"Cooks": "t", "COOKS": "u"}} {
 		if _, err := scim.New(scim.Options{Tags: bad}); err == nil {
 			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
+// TestMappedElsewhere: a mapping is for the groups of one type of one namespace, and an id is never
+// taken for a name: no other directory makes administrators by calling a group like one that is
+// mapped.
+func TestMappedElsewhere(t *testing.T) {
+	sc, o := directory()
+	sc.Types["staff"] = sc.Types["user"]
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	first := newDirectory(t, s, o)
+	id := first.group("Cooks", first.person("a"))
+	o.Tags = map[string]string{"Store admins": "admin", id: "cook", "@staff:Heads": "head", "@acme/user:Chiefs": "chief"}
+	must(t, ensureSchema(t, s, "acme", sc))
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c := *first
+	c.url = server.URL
+	directories := map[string]*client{
+		"user":      c.with(c.makeKey(own.Key{Name: "users", Scopes: []string{own.ScopeSCIM}, Types: []string{"user"}})),
+		"staff":     c.with(c.makeKey(own.Key{Name: "staff", Scopes: []string{own.ScopeSCIM}, Types: []string{"staff"}})),
+		"acme user": c.with(c.makeKey(own.Key{Name: "acme", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"})),
+	}
+	for where, want := range map[string]string{"user": "Store admins", "staff": "Heads", "acme user": "Chiefs"} {
+		d := directories[where]
+		for _, name := range []string{"Store admins", "Heads", "Chiefs", id} {
+			r := d.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":%q}`, groupURN, name))
+			ns, err := s.NS.Sub("acme")
+			must(t, err)
+			db := s.DB
+			if strings.HasPrefix(where, "acme") {
+				db, err = db.In(ns)
+				must(t, err)
+			}
+			groups, err := own.Groups(db, strings.TrimPrefix(where, "acme "))
+			must(t, err)
+			e, err := groups.Find(c.Ctx, hints.UID(r.at("id")))
+			must(t, err)
+			if tag := e.Text(own.GroupTag); (tag != "scim:"+r.at("id")) != (name == want) {
+				t.Errorf("%s: the members of %s carry %s", where, name, tag)
+			}
 		}
 	}
 }

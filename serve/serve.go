@@ -110,7 +110,9 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	s.ready = readiness{db: db, asking: make(chan struct{}, 1)}
 	s.end = sync.OnceFunc(func() { close(s.closing); s.figures.Close() })
 	if o.SCIM != nil {
-		if s.scim, err = scim.New(*o.SCIM); err != nil {
+		directories := *o.SCIM
+		directories.Namespace = o.Namespace.Path()
+		if s.scim, err = scim.New(directories); err != nil {
 			return nil, err
 		}
 	}

@@ -123,7 +123,7 @@ func (v *serving) provisioning(c *cobra.Command) {
 	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID make accounts: SCIM at /scim/v2")
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
 	c.Flags().StringVar(&v.mapping, "scim-mapping", "", `the fields for emails, name and displayName, in JSON in `+"`FILE`")
-	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be repeated", func(text string) error {
+	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be repeated;\n@TYPE:GROUP=TAG or @NAMESPACE/TYPE:GROUP=TAG is for other users than those of\nthe type user of this namespace", func(text string) error {
 		group, tag, is := strings.Cut(text, "=")
 		if !is || group == "" || tag == "" || v.tags[group] != "" {
 			return errors.New("want GROUP=TAG, each group once")

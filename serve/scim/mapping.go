@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -18,6 +20,52 @@ const (
 	addedField    = "added"
 	tagsName      = "tags"
 )
+
+// A group is one of the users of a type of a namespace, by its id or its name.
+type group struct{ namespace, typ, group string }
+
+// named returns the group of that id or name, which is one in any case.
+func (g group) named(idOrName string) group {
+	g.group = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
+	return g
+}
+
+// isID reports whether a text has the form of the ids of groups.
+var isID = regexp.MustCompile(`^[a-z2-7]{26}$`).MatchString
+
+// tagsByGroup reads the keys of Tags.
+func (o Options) tagsByGroup() (map[group]string, error) {
+	tags, shared := map[group]string{}, map[group]bool{}
+	for text, tag := range o.Tags {
+		name := text
+		g := group{namespace: o.Namespace, typ: UserType}
+		if scoped, is := strings.CutPrefix(text, "@"); is {
+			var of string
+			of, name, _ = strings.Cut(scoped, ":")
+			if at := strings.LastIndex(of, "/"); at >= 0 {
+				g.namespace, of = of[:at], of[at+1:]
+			}
+			g.typ = of
+		}
+		ns, err := recordkey.ParseNamespace(g.namespace)
+		if err != nil || g.typ == "" || name == "" {
+			return nil, fmt.Errorf("%w: %q is mapped: want a group, or @TYPE:GROUP or @NAMESPACE/TYPE:GROUP", ErrOptions, text)
+		}
+		g.namespace = ns.Path()
+		use := group{g.namespace, g.typ, tag}
+		g = g.named(name)
+		switch {
+		case tag == "" || strings.HasPrefix(tag, tagPrefix):
+			return nil, fmt.Errorf("%w: a group is mapped to the tag %q", ErrOptions, tag)
+		case shared[use]:
+			return nil, fmt.Errorf("%w: two groups cannot share the tag %q", ErrOptions, tag)
+		case tags[g] != "":
+			return nil, fmt.Errorf("%w: the group %q is mapped twice: names are one in any case", ErrOptions, text)
+		}
+		tags[g], shared[use] = tag, true
+	}
+	return tags, nil
+}
 
 // A Mapping says in which facets attributes are kept: by emails, displayName, name.givenName and the like, in lower case, the field.
 type Mapping map[string]string

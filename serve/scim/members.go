@@ -174,16 +174,15 @@ func each(ctx context.Context, uids []string, do func(uid string) error) error {
 	return partly(errors.Join(append(errs, ctx.Err())...))
 }
 
-// tagOf is the tag that members of a group carry.
+// tagOf returns the tag that members of a group carry. A name that has the form of an id is mapped
+// to none: a directory names its groups as it likes.
 func (r *room) tagOf(id, name string) string {
-	if tag := r.h.options.Tags[id]; tag != "" {
+	byID, byName := r.tags.named(id), r.tags.named(name)
+	if tag := r.h.tags[byID]; tag != "" {
 		return tag
 	}
-	fold := schema.Type{Fold: schema.FoldCasefold}
-	for group, tag := range r.h.options.Tags {
-		if fold.Canonical(group) == fold.Canonical(name) {
-			return tag
-		}
+	if tag := r.h.tags[byName]; tag != "" && !isID(byName.group) {
+		return tag
 	}
 	return tagPrefix + id
 }

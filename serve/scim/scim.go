@@ -26,14 +26,25 @@ const Prefix = "/scim/v2"
 
 // Options say how accounts are seen by directories. The zero Options are good where accounts are identified by an address.
 type Options struct {
-	UserName string            // the identifying field that is userName; "": email
-	Mapping  Mapping           // for emails, name and displayName; nil: emails shares an address that is userName
-	Tags     map[string]string // by the id or the name of a group the tag that its members carry, in place of scim:ID
+	UserName  string  // the identifying field that is userName; "": email
+	Mapping   Mapping // for emails, name and displayName; nil: emails shares an address that is userName
+	Namespace string  // the path of the one that is served, which Tags mean if they name none
+
+	// Tags are those that the members of some groups carry in place of scim:ID. They are by the
+	// group's id or, if the text does not have the form of an id, by its name; of the users of
+	// UserType in Namespace, or of those that are named before it: @TYPE:GROUP or
+	// @NAMESPACE/TYPE:GROUP.
+	Tags map[string]string
 }
+
+// UserType is the type whose entries are the users of a directory, unless its key is for another
+// one alone.
+const UserType = "user"
 
 // A Handler answers requests. It may be used by any number of goroutines.
 type Handler struct {
 	options Options
+	tags    map[group]string
 
 	preparing chan struct{} // full while a room is made
 	mu        sync.Mutex
@@ -46,6 +57,7 @@ type Handler struct {
 type room struct {
 	h      *Handler
 	name   string
+	tags   group // that groups of the room are mapped by, without the group
 	users  *userdb.Type
 	groups *userdb.Type
 	schema schema.Type // of the users
@@ -55,20 +67,8 @@ type room struct {
 // New makes a handler. It asks the store for nothing yet.
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, "email")
-	known, groups := map[string]string{}, map[string]bool{}
-	fold := schema.Type{Fold: schema.FoldCasefold}
-	for group, tag := range o.Tags {
-		switch {
-		case tag == "" || group == "" || strings.HasPrefix(tag, tagPrefix):
-			return nil, fmt.Errorf("%w: a group is mapped to the tag %q", ErrOptions, tag)
-		case known[tag] != "":
-			return nil, fmt.Errorf("%w: two groups cannot share the tag %q", ErrOptions, tag)
-		case groups[fold.Canonical(group)]:
-			return nil, fmt.Errorf("%w: the group %q is mapped twice: names are one in any case", ErrOptions, group)
-		}
-		known[tag], groups[fold.Canonical(group)] = group, true
-	}
-	return &Handler{options: o, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, nil
+	tags, err := o.tagsByGroup()
+	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type, and brings entries to it while programs go on: externalId is indexed,
@@ -92,7 +92,7 @@ func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string
 	if known := h.made(name); known != nil { // while this one waited
 		return known, nil
 	}
-	r := &room{h: h, name: name}
+	r := &room{h: h, name: name, tags: group{namespace: namespace, typ: typ}}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
 	}
