@@ -18,7 +18,8 @@ import (
 
 // An Attempt tells where a login comes from. The zero Attempt does not.
 type Attempt struct {
-	// Origin is an address or a name that the caller vouches for, not what a visitor can choose. "": it
+	// Origin is an address or a name that the caller vouches for, not what a visitor can choose.
+	// However an address is written, it is one origin, and so are all of an IPv6 /64 prefix. "": it
 	// is not known, and all visitors are strangers to an account.
 	Origin string
 }
@@ -242,7 +243,7 @@ func (p proof) attempt(ctx context.Context) (store.Counters, error) {
 		a.Account, err = p.t.declared.Own("throttle", "nobody", p.nobody())
 	}
 	if err == nil && p.origin != "" {
-		a.Name = p.t.db.digest("origin", p.origin)
+		a.Name = p.t.db.originDigest(p.origin)
 		a.Origin, err = p.t.declared.Own("throttle", "origin", a.Name)
 	}
 	return a, err

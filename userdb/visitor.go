@@ -96,7 +96,7 @@ func (t *Type) admitVisitor(ctx context.Context, what, typed string, a Attempt) 
 		most       int
 	}{{"origin", "", mostOrigin}, {what, e.Identifier, mostIdentifier}}
 	if a.Origin != "" {
-		limits[0].name = t.db.digest("origin", a.Origin)
+		limits[0].name = t.db.originDigest(a.Origin)
 	}
 	for _, l := range limits {
 		if l.name == "" {

@@ -378,3 +378,36 @@ func TestVerified(t *testing.T) {
 		}
 	})
 }
+
+// TestOneOrigin: an address is one origin, however it is written, and an IPv6 /64 prefix is one,
+// too: a visitor has all of it.
+func TestOneOrigin(t *testing.T) {
+	spellings := map[string][]string{
+		"IPv4": {
+			"192.0.2.1", "192.0.2.1:443", "::ffff:192.0.2.1", "[::ffff:192.0.2.1]:443", "::ffff:c000:201", "::FFFF:192.0.2.1", " 192.0.2.1 ",
+			"0:0:0:0:0:ffff:192.0.2.1", "[::ffff:192.0.2.1]",
+		},
+		"IPv6": {
+			"2001:db8:1:2::1", "2001:DB8:1:2::2", "[2001:db8:1:2::3]:443", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::4%eth0",
+			"2001:db8:1:2::/64", "2001:db8:1:2::5/128", "[2001:db8:1:2::6]", "2001:0db8:0001:0002:0:0:0:7",
+		},
+	}
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		for kind, all := range spellings {
+			wait := time.Duration(0)
+			for i := range 31 {
+				wait, _ = waitOf(g.in(fmt.Sprint(kind, i), wrongPassword, all[i%len(all)]))
+			}
+			if wait == 0 {
+				t.Errorf("%s: the 31st guess is checked", kind)
+			}
+			var err error
+			for i := range 31 {
+				_, err = g.users.Invite(t.Context(), "email", fmt.Sprintf("%s%d@example.com", kind, i), userdb.Token{}, userdb.Attempt{Origin: all[i%len(all)]})
+			}
+			wantErr(t, kind+": the 31st invitation", err, userdb.ErrTooManyAttempts)
+		}
+		_, err := g.users.Invite(t.Context(), "email", "other@example.com", userdb.Token{}, userdb.Attempt{Origin: "2001:db8:1:3::1"})
+		must(t, err)
+	})
+}

@@ -1,0 +1,35 @@
+package userdb
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// originDigest returns the name under which attempts from an origin are counted; loadSecret comes
+// first.
+func (db *DB) originDigest(origin string) string {
+	return db.digest("origin", normalOrigin(origin))
+}
+
+// normalOrigin returns the one spelling of an origin: an address without its port and zone, of IPv6
+// the /64 prefix, all of which one visitor has. Text that is no address stays as it is.
+func normalOrigin(text string) string {
+	trimmed := strings.TrimSpace(text)
+	if prefix, err := netip.ParsePrefix(trimmed); err == nil {
+		if prefix.Addr().Is6() && prefix.Bits() > 64 {
+			prefix = netip.PrefixFrom(prefix.Addr(), 64)
+		}
+		return prefix.Masked().String()
+	}
+	address, err := netip.ParseAddr(strings.Trim(trimmed, "[]"))
+	if at, badPort := netip.ParseAddrPort(trimmed); badPort == nil {
+		address, err = at.Addr(), nil
+	}
+	if err != nil {
+		return text
+	}
+	if address = address.WithZone("").Unmap(); address.Is4() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, 64).Masked().String()
+}
