@@ -191,7 +191,24 @@ func TestCommands(t *testing.T) {
 				text = url.ReplaceAllString(text, server.URL())
 			}
 			shell(t, bin, dir, text)
+			wantPrivate(t, dir)
 		})
+	}
+}
+
+// wantPrivate wants that nobody else may read the files with secrets that a page has made.
+func wantPrivate(t *testing.T, dir string) {
+	t.Helper()
+	secret := regexp.MustCompile(`key|password|token|serve\.log|backup`)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		info, err := file.Info()
+		if err == nil && info.Mode().IsRegular() && secret.MatchString(file.Name()) && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("others may read %s: %v", file.Name(), info.Mode())
+		}
 	}
 }
 
@@ -307,6 +324,21 @@ func original(t *testing.T, server *redistest.Server, dir string) {
 }
 
 // Every link leads to a page or a file, and the picture is what its program draws.
+// TestPinnedPrograms: what a page has npx fetch and run is of one version.
+func TestPinnedPrograms(t *testing.T) {
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, run := range regexp.MustCompile(`npx [^-\s]\S*`).FindAllString(string(text), -1) {
+			if !regexp.MustCompile(`@\d+\.\d+\.\d+$`).MatchString(run) {
+				t.Errorf("%s: %s has no version", page, run)
+			}
+		}
+	}
+}
+
 func TestLinksAndPicture(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is no link

@@ -483,6 +483,10 @@ func TestTokens(t *testing.T) {
 			t.Errorf("accepted: %s", r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob2"}}`)
+		backend := c.with(c.makeKey(own.Key{Name: "backend", Scopes: []string{own.ScopeLogin}}))
+		tagged := backend.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"tagged@example.com"}`).at("secret")
+		backend.do("403 scope", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`","tags":["admin"]}`)
+		backend.do("201", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`"}`)
 		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"BOB@example.com"}`)
 		c.equal("known", r.at("known")+r.at("secret"), "true")
 	})

@@ -226,7 +226,7 @@ type acceptInput struct {
 		Visit
 		Secret   string                     `json:"secret" maxLength:"1024"`
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all but the address"`
-		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
+		Tags     []string                   `json:"tags,omitempty" maxItems:"1000" doc:"they want the scope write"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
 		Session  *SessionOptions            `json:"session,omitempty" doc:"a session begins, if this is there"`
 	}
@@ -246,6 +246,9 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	}
 	if _, err := in.Body.options(in.Body.Session); err != nil {
 		return nil, err
+	}
+	if len(in.Body.Tags) > 0 && !c.key.May(own.ScopeWrite) {
+		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope write, which tags want")
 	}
 	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {

@@ -164,7 +164,23 @@ func wrong(err error) string {
 	if hint, ok := errors.AsType[*hints.Error](err); ok && err.Error() == hint.Error() {
 		return strings.TrimSpace("hint "+hint.Hint) + ": " + hint.Reason
 	}
-	return err.Error()
+	return onOneLine(err)
+}
+
+// onOneLine returns the text of an error, and of several that were joined that of each.
+func onOneLine(err error) string {
+	joined, is := err.(interface{ Unwrap() []error })
+	if !is {
+		return err.Error()
+	}
+	var lines, texts []string
+	for _, one := range joined.Unwrap() {
+		lines, texts = append(lines, one.Error()), append(texts, onOneLine(one))
+	}
+	if err.Error() != strings.Join(lines, "\n") { // it has words of its own
+		return err.Error()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // late says what an error means that came when the time was up or the command was interrupted.

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,7 +124,7 @@ func (v *serving) provisioning(c *cobra.Command) {
 	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID make accounts: SCIM at /scim/v2")
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
 	c.Flags().StringVar(&v.mapping, "scim-mapping", "", `the fields for emails, name and displayName, in JSON in `+"`FILE`")
-	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be repeated;\n@TYPE:GROUP=TAG or @NAMESPACE/TYPE:GROUP=TAG is for other users than those of\nthe type user of this namespace", func(text string) error {
+	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP are of other users", func(text string) error {
 		group, tag, is := strings.Cut(text, "=")
 		if !is || group == "" || tag == "" || v.tags[group] != "" {
 			return errors.New("want GROUP=TAG, each group once")
@@ -257,9 +258,22 @@ func (v serving) setup(ctx context.Context, s *session, out io.Writer, base stri
 		case err != nil:
 			return err
 		}
+		if exposed(s.std.err) {
+			fmt.Fprintln(out, "userdb: warning: others may read the file that this goes into, and open the link: 'umask 077' keeps new files from them")
+		}
 		fmt.Fprintf(out, "%s/console/setup?token=%s\n", base, token)
 		return nil
 	})
+}
+
+// exposed reports whether what is written goes into a file that others than its owner may read.
+func exposed(w io.Writer) bool {
+	file, is := w.(*os.File)
+	if !is || runtime.GOOS == "windows" { // where modes say nothing
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
 // reachable is an address that a browser on this machine can open.

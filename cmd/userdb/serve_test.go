@@ -1,6 +1,13 @@
 package main
 
-import "testing"
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
 
 // TestGateway reads routes as Linux writes them.
 func TestGateway(t *testing.T) {
@@ -16,5 +23,29 @@ func TestGateway(t *testing.T) {
 		if tt.want == "" && err == nil || tt.want != "" && (err != nil || got.String() != tt.want) {
 			t.Errorf("%s: %v, %v, want %q", tt.name, got, err, tt.want)
 		}
+	}
+}
+
+// TestExposedLog: a log that others may read is told from one that they may not.
+func TestExposedLog(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes of files say nothing there")
+	}
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: true, 0o644: true} {
+		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_WRONLY, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if err := file.Chmod(mode); err != nil {
+			t.Fatal(err)
+		}
+		if got := exposed(file); got != want {
+			t.Errorf("%v: %v, want %v", mode, got, want)
+		}
+	}
+	var none io.Writer = &strings.Builder{}
+	if exposed(none) {
+		t.Error("what is no file is exposed")
 	}
 }
