@@ -186,6 +186,8 @@ func (d *desk) editing() {
 	d.send(alice, "f-email", "P07@example.com")
 	d.at("Alice", "p07@example.com is the email of Person 07.")
 	d.send(alice, "f-email", "alice@example.org", "f-job", "smith")
+	d.at("Change how this account is found?", "alice@example.com becomes alice@example.org")
+	d.send(alice)
 	d.at("Alice", "The account is changed.")
 	var stale string
 	d.run("reading the revision", chromedp.Evaluate(`document.querySelector("[name=rev]").value`, &stale))
@@ -194,6 +196,27 @@ func (d *desk) editing() {
 	d.at("Alice", "Somebody else changed this account meanwhile.", "Stored now: cook")
 	d.send(alice)
 	d.at("Alice", "The account is changed.")
+	d.abroad()
+}
+
+// abroad saves another field of an account whose address browsers would write otherwise.
+func (d *desk) abroad() {
+	d.t.Helper()
+	const jo = "/console/types/user/a0b1c2d3e4f5"
+	d.userdb(password+"\n", "create", "user", "uid=a0b1c2d3e4f5", "name=Jo", "email=user@straße.example", "bio=one\ntwo", "--password-stdin")
+	d.visit(jo)
+	d.send(jo, "f-job", "smith")
+	d.at("Jo", "The account is changed.")
+	d.visit(jo)
+	d.send(jo, "f-email", "jo@straße.example")
+	d.at("Change how this account is found?", "user@straße.example becomes jo@straße.example")
+	d.send(jo)
+	d.at("Jo", "The account is changed.")
+	if out := d.userdb("", "get", "uid=a0b1c2d3e4f5", "--json"); !strings.Contains(out, `"jo@straße.example"`) || !strings.Contains(out, `"one\ntwo"`) {
+		d.t.Errorf("the account is %s", out)
+	}
+	d.userdb("", "delete", "uid=a0b1c2d3e4f5", "--yes")
+	d.visit(alice)
 }
 
 func (d *desk) listing() {

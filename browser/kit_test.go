@@ -158,6 +158,12 @@ func (b *browser) judge(heading string) {
 	if wide {
 		b.t.Errorf("%s, %s: the page is wider than the window", b.look, heading)
 	}
+	var rewriting string
+	b.run("looking at the inputs", chromedp.Evaluate(`[...document.querySelectorAll("input")].map(i => i.type)
+		.filter(t => !["text", "search", "password", "hidden", "checkbox", "file"].includes(t)).join()`, &rewriting))
+	if rewriting != "" {
+		b.t.Errorf("%s, %s: inputs of the type %s change what they show", b.look, heading, rewriting)
+	}
 	if b.axe != "" {
 		b.judgeByAxe(heading)
 	}

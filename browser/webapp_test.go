@@ -69,6 +69,15 @@ func (b *browser) signUp(address, name string) {
 	b.at("Your account", name, address, "verified", "Welcome")
 }
 
+// TestAddressAsTyped: an address reaches the account as somebody typed it, and a form that was not touched leaves it.
+func TestAddressAsTyped(t *testing.T) {
+	b := open(t, looks[2], false, webapp)
+	b.signUp("user@straße.example", "jo")
+	b.visit("/account/edit")
+	b.send("/account/edit", "job", "smith")
+	b.at("Your account", "jo", "user@straße.example", "smith")
+}
+
 func (b *browser) signOut() {
 	b.t.Helper()
 	b.send("/signout")

@@ -162,6 +162,20 @@ func ExampleType_Save() {
 	// changed meanwhile true
 }
 
+func ExampleType_Check() {
+	ctx := context.Background()
+	db, users := openWithAlice()
+	defer db.Close()
+	e, err := users.Find(ctx, hints.Any("alice"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	e.Put("email", schema.Text("no address"))
+	fmt.Println(users.Check(ctx, e))
+	// Output:
+	// invalid value: email: no @ in the address
+}
+
 func ExampleType_Delete() {
 	ctx := context.Background()
 	db, users := openWithAlice()

@@ -119,3 +119,24 @@ func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets ma
 	}
 	return t.rest(ctx, p, old, facets)
 }
+
+// Check returns all that Save would find wrong with the facets of an entry, and writes nothing. A value that
+// is free now may be taken by the time of Save.
+func (t *Type) Check(ctx context.Context, e Entry) (err error) {
+	ctx, v := t.db.begin(ctx, "Check", &err)
+	defer v.end(&err)
+	return t.following(ctx, func(t *Type) error {
+		if !e.key.IsValid() || e.Type() != t.Name() {
+			return notOfType(t)
+		}
+		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
+		if _, _, err := t.edited(ctx, r, e); err != nil {
+			return public(err)
+		}
+		wires, _, err := t.wires(r, e)
+		if err != nil {
+			return public(err)
+		}
+		return t.rest(ctx, nil, r, wires)
+	})
+}

@@ -12,10 +12,12 @@ export const page = (title, body) => html`<!doctype html>
 ${body}
 </html>
 `
-// A field, with what is wrong with it beside it.
+// A field, with what is wrong with it beside it. An address is typed into one of the type text: in one of the type email browsers write
+// ß as ss, which is another address.
 const field = (name, label, type, autocomplete, { values = {}, wrong = {} }) => html`
 <p><label for="${name}">${label}</label><br>
 <input id="${name}" name="${name}" type="${type}" autocomplete="${autocomplete}" required value="${values[name]}"
+  ${autocomplete === 'email' ? html`inputmode="email" autocapitalize="none" spellcheck="false"` : ''}
   ${wrong[name] && html`aria-invalid="true" aria-describedby="${name}-wrong"`}>
 ${wrong[name] && html`<strong id="${name}-wrong">${wrong[name]}</strong>`}</p>`
 
@@ -26,7 +28,7 @@ ${state.said && html`<p role="alert">${state.said}</p>`}
 export const signup = (state) => page('Sign up', html`${form('/signup', state, [
   html`<input type="hidden" name="once" value="${state.once}">`,
   field('name', 'Name', 'text', 'username', state),
-  field('email', 'E-mail', 'email', 'email', state),
+  field('email', 'E-mail', 'text', 'email', state),
   field('password', 'Password', 'password', 'new-password', state)], 'Sign up')}
 <p><a href="/login">I have an account</a></p>`)
 

@@ -119,7 +119,16 @@ func (p page) beside(one web.Problem) string {
 	return one.Field
 }
 
-// Field is an input for a template: with what was typed before or, at first, what is stored. Passwords are not shown again.
+// Shown is what the form for a facet shows, or showed when it was sent.
+func (p page) Shown(name string) string {
+	if sent, is := p.Form["shown-"+name]; is {
+		return sent[0]
+	}
+	return p.Me.Text(name)
+}
+
+// Field is an input for a template: with what was typed before or, at first, what is stored. Passwords are not shown again. Addresses
+// are of the type text: in an input of the type email browsers write ß as ss.
 func (p page) Field(name, label, kind, complete, stored string) map[string]any {
 	if sent, is := p.Form[name]; is && kind != "password" {
 		stored = sent[0]
@@ -289,19 +298,32 @@ func (s *site) confirm(_ http.ResponseWriter, r *http.Request) (string, error) {
 	return "/account?done=email", err
 }
 
-// edit writes what was typed over the revision that the form was made of, and over no other.
+// edit writes what was changed in the form over the revision that it was made of, and over no other.
 func (s *site) edit(_ http.ResponseWriter, r *http.Request) (string, error) {
+	fields := []string{"name", "job"}
 	_, err := s.users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
-		for _, field := range []string{"name", "job"} {
-			if e.Drop(field); r.PostFormValue(field) != "" {
-				e.Put(field, schema.Text(r.PostFormValue(field)))
-			}
-		}
 		if e.Rev() != r.PostFormValue("rev") {
 			return userdb.ErrConflict
 		}
+		for _, field := range fields {
+			typed, was := r.PostFormValue(field), page{Me: *e, Form: r.Form}.Shown(field)
+			if !r.PostForm.Has(field) || typed == was {
+				continue
+			}
+			if e.Drop(field); typed != "" {
+				e.Put(field, schema.Text(typed))
+			}
+		}
 		return nil
 	})
+	for _, field := range fields {
+		if errors.Is(err, userdb.ErrConflict) { // the next form is made of what is stored now, and of what was changed
+			if r.Form.Get(field) == r.Form.Get("shown-"+field) {
+				r.Form.Del(field)
+			}
+			r.Form.Del("shown-" + field)
+		}
+	}
 	return "/account?done=edit", err
 }
 

@@ -46,7 +46,8 @@ func (a account) FieldNames() []string {
 type editor struct {
 	Name, Label string
 	Stored      string // as text; "": it has none, or an empty one
-	Input       string // email, url, text, decimal, choice or area
+	Input       string // line, choice or area
+	Mode        string // the keyboard for a line: email, url or decimal; "": any
 	Hint        string
 	Required    bool
 	Verified    bool
@@ -175,21 +176,23 @@ func editorsOf(e userdb.Entry, t schema.Type) (all []editor) {
 	return all
 }
 
+// editorOf returns the input for one facet. A line has type="text": browsers rewrite the value of an
+// input of type email (ß becomes ss in a domain), url or number, and the form would save that.
 func editorOf(e userdb.Entry, name string, f schema.Field) editor {
-	one := editor{Name: name, Label: name, Stored: e.Text(name), Input: "text", Required: f.Required, Verified: e.Verified(name)}
+	one := editor{Name: name, Label: name, Stored: e.Text(name), Input: "line", Required: f.Required, Verified: e.Verified(name)}
 	switch {
 	case f.Codec == schema.CodecBoolean:
 		one.Input = "choice"
+	case strings.ContainsAny(one.Stored, "\r\n") || len(one.Stored) > 200:
+		one.Input = "area"
 	case f.Codec == schema.CodecNumber:
-		one.Input = "decimal"
+		one.Mode = "decimal"
 	case f.Codec == schema.CodecDate:
 		one.Hint = "such as 2026-11-20T08:02:40Z"
 	case f.Codec == schema.CodecJSON:
 		one.Input, one.Hint = "area", "JSON"
 	case f.Kind == "email" || f.Kind == "url":
-		one.Input = f.Kind
-	case strings.ContainsAny(one.Stored, "\r\n") || len(one.Stored) > 200:
-		one.Input = "area"
+		one.Mode = f.Kind
 	}
 	return one
 }
@@ -206,7 +209,8 @@ func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
 	return all
 }
 
-// edit writes what was typed over the revision that the form was made of, and over no other.
+// edit writes the facets that the operator changed over the revision that the form was made of, and
+// over no other. A change of an identifier is confirmed first.
 func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	db, t, e, ok := c.read(w, r)
 	if !ok {
@@ -220,13 +224,20 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	if delete(form, "rev"); len(sent) > 0 { // a facet of that name comes after it
 		form["rev"] = sent
 	}
-	_, err := t.Update(r.Context(), hints.Key(e.Key()), func(e *userdb.Entry) error {
-		if e.Rev() != rev {
-			return userdb.ErrConflict
-		}
-		typedInto(e, editorsOf(*e, declared), declared, form)
-		return nil
-	})
+	question, err := questionOf(r, t, e, declared, rev)
+	if err == nil && len(question.Changes) > 0 && form.Get(confirmName) == "" {
+		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: "Change how this account is found?", Data: question})
+		return
+	}
+	if err == nil {
+		_, err = t.Update(r.Context(), hints.Key(e.Key()), func(e *userdb.Entry) error {
+			if e.Rev() != rev {
+				return userdb.ErrConflict
+			}
+			typedInto(e, editorsOf(*e, declared), declared, form)
+			return nil
+		})
+	}
 	if err == nil {
 		http.Redirect(w, r, pathOf(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
 		return
@@ -247,25 +258,89 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 		a.Taken = takenBy(r, db, t, problems, form)
 		if !a.Conflict { // what was typed is of the revision that the form was made of
 			a.Rev = rev
+			return
+		}
+		for _, one := range a.Fields { // the next form is made of what is stored now
+			if _, is := changed(form, one); !is {
+				delete(form, one.Name)
+			}
+			delete(form, shownName(one.Name))
 		}
 	})
 }
 
-// typedInto puts what was typed into an entry: of each facet, if that is another text than the form had. A text that the codec cannot
-// read goes in as JSON, which is refused together with all else that is wrong.
+// confirmName names the input that confirms a change of identifiers. No facet has such a name.
+const confirmName = "~confirm"
+
+// shownName names the input that holds what the form showed for a facet.
+func shownName(field string) string { return "~shown:" + field }
+
+// changed returns what was typed for a facet, and reports whether it differs from what the form showed.
+// Both come from the same browser, so that a text which forms cannot carry is not taken for a change. A
+// program that sends no copy of what was shown is compared with what is stored.
+func changed(form map[string][]string, one editor) (typed string, is bool) {
+	sent, shown := form[one.Name], one.Stored
+	if before := form[shownName(one.Name)]; len(before) > 0 {
+		shown = before[0]
+	}
+	if len(sent) == 0 || sameText(sent[0], shown) {
+		return "", false
+	}
+	return sent[0], true
+}
+
+// A question asks whether identifiers shall change, and carries the form.
+type question struct {
+	Path, Label string
+	Changes     []identifierChange
+	Inputs      []input
+}
+
+type identifierChange struct{ Field, From, To string }
+
+// questionOf returns the changes of identifiers in a form, and the error that saving them would return.
+func questionOf(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
+	form, editors := r.PostForm, editorsOf(e, declared)
+	q := question{Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
+	for _, one := range editors {
+		for _, name := range []string{shownName(one.Name), one.Name} {
+			if sent := form[name]; len(sent) > 0 {
+				q.Inputs = append(q.Inputs, input{Name: name, Value: sent[0]})
+			}
+		}
+		typed, is := changed(form, one)
+		if is && declared.Fields[one.Name].Role.Has(schema.RoleSecondary) {
+			q.Changes = append(q.Changes, identifierChange{one.Name, one.Stored, typed})
+		}
+	}
+	if len(q.Changes) == 0 {
+		return q, nil
+	}
+	if e.Rev() != rev {
+		return q, userdb.ErrConflict
+	}
+	typedInto(&e, editors, declared, form)
+	return q, t.Check(r.Context(), e)
+}
+
+// typedInto puts what was typed into an entry. A text that the codec cannot read goes in as JSON, which is
+// refused together with all else that is wrong.
 func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
-		typed, is := form[one.Name]
-		if !is || sameText(typed[0], one.Stored) {
+		typed, is := changed(form, one)
+		if !is {
 			continue
 		}
-		if typed[0] == "" {
+		if typed == "" {
 			e.Drop(one.Name)
 			continue
 		}
-		v, err := schema.ParseText(t.Codec(one.Name), typed[0])
+		if !strings.Contains(one.Stored, "\r") {
+			typed = lineEnds.Replace(typed)
+		}
+		v, err := schema.ParseText(t.Codec(one.Name), typed)
 		if err != nil {
-			text, _ := json.Marshal(typed[0]) // a text can be
+			text, _ := json.Marshal(typed) // a text can be
 			if v, err = schema.JSON(text); err != nil {
 				v = schema.Null()
 			}
@@ -274,11 +349,11 @@ func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string
 	}
 }
 
-// sameText compares as forms do, which send every line end as two characters.
-func sameText(a, b string) bool {
-	plain := strings.NewReplacer("\r\n", "\n", "\r", "\n")
-	return plain.Replace(a) == plain.Replace(b)
-}
+// lineEnds turns line ends as forms send them, two characters each, into one.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// sameText compares texts, whatever their line ends.
+func sameText(a, b string) bool { return lineEnds.Replace(a) == lineEnds.Replace(b) }
 
 // takenBy are the accounts that have the values which were refused as taken, with the records that say so.
 func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -141,6 +142,93 @@ func TestEdit(t *testing.T) {
 			t.Errorf("a conflict shows %q at %q", value(body, "job"), value(body, "rev"))
 		}
 		d.do(http.StatusSeeOther, at, "rev", e.Rev(), "job", "smith")
+	})
+}
+
+var formInput = regexp.MustCompile(`<(?:input[^>]* name="([^"]*)"[^>]* value="([^"]*)"|textarea[^>]* name="([^"]*)"[^>]*>\n([^<]*))`)
+
+// fill returns the form of a page as a browser sends it after some of its inputs were changed.
+func (d *desk) fill(body, action string, changes ...string) (form []string) {
+	d.t.Helper()
+	_, body, found := strings.Cut(body, `<form method="post" action="`+action+`"`)
+	body, _, _ = strings.Cut(body, "</form>")
+	if !found {
+		d.t.Fatalf("no form for %s", action)
+	}
+	for _, m := range formInput.FindAllStringSubmatch(body, -1) {
+		name, value := html.UnescapeString(m[1]+m[3]), html.UnescapeString(m[2]+m[4])
+		for i := 0; i+1 < len(changes); i += 2 {
+			if changes[i] == name {
+				value = changes[i+1]
+			}
+		}
+		form = append(form, name, strings.ReplaceAll(value, "\n", "\r\n"))
+	}
+	return form
+}
+
+// TestUntouchedFacets: a form writes what was changed in it alone. A text that no form can carry stays, and what another operator changed
+// meanwhile is shown and kept.
+func TestUntouchedFacets(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		const at, odd = "/console/types/user/u1", "a zero: \x00"
+		d.make("u1", "name", "Alice", "email", "user@straße.example", "bio", odd, "job", "baker")
+		body := d.do(http.StatusOK, at)
+		if strings.Contains(body, `type="email"`) || !strings.Contains(body, `type="text" inputmode="email"`) {
+			t.Error("the input may rewrite the address")
+		}
+		d.do(http.StatusSeeOther, at, d.fill(body, at, "job", "cook")...)
+		e, err := d.users.Find(t.Context(), hintOf("u1"))
+		must(t, err)
+		if e.Text("bio") != odd || e.Text("email") != "user@straße.example" || e.Text("job") != "cook" {
+			t.Errorf("%q", e.Facets())
+		}
+		stale := d.do(http.StatusOK, at)
+		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("job", schema.Text("smith")); return nil })
+		must(t, err)
+		conflict := d.do(http.StatusConflict, at, d.fill(stale, at, "age", "42")...)
+		if value(conflict, "job") != "smith" || value(conflict, "age") != "42" {
+			t.Errorf("the next form has the job %q and the age %q", value(conflict, "job"), value(conflict, "age"))
+		}
+		d.do(http.StatusSeeOther, at, d.fill(conflict, at)...)
+		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
+			t.Errorf("%q, %v", e.Facets(), err)
+		}
+	})
+}
+
+// TestLineEnds: what was typed has the line ends that the facet has, not those that forms send.
+func TestLineEnds(t *testing.T) {
+	d := open(t, "memory:")
+	const at = "/console/types/user/u1"
+	d.make("u1", "name", "Alice", "bio", "one\ntwo")
+	d.do(http.StatusSeeOther, at, d.fill(d.do(http.StatusOK, at), at, "bio", "one\ntwo\nthree")...)
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("bio") != "one\ntwo\nthree" {
+		t.Errorf("%q, %v", e.Text("bio"), err)
+	}
+}
+
+// TestIdentifiersAreConfirmed: a change of an identifier is written once an operator has seen both values and confirmed it.
+func TestIdentifiersAreConfirmed(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		const at = "/console/types/user/u1"
+		d.make("u1", "name", "Alice", "email", "alice@example.com", "job", "baker")
+		d.make("u2", "name", "Bob", "email", "bob@example.com")
+		body := d.do(http.StatusOK, at)
+		d.has(d.do(http.StatusUnprocessableEntity, at, d.fill(body, at, "email", "no address")...), "This is not an e-mail address.")
+		d.has(d.do(http.StatusConflict, at, d.fill(body, at, "email", "bob@example.com")...), "bob@example.com is the email of Bob")
+		question := d.do(http.StatusOK, at, d.fill(body, at, "email", "alice@example.org", "name", "", "job", "cook")...)
+		d.has(question, "alice@example.com becomes alice@example.org", "Alice becomes none", "Change it", "Leave it")
+		e, err := d.users.Find(t.Context(), hintOf("u1"))
+		if err != nil || e.Text("email") != "alice@example.com" || e.Text("job") != "baker" {
+			t.Errorf("before it was confirmed: %q, %v", e.Facets(), err)
+		}
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fill(question, at)...)), "The account is changed.")
+		e, err = d.users.Find(t.Context(), hintOf("u1"))
+		if _, named := e.Get("name"); err != nil || named || e.Text("email") != "alice@example.org" || e.Text("job") != "cook" {
+			t.Errorf("after it was confirmed: %q, %v", e.Facets(), err)
+		}
+		d.has(d.do(http.StatusConflict, at, d.fill(question, at)...), "Somebody else changed this account meanwhile.")
 	})
 }
 

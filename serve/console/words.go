@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"types":  typePath,
 	"deed":   deedOf,
 	"device": deviceOf,
+	"shown":  shownName,
 	"kind":   func(kind string) string { return kinds[kind] },
 	"who":    whoOf,
 	"number": number[int64],

@@ -105,6 +105,11 @@ func VerbsOf() []Verb {
 			_, err := users.Save(ctx, e)
 			return err
 		}},
+		{"Check", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			e := must(users.Find(ctx, h))
+			e.Put("motto", schema.Text("marked and checked"))
+			return users.Check(ctx, e)
+		}},
 		{"Login", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.Login(ctx, markedEmail, markedPassword, from)
 			return err
