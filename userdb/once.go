@@ -22,24 +22,31 @@ const onceLife = 24 * time.Hour
 // onceLease is how long the first to make a request has it alone: it may still be at work.
 const onceLease = 10 * time.Second
 
+// onceEnd is how long a call that failed may take to leave the request to the next one.
+const onceEnd = 2 * time.Second
+
 const purposeOnce = "once"
 
 // CreateOnce is Create for a caller who sends a request again where no answer came, from any process, within 24 hours: all
 // requests of one name make one entry, at one UID, and return it as it is by then. The name is the caller's, at most 1,024 bytes.
 //
-// ErrConflict: an earlier request of the name, at most ten seconds old, is not done; try again. ErrNotFound: it made the entry, which
+// ErrConflict: an earlier request of the name, at most ten seconds old, is not done; try again. One that failed is done, and is tried
+// again by the next call; after one whose process died that takes ten seconds. ErrNotFound: it made the entry, which
 // is gone since. A *FieldError of the rule "once": it was another request; passwords, which are not kept, may differ. A
 // request that is refused is forgotten.
 func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "CreateOnce", &err)
 	defer v.end(&err)
+	o, caller := once{}, rand.Text() // the same when it begins again by another schema
 	err = t.following(ctx, func(t *Type) error {
-		o, first, err := t.once(ctx, name, n)
-		if err == nil {
-			e, err = o.create(ctx, n, first)
+		if o, err = t.once(ctx, name, caller, n); err == nil {
+			e, err = o.create(ctx, n)
 		}
 		return err
 	})
+	if o.caller == caller && !done(err) {
+		o.leave(ctx, err)
+	}
 	return e, err
 }
 
@@ -49,30 +56,37 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 type once struct {
 	*Type
 	record recordkey.Key // where the request lies, as the token of an entry that does not exist
+	name   string        // digest of the name
 	digest string        // of the name and the request
-	nonce  string        // of the caller that began it
+	caller string        // this call
+	nonce  string        // the call that began it
 	prk    recordkey.Key
 	age    time.Duration
 }
 
-// once finds the request of a name, or begins it; first reports that.
-func (t *Type) once(ctx context.Context, name string, n NewEntry) (o once, first bool, err error) {
+// once finds the request of a name, or begins it.
+func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o once, err error) {
 	if name == "" || len(name) > 1024 {
-		return o, false, invalid(purposeOnce, "size", "a name has 1 to 1,024 bytes")
+		return o, invalid(purposeOnce, "size", "a name has 1 to 1,024 bytes")
 	}
 	if err := t.db.loadSecret(ctx); err != nil {
-		return o, false, err
+		return o, err
 	}
 	name = t.Name() + "\x00" + name
-	o = once{Type: t, digest: t.db.digest("once-request", name+describeRequest(n))}
-	if o.record, err = recordkey.PRK(purposeOnce, "name", t.db.digest("once-name", name)); err != nil {
-		return o, false, err
+	o = once{Type: t, name: t.db.digest("once-name", name), digest: t.db.digest("once-request", name+describeRequest(n)), caller: caller}
+	if o.record, err = onceKey(o.name); err != nil {
+		return o, err
 	}
-	o.record = o.record.In(view.Reserved)
 	if err = o.read(ctx); errors.Is(err, ErrNotFound) {
-		return o.begin(ctx, n.UID)
+		err = o.begin(ctx, n.UID)
 	}
-	return o, false, err
+	return o, err
+}
+
+// onceKey returns where a request lies, or that a call has left it.
+func onceKey(name string) (recordkey.Key, error) {
+	key, err := recordkey.PRK(purposeOnce, "name", name)
+	return key.In(view.Reserved), err
 }
 
 // describeRequest is a request without its password.
@@ -108,30 +122,32 @@ func (o *once) read(ctx context.Context) error {
 }
 
 // begin notes the request: first at the UID that the entry will have, so that who dies in between leaves nothing that counts.
-func (o once) begin(ctx context.Context, uid string) (begun once, first bool, err error) {
+func (o *once) begin(ctx context.Context, uid string) error {
 	prk, err := o.place(ctx, uid)
 	if err != nil {
-		return o, false, err
+		return err
 	}
-	nonce := rand.Text()
 	err = o.view.Engine.Invite(ctx, store.Invitation{
-		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: nonce + " " + prk.Value()},
+		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: o.caller + " " + prk.Value()},
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
-		return o, false, invalid(purposeOnce, purposeOnce, "another request was made under this name")
+		return invalid(purposeOnce, purposeOnce, "another request was made under this name")
 	}
 	if err == nil {
 		err = o.read(ctx) // that of another caller, where it was before this one
 	}
-	return o, o.nonce == nonce, err
+	return err
 }
+
+// token returns what lies at the UID that the entry will have. It is that of the name: one that was left there is in nobody's way but
+// other names'.
+func (o once) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
 
 // place lays the token at the UID that the entry will have.
 func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err error) {
-	tk := store.Token{Hash: o.digest, Purpose: purposeOnce}
 	if uid == "" {
-		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return tk, nil })
+		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return o.token(), nil })
 	}
 	if prk, err = o.declared.PRK(uid); err != nil {
 		return prk, err
@@ -143,7 +159,7 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 	case !errors.Is(err, ErrNotFound):
 		return prk, err
 	}
-	err = o.view.Engine.Invite(ctx, store.Invitation{Token: tk, PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
+	err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
 	if errors.Is(err, ErrDuplicate) {
 		err = fmt.Errorf("another entry is being made at this UID: %w", ErrConflict)
 	}
@@ -152,7 +168,7 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 
 // made is the entry, if the request has made it. waiting: not yet.
 func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
-	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.digest, o.view.StoreTime())
+	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	if !errors.Is(err, ErrNotFound) {
 		return Entry{}, err == nil, err
 	}
@@ -162,29 +178,55 @@ func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
 }
 
 // create makes the entry, or returns it where that was done before.
-func (o once) create(ctx context.Context, n NewEntry, first bool) (Entry, error) {
-	if !first {
+func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
+	if o.nonce != o.caller {
 		e, waiting, err := o.made(ctx)
 		if err != nil || !waiting {
 			return e, err
 		}
-		if o.age < onceLease {
+		if o.age < onceLease && !o.left(ctx) {
 			return Entry{}, fmt.Errorf("an earlier request of the same name is not done yet: %w", ErrConflict)
 		}
 	}
-	given := n.UID != ""
 	n.UID = o.prk.Value()
-	e, err := o.createSpending(ctx, n, "", store.Token{Hash: o.digest, Purpose: purposeOnce})
+	e, err := o.createSpending(ctx, n, "", o.token())
 	if errors.Is(err, ErrNotFound) || o.takenUID(err) {
 		e, waiting, madeErr := o.made(ctx)
 		if madeErr != nil || !waiting {
 			return e, madeErr
 		}
 	}
-	if isProblem(err) {
-		o.forget(ctx, given)
-	}
 	return e, err
+}
+
+// leave ends a call that failed: a request that was refused is forgotten, and any other is there for the next call at once.
+func (o once) leave(ctx context.Context, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd)
+	defer cancel()
+	switch {
+	case isProblem(err):
+		if o.prk.IsValid() {
+			o.forget(ctx)
+		}
+	case o.nonce == "" || o.nonce == o.caller:
+		if key, bad := onceKey(o.caller); bad == nil {
+			_ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.leaving(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
+		}
+	}
+}
+
+// leaving returns the token which says that a call has left its request.
+func (once) leaving(caller string) store.Token {
+	return store.Token{Hash: hashOf(caller), Purpose: purposeOnce}
+}
+
+// left reports whether the call that began the request has failed.
+func (o once) left(ctx context.Context) bool {
+	key, err := onceKey(o.nonce)
+	if err == nil {
+		_, _, err = o.view.Engine.Peek(ctx, key, o.leaving(o.nonce).Hash, o.view.StoreTime())
+	}
+	return err == nil
 }
 
 // isProblem reports whether what was asked for is refused, and nothing else is wrong.
@@ -198,22 +240,22 @@ func (t *Type) takenUID(err error) bool {
 	return is && errors.Is(taken, ErrDuplicate) && taken.Field == t.now().declared.Schema.Primary
 }
 
-// forget lets the name be used for another request. What lies at a UID that the caller chose would be in the way of that.
-func (o once) forget(ctx context.Context, given bool) {
-	at := []recordkey.Key{o.record}
-	if given {
-		at = append(at, o.prk)
-	}
-	for _, prk := range at {
-		key, err := store.TokenKey(prk)
+// forget lets the name be used for another request: first what is known of this one, then the token by which another
+// call of it could still make the entry.
+func (o once) forget(ctx context.Context) {
+	for _, lies := range []struct {
+		prk  recordkey.Key
+		hash string
+	}{{o.record, o.digest}, {o.prk, o.name}} {
+		key, err := store.TokenKey(lies.prk)
 		if err != nil {
 			continue
 		}
 		found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-		if err != nil || len(found[0].Fields) != 1 {
+		if err != nil || len(found[0].Fields) != 1 || found[0].Fields[lies.hash] == "" {
 			continue
 		}
 		// What is left ends by itself, in a day.
-		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: o.digest, Value: found[0].Fields[o.digest]})
+		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: lies.hash, Value: found[0].Fields[lies.hash]})
 	}
 }
