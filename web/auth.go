@@ -19,6 +19,9 @@ type Auth struct {
 	Cookie     Cookie                // that of sessions
 	Proxies    []netip.Prefix        // see Origin; none: the visitor's address is that of the connection
 	Session    userdb.SessionOptions // Life and Idle of sessions; the rest is taken from the request
+	// Allowed reports whether an entry may sign in here, and stay signed in; nil: every entry that can log in. To any other the answer
+	// is that of a wrong password.
+	Allowed func(e userdb.Entry) bool
 	// Failed answers a request where the store did not within ten seconds; nil: 503, and what failed is not shown.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 }
@@ -134,6 +137,9 @@ func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Req
 				a.fail(w, r, err)
 				return
 			}
+			if err == nil && !a.allows(v.entry) {
+				v = visitor{}
+			}
 		}
 		w.Header().Add("Vary", "Cookie")
 		w.Header().Set("Cache-Control", "no-store")
@@ -142,6 +148,8 @@ func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Req
 		}
 	})
 }
+
+func (a Auth) allows(e userdb.Entry) bool { return a.Allowed == nil || a.Allowed(e) }
 
 func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if a.Failed != nil {
@@ -173,6 +181,9 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 	const logins = 3 // a login that is overtaken by a new password begins again
 	for n := range logins {
 		e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
+		if err == nil && !a.allows(e) {
+			e, err = userdb.Entry{}, userdb.ErrLogin
+		}
 		if err == nil {
 			err = a.Start(w, r, e)
 		}

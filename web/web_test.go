@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +191,20 @@ func TestOneSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.want("ended", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+}
+
+// TestAllowed: one who is not allowed is answered as after a wrong password, and a session that began before counts for nothing.
+func TestAllowed(t *testing.T) {
+	var refuse atomic.Bool
+	p := newPlace(t, false, func(a *web.Auth) { a.Allowed = func(e userdb.Entry) bool { return !refuse.Load() || e.Text("name") != "alice" } })
+	p.signIn()
+	p.want("allowed", p.do("GET", "/account"), "200 hello alice, true")
+	refuse.Store(true)
+	p.want("a session", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+	p.want("a visitor", p.do("GET", "/"), "200 hello , false")
+	if p.do("POST", "/signin", "identifier", "alice", "password", clear); !errors.Is(p.last, userdb.ErrLogin) {
+		t.Errorf("signing in: %v", p.last)
+	}
 }
 
 // TestNoSignInPage: without one the answer is 401; and a store that does not answer is no visitor who is not signed in.

@@ -62,13 +62,17 @@ func addOperatorVerb(s *session) *cobra.Command {
 
 // operatorLine is an operator as it is printed.
 type operatorLine struct {
-	Name     string `json:"name"`
-	Added    string `json:"added"`
-	Disabled bool   `json:"disabled"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	Added     string `json:"added"`
+	Disabled  bool   `json:"disabled"`
 }
 
 func (o operatorLine) text() string {
 	text := shown(o.Name) + ", since " + o.Added
+	if o.Namespace != "" {
+		text += ", namespace " + shown(o.Namespace)
+	}
 	if o.Disabled {
 		text += ", disabled"
 	}
@@ -91,8 +95,11 @@ func listOperatorsVerb(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				line := operatorLine{Name: e.Text(own.OperatorName), Namespace: e.Text(own.OperatorNamespace), Disabled: e.Disabled()}
+				if !own.Sees(s.Namespace, line.Namespace) {
+					continue
+				}
 				n++
-				line := operatorLine{Name: e.Text(own.OperatorName), Disabled: e.Disabled()}
 				if v, is := e.Get(own.OperatorAdded); is {
 					at, _ := v.Time()
 					line.Added = at.Format(time.RFC3339)
@@ -150,7 +157,13 @@ func (s *session) onOperator(ctx context.Context, name, done string, do func(*us
 	if err != nil {
 		return err
 	}
-	err = do(operators, hints.Field(own.OperatorName, name))
+	e, err := operators.Find(ctx, hints.Field(own.OperatorName, name))
+	if err == nil && !own.Sees(s.Namespace, e.Text(own.OperatorNamespace)) {
+		err = userdb.ErrNotFound
+	}
+	if err == nil {
+		err = do(operators, hints.Key(e.Key()))
+	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", shown(name), userdb.ErrNotFound)
 	}

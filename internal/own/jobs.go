@@ -31,19 +31,20 @@ const jobType = "job"
 
 // A Job is work in the background of a process of the service: an import, an export or a check.
 type Job struct {
-	ID    string    `userdb:"id,primary"`
-	Kind  string    `userdb:"kind"`
-	By    string    `userdb:"by"`    // the operator's name
-	Title string    `userdb:"title"` // of what it is
-	Host  string    `userdb:"host"`  // names the process, which has its files
-	Began time.Time `userdb:"began,ordered"`
-	Heard time.Time `userdb:"heard"` // when its process was heard of
-	Ended time.Time `userdb:"ended"` // zero: not yet
-	State string    `userdb:"state"`
-	Done  float64   `userdb:"done"`
-	About float64   `userdb:"about"` // of how many, about; 0: not known
-	Text  string    `userdb:"text"`  // what came of it
-	Stop  bool      `userdb:"stop"`  // somebody wants it to end
+	ID        string    `userdb:"id,primary"`
+	Kind      string    `userdb:"kind"`
+	By        string    `userdb:"by"`        // the operator's name
+	Namespace string    `userdb:"namespace"` // of the console in which it was begun
+	Title     string    `userdb:"title"`     // of what it is
+	Host      string    `userdb:"host"`      // names the process, which has its files
+	Began     time.Time `userdb:"began,ordered"`
+	Heard     time.Time `userdb:"heard"` // when its process was heard of
+	Ended     time.Time `userdb:"ended"` // zero: not yet
+	State     string    `userdb:"state"`
+	Done      float64   `userdb:"done"`
+	About     float64   `userdb:"about"` // of how many, about; 0: not known
+	Text      string    `userdb:"text"`  // what came of it
+	Stop      bool      `userdb:"stop"`  // somebody wants it to end
 }
 
 // Over reports whether a job has ended.
@@ -63,13 +64,14 @@ func declareJob() (schema.Type, error) {
 	return t, err
 }
 
-// Jobs are those of a store. They are safe for concurrent use.
+// Jobs are those of a store, as those of a namespace see them. They are safe for concurrent use.
 type Jobs struct {
 	all   *userdb.Type
 	typed *userdb.Typed[Job]
+	ns    string
 }
 
-// JobsOf are the jobs of the store that a view is of.
+// JobsOf returns the jobs that those of the namespace of a view see.
 func JobsOf(db *userdb.DB) (*Jobs, error) {
 	own, err := Open(db)
 	if err != nil {
@@ -80,12 +82,16 @@ func JobsOf(db *userdb.DB) (*Jobs, error) {
 		return nil, err
 	}
 	typed, err := userdb.Of[Job](t)
-	return &Jobs{t, typed}, err
+	return &Jobs{t, typed, namespaceOf(db)}, err
 }
 
-// Begin notes a job that begins. Its ID, state and times are set here. Of those that have ended, the oldest make room.
+// As returns the jobs that those of another namespace see.
+func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.all, js.typed, ns} }
+
+// Begin notes a job that begins. Its ID, namespace, state and times are set here. Of those of the namespace that have ended, the oldest
+// make room.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
-	j.ID, j.State = strings.ToLower(rand.Text()), JobRunning
+	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
 	j.Began = time.Now().UTC().Truncate(time.Millisecond)
 	j.Heard = j.Began
 	if err := js.prune(ctx); err != nil {
@@ -101,7 +107,7 @@ func (js *Jobs) prune(ctx context.Context) error {
 	}
 	over := 0
 	for _, j := range all {
-		if !j.Over() {
+		if !j.Over() || j.Namespace != js.ns {
 			continue
 		}
 		if over++; over < MostJobs {
@@ -135,6 +141,9 @@ func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int
 
 // WantStop asks the process of a job to end it, which it does within seconds.
 func (js *Jobs) WantStop(ctx context.Context, id string) error {
+	if _, err := js.Find(ctx, id); err != nil {
+		return err
+	}
 	_, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
 		j.Stop = true
 		return nil
@@ -145,6 +154,9 @@ func (js *Jobs) WantStop(ctx context.Context, id string) error {
 // Find is a job; else ErrNotFound.
 func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	j, err := js.typed.Find(ctx, hints.UID(id))
+	if err == nil && !Sees(js.ns, j.Namespace) {
+		return Job{}, userdb.ErrNotFound
+	}
 	return seen(j), err
 }
 
@@ -154,7 +166,9 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, seen(j))
+		if Sees(js.ns, j.Namespace) {
+			all = append(all, seen(j))
+		}
 	}
 	return all, nil
 }

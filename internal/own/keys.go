@@ -43,7 +43,7 @@ type Key struct {
 	Name      string    `userdb:"name,secondary,ordered,required"`
 	Scopes    []string  `userdb:"scopes"`
 	Types     []string  `userdb:"types"`     // none: all
-	Namespace string    `userdb:"namespace"` // as recordkey.ParseNamespace reads it
+	Namespace string    `userdb:"namespace"` // which it is for and belongs to, as recordkey.ParseNamespace reads it
 	Expires   time.Time `userdb:"expires"`   // zero: never
 }
 
@@ -73,13 +73,14 @@ func (k Key) Sees(typ string) bool { return len(k.Types) == 0 || slices.Contains
 // Good reports whether the key has not expired.
 func (k Key) Good(now time.Time) bool { return k.Expires.IsZero() || now.Before(k.Expires) }
 
-// Keys are the API keys of a store. They are safe for concurrent use.
+// Keys are the API keys of a store, as those of a namespace see them. They are safe for concurrent use.
 type Keys struct {
 	all   *userdb.Type
 	typed *userdb.Typed[Key]
+	ns    string
 }
 
-// KeysOf are the keys of the store that a view is of.
+// KeysOf returns the keys that those of the namespace of a view see.
 func KeysOf(db *userdb.DB) (*Keys, error) {
 	own, err := Open(db)
 	if err != nil {
@@ -90,8 +91,11 @@ func KeysOf(db *userdb.DB) (*Keys, error) {
 		return nil, err
 	}
 	typed, err := userdb.Of[Key](t)
-	return &Keys{t, typed}, err
+	return &Keys{t, typed, namespaceOf(db)}, err
 }
+
+// As returns the keys that those of another namespace see.
+func (ks *Keys) As(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
 
 // Create makes a key, and returns its secret: 160 random bits after "udb_". The hash of k is set here.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
@@ -124,7 +128,7 @@ func (k Key) check() error {
 	return err
 }
 
-// Find is the key whose secret has the hash, also one that has expired; else ErrNotFound.
+// Find is the key whose secret has the hash, of any namespace, also one that has expired; else ErrNotFound.
 func (ks *Keys) Find(ctx context.Context, hash string) (Key, error) {
 	return ks.typed.Find(ctx, hints.UID(hash))
 }
@@ -135,14 +139,23 @@ func (ks *Keys) All(ctx context.Context) (all []Key, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, k)
+		if Sees(ks.ns, k.Namespace) {
+			all = append(all, k)
+		}
 	}
 	return all, nil
 }
 
 // Revoke ends the key of a name. Services that run hold to that within five seconds.
 func (ks *Keys) Revoke(ctx context.Context, name string) error {
-	return ks.all.Delete(ctx, hints.Field("name", name))
+	k, err := ks.typed.Find(ctx, hints.Field("name", name))
+	if err != nil {
+		return err
+	}
+	if !Sees(ks.ns, k.Namespace) {
+		return userdb.ErrNotFound
+	}
+	return ks.all.Delete(ctx, hints.UID(k.Hash))
 }
 
 // Hash is what is kept of a secret. It is long enough that nobody can try all: a slow hash would add nothing.

@@ -18,6 +18,9 @@ import (
 // OperatorName is the facet by which an operator signs in.
 const OperatorName = "name"
 
+// OperatorNamespace is the facet with the namespace that an operator was made in, and looks after.
+const OperatorNamespace = "namespace"
+
 // OperatorAdded is the facet with the time at which an operator was made.
 const OperatorAdded = "added"
 
@@ -42,8 +45,9 @@ var (
 
 func declareOperator() schema.Type {
 	return schema.Type{Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{
-		OperatorName:  {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname", Required: true},
-		OperatorAdded: {Codec: schema.CodecDate},
+		OperatorName:      {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname", Required: true},
+		OperatorNamespace: {},
+		OperatorAdded:     {Codec: schema.CodecDate},
 	}}
 }
 
@@ -68,17 +72,22 @@ func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (use
 		return userdb.Entry{}, err
 	}
 	if !is {
-		e, err := operators.Create(ctx, newOperator(firstOperator, name, password))
+		e, err := operators.Create(ctx, newOperator(db, firstOperator, name, password))
 		if !takenUID(err) {
 			return e, err
 		}
 	}
-	return operators.Create(ctx, newOperator("", name, password))
+	return operators.Create(ctx, newOperator(db, "", name, password))
 }
 
-// newOperator is one with facets as they were typed. A password that was left empty is one that is too short.
-func newOperator(uid, name, password string) userdb.NewEntry {
-	return userdb.NewEntry{UID: uid, Facets: schema.Texts(OperatorName, name), Password: password, Typed: true}
+// newOperator returns an operator of the namespace of a view, with facets as they were typed. A password that was left empty is one
+// that is too short.
+func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
+	facets := schema.Texts(OperatorName, name)
+	if ns := namespaceOf(db); ns != "" {
+		facets[OperatorNamespace] = schema.Text(ns)
+	}
+	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, Typed: true}
 }
 
 // takenUID reports whether another operator was the first.
@@ -155,7 +164,7 @@ func SetUp(ctx context.Context, db *userdb.DB, token, name, password string) (us
 	if err != nil {
 		return userdb.Entry{}, err
 	}
-	e, err := operators.Create(ctx, newOperator(firstOperator, name, password))
+	e, err := operators.Create(ctx, newOperator(db, firstOperator, name, password))
 	if takenUID(err) {
 		err = userdb.ErrNotFound
 	}

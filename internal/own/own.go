@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -27,6 +28,17 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key, operatorType: declareOperator(), jobType: job}}
 	})
 }
+
+// Sees reports whether those of the namespace by, such as operators, see what belongs to the namespace of: their own, and those
+// within it. Those of the root, "", see all. Both are as recordkey.ParseNamespace reads them.
+func Sees(by, of string) bool {
+	outer, err := recordkey.ParseNamespace(by)
+	inner, bad := recordkey.ParseNamespace(of)
+	return err == nil && bad == nil && strings.HasPrefix(inner.String(), outer.String())
+}
+
+// namespaceOf returns the namespace of a view.
+func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
 // Ready asks the store to write something, which says nothing and is gone after a second.
 func Ready(ctx context.Context, db *userdb.DB) error {

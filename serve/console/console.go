@@ -23,7 +23,7 @@ import (
 type Options struct {
 	// View is the namespace that is served, by the schema that is in force now.
 	View func(ctx context.Context) (*userdb.DB, error)
-	// Namespace is that of the view, as recordkey.ParseNamespace reads it, for keys that are made here.
+	// Namespace is that of the view, as recordkey.ParseNamespace reads it: operators, keys and jobs that are made here belong to it.
 	Namespace string
 	// Proxies are those whose X-Forwarded-For is believed.
 	Proxies []netip.Prefix
@@ -69,7 +69,7 @@ const (
 // visitorTime is how long the form of somebody who is not signed in may take. Tests lower it.
 var visitorTime = 5 * time.Second
 
-// New makes a console for the accounts of a store: db is any view of it.
+// New makes a console for the accounts of a store: db is a view of the namespace of the options.
 func New(db *userdb.DB, o Options) (*Console, error) {
 	if o.Admit == nil {
 		o.Admit = func(context.Context, Work) (func(), error) { return func() {}, nil }
@@ -85,6 +85,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Life: 12 * time.Hour, Idle: 2 * time.Hour},
+		Allowed: func(operator userdb.Entry) bool { return own.Sees(operator.Text(own.OperatorNamespace), o.Namespace) },
 	}
 	if c.jobs, err = newRunner(db); err != nil {
 		return nil, err
@@ -236,6 +237,9 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 		}
 	}
 }
+
+// namespaceOf returns the namespace of the operator who sent a request, which decides what they see.
+func namespaceOf(r *http.Request) string { return web.Entry(r.Context()).Text(own.OperatorNamespace) }
 
 // actor is how histories name who sent a request.
 func actor(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }

@@ -18,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -74,12 +75,12 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 	}
 }
 
-// served is a console of a store, and a browser at it where nobody is signed in.
+// served is a console of the namespace of a view, and a browser at it where nobody is signed in.
 func served(t *testing.T, db *userdb.DB) *desk {
 	t.Helper()
 	users, err := db.Type("user")
 	must(t, err)
-	c, err := New(db, Options{View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, Failed: func(r *http.Request, err error) {
+	c, err := New(db, Options{Namespace: view.Of(db).NS.Path(), View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, Failed: func(r *http.Request, err error) {
 		t.Logf("%s %s failed: %v", r.Method, r.URL.Path, err)
 	}})
 	must(t, err)

@@ -41,7 +41,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	db, err := c.view(r.Context())
 	var all []own.Job
 	if err == nil {
-		all, err = c.jobs.jobs.All(r.Context())
+		all, err = c.jobs.jobs.As(namespaceOf(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -278,7 +278,7 @@ type jobPage struct {
 }
 
 func (c *Console) job(w http.ResponseWriter, r *http.Request) {
-	j, err := c.jobs.jobs.Find(r.Context(), r.PathValue("id"))
+	j, err := c.jobs.jobs.As(namespaceOf(r)).Find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -295,7 +295,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if err := c.jobs.stop(r.Context(), id); err != nil {
+	if err := c.jobs.stop(r.Context(), namespaceOf(r), id); err != nil {
 		c.fail(w, r, err)
 		return
 	}

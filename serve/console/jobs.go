@@ -182,11 +182,12 @@ func (r *runner) close(ctx context.Context) {
 }
 
 // stop ends a job: at once here, else when its process asks next.
-func (r *runner) stop(ctx context.Context, id string) error {
-	if w := r.work(id); w != nil {
+func (r *runner) stop(ctx context.Context, ns, id string) error {
+	err := r.jobs.As(ns).WantStop(ctx, id)
+	if w := r.work(id); w != nil && !errors.Is(err, userdb.ErrNotFound) {
 		w.stop()
 	}
-	return r.jobs.WantStop(ctx, id)
+	return err
 }
 
 // work is a job of this process; nil: it is another one's.

@@ -190,7 +190,7 @@ func TestStopping(t *testing.T) {
 	}
 	for name, stop := range map[string]func(id string){
 		"here":       func(id string) { d.post(http.StatusSeeOther, "/console/jobs/"+id+"/stop") },
-		"from there": func(id string) { must(t, other.stop(t.Context(), id)) },
+		"from there": func(id string) { must(t, other.stop(t.Context(), "", id)) },
 	} {
 		j, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
 		must(t, err)

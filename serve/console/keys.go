@@ -40,7 +40,7 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 	keys, err := own.KeysOf(c.store)
 	data := keysPage{Scopes: scopes, Now: time.Now()}
 	if err == nil {
-		data.Keys, err = keys.All(r.Context())
+		data.Keys, err = keys.As(namespaceOf(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -98,7 +98,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	keys, err := own.KeysOf(c.store)
 	if err == nil {
-		err = keys.Revoke(r.Context(), r.PostFormValue("name"))
+		err = keys.As(namespaceOf(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}
 	if err != nil && !isAny(err, userdb.ErrNotFound) { // then it is revoked
 		c.fail(w, r, err)

@@ -1,0 +1,88 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// in returns a console of another namespace of the same store, where nobody is signed in, and makes an operator there.
+func (d *desk) in(path, operator string) *desk {
+	d.t.Helper()
+	ns, err := recordkey.ParseNamespace(path)
+	must(d.t, err)
+	db, err := d.db.In(ns)
+	must(d.t, err)
+	_, err = own.AddOperator(d.t.Context(), db, operator, goodPassword)
+	must(d.t, err)
+	return served(d.t, db)
+}
+
+// TestNamespaces: operators, keys and jobs belong to the namespace that they were made in. Those of the root see all.
+func TestNamespaces(t *testing.T) {
+	eachStore(t, func(t *testing.T, root *desk) {
+		a, b := root.in("a", "Anna"), root.in("b", "Bert")
+		a.signIn("anna", goodPassword)
+		b.signIn("bert", goodPassword)
+
+		for name, d := range map[string]*desk{"anna": b, "bert": a, "Anna": root} {
+			other := d.another()
+			other.has(other.do(http.StatusUnprocessableEntity, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
+		}
+		thief := b.another()
+		thief.client.Jar = a.client.Jar // cookies go to a host, whatever its port
+		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
+			t.Errorf("a session of another namespace leads to %q", to)
+		}
+		chief := a.another()
+		chief.signIn(operatorName, goodPassword)
+
+		for name, d := range map[string]*desk{"key-a": a, "key-b": b, "key-root": root} {
+			d.has(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" is made.")
+		}
+		mine := b.do(http.StatusOK, "/console/keys")
+		b.has(mine, "key-b")
+		b.lacks(mine, "key-a", "key-root")
+		for _, all := range []string{root.do(http.StatusOK, "/console/keys"), chief.do(http.StatusOK, "/console/keys")} {
+			root.has(all, "key-a", "key-b", "key-root")
+		}
+		b.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
+		root.has(root.do(http.StatusOK, "/console/keys"), "key-a")
+		root.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
+		root.lacks(root.do(http.StatusOK, "/console/keys"), "key-a")
+
+		job := a.post(http.StatusSeeOther, "/console/check")
+		a.over(job)
+		b.do(http.StatusNotFound, job)
+		b.post(http.StatusNotFound, job+"/stop")
+		b.lacks(b.do(http.StatusOK, "/console/check"), "by Anna")
+		root.has(root.do(http.StatusOK, "/console/check"), "by Anna")
+		root.do(http.StatusOK, job)
+	})
+}
+
+// TestNamespaceOfWhatWas: what was made before anything had a namespace belongs to the root.
+func TestNamespaceOfWhatWas(t *testing.T) {
+	d := open(t, "memory:")
+	operators, err := own.Operators(d.db)
+	must(t, err)
+	for e, err := range operators.All(t.Context(), userdb.Query{}) {
+		if _, has := e.Get(own.OperatorNamespace); err != nil || has {
+			t.Errorf("an operator of the root is kept as %v, %v", e.Facets(), err)
+		}
+	}
+	for by, sees := range map[string]bool{"": true, "a": false, "ab": false, "a/b": false} {
+		if own.Sees(by, "") != sees {
+			t.Errorf("of %q: the root's are seen: %v", by, !sees)
+		}
+	}
+	for of, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
+		if own.Sees("a", of) != seen {
+			t.Errorf("those of a see %q: %v", of, !seen)
+		}
+	}
+}
