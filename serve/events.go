@@ -28,13 +28,13 @@ type Event struct {
 	UID     string   `json:"uid,omitempty" doc:"left out where nobody has the identifier"`
 	Type    string   `json:"type,omitempty"`
 	Fields  []string `json:"fields,omitempty" doc:"their names; the last one is … where there are more"`
-	Purpose string   `json:"purpose,omitempty" doc:"of a token"`
+	Purpose string   `json:"purpose,omitempty" doc:"of a token; of what an operator did, the name of what it was done to"`
 	Origin  string   `json:"origin,omitempty"`
 }
 
 // EventOf is an event as the service tells it.
 func EventOf(e userdb.HistoryEvent) Event {
-	out := Event{ID: e.ID, Kind: e.Kind, Who: e.Who, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
+	out := Event{ID: e.ID, Kind: string(e.Kind), Who: e.Who, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
 	if e.Key.IsValid() {
 		out.UID, out.Type = e.Key.Value(), e.Key.Type()
 	}
@@ -58,9 +58,9 @@ func (s *Service) events(mux *http.ServeMux) {
 	}}
 }
 
-func anys(texts []string) (all []any) {
+func anys[T ~string](texts []T) (all []any) {
 	for _, text := range texts {
-		all = append(all, text)
+		all = append(all, string(text))
 	}
 	return all
 }
@@ -124,12 +124,13 @@ func listEvents(c *call, w http.ResponseWriter) error {
 // eventQuery reads what a request asks for, and whether it asks for a stream.
 func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
 	values, wrong := queryOf(r, "after", "kind", "limit")
+	q = userdb.EventQuery{After: values.Get("after"), Limit: 100}
 	for _, kind := range values["kind"] {
-		if !slices.Contains(view.Kinds, kind) {
-			wrong = append(wrong, misuse("kind", "there are %s", strings.Join(view.Kinds, ", ")))
+		q.Kinds = append(q.Kinds, userdb.EventKind(kind))
+		if !slices.Contains(view.Kinds, userdb.EventKind(kind)) {
+			wrong = append(wrong, misuse("kind", "there are %s", view.KindList()))
 		}
 	}
-	q = userdb.EventQuery{After: values.Get("after"), Kinds: values["kind"], Limit: 100}
 	if text := values.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > 1000 {
 			wrong = append(wrong, misuse("limit", "want 1 to 1000"))
@@ -150,7 +151,7 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 }
 
 // sees reports whether an event is one that the key may be told of, and of one of some kinds; none: all.
-func (c *call) sees(e userdb.HistoryEvent, kinds []string) bool {
+func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
 		return false
 	}
@@ -216,7 +217,7 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 type listener struct {
 	c       *call
 	w       http.ResponseWriter
-	kinds   []string
+	kinds   []userdb.EventKind
 	control *http.ResponseController
 	had     map[string]bool // by ID the events that it had already, and that are read here only now
 }

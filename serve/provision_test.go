@@ -345,7 +345,7 @@ func TestDisabledByDirectory(t *testing.T) {
 		must(t, err)
 		var kinds []string
 		for _, e := range history {
-			kinds = append(kinds, e.Kind+" "+e.Who)
+			kinds = append(kinds, string(e.Kind)+" "+e.Who)
 		}
 		c.equal("history", strings.Join(kinds, ", "), "enable key:directory, disable key:directory, session_start library, create key:directory")
 		off := c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"off@x.org","active":false}`)

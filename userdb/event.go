@@ -33,7 +33,7 @@ import (
 // docs/security.md and into eventCases of userdb_test; if an import is to tell it, into view.Hashing, its methods in password.go,
 // and follow in maintain/transfer.
 type Event struct {
-	Kind       string
+	Kind       EventKind
 	PRK        recordkey.Key // the zero key: no entry has the identifier
 	Origin     string        // as the caller gave it, at most 256 bytes of it
 	Identifier string        // of an identifier that nobody has, a keyed hash
@@ -56,11 +56,11 @@ func (db *DB) emit(ctx context.Context, e Event) {
 		db.options.OnEvent(ctx, e)
 	}
 	for _, o := range db.options.Observers {
-		o.Event(ctx, e.Kind)
+		o.Event(ctx, string(e.Kind))
 	}
 	db.tellLogin(ctx, e)
 	if log := db.view().Config.Log; log.Enabled(ctx, slog.LevelInfo) {
-		log.LogAttrs(ctx, slog.LevelInfo, "userdb "+e.Kind, e.attrs()...)
+		log.LogAttrs(ctx, slog.LevelInfo, "userdb "+string(e.Kind), e.attrs()...)
 	}
 }
 
@@ -111,10 +111,10 @@ func (t *Type) tellUpdate(ctx context.Context, prk recordkey.Key, fields []strin
 		return
 	}
 	slices.Sort(fields)
-	t.db.emit(ctx, Event{Kind: "update", PRK: prk, Fields: fields})
+	t.db.emit(ctx, Event{Kind: EventUpdate, PRK: prk, Fields: fields})
 	own := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !slices.Contains(t.declared.Secondary, f) })
 	if len(own) > 0 {
-		t.db.emit(ctx, Event{Kind: "identifier", PRK: prk, Fields: own})
+		t.db.emit(ctx, Event{Kind: EventIdentifier, PRK: prk, Fields: own})
 	}
 }
 

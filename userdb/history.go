@@ -47,10 +47,25 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	login          a good one
 //	login_failed   a wrong identifier or password; without Key: nobody has the identifier
 //	throttle       nothing was checked: too many failures before
+//
+// and, whether or not histories are kept, what operators of 'userdb serve' did, with Purpose for the name of what they did it to
+//
+//	waits                  the failed logins of an entry were forgotten
+//	key_create             an API key was made
+//	key_revoke             it was revoked
+//	import                 an import was begun
+//	export                 an export was begun
+//	repair                 a repair was begun
+//	operator_add           an operator was made
+//	operator_disable       one may not sign in any more
+//	operator_enable        one may again
+//	operator_password      the password of one was set
+//	operator_login         one signed in
+//	operator_login_failed  somebody failed to sign in as one
 type HistoryEvent struct {
 	ID      string // in a feed: no other event of it has the same
 	Next    string // in a feed: EventQuery.After for what follows
-	Kind    string
+	Kind    EventKind
 	At      time.Time
 	Who     string
 	Origin  string
@@ -59,16 +74,49 @@ type HistoryEvent struct {
 	Purpose string
 }
 
-// The kinds of logins, which no history has.
+// An EventKind says what happened. The comments of [Event] and [HistoryEvent] say what each means.
+type EventKind = view.EventKind
+
+// Kinds of events. The last four are told to Options.OnEvent alone: feeds call them otherwise, or have none of them.
 const (
-	kindLogin    = "login"
-	kindFailed   = "login_failed"
-	kindThrottle = "throttle"
+	EventCreate       = view.EventCreate
+	EventUpdate       = view.EventUpdate
+	EventDelete       = view.EventDelete
+	EventIdentifier   = view.EventIdentifier
+	EventTags         = view.EventTags
+	EventPassword     = view.EventPassword
+	EventDisable      = view.EventDisable
+	EventEnable       = view.EventEnable
+	EventLogin        = view.EventLogin
+	EventLoginFailed  = view.EventLoginFailed
+	EventThrottle     = view.EventThrottle
+	EventSessionStart = view.EventSessionStart
+	EventSessionEnd   = view.EventSessionEnd
+	EventIssue        = view.EventIssue
+	EventRedeem       = view.EventRedeem
+
+	EventWaits               = view.EventWaits
+	EventKeyCreate           = view.EventKeyCreate
+	EventKeyRevoke           = view.EventKeyRevoke
+	EventImport              = view.EventImport
+	EventExport              = view.EventExport
+	EventRepair              = view.EventRepair
+	EventOperatorAdd         = view.EventOperatorAdd
+	EventOperatorDisable     = view.EventOperatorDisable
+	EventOperatorEnable      = view.EventOperatorEnable
+	EventOperatorPassword    = view.EventOperatorPassword
+	EventOperatorLogin       = view.EventOperatorLogin
+	EventOperatorLoginFailed = view.EventOperatorLoginFailed
+
+	EventFailure EventKind = "failure"
+	EventRefuse  EventKind = "refuse"
+	EventStart   EventKind = "start"
+	EventEnd     EventKind = "end"
 )
 
 // tellLogin puts a login into the feed.
 func (db *DB) tellLogin(ctx context.Context, e Event) {
-	kind := map[string]string{"login": kindLogin, "failure": kindFailed, "throttle": kindThrottle}[e.Kind]
+	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
 	if kind == "" || !v.Config.History {
 		return
@@ -115,7 +163,7 @@ func parseLine(line string) (e HistoryEvent, ok bool) {
 		return e, false
 	}
 	e.At = time.UnixMicro(store.LineTime(line))
-	e.Kind, e.Who, e.Origin, e.Purpose = words[1], cmp.Or(unword(words[2]), "library"), unword(words[3]), unword(words[5])
+	e.Kind, e.Who, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unword(words[2]), "library"), unword(words[3]), unword(words[5])
 	for name := range strings.SplitSeq(words[4], "/") {
 		if name != "" {
 			e.Fields = append(e.Fields, unword(name))
@@ -136,7 +184,7 @@ func unword(escaped string) string {
 type EventQuery struct {
 	After string        // EventPage.Next of an earlier page of the same query; "": from the oldest event; EventsEnd: nothing that has happened before
 	Until string        // EventPage.Next of another page, beyond which nothing is read; "": all there is. Not with Latest
-	Kinds []string      // none: all
+	Kinds []EventKind   // none: all
 	Key   recordkey.Key // of an entry, without a namespace, whose events are meant; the zero Key: all
 	Limit int           // at most so many events; 0: 100, and never more than 1000
 
@@ -244,11 +292,10 @@ func (p *position) beyond() {
 
 // wants reports whether a feed has events of the kinds that are asked for.
 func (r *feedReader) wants(feed string) bool {
-	isLogin := func(kind string) bool { return kind == kindLogin || kind == kindFailed || kind == kindThrottle }
 	if len(r.q.Kinds) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(r.q.Kinds, func(kind string) bool { return isLogin(kind) == (feed == store.FeedLogins) })
+	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return kind.OfLogin() == (feed == store.FeedLogins) })
 }
 
 // is reports whether an event is asked for.

@@ -59,10 +59,10 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 		return Entry{}, err
 	}
 	if e, err = t.entry(p.r, nil); err != nil {
-		t.db.emit(ctx, p.event("failure"))
+		t.db.emit(ctx, p.event(EventFailure))
 		return Entry{}, err
 	}
-	t.db.emit(ctx, Event{Kind: "login", PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
+	t.db.emit(ctx, Event{Kind: EventLogin, PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
 }
 
@@ -92,7 +92,7 @@ func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	now, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
-		p.t.db.emit(ctx, p.event("failure"))
+		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
 		return false, err
@@ -188,12 +188,12 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 	case err != nil:
 		return password.Result{}, curable(err)
 	case as.Wait > 0:
-		e := p.event("throttle")
+		e := p.event(EventThrottle)
 		e.Wait = as.Wait
 		p.t.db.emit(ctx, e)
 		return password.Result{}, &WaitError{Wait: as.Wait}
 	case !result.OK || p.r.Fields[store.FieldDisabled] != "":
-		p.t.db.emit(ctx, p.event("failure"))
+		p.t.db.emit(ctx, p.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}
 	if err := p.t.view.Engine.Forgive(ctx, attempt, as); err != nil {
@@ -217,7 +217,7 @@ func (p proof) verify(ctx context.Context, pw string) password.Result {
 }
 
 // event names the entry or, where there is none, a keyed hash of the identifier: people type passwords there.
-func (p proof) event(kind string) Event {
+func (p proof) event(kind EventKind) Event {
 	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
 		e.Identifier = p.nobody()

@@ -60,7 +60,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		err = ErrLogin // it was there when the old password was right
 	}
 	if errors.Is(err, ErrLogin) {
-		t.db.emit(ctx, p.event("failure"))
+		t.db.emit(ctx, p.event(EventFailure))
 	}
 	return e, err
 }
@@ -106,7 +106,7 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	if err != nil {
 		t.warn(ctx, "failed logins are not forgotten", r, err)
 	}
-	t.db.emit(ctx, Event{Kind: "password", PRK: r.Key, Origin: origin})
+	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
 }
 
 // EndWaits forgets the failed logins of an entry, so that nobody has to wait before the next one. Its familiar origins stay.
@@ -122,6 +122,9 @@ func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
 	if err == nil {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
+	if err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
+		err = t.view.Act(ctx, EventWaits, r.Key, "")
+	}
 	return err
 }
 
@@ -130,17 +133,17 @@ func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
 func (t *Type) Disable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Disable", &err)
 	defer v.end(&err)
-	return t.setDisabled(ctx, h, "disable")
+	return t.setDisabled(ctx, h, EventDisable)
 }
 
 // Enable lets an entry log in again.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Enable", &err)
 	defer v.end(&err)
-	return t.setDisabled(ctx, h, "enable")
+	return t.setDisabled(ctx, h, EventEnable)
 }
 
-func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind string) error {
+func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return public(err)
@@ -283,5 +286,5 @@ func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Reco
 }
 
 func (hs *hashers) Disabled(ctx context.Context, r store.Record) {
-	hs.db.emit(ctx, Event{Kind: "disable", PRK: r.Key})
+	hs.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
 }

@@ -106,12 +106,12 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 	s, err := t.view.Engine.StartSession(ctx, store.Start{
 		PRK: prk, Seen: e.was, First: store.NewFirstEpoch(), ID: hashOf(secret), Life: o.Life, Idle: o.Idle,
 		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
-		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), "session_start", ""),
+		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 	})
 	if err != nil {
 		return Session{}, "", err
 	}
-	t.db.emit(ctx, Event{Kind: "start", PRK: prk, Origin: o.Origin, Session: s.ID})
+	t.db.emit(ctx, Event{Kind: EventStart, PRK: prk, Origin: o.Origin, Session: s.ID})
 	return sessionOf(s), secret, nil
 }
 
@@ -210,13 +210,13 @@ func (t *Type) abandon(ctx context.Context, secret string) error {
 	go func() {
 		defer cancel()
 		var err error
-		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, "session_end", "")})
+		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
 		if done {
-			t.db.emit(ctx, Event{Kind: "end", PRK: prk, Session: id})
+			t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
 		}
 		return err
 	case <-ctx.Done():
@@ -241,9 +241,9 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 }
 
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
-	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, "session_end", "")})
+	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
 	if done {
-		t.db.emit(ctx, Event{Kind: "end", PRK: prk, Session: id})
+		t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
 	}
 	return done, err
 }
@@ -269,7 +269,7 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 	})
 	if done(err) {
 		t.now().clearSessions(ctx, before, r)
-		t.db.emit(ctx, Event{Kind: "end", PRK: r.Key})
+		t.db.emit(ctx, Event{Kind: EventEnd, PRK: r.Key})
 	}
 	return t.now().entry(r, err)
 }

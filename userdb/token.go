@@ -111,14 +111,14 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(ctx, "issue", tk.Purpose, boundTo(bonds)...),
+			Note: t.view.Note(ctx, EventIssue, tk.Purpose, boundTo(bonds)...),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
 	if err != nil {
 		return "", r, err
 	}
-	t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Purpose: tk.Purpose})
+	t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
 	return secret, r, nil
 }
 
@@ -367,9 +367,9 @@ func (t *Type) spend(
 func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
 	switch {
 	case done(err):
-		t.db.emit(ctx, Event{Kind: "redeem", PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
-		t.db.emit(ctx, Event{Kind: "refuse", PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
 	}
 	return t.entry(r, err)
 }

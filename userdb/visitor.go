@@ -61,10 +61,10 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), "issue", tk.Purpose, boundTo(bonds)...),
+			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), EventIssue, tk.Purpose, boundTo(bonds)...),
 		})
 		if err == nil {
-			t.db.emit(ctx, Event{Kind: "issue", PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
+			t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
 		}
 		return errors.Is(err, ErrConflict), err
 	})
@@ -90,7 +90,7 @@ func (t *Type) admitVisitor(ctx context.Context, what, typed string, a Attempt) 
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
-	e := Event{Kind: "throttle", Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
+	e := Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
 	limits := []struct {
 		kind, name string
 		most       int
@@ -209,7 +209,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 		return i, err
 	}
 	i.Secret = secret
-	t.db.emit(ctx, Event{Kind: "issue", PRK: prk, Origin: a.Origin, Purpose: purposeInvite + field})
+	t.db.emit(ctx, Event{Kind: EventIssue, PRK: prk, Origin: a.Origin, Purpose: purposeInvite + field})
 	return i, nil
 }
 
@@ -305,7 +305,7 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	i, tk, prk, err := t.now().invitation(ctx, secret)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
-			t.db.emit(ctx, Event{Kind: "refuse", Purpose: purposeInvite})
+			t.db.emit(ctx, Event{Kind: EventRefuse, Purpose: purposeInvite})
 		}
 		return Entry{}, err
 	}
@@ -326,9 +326,9 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	}
 	switch {
 	case done(err):
-		t.db.emit(ctx, Event{Kind: "redeem", PRK: prk, Purpose: tk.Purpose})
+		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: prk, Purpose: tk.Purpose})
 	case errors.Is(err, ErrNotFound):
-		t.db.emit(ctx, Event{Kind: "refuse", PRK: prk, Purpose: tk.Purpose})
+		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: prk, Purpose: tk.Purpose})
 	}
 	return e, err
 }
@@ -354,7 +354,7 @@ func (t *Type) createSpending(ctx context.Context, n NewEntry, field string, tk 
 	rev, err := t.view.Apply(ctx, t.declared, c)
 	if done(err) {
 		r = change.Into(d.Facets, c, rev)
-		t.db.emit(ctx, Event{Kind: "create", PRK: c.Key})
+		t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
 	}
 	return t.entry(r, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets))
 }

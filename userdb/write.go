@@ -83,7 +83,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 			var rev string
 			if rev, err = t.view.Apply(ctx, t.declared, c); done(err) {
 				r = change.Into(d.Facets, c, rev)
-				t.db.emit(ctx, Event{Kind: "create", PRK: c.Key})
+				t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
 			}
 		}
 		taken, is := errors.AsType[*store.FieldError](err)
@@ -274,9 +274,9 @@ func (t *Type) switched(ctx context.Context, before, after store.Record, err err
 	if !done(err) || disabled == (before.Fields[store.FieldDisabled] != "") {
 		return
 	}
-	kind := "enable"
+	kind := EventEnable
 	if disabled {
-		kind = "disable"
+		kind = EventDisable
 	}
 	t.clearSessions(ctx, before, after)
 	t.db.emit(ctx, Event{Kind: kind, PRK: after.Key})
@@ -319,7 +319,7 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	return t.following(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
 		if done(err) {
-			t.db.emit(ctx, Event{Kind: "delete", PRK: r.Key})
+			t.db.emit(ctx, Event{Kind: EventDelete, PRK: r.Key})
 		}
 		return err
 	})

@@ -97,7 +97,7 @@ func TestCreateDisabled(t *testing.T) {
 		must(t, err)
 		var kinds []string
 		for _, e := range history {
-			kinds = append(kinds, e.Kind)
+			kinds = append(kinds, string(e.Kind))
 		}
 		slices.Reverse(kinds)
 		if got := strings.Join(kinds, " "); got != "create disable enable disable" {

@@ -22,7 +22,7 @@ import (
 // eventTexts are events as texts, those of a history turned round.
 func eventTexts(events []userdb.HistoryEvent) (all []string) {
 	for _, e := range events {
-		line := e.Kind
+		line := string(e.Kind)
 		if len(e.Fields) > 0 {
 			line += " " + strings.Join(e.Fields, ",")
 		}
@@ -35,7 +35,7 @@ func eventTexts(events []userdb.HistoryEvent) (all []string) {
 }
 
 // feed are all events of a feed that has so many, as soon as it has.
-func feed(t *testing.T, db *userdb.DB, want int, kinds ...string) (all []userdb.HistoryEvent) {
+func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all []userdb.HistoryEvent) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		all = nil
@@ -122,11 +122,11 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		events := feed(t, db, len(want)+3)
-		logins := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return !strings.HasPrefix(e.Kind, "login") })
+		logins := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return !strings.HasPrefix(string(e.Kind), "login") })
 		if got := eventTexts(logins); !slices.Equal(got, []string{"login key:a b 192.0.2.9", "login_failed" + who, "login_failed" + who}) || logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
 			t.Errorf("logins: %q %v", got, logins)
 		}
-		changes := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return strings.HasPrefix(e.Kind, "login") })
+		changes := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return strings.HasPrefix(string(e.Kind), "login") })
 		if got := eventTexts(changes); !slices.Equal(got, want) {
 			t.Errorf("the feed is\n%q, want\n%q", got, want)
 		}
@@ -406,7 +406,7 @@ func TestLatest(t *testing.T) {
 		must(t, err)
 		failed := 0
 		for name, q := range map[string]userdb.EventQuery{
-			"all": {}, "logins": {Kinds: []string{"login"}}, "changes": {Kinds: []string{"create", "disable"}}, "of one": {Key: u3}, "none": {Kinds: []string{"delete"}},
+			"all": {}, "logins": {Kinds: []userdb.EventKind{"login"}}, "changes": {Kinds: []userdb.EventKind{"create", "disable"}}, "of one": {Key: u3}, "none": {Kinds: []userdb.EventKind{"delete"}},
 		} {
 			var want []userdb.HistoryEvent
 			for _, e := range feed(t, db, 36+failed) {

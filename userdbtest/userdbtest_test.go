@@ -275,7 +275,7 @@ func TestOptions(t *testing.T) {
 	s := userdbtest.New(t, userdbtest.With(userdb.Options{
 		Namespace: acme,
 		NewUID:    func() (string, error) { return "made", nil },
-		OnEvent:   func(_ context.Context, e userdb.Event) { told = append(told, e.Kind) },
+		OnEvent:   func(_ context.Context, e userdb.Event) { told = append(told, string(e.Kind)) },
 	}), userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{
 		"staff": {Primary: "id", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}},
 	}}))

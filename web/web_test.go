@@ -196,7 +196,9 @@ func TestOneSession(t *testing.T) {
 // TestAllowed: one who is not allowed is answered as after a wrong password, and a session that began before counts for nothing.
 func TestAllowed(t *testing.T) {
 	var refuse atomic.Bool
-	p := newPlace(t, false, func(a *web.Auth) { a.Allowed = func(e userdb.Entry) bool { return !refuse.Load() || e.Text("name") != "alice" } })
+	p := newPlace(t, false, func(a *web.Auth) {
+		a.Allowed = func(e userdb.Entry) bool { return !refuse.Load() || e.Text("name") != "alice" }
+	})
 	p.signIn()
 	p.want("allowed", p.do("GET", "/account"), "200 hello alice, true")
 	refuse.Store(true)

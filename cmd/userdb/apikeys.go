@@ -91,7 +91,10 @@ what the backend of a web application needs), scim, admin (all).`,
 			if errors.Is(err, userdb.ErrDuplicate) {
 				err = fmt.Errorf("key %s: %w", shown(k.Name), errKeyTaken)
 			}
-			return s.result(printedKey(k, secret), secret, err)
+			if err := s.result(printedKey(k, secret), secret, err); err != nil {
+				return err
+			}
+			return own.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
 		}),
 	}
 	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what it may do: `SCOPE...`")
@@ -144,6 +147,9 @@ func revokeKeyVerb(s *session) *cobra.Command {
   userdb key revoke webshop`,
 		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
 			err := keys.Revoke(ctx, words[0])
+			if err == nil {
+				err = own.Act(ctx, s.db, userdb.EventKeyRevoke, words[0])
+			}
 			if errors.Is(err, userdb.ErrNotFound) {
 				err = fmt.Errorf("key %s: %w", shown(words[0]), userdb.ErrNotFound)
 			}

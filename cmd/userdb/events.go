@@ -45,11 +45,13 @@ Options.History.`,
 	return c
 }
 
-func (s *session) events(ctx context.Context, words, kinds []string, follow bool) error {
-	for _, kind := range kinds {
-		if !slices.Contains(view.Kinds, kind) {
-			return usagef("--kind %s: there are %s", shown(kind), strings.Join(view.Kinds, ", "))
+func (s *session) events(ctx context.Context, words, names []string, follow bool) error {
+	var kinds []userdb.EventKind
+	for _, name := range names {
+		if !slices.Contains(view.Kinds, userdb.EventKind(name)) {
+			return usagef("--kind %s: there are %s", shown(name), view.KindList())
 		}
+		kinds = append(kinds, userdb.EventKind(name))
 	}
 	var only *userdb.Entry
 	if len(words) > 0 {
@@ -108,7 +110,7 @@ func (s *session) pause(ctx context.Context) error {
 	}
 }
 
-func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Entry, kinds []string) error {
+func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Entry, kinds []userdb.EventKind) error {
 	all, err := t.History(ctx, hints.Key(e.Key()))
 	if err != nil {
 		return err
@@ -126,7 +128,7 @@ func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Ent
 
 // printEvent prints an event as the service does, or for people.
 func (s *session) printEvent(e userdb.HistoryEvent) error {
-	words := []string{e.At.UTC().Format(time.RFC3339), e.Kind}
+	words := []string{e.At.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {
 		words = append(words, shown(e.Key.String()))
 	}

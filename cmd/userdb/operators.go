@@ -25,8 +25,8 @@ who may not sign in any more.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
 	}, addOperatorVerb(s), listOperatorsVerb(s), operatorPasswordVerb(s),
-		turnOperatorVerb(s, "disable", "disabled", "Keep an operator from signing in; their sessions end", (*userdb.Type).Disable),
-		turnOperatorVerb(s, "enable", "enabled", "Let an operator sign in again", (*userdb.Type).Enable))
+		turnOperatorVerb(s, "disable", "disabled", "Keep an operator from signing in; their sessions end", userdb.EventOperatorDisable, (*userdb.Type).Disable),
+		turnOperatorVerb(s, "enable", "enabled", "Let an operator sign in again", userdb.EventOperatorEnable, (*userdb.Type).Enable))
 }
 
 // operators are those of the store.
@@ -51,6 +51,9 @@ func addOperatorVerb(s *session) *cobra.Command {
 					return err
 				}
 				_, err := own.AddOperator(ctx, s.db, words[0], pw)
+				if err == nil {
+					err = own.Act(ctx, s.db, userdb.EventOperatorAdd, words[0])
+				}
 				if errors.Is(err, userdb.ErrDuplicate) {
 					err = fmt.Errorf("operator %s: %w", shown(words[0]), errOperatorTaken)
 				}
@@ -125,12 +128,12 @@ func operatorPasswordVerb(s *session) *cobra.Command {
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
 			return s.ask(ctx, func(ctx context.Context) error {
-				return s.onOperator(ctx, words[0], "", func(t *userdb.Type, h hints.Hint) error {
+				return s.onOperator(ctx, words[0], "", "", func(t *userdb.Type, h hints.Hint) error {
 					_, err := t.Find(ctx, h)
 					return err
 				})
 			}, func(ctx context.Context) error {
-				return s.onOperator(ctx, words[0], "changed", func(t *userdb.Type, h hints.Hint) error {
+				return s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
 					_, err := t.SetPassword(ctx, h, pw)
 					return err
 				})
@@ -139,20 +142,20 @@ func operatorPasswordVerb(s *session) *cobra.Command {
 	})
 }
 
-func turnOperatorVerb(s *session, verb, done, short string, do func(*userdb.Type, context.Context, hints.Hint) error) *cobra.Command {
+func turnOperatorVerb(s *session, verb, done, short string, kind userdb.EventKind, do func(*userdb.Type, context.Context, hints.Hint) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NAME",
 		Short: short,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator ` + verb + ` olga`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return s.onOperator(ctx, words[0], done, func(t *userdb.Type, h hints.Hint) error { return do(t, ctx, h) })
+			return s.onOperator(ctx, words[0], done, kind, func(t *userdb.Type, h hints.Hint) error { return do(t, ctx, h) })
 		}),
 	}
 }
 
-// onOperator does something about the operator of a name, and says so; done "": it says nothing.
-func (s *session) onOperator(ctx context.Context, name, done string, do func(*userdb.Type, hints.Hint) error) error {
+// onOperator does something about the operator of a name, tells of it as an event, and says so; done "": it says nothing.
+func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, hints.Hint) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {
 		return err
@@ -163,6 +166,9 @@ func (s *session) onOperator(ctx context.Context, name, done string, do func(*us
 	}
 	if err == nil {
 		err = do(operators, hints.Key(e.Key()))
+	}
+	if err == nil && kind != "" {
+		err = own.Act(ctx, s.db, kind, e.Text(own.OperatorName))
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", shown(name), userdb.ErrNotFound)

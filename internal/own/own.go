@@ -40,6 +40,22 @@ func Sees(by, of string) bool {
 // namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
+// Act tells in the feed of a view's namespace what an operator did, or what was done about one, whether or not histories are kept. about
+// names what it was done to.
+func Act(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
+	return view.Of(db).Act(ctx, kind, recordkey.Key{}, about)
+}
+
+// ActAs is Act by an operator; "": by somebody who is not signed in.
+func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) error {
+	who := view.Actor{Who: view.OperatorPrefix + operator, Origin: origin}
+	if operator == "" {
+		who.Who = "visitor"
+	}
+	ctx = view.WithActor(ctx, who)
+	return Act(ctx, db, kind, about)
+}
+
 // Ready asks the store to write something, which says nothing and is gone after a second.
 func Ready(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)

@@ -12,6 +12,12 @@ import (
 // An Actor is who does something, as histories tell it.
 type Actor struct{ Who, Origin string }
 
+// OperatorPrefix begins the Who of an operator of the console.
+const OperatorPrefix = "operator:"
+
+// IsOperator reports whether an operator of the console does it.
+func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Who, OperatorPrefix) }
+
 type actorKey struct{}
 
 // WithActor is a context under which an actor does something. What is "" stays as it was.
@@ -33,11 +39,22 @@ func ActorOf(ctx context.Context) Actor {
 }
 
 // Note is what histories tell of something; nothing where there are none.
-func (v *View) Note(ctx context.Context, kind, purpose string, fields ...string) store.Note {
+func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields ...string) store.Note {
 	if !v.Config.History {
 		return store.Note{}
 	}
 	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
+}
+
+// Act puts into the feed of the namespace what an operator did, or what was done about one, whether or not histories are kept: to an
+// entry, or with the zero key to what about names.
+func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
+	feed := store.FeedChanges
+	if kind.OfLogin() {
+		feed = store.FeedLogins
+	}
+	n := store.Note{Lines: []string{Line(ActorOf(ctx), kind, about, nil)}, Now: v.StoreTime()}
+	return v.Engine.Tell(ctx, v.NS, feed, prk, n)
 }
 
 // Limits of what a line tells.
@@ -51,8 +68,8 @@ const (
 const none = "/"
 
 // Line is KIND WHO ORIGIN FIELDS PURPOSE.
-func Line(a Actor, kind, purpose string, fields []string) string {
-	return strings.Join([]string{kind, word(a.Who, longestWho), word(a.Origin, longestOrigin), list(fields), word(purpose, longestOrigin)}, " ")
+func Line(a Actor, kind EventKind, purpose string, fields []string) string {
+	return strings.Join([]string{string(kind), word(a.Who, longestWho), word(a.Origin, longestOrigin), list(fields), word(purpose, longestOrigin)}, " ")
 }
 
 func word(text string, most int) string {
@@ -89,29 +106,29 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	}
 	t, _ := v.Type(c.Key.Type()) // which has built the change
 	n, actor := store.Note{Now: v.StoreTime()}, ActorOf(ctx)
-	tell := func(kind string, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
+	tell := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
 	facets := facetsOf(c)
 	switch {
 	case c.Create:
-		tell("create", facets...)
+		tell(EventCreate, facets...)
 		if sets(c, store.FieldDisabled) {
-			tell("disable")
+			tell(EventDisable)
 		}
 		return n
 	case c.Delete:
-		tell("delete")
+		tell(EventDelete)
 		return n
 	}
 	if c.Tokens.Spend != "" {
-		n.Lines = append(n.Lines, Line(actor, "redeem", c.Tokens.Purpose, nil))
+		n.Lines = append(n.Lines, Line(actor, EventRedeem, c.Tokens.Purpose, nil))
 	}
 	if sets(c, store.FieldDisabled) {
-		tell("disable")
+		tell(EventDisable)
 	} else if slices.Contains(c.Unset, store.FieldDisabled) {
-		tell("enable")
+		tell(EventEnable)
 	}
 	if sets(c, store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
-		tell("password")
+		tell(EventPassword)
 	}
 	var identifiers []string
 	for _, f := range facets {
@@ -120,16 +137,16 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 		}
 	}
 	if others := slices.DeleteFunc(facets, func(f string) bool { return slices.Contains(identifiers, f) }); len(others) > 0 {
-		tell("update", others...)
+		tell(EventUpdate, others...)
 	}
 	if len(identifiers) > 0 {
-		tell("identifier", identifiers...)
+		tell(EventIdentifier, identifiers...)
 	}
 	if len(c.Add)+len(c.Drop) > 0 {
-		tell("tags", names(c)...)
+		tell(EventTags, names(c)...)
 	}
 	if len(n.Lines) == 0 && sets(c, store.FieldEpoch) {
-		tell("session_end")
+		tell(EventSessionEnd)
 	}
 	return n
 }
@@ -159,10 +176,4 @@ func names(c *store.Change) (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// Kinds are all that histories and feeds tell of.
-var Kinds = []string{
-	"create", "update", "delete", "identifier", "tags", "password", "disable", "enable", "login", "login_failed", "throttle",
-	"session_start", "session_end", "issue", "redeem",
 }

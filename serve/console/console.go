@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"net/netip"
@@ -236,6 +237,24 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 		}
 	}
+}
+
+// tell puts what an operator did into the feed of the namespace. That it is missing there undoes nothing: it is logged.
+func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), noteTime)
+	defer cancel()
+	db, err := c.view(ctx)
+	if err == nil {
+		err = own.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
+	}
+	if err != nil {
+		c.options.Failed(r, fmt.Errorf("telling of %s: %w", kind, err))
+	}
+}
+
+// did tells what the operator who is signed in did.
+func (c *Console) did(r *http.Request, kind userdb.EventKind, about string) {
+	c.tell(r, kind, web.Entry(r.Context()).Text(own.OperatorName), about)
 }
 
 // namespaceOf returns the namespace of the operator who sent a request, which decides what they see.

@@ -93,7 +93,13 @@ func served(t *testing.T, db *userdb.DB) *desk {
 // open is a console with a store of its own, and its first operator signed in.
 func open(t *testing.T, store string) *desk {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: true})
+	return openWith(t, store, true)
+}
+
+// openWith is open, with histories or without.
+func openWith(t *testing.T, store string, history bool) *desk {
+	t.Helper()
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: history})
 	must(t, err)
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {

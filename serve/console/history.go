@@ -17,11 +17,11 @@ const perHistory = 50
 // A feedPage is what has happened, the newest first.
 type feedPage struct {
 	Events []event
-	Kinds  []string // all there are
-	Kind   string   // that are shown; "": all
-	Again  string   // the path of the newest
-	Older  string   // that of the page before; "": there is none
-	Since  string   // the position after which console.js asks for what is new; "": this page is not the newest
+	Kinds  []userdb.EventKind // all there are
+	Kind   userdb.EventKind   // that are shown; "": all
+	Again  string             // the path of the newest
+	Older  string             // that of the page before; "": there is none
+	Since  string             // the position after which console.js asks for what is new; "": this page is not the newest
 }
 
 func (c *Console) history(w http.ResponseWriter, r *http.Request) {
@@ -31,9 +31,11 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := userdb.EventQuery{Limit: perHistory, After: r.FormValue("after"), Latest: true}
-	kind := r.FormValue("kind")
+	kind := userdb.EventKind(r.FormValue("kind"))
+	only := url.Values{}
 	if slices.Contains(eventKinds, kind) {
-		q.Kinds = []string{kind}
+		q.Kinds = []userdb.EventKind{kind}
+		only.Set("kind", string(kind))
 	}
 	since := r.FormValue("since")
 	if since != "" {
@@ -48,7 +50,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p := feedPage{Events: named(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + tidied(url.Values{"kind": q.Kinds}).Encode()}
+	p := feedPage{Events: named(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + only.Encode()}
 	if since != "" {
 		slices.Reverse(p.Events)
 		p.Since = found.Next
@@ -56,7 +58,8 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if found.Next != "" {
-		p.Older = "/console/history?" + tidied(url.Values{"after": {found.Next}, "kind": q.Kinds}).Encode()
+		only.Set("after", found.Next)
+		p.Older = "/console/history?" + only.Encode()
 	}
 	if r.FormValue("after") == "" {
 		p.Since = found.End
@@ -64,10 +67,12 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "history", Title: "History", Data: p})
 }
 
-// eventKinds are all that feeds tell of.
-var eventKinds = []string{
-	"create", "update", "identifier", "delete", "tags", "password", "disable", "enable", "session_start", "session_end", "issue", "redeem",
-	"login", "login_failed", "throttle",
+// eventKinds are all that feeds tell of, in the order of the form.
+var eventKinds = []userdb.EventKind{
+	userdb.EventCreate, userdb.EventUpdate, userdb.EventIdentifier, userdb.EventDelete, userdb.EventTags, userdb.EventPassword, userdb.EventDisable, userdb.EventEnable,
+	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
+	userdb.EventWaits, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword,
+	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
 // named are events with the names of their accounts, as those are called now: one lookup for each type.
@@ -97,10 +102,13 @@ func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []ev
 	all := make([]event, len(found))
 	for i, e := range found {
 		all[i] = event{HistoryEvent: e, Label: labels[e.Key]}
-		if all[i].Label != "" {
+		switch {
+		case all[i].Label != "":
 			all[i].Path = keyPath(e.Key)
-		} else if e.Key.IsValid() { // it is gone
+		case e.Key.IsValid(): // it is gone
 			all[i].Label = e.Key.Value()
+		case e.Kind.OfOperator():
+			all[i].Label = "This store"
 		}
 	}
 	return all

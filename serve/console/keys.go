@@ -79,6 +79,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err == nil {
+		c.did(r, userdb.EventKeyCreate, k.Name)
 		c.showKeys(w, r, func(data *keysPage, p *page) { data.Name, data.Secret, p.Form = k.Name, secret, map[string][]string{} })
 		return
 	}
@@ -100,7 +101,10 @@ func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = keys.As(namespaceOf(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}
-	if err != nil && !isAny(err, userdb.ErrNotFound) { // then it is revoked
+	switch {
+	case err == nil:
+		c.did(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
+	case !isAny(err, userdb.ErrNotFound): // then it is revoked
 		c.fail(w, r, err)
 		return
 	}

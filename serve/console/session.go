@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -31,6 +32,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		var e userdb.Entry
 		e, err = own.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
+			c.tell(r, userdb.EventOperatorAdd, e.Text(own.OperatorName), e.Text(own.OperatorName))
 			err = c.auth.Start(w, r, e)
 		}
 		if err == nil {
@@ -66,9 +68,10 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer leave()
-		_, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
+		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
 		leave() // who reads the answer slowly keeps nobody out
 		if err == nil {
+			c.tell(r, userdb.EventOperatorLogin, e.Text(own.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
 		}
@@ -76,8 +79,19 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			c.fail(w, r, err)
 			return
 		}
+		c.tell(r, userdb.EventOperatorLoginFailed, "", c.meant(ctx, r.PostFormValue("name")))
 	}
 	c.show(w, r, statusOf(p.Problems), p)
+}
+
+// meant returns the name of the operator of this console whose name was typed, and "" if there is none: what was typed may be a
+// password.
+func (c *Console) meant(ctx context.Context, typed string) string {
+	e, err := c.operators.Find(ctx, hints.Field(own.OperatorName, typed))
+	if err != nil || !c.auth.Allowed(e) {
+		return ""
+	}
+	return e.Text(own.OperatorName)
 }
 
 // returnPath is the page of the console that an operator came for.

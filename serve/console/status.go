@@ -56,7 +56,7 @@ func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[in
 		l.hours = map[int64]tally{}
 	}
 	for {
-		found, err := db.Events(ctx, userdb.EventQuery{After: l.after, Kinds: []string{"login", "login_failed", "throttle"}, Limit: 1000})
+		found, err := db.Events(ctx, userdb.EventQuery{After: l.after, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle}, Limit: 1000})
 		if err != nil {
 			return nil, err
 		}

@@ -90,7 +90,7 @@ func clock(at, now time.Time) string {
 func minuteAfter(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
 // by is who did something last, and when; "" where no history tells.
-func by(history []userdb.HistoryEvent, kind string) string {
+func by(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
 			return ", by " + inSentence(whoOf(e)) + " at " + e.At.UTC().Format("2 January 2006 15:04 UTC")
@@ -130,7 +130,7 @@ const mostGuesses = 1000
 
 // guessing is from how many origins passwords of an account were tried since it logged in, among the latest logins of all.
 func guessing(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
-	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []string{"login", "login_failed"}, Key: e.Key(), Limit: mostGuesses})
+	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: mostGuesses})
 	if err != nil {
 		return 0 // then it is left out
 	}

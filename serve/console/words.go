@@ -23,7 +23,7 @@ var functions = template.FuncMap{
 	"deed":   deedOf,
 	"device": deviceOf,
 	"shown":  shownName,
-	"kind":   func(kind string) string { return kinds[kind] },
+	"kind":   func(kind userdb.EventKind) string { return kinds[kind] },
 	"who":    whoOf,
 	"number": number[int64],
 	"int":    number[int],
@@ -104,7 +104,7 @@ type event struct {
 func whoOf(e userdb.HistoryEvent) string {
 	kind, name, named := strings.Cut(e.Who, ":")
 	switch {
-	case slices.Contains([]string{"login", "login_failed", "throttle"}, e.Kind):
+	case e.Kind.OfLogin() && e.Kind != userdb.EventOperatorLogin:
 		return "A visitor"
 	case named && kind == "operator":
 		return "Operator " + name
@@ -151,14 +151,45 @@ func deedOf(e userdb.HistoryEvent) string {
 	case "redeem":
 		return "used " + linkOf(e.Purpose)
 	}
-	return e.Kind
+	return actOf(e)
+}
+
+// actOf is what an operator did, or what was done about one.
+func actOf(e userdb.HistoryEvent) string {
+	name := "“" + e.Purpose + "”"
+	switch e.Kind {
+	case userdb.EventWaits:
+		return "forgot the wrong guesses"
+	case userdb.EventKeyCreate:
+		return "made the API key " + name
+	case userdb.EventKeyRevoke:
+		return "revoked the API key " + name
+	case userdb.EventImport, userdb.EventExport, userdb.EventRepair:
+		return "began: " + e.Purpose
+	case userdb.EventOperatorAdd:
+		return "made the operator " + name
+	case userdb.EventOperatorDisable:
+		return "disabled the operator " + name
+	case userdb.EventOperatorEnable:
+		return "enabled the operator " + name
+	case userdb.EventOperatorPassword:
+		return "set the password of the operator " + name
+	case userdb.EventOperatorLogin:
+		return "signed in to the console"
+	case userdb.EventOperatorLoginFailed:
+		return "failed to sign in to the console" + ifAny(" as ", e.Purpose)
+	}
+	return string(e.Kind)
 }
 
 // kinds are those of events, as somebody chooses among them.
-var kinds = map[string]string{
+var kinds = map[userdb.EventKind]string{
 	"create": "accounts made", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions begun", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
+	userdb.EventWaits: "guesses forgotten", userdb.EventKeyCreate: "API keys made", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
+	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators made", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
+	userdb.EventOperatorPassword: "operators’ passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
 }
 
 func ifAny(before, text string) string {
