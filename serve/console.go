@@ -19,6 +19,10 @@ func (s *Service) operate() (err error) {
 		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink,
 		Admit:  s.budgets.admit,
 		Failed: func(r *http.Request, err error) { infoOf(r.Context()).err = err },
+		Seen: func(r *http.Request, operator, route string) {
+			info := infoOf(r.Context())
+			info.operator, info.route = operator, route
+		},
 	})
 	return err
 }

@@ -28,6 +28,7 @@ func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun t
 	level, attrs := slog.LevelInfo, []slog.Attr{
 		slog.String("id", info.id), slog.String("method", method(r)), slog.String("operation", info.operation), slog.Int("status", seen.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("key", info.key), slog.String("code", info.code()),
+		slog.String("route", info.route), slog.String("operator", info.operator), slog.String("origin", info.origin),
 	}
 	if seen.status >= 500 || broken {
 		if !gone {

@@ -39,6 +39,9 @@ type (
 // A request is what is told of one to the log.
 type requestInfo struct {
 	id, operation, key string
+	route              string // the pattern of its path, without what stands in it
+	operator           string // who is signed in to the console
+	origin             string
 	err                error
 }
 
@@ -291,7 +294,7 @@ func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err 
 // keyFor returns the key of a request, if it may use the route.
 func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	info := infoOf(req.Context())
-	info.operation = r.id
+	info.operation, info.route = r.id, r.path
 	ctx := req.Context()
 	key, err := s.ring.of(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
 	if err != nil {
@@ -389,7 +392,7 @@ const (
 // handler that panicked.
 func (s *Service) outside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info := &requestInfo{id: r.Header.Get("X-Request-Id")}
+		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}
 		if !goodID.MatchString(info.id) {
 			info.id = rand.Text()
 		}

@@ -214,6 +214,15 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 	return nil
 }
 
+// Verify asks the visitor who is signed in for the password once more, before something delicate: the errors are those of Login, and
+// [userdb.Session.Verified] is new after it. A handler asks only if that is long ago.
+func (a Auth) Verify(r *http.Request, password string) error {
+	ctx, done := patient(r)
+	defer done()
+	_, _, err := a.Users.VerifySession(ctx, a.secret(r), password, a.Attempt(r))
+	return err
+}
+
 // SignOut ends the visitor's session, and removes the cookie. It is for POST requests: any site can have a visitor send a GET.
 func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	secret := a.secret(r)

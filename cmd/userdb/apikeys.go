@@ -23,10 +23,15 @@ type apiKey struct {
 	Types     []string `json:"types"`
 	Namespace string   `json:"namespace,omitempty"`
 	Expires   *string  `json:"expires"`
+	By        string   `json:"by,omitempty"`
+	Made      string   `json:"made,omitempty"`
 }
 
 func printedKey(k own.Key, secret string) apiKey {
-	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace}
+	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace, By: k.By}
+	if !k.Made.IsZero() {
+		out.Made = k.Made.UTC().Format(time.RFC3339)
+	}
 	if !k.Expires.IsZero() {
 		at := k.Expires.UTC().Format(time.RFC3339)
 		out.Expires = &at
@@ -44,6 +49,9 @@ func (k apiKey) text() string {
 	}
 	if k.Expires != nil {
 		words = append(words, "until "+*k.Expires)
+	}
+	if k.By != "" {
+		words = append(words, "made by "+shown(k.By)+" at "+k.Made)
 	}
 	return strings.Join(words, ", ")
 }
@@ -146,14 +154,20 @@ func revokeKeyVerb(s *session) *cobra.Command {
 		Example: `  userdb key create webshop --scope read > key.txt
   userdb key revoke webshop`,
 		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
-			err := keys.Revoke(ctx, words[0])
-			if err == nil {
-				err = own.Act(ctx, s.db, userdb.EventKeyRevoke, words[0])
-			}
+			err := s.revokeKey(ctx, keys, words[0])
 			if errors.Is(err, userdb.ErrNotFound) {
 				err = fmt.Errorf("key %s: %w", shown(words[0]), userdb.ErrNotFound)
 			}
 			return s.result(words[0], "revoked "+shown(words[0]), err)
 		}),
 	}
+}
+
+// revokeKey ends a key, and tells of it.
+func (s *session) revokeKey(ctx context.Context, keys *own.Keys, name string) error {
+	err := keys.Revoke(ctx, name)
+	if err == nil {
+		err = own.Act(ctx, s.db, userdb.EventKeyRevoke, name)
+	}
+	return err
 }

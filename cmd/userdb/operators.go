@@ -25,8 +25,7 @@ who may not sign in any more.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
 	}, addOperatorVerb(s), listOperatorsVerb(s), operatorPasswordVerb(s),
-		turnOperatorVerb(s, "disable", "disabled", "Keep an operator from signing in; their sessions end", userdb.EventOperatorDisable, (*userdb.Type).Disable),
-		turnOperatorVerb(s, "enable", "enabled", "Let an operator sign in again", userdb.EventOperatorEnable, (*userdb.Type).Enable))
+		disableOperatorVerb(s), enableOperatorVerb(s))
 }
 
 // operators are those of the store.
@@ -142,16 +141,77 @@ func operatorPasswordVerb(s *session) *cobra.Command {
 	})
 }
 
-func turnOperatorVerb(s *session, verb, done, short string, kind userdb.EventKind, do func(*userdb.Type, context.Context, hints.Hint) error) *cobra.Command {
+func enableOperatorVerb(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:   verb + " NAME",
-		Short: short,
+		Use:   "enable NAME",
+		Short: "Let an operator sign in again",
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
-  userdb operator ` + verb + ` olga`,
+  userdb operator enable olga`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return s.onOperator(ctx, words[0], done, kind, func(t *userdb.Type, h hints.Hint) error { return do(t, ctx, h) })
+			return s.onOperator(ctx, words[0], "enabled", userdb.EventOperatorEnable, func(t *userdb.Type, h hints.Hint) error { return t.Enable(ctx, h) })
 		}),
 	}
+}
+
+func disableOperatorVerb(s *session) *cobra.Command {
+	revoke := false
+	c := &cobra.Command{
+		Use:   "disable NAME",
+		Short: "Keep an operator from signing in; their sessions and jobs end",
+		Long: `Keep an operator from signing in. Their sessions end at once, and their running jobs within seconds.
+API keys that they made in the console go on working, and are listed: --revoke-keys ends them.`,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator disable olga --revoke-keys`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			name := ""
+			err := s.onOperator(ctx, words[0], "disabled", userdb.EventOperatorDisable, func(t *userdb.Type, h hints.Hint) error {
+				e, err := t.Find(ctx, h)
+				if err != nil {
+					return err
+				}
+				name = e.Text(own.OperatorName)
+				return t.Disable(ctx, h)
+			})
+			if err != nil {
+				return err
+			}
+			return s.endActsOf(ctx, name, revoke)
+		}),
+	}
+	c.Flags().BoolVar(&revoke, "revoke-keys", false, "revoke the API keys that the operator made, too")
+	return c
+}
+
+// endActsOf ends the jobs of an operator, and lists the API keys, or revokes them.
+func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) error {
+	jobs, err := own.JobsOf(s.db)
+	if err == nil {
+		err = jobs.StopOf(ctx, operator)
+	}
+	if err != nil {
+		return err
+	}
+	keys, err := own.KeysOf(s.db)
+	if err != nil {
+		return err
+	}
+	made, err := keys.MadeBy(ctx, operator)
+	if err != nil {
+		return err
+	}
+	for _, k := range made {
+		text := "the API key " + shown(k.Name) + " still works: 'userdb key revoke " + shown(k.Name) + "' ends it"
+		if revoke {
+			text = "revoked the API key " + shown(k.Name)
+			if err := s.revokeKey(ctx, keys, k.Name); err != nil {
+				return err
+			}
+		}
+		if err := s.out.say(printedKey(k, ""), text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // onOperator does something about the operator of a name, tells of it as an event, and says so; done "": it says nothing.

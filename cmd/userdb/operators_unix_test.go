@@ -12,7 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 var setupLink = regexp.MustCompile(`^http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{27})\n$`)
@@ -114,4 +116,40 @@ func TestOperatorCommands(t *testing.T) {
 	operators(t, store, "", 0, "check", "--repair")
 	operators(t, store, "", 0, "check")
 	operators(t, store, "", 0, "operator", "disable", "root")
+}
+
+// TestKeysOfDisabled: who disables an operator is shown the API keys that she made, and may revoke them.
+func TestKeysOfDisabled(t *testing.T) {
+	store := redistest.Start(t).URL()
+	operators(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	db, err := userdb.Open(t.Context(), store, userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	keys, err := own.KeysOf(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hers := userdb.WithActor(t.Context(), userdb.Actor{Who: "operator:Olga"})
+	if _, err = keys.Create(hers, own.Key{Name: "shop", Scopes: []string{own.ScopeRead}}); err != nil {
+		t.Fatal(err)
+	}
+	operators(t, store, "", 0, "key", "create", "other", "--scope", "read")
+	if out := operators(t, store, "", 0, "key", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
+		t.Errorf("the list says %q", out)
+	}
+	out := operators(t, store, "", 0, "operator", "disable", "OLGA")
+	if !strings.Contains(out, "disabled OLGA\n") || !strings.Contains(out, "the API key shop still works") || strings.Contains(out, "other") {
+		t.Errorf("disabling says %q", out)
+	}
+	if out = operators(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
+		t.Errorf("revoking says %q", out)
+	}
+	if out = operators(t, store, "", 0, "key", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
+		t.Errorf("left: %q", out)
+	}
+	if out = operators(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
+		t.Errorf("told: %q", out)
+	}
 }

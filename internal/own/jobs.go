@@ -151,6 +151,17 @@ func (js *Jobs) WantStop(ctx context.Context, id string) error {
 	return err
 }
 
+// StopOf asks the processes of the jobs that an operator began, and that run, to end them.
+func (js *Jobs) StopOf(ctx context.Context, operator string) error {
+	all, err := js.All(ctx)
+	for _, j := range all {
+		if err == nil && j.By == operator && !j.Over() {
+			err = js.WantStop(ctx, j.ID)
+		}
+	}
+	return err
+}
+
 // Find is a job; else ErrNotFound.
 func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	j, err := js.typed.Find(ctx, hints.UID(id))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -45,6 +46,8 @@ type Key struct {
 	Types     []string  `userdb:"types"`     // none: all
 	Namespace string    `userdb:"namespace"` // which it is for and belongs to, as recordkey.ParseNamespace reads it
 	Expires   time.Time `userdb:"expires"`   // zero: never
+	By        string    `userdb:"by"`        // who made it, such as "operator:Olga"; "": not known, as Made
+	Made      time.Time `userdb:"made"`
 }
 
 // ErrKey says what is wrong with a key that is to be made.
@@ -97,7 +100,8 @@ func KeysOf(db *userdb.DB) (*Keys, error) {
 // As returns the keys that those of another namespace see.
 func (ks *Keys) As(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
 
-// Create makes a key, and returns its secret: 160 random bits after "udb_". The hash of k is set here.
+// Create makes a key, and returns its secret: 160 random bits after "udb_". The hash of k, its maker, which is the actor of the context, and
+// its time are set here.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err
@@ -110,7 +114,7 @@ func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 		return "", fmt.Errorf("%w: the store has %d, and no more are kept: revoke some", ErrKey, MostKeys)
 	}
 	secret = secretPrefix + strings.ToLower(rand.Text()[:26]) + strings.ToLower(rand.Text()[:6])
-	k.Hash = Hash(secret)
+	k.Hash, k.By, k.Made = Hash(secret), view.ActorOf(ctx).Who, time.Now().UTC().Truncate(time.Second)
 	_, err = ks.typed.Create(ctx, k)
 	return secret, err
 }
@@ -144,6 +148,12 @@ func (ks *Keys) All(ctx context.Context) (all []Key, err error) {
 		}
 	}
 	return all, nil
+}
+
+// MadeBy returns the keys that an operator made in the console.
+func (ks *Keys) MadeBy(ctx context.Context, operator string) ([]Key, error) {
+	all, err := ks.All(ctx)
+	return slices.DeleteFunc(all, func(k Key) bool { return k.By != view.OperatorPrefix+operator }), err
 }
 
 // Revoke ends the key of a name. Services that run hold to that within five seconds.

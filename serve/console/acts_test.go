@@ -1,12 +1,15 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -55,4 +58,81 @@ func TestActs(t *testing.T) {
 				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga began: Export of all accounts")
 		})
 	}
+}
+
+// TestPasswordAgain: who gave the password more than ten minutes ago is asked for it before a key, an export, a link or a password is made.
+func TestPasswordAgain(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		const at = "/console/types/user/u1"
+		forms := map[string][]string{
+			"/console/keys":   {"name", "shop", "scope", "read", "scope", "login"},
+			"/console/export": {"type", "user"},
+			at + "/tokens":    {"purpose", "reset"},
+			at + "/password":  {"password", "another long password"},
+		}
+		late := time.Now().Add(verifiedFor + time.Minute)
+		d.console.now = func() time.Time { return late }
+		for path, form := range forms {
+			asked := d.do(http.StatusOK, path, form...)
+			d.has(asked, "Your own password", "Nothing is done yet.")
+			if strings.Contains(asked, "another long password") {
+				t.Error("a password is shown")
+			}
+			again := append(d.fill(asked, path), "~password", "wrong")
+			d.has(d.do(http.StatusUnprocessableEntity, path, again...), "Wrong name or password.")
+		}
+		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(plain(all), "shop") {
+			t.Error("a key was made")
+		}
+		_, err := d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{})
+		must(t, err)
+		for path, form := range forms {
+			want := map[string]int{"/console/keys": http.StatusOK, at + "/tokens": http.StatusOK}[path]
+			if want == 0 {
+				want = http.StatusSeeOther
+			}
+			again := append(d.fill(d.do(http.StatusOK, path, form...), path), "~password", goodPassword)
+			if path == at+"/password" {
+				again = append(again, "password", "another long password")
+			}
+			d.do(want, path, again...)
+		}
+		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
+		must(t, err)
+		d.console.now = time.Now // the password was given just now
+		d.has(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other is made.")
+	})
+}
+
+// TestLeftBehind: a key tells who made it and when, and a disabled operator's jobs end.
+func TestLeftBehind(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
+		d.has(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
+		keys, err := own.KeysOf(d.db)
+		must(t, err)
+		hers, err := keys.MadeBy(t.Context(), "Olga")
+		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].Made) > time.Hour {
+			t.Errorf("she made %+v", hers)
+		}
+		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
+			t.Errorf("another one made %+v, %v", others, err)
+		}
+		forever := func(ctx context.Context, _ *work) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		hersToo, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: "hers"}, detail{}, forever)
+		must(t, err)
+		his, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Paul", Title: "his"}, detail{}, forever)
+		must(t, err)
+		jobs, err := own.JobsOf(d.db)
+		must(t, err)
+		must(t, jobs.StopOf(t.Context(), "Olga"))
+		d.has(d.over("/console/jobs/"+hersToo.ID), "stopped.")
+		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Over() || j.Stop {
+			t.Errorf("another one's job: %+v, %v", j, err)
+		}
+	})
 }

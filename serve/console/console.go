@@ -35,6 +35,9 @@ type Options struct {
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
 	// Failed is told why a request failed that no operator is to blame for; nil: nobody is.
 	Failed func(r *http.Request, err error)
+	// Seen is told of each request, for its log, which operator sent it, "" for nobody who is signed in, and the pattern of its path; nil:
+	// nobody is.
+	Seen func(r *http.Request, operator, route string)
 }
 
 // Work is what a request needs a place for, by what is known of its sender.
@@ -56,6 +59,7 @@ type Console struct {
 	auth      web.Auth
 	jobs      *runner
 	figures   figures.Figures
+	now       func() time.Time
 	logins    logins
 	handler   http.Handler
 }
@@ -78,11 +82,14 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	if o.Failed == nil {
 		o.Failed = func(*http.Request, error) {}
 	}
+	if o.Seen == nil {
+		o.Seen = func(*http.Request, string, string) {}
+	}
 	operators, err := own.Operators(db)
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{options: o, store: db, operators: operators}
+	c := &Console{options: o, store: db, operators: operators, now: time.Now}
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Life: 12 * time.Hour, Idle: 2 * time.Hour},
@@ -115,12 +122,20 @@ func (c *Console) routes() http.Handler {
 			http.ServeFileFS(w, r, files, "pages/"+name)
 		})
 	}
-	mux.HandleFunc("/console/setup", c.setup)
-	mux.HandleFunc("/console/signin", c.signIn)
+	mux.Handle("/console/setup", c.seen(http.HandlerFunc(c.setup)))
+	mux.Handle("/console/signin", c.seen(http.HandlerFunc(c.signIn)))
 	for pattern, handler := range c.pages() {
-		mux.Handle(pattern, c.signedIn(c.asOperator(handler)))
+		mux.Handle(pattern, c.seen(c.signedIn(c.seen(c.asOperator(handler)))))
 	}
 	return c.guard(mux)
+}
+
+// seen tells for the log what is known of a request.
+func (c *Console) seen(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.options.Seen(r, web.Entry(r.Context()).Text(own.OperatorName), r.Pattern)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // pages are those for operators who are signed in.
@@ -133,11 +148,15 @@ func (c *Console) pages() map[string]http.HandlerFunc {
 		"GET /console/types/{type}/{uid}": c.account, "POST /console/types/{type}/{uid}": c.edit,
 		"GET /console/history": c.history,
 		"GET /console/schema":  c.schema,
-		"GET /console/keys":    c.keys, "POST /console/keys": c.createKey, "POST /console/keys/revoke": c.revokeKey,
+		"GET /console/keys":    c.keys, "POST /console/keys": c.verified(c.createKey), "POST /console/keys/revoke": c.revokeKey,
 		"GET /console/status": c.status,
 	}
 	for name, do := range c.actions() {
-		all["POST /console/types/{type}/{uid}/"+name] = c.act(name, do)
+		handler := c.act(name, do)
+		if name == "password" || name == "tokens" { // either of them lets somebody be the account
+			handler = c.verified(handler)
+		}
+		all["POST /console/types/{type}/{uid}/"+name] = handler
 	}
 	for pattern, handler := range c.jobPages() {
 		all[pattern] = handler
@@ -185,7 +204,7 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
 
 // signedIn goes on for operators. Until their session is found they have no place among those who
 // are signed in.
-func (c *Console) signedIn(next http.HandlerFunc) http.Handler {
+func (c *Console) signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found, is := c.admit(w, r, LookingUp)
 		if !is {
@@ -200,7 +219,7 @@ func (c *Console) signedIn(next http.HandlerFunc) http.Handler {
 			}
 			if leave, is := c.admit(w, r, work); is {
 				defer leave()
-				next(w, r)
+				next.ServeHTTP(w, r)
 			}
 		})).ServeHTTP(w, r)
 	})

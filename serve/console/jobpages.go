@@ -21,7 +21,7 @@ import (
 func (c *Console) jobPages() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /console/import": c.jobList("import", "Import accounts"), "POST /console/import": c.startImport,
-		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.startExport,
+		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.verified(c.startExport),
 		"GET /console/check": c.jobList("check", "Check"), "POST /console/check": c.startCheck,
 		"GET /console/jobs/{id}": c.job, "POST /console/jobs/{id}/stop": c.stopJob, "GET /console/jobs/{id}/files/{name}": c.download,
 	}

@@ -3,9 +3,12 @@ package console
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
@@ -92,6 +95,51 @@ func (c *Console) meant(ctx context.Context, typed string) string {
 		return ""
 	}
 	return e.Text(own.OperatorName)
+}
+
+// verifiedFor is how long an operator who gave the password is not asked for it again.
+const verifiedFor = 10 * time.Minute
+
+// verifyName names the input for the operator's own password. No facet has such a name.
+const verifyName = "~password"
+
+// A verification asks for the operator's password, and carries the form. A password in the form is not shown, but typed again.
+type verification struct {
+	Path        string
+	Inputs      []input
+	NewPassword bool
+}
+
+// verified asks for the operator's password before a form that lets others in, if it was given more than ten minutes ago.
+func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
+			next(w, r)
+			return
+		}
+		var problems []web.Problem
+		if given, is := r.PostForm[verifyName]; is {
+			err := c.auth.Verify(r, given[0])
+			if err == nil {
+				next(w, r)
+				return
+			}
+			if problems = web.Problems(err); statusOf(problems) >= http.StatusInternalServerError {
+				c.fail(w, r, err)
+				return
+			}
+			c.tell(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(own.OperatorName))
+		}
+		v := verification{Path: r.URL.Path, NewPassword: r.PostForm.Has("password")}
+		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+			for _, value := range r.PostForm[name] {
+				if name != verifyName && name != "password" {
+					v.Inputs = append(v.Inputs, input{Name: name, Value: value})
+				}
+			}
+		}
+		c.show(w, r, statusOf(problems), page{Name: "verify", Title: "Your password, please", Problems: problems, Data: v})
+	}
 }
 
 // returnPath is the page of the console that an operator came for.

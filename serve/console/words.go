@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"types":  typePath,
 	"deed":   deedOf,
 	"device": deviceOf,
+	"actor":  func(who string) string { return inSentence(whoOf(userdb.HistoryEvent{Who: who})) },
 	"shown":  shownName,
 	"kind":   func(kind userdb.EventKind) string { return kinds[kind] },
 	"who":    whoOf,
