@@ -58,6 +58,42 @@ func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all
 	return all
 }
 
+// TestSessionsShare: an account's history keeps what else happened, however often its owner signs in.
+func TestSessionsShare(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
+		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})
+		must(t, err)
+		must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text("x")); return nil })))
+		must(t, users.EndWaits(t.Context(), h))
+		for range 60 {
+			_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+			must(t, err)
+			must(t, users.EndSession(t.Context(), secret))
+		}
+		all, err := users.History(t.Context(), h)
+		must(t, err)
+		if len(all) != 100 || all[99].Kind != userdb.EventCreate || all[98].Kind != userdb.EventUpdate || all[97].Kind != userdb.EventSessionEnd && all[97].Kind != userdb.EventSessionStart {
+			t.Errorf("%d events, which begin with %q", len(all), eventTexts(all[max(0, len(all)-4):]))
+		}
+		for n := range 80 {
+			must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(itoa(n))); return nil })))
+		}
+		if all, err = users.History(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		sessions := 0
+		for _, e := range all {
+			if e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd {
+				sessions++
+			}
+		}
+		if len(all) != 100 || sessions != 30 {
+			t.Errorf("%d events, %d of them of sessions", len(all), sessions)
+		}
+	})
+}
+
 // TestHistory: each verb leaves what it did beside the entry and in the feed, with the actor, and nothing of what was in it.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

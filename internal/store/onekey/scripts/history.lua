@@ -78,6 +78,23 @@ local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
+local function of_session(line) return string.find(line, '^%d+ session_') ~= nil end
+
+-- trim removes the oldest lines beyond a hundred: those of sessions while there are more than thirty,
+-- so that somebody who signs in often pushes nothing else out.
+local function trim(all)
+  local sessions = 0
+  for _, line in ipairs(all) do
+    if of_session(line) then sessions = sessions + 1 end
+  end
+  while #all > 100 do
+    local at, from_sessions = 1, sessions > 30
+    while of_session(all[at]) ~= from_sessions do at = at + 1 end
+    table.remove(all, at)
+    if from_sessions then sessions = sessions - 1 end
+  end
+end
+
 -- put_on puts lines that are not there yet at the end of others, and gives numbers to those without one.
 local function put_on(all, some, time)
   local has, last = {}, 0
@@ -97,7 +114,7 @@ local function put_on(all, some, time)
       last = math.max(last, number)
     end
   end
-  while #all > 100 do table.remove(all, 1) end
+  trim(all)
 end
 
 -- note is the first thing that a script writes. how: create; delete, after which the record stays for an
