@@ -56,6 +56,38 @@ func (b *browser) link(to string) string {
 	return ""
 }
 
+// linkAmong is the link of a mail that comes together with one to another address.
+func (b *browser) linkAmong(to, other string) (link string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		files, err := filepath.Glob(filepath.Join(b.mails, "mail-*"))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(files) < len(b.read)+2 {
+			continue
+		}
+		for _, file := range files {
+			if slices.Contains(b.read, file) {
+				continue
+			}
+			b.read = append(b.read, file)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if strings.HasPrefix(string(text), "To: "+to+"\n") {
+				link = strings.TrimSpace(regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text)))
+			} else if !strings.HasPrefix(string(text), "To: "+other+"\n") {
+				b.t.Errorf("a mail is %s; want one to %s", text, other)
+			}
+		}
+		return link
+	}
+	b.t.Fatal("no two mails have come")
+	return ""
+}
+
 // signUp makes an account, and ends signed in.
 func (b *browser) signUp(address, name string) {
 	b.t.Helper()
@@ -209,12 +241,15 @@ func (b *browser) addresses() {
 	b.t.Helper()
 	b.visit("/account/email")
 	b.at("Change your address", "ann@example.com")
-	b.send("/account/email", "email", "no address")
+	b.send("/account/email", "email", "ann@example.org")
+	b.at("Change your address")
+	b.problem("password", "Wrong name or password.")
+	b.send("/account/email", "email", "no address", "password", password)
 	b.at("Change your address")
 	b.problem("email", "This is not an e-mail address.")
-	b.send("/account/email", "email", "ann@example.org")
+	b.send("/account/email", "email", "ann@example.org", "password", password)
 	b.at("Look into your mails", "ann@example.org")
-	confirm := b.link("ann@example.org")
+	confirm := b.linkAmong("ann@example.org", "ann@example.com")
 	b.visit(confirm)
 	b.at("Confirm your address", "ann@example.org")
 	b.send("/confirm")

@@ -40,7 +40,8 @@ type Token struct {
 
 // PurposeChange is how the purpose of a token begins that changes a secondary facet when it is redeemed: "change:email"
 // sets the facet email to the token's Value. Only then the value is claimed, so that nobody can hold an address without
-// reading it. When the facet is changed in another way, the token ends.
+// reading it. When the facet is changed in another way, the token ends. At most three are issued for one value in an hour, whatever
+// entries they are for: somebody gets a mail for each.
 const PurposeChange = "change:"
 
 const (
@@ -55,7 +56,8 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", Err
 
 // Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as letters, digits,
 // hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays as it is. ErrNotFound: there is no
-// such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes.
+// such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes. ErrTooManyAttempts: see
+// [PurposeChange].
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
 	ctx, v := t.db.begin(ctx, "Issue", &err)
 	defer v.end(&err)
@@ -97,6 +99,11 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 	t = t.now()
 	if err := t.checkToken(&tk); err != nil {
 		return "", r, err
+	}
+	if strings.HasPrefix(tk.Purpose, PurposeChange) {
+		if err := t.admitChange(ctx, tk.Value); err != nil {
+			return "", r, err
+		}
 	}
 	err = retry(ctx, func() (conflict bool, err error) {
 		if r, err = t.record(ctx, h); err == nil {

@@ -19,7 +19,7 @@ import (
 // How many tokens and invitations visitors may ask for in an hour.
 const (
 	visitorWindow  = time.Hour
-	mostIdentifier = 3  // for one identifier, of tokens and of invitations
+	mostIdentifier = 3  // for one account, or one identifier that nobody has, of tokens; for one address, of invitations and of changes
 	mostOrigin     = 30 // from one origin
 )
 
@@ -27,8 +27,8 @@ const (
 // work whether there is such an entry or not, and whether it may have a token.
 //
 // ErrNotFound: nobody has the identifier, the entry is disabled, has no such facet, or a UID of over 200 bytes. Answer the visitor
-// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens for one identifier in an hour, and after
-// thirty tokens and invitations from one origin.
+// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens for one account in an hour, by whichever of
+// its identifiers, and after thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -36,12 +36,15 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	if err := cmp.Or(tk.sentTo(field), t.checkToken(&tk)); err != nil {
 		return "", "", err
 	}
-	if err := t.admitVisitor(ctx, "identifier", typed, a); err != nil {
+	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return "", "", err
 	}
-	bonds := append(tk.bonds(), sent)
+	bonds, counted := append(tk.bonds(), sent), false
 	err = retry(ctx, func() (conflict bool, err error) {
 		r, err := t.known(ctx, typed)
+		if err == nil && !counted {
+			counted, err = true, t.admitVisitor(ctx, "identifier", r, typed, a)
+		}
 		if err != nil {
 			return false, err
 		}
@@ -84,38 +87,51 @@ func (t *Type) nobody() (store.Record, error) {
 	return store.Record{Key: prk}, err
 }
 
-// admitVisitor counts what a visitor asks for. Tokens and invitations for one identifier are counted apart: somebody who has its owner
-// invited all the time does not keep the owner from a new password.
-func (t *Type) admitVisitor(ctx context.Context, what, typed string, a Attempt) error {
+// admitOrigin counts what is asked for from one origin.
+func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
+	if err := t.db.loadSecret(ctx); err != nil || a.Origin == "" {
+		return err
+	}
+	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), mostOrigin, t.throttled(typed, a))
+}
+
+// admitVisitor counts what a visitor asks for, by the account if there is one, whichever identifier of it was typed. Tokens and
+// invitations are counted apart: somebody who has an owner invited all the time does not keep the owner from a new password.
+func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, typed string, a Attempt) error {
+	e := t.throttled(typed, a)
+	name := e.Identifier
+	if r.Live() {
+		name = t.db.digest("account", r.Key.String())
+	}
+	return t.limit(ctx, what, name, mostIdentifier, e)
+}
+
+// throttled is the event of a visitor who asked too often.
+func (t *Type) throttled(typed string, a Attempt) Event {
+	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
+}
+
+// admitChange counts the tokens that change a facet to an address, whoever asks for them: each is a mail to somebody who may not want it.
+func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
-	e := Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
-	limits := []struct {
-		kind, name string
-		most       int
-	}{{"origin", "", mostOrigin}, {what, e.Identifier, mostIdentifier}}
-	if a.Origin != "" {
-		limits[0].name = t.db.originDigest(a.Origin)
+	e := t.throttled(address, Attempt{Origin: view.ActorOf(ctx).Origin})
+	return t.limit(ctx, "change", e.Identifier, mostIdentifier, e)
+}
+
+// limit counts one more of a kind, and returns how long to wait if there were too many within an hour, which e tells.
+func (t *Type) limit(ctx context.Context, kind, name string, most int, e Event) error {
+	counter, err := t.declared.Own("visits", kind, name)
+	if err != nil {
+		return err
 	}
-	for _, l := range limits {
-		if l.name == "" {
-			continue
-		}
-		counter, err := t.declared.Own("visits", l.kind, l.name)
-		if err != nil {
-			return err
-		}
-		e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: l.most, Window: visitorWindow, Now: t.view.StoreTime()})
-		if err != nil {
-			return err
-		}
-		if e.Wait > 0 {
-			t.db.emit(ctx, e)
-			return &WaitError{Wait: e.Wait}
-		}
+	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: most, Window: visitorWindow, Now: t.view.StoreTime()})
+	if err == nil && e.Wait > 0 {
+		t.db.emit(ctx, e)
+		err = &WaitError{Wait: e.Wait}
 	}
-	return nil
+	return err
 }
 
 // known is the entry that has an identifier under any secondary field, the zero record where none does. It takes as many round
@@ -166,7 +182,7 @@ func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
 // already, with that news.
 type Invitation struct {
 	Field   string // the facet that the address is to be
-	Address string // as it was typed; where an entry has it, as it is there
+	Address string // as it was typed, without white space around it; where an entry has it, as it is there
 	Value   string // of the token
 	Secret  string // for Accept; "" if Known
 	Known   bool   // an entry has the address, or another identifier that means the same
@@ -183,17 +199,20 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	defer v.end(&err)
 	t = t.now()
 	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Life: tk.Life}
-	address, value := typed, tk.Value
+	address, value := strings.TrimSpace(typed), tk.Value
 	if tk.Value = address; len(address)+len(value) > maxValue {
 		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
 	}
 	if err := t.checkToken(&tk); err != nil { // the address is held to the rules of a change to it
 		return Invitation{}, err
 	}
-	if err := t.admitVisitor(ctx, "invitation", typed, a); err != nil {
+	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return Invitation{}, err
 	}
 	r, err := t.known(ctx, typed)
+	if err == nil { // by the address: the mail goes there
+		err = t.admitVisitor(ctx, "invitation", store.Record{}, typed, a)
+	}
 	if err != nil {
 		return Invitation{}, err
 	}

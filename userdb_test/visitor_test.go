@@ -139,6 +139,72 @@ func TestVisitorsWriteAlike(t *testing.T) {
 	})
 }
 
+// TestMailsOfOneAccount: who types one identifier of an account after the other has it sent no more mails than who types one.
+func TestMailsOfOneAccount(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		must(t, errOf(g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+			e.Put("email", schema.Text("alice@example.com"))
+			e.Put("name", schema.Text("Alice"))
+			return nil
+		})))
+		mails := 0
+		for range 3 {
+			for _, typed := range []string{"alice@example.com", "alice", "ALICE"} {
+				_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+				if err == nil {
+					mails++
+					continue
+				}
+				wantErr(t, typed, err, userdb.ErrTooManyAttempts)
+			}
+		}
+		if mails != 3 {
+			t.Errorf("%d mails", mails)
+		}
+	})
+}
+
+// TestInvitedAddress: the address of an invitation has no white space around it, which a mail would carry.
+func TestInvitedAddress(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		i, err := g.users.Invite(t.Context(), "email", " new@example.com\t", userdb.Token{}, userdb.Attempt{})
+		must(t, err)
+		peeked, err := g.users.PeekInvitation(t.Context(), i.Secret)
+		must(t, err)
+		e, err := g.users.Accept(t.Context(), i.Secret, userdb.NewEntry{})
+		must(t, err)
+		for what, address := range map[string]string{"Invite": i.Address, "PeekInvitation": peeked.Address, "the entry": e.Text("email")} {
+			if address != "new@example.com" {
+				t.Errorf("%s: %q", what, address)
+			}
+		}
+	})
+}
+
+// TestChangesAreLimited: whoever asks for them, at most three tokens in an hour bring the same address, however it is spelled.
+func TestChangesAreLimited(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		g.add("bob", "battery staple 9")
+		issue := func(who, to string) error {
+			_, err := g.users.Issue(t.Context(), uid(who), userdb.Token{Purpose: "change:email", Value: to})
+			return err
+		}
+		for _, who := range []string{"alice", "bob", "alice"} {
+			must(t, issue(who, "stranger@example.com"))
+		}
+		for _, to := range []string{"stranger@example.com", "STRANGER@example.com"} {
+			wait, err := waitOf(issue("bob", to))
+			if wait <= 0 || wait > time.Hour {
+				t.Errorf("%s once more: %v, %v", to, wait, err)
+			}
+		}
+		must(t, issue("alice", "other@example.com"))
+		must(t, errOf(g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "confirm", Value: "stranger@example.com"})))
+		g.pass(time.Hour + time.Second)
+		must(t, issue("alice", "stranger@example.com"))
+	})
+}
+
 // TestVisitorLimits: of many at once no more are let through than the limits say, for an identifier, in any spelling, of tokens and of
 // invitations, and for an origin, of both together; and an hour later again.
 func TestVisitorLimits(t *testing.T) {

@@ -113,6 +113,9 @@ func (p page) Of(field string) []web.Problem {
 
 // beside is the field of the form that a problem is about: of two passwords the old one is wrong, or the new one weak.
 func (p page) beside(one web.Problem) string {
+	if one.Rule == "login" && p.Form.Has("email") {
+		return "password"
+	}
 	if p.Form.Has("old") {
 		return cmp.Or(map[string]string{"password": "new"}[one.Field], map[string]string{"login": "old"}[one.Rule])
 	}
@@ -332,13 +335,20 @@ func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) 
 	return s.start(w, r, e, err, "password")
 }
 
+// email asks for the password once more: somebody at an open session is not its owner, and an address leads to the account.
 func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
-	to := r.PostFormValue("email")
+	to, old := r.PostFormValue("email"), web.Entry(r.Context()).Text("email")
+	if err := s.auth.Verify(r, r.PostFormValue("password")); err != nil {
+		return "", err
+	}
 	secret, err := s.users.Issue(r.Context(), me(r), userdb.Token{Purpose: "change:email", Value: to})
 	if err == nil {
 		err = s.send(to, "Your new address", "Confirm that this is your address:", "/confirm?token="+secret)
 	}
-	return "/sent?to=" + url.QueryEscape(to), err
+	if err == nil {
+		err = s.send(old, "Another address", "Somebody who gave your password asked to change your address to "+to+". If it was not you, choose another password:", "/forgot")
+	}
+	return "/sent?to=" + url.QueryEscape(to), hushed(err)
 }
 
 func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {

@@ -123,20 +123,33 @@ func (v *visitor) alert(body, field, text string) {
 // link is that of the only mail that has come since the last one.
 func (v *visitor) link(to string) string {
 	v.t.Helper()
+	links := v.links()
+	if len(links) != 1 || links[to] == "" {
+		v.t.Fatalf("the mails lead to %v, want one to %s", links, to)
+	}
+	return links[to]
+}
+
+// links are those of the mails that have come since the last ones, by their addresses.
+func (v *visitor) links() map[string]string {
+	v.t.Helper()
 	all, err := filepath.Glob(filepath.Join(v.s.mail, "*"))
 	must(v.t, err)
-	all = slices.DeleteFunc(all, func(file string) bool { return v.read[file] })
-	if len(all) != 1 {
-		v.t.Fatalf("%d mails have come, want one to %s", len(all), to)
+	links := map[string]string{}
+	for _, file := range all {
+		if v.read[file] {
+			continue
+		}
+		v.read[file] = true
+		text, err := os.ReadFile(file)
+		must(v.t, err)
+		mail := regexp.MustCompile(`^To: (.*)\nSubject: (?s:.*)\n(http\S+)\n$`).FindStringSubmatch(string(text))
+		if mail == nil {
+			v.t.Fatalf("a mail is\n%s", text)
+		}
+		links[mail[1]] = mail[2]
 	}
-	v.read[all[0]] = true
-	text, err := os.ReadFile(all[0])
-	must(v.t, err)
-	link := regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text))
-	if !strings.HasPrefix(string(text), "To: "+to+"\nSubject: ") || link == "" {
-		v.t.Errorf("the mail to %s is\n%s", to, text)
-	}
-	return link
+	return links
 }
 
 func tokenOf(link string) string { return link[strings.Index(link, "token=")+len("token="):] }
@@ -236,9 +249,16 @@ func TestAccount(t *testing.T) {
 			t.Errorf("another device goes to %s", to)
 		}
 
-		v.alert(v.do(422, "/account/email", "email", "no address"), "email", "This is not an e-mail address.")
-		v.do(303, "/account/email", "email", "new@example.com")
-		confirm := v.link("new@example.com")
+		const now = "battery staple horse"
+		v.alert(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
+		v.alert(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
+		v.alert(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
+		v.do(303, "/account/email", "email", "new@example.com", "password", now)
+		links := v.links()
+		confirm := links["new@example.com"]
+		if !strings.HasSuffix(links["ann@example.com"], "/forgot") || len(links) != 2 {
+			t.Errorf("the mails lead to %v: the old address hears nothing", links)
+		}
 		if page := v.do(200, "/account"); !strings.Contains(page, "ann@example.com") {
 			t.Error("the address has changed before it was confirmed")
 		}
@@ -301,6 +321,28 @@ func TestEditUntouched(t *testing.T) {
 		e, err := v.s.users.Find(t.Context(), hints.Any("ann@example.com"))
 		if err != nil || e.Text("name") != "annie" || e.Text("job") != "cook" {
 			t.Errorf("%q, %v", e.Facets(), err)
+		}
+	})
+}
+
+// TestStrangersMails: nobody is sent more than three mails an hour by those who say that an address is theirs.
+func TestStrangersMails(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.signUp("ann@example.com", "ann")
+		for range 5 {
+			v.do(303, "/account/email", "email", "stranger@example.com", "password", password)
+		}
+		mails := 0
+		all, _ := filepath.Glob(filepath.Join(v.s.mail, "mail-*"))
+		for _, file := range all {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			if strings.HasPrefix(string(text), "To: stranger@example.com\n") {
+				mails++
+			}
+		}
+		if mails != 3 {
+			t.Errorf("%d mails to a stranger", mails)
 		}
 	})
 }
