@@ -111,7 +111,7 @@ func (t *Type) throttled(typed string, a Attempt) Event {
 	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
 }
 
-// admitChange counts the tokens that change a facet to an address, whoever asks for them: each is a mail to somebody who may not want it.
+// admitChange counts the tokens that change a facet to an address, whichever accounts ask for them: each is a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err

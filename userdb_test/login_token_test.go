@@ -330,7 +330,10 @@ func TestChangeAmongOthers(t *testing.T) {
 		for i := range 6 {
 			name := fmt.Sprint("user", i)
 			g.add(name, "")
-			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com"})
+			if i == 3 { // no more are issued for the address within the hour
+				g.pass(time.Hour + time.Second)
+			}
+			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com", Life: 3 * time.Hour})
 			must(t, err)
 			secrets[name] = secret
 		}

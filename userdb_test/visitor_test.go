@@ -181,7 +181,7 @@ func TestInvitedAddress(t *testing.T) {
 	})
 }
 
-// TestChangesAreLimited: whoever asks for them, at most three tokens in an hour bring the same address, however it is spelled.
+// TestChangesAreLimited: whichever accounts ask for them, at most three tokens in an hour bring the same address, however it is spelled.
 func TestChangesAreLimited(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.add("bob", "battery staple 9")
