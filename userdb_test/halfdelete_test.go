@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -31,7 +32,7 @@ func (w *aclWorld) forbid(rights []string, command string, do func(context.Conte
 // repair ends what is left; it never comes back, nor lives on without its tags; and its UID can be
 // used again, with nothing of the old one.
 func TestDeleteForbidden(t *testing.T) {
-	app, operator := aclRules(t)
+	app, operator := redistest.Rights(t)
 	for _, clustered := range []bool{false, true} {
 		w := newACLWorld(t, clustered)
 		for _, command := range strings.Fields("hdel expire pexpire persist unlink srem zrem hset") {

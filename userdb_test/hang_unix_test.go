@@ -145,7 +145,7 @@ func TestSilentMaster(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		told := map[string]int{}
 		for after, more := "", true; more; {
-			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000, Kinds: []string{"update"}})
+			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000, Kinds: []userdb.EventKind{"update"}})
 			must(t, err)
 			for _, e := range p.Events {
 				told[e.Key.Value()]++

@@ -32,7 +32,7 @@ func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
 
 func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	for _, e := range events {
-		kinds = append(kinds, e.Kind)
+		kinds = append(kinds, string(e.Kind))
 	}
 	return kinds
 }
@@ -73,7 +73,7 @@ func TestFeedTellsOnce(t *testing.T) {
 		}
 		got := map[string][]string{}
 		for _, e := range feed(t, db, 3*len(want)) {
-			got[e.Key.Value()] = append(got[e.Key.Value()], e.Kind)
+			got[e.Key.Value()] = append(got[e.Key.Value()], string(e.Kind))
 		}
 		for uid, kinds := range want {
 			if history := linesOf(t, users, uid); !slices.Equal(got[uid], kinds) || !slices.Equal(history, kinds) {
