@@ -56,7 +56,7 @@ func (b *browser) link(to string) string {
 	return ""
 }
 
-// linkAmong is the link of a mail that comes together with one to another address.
+// linkAmong returns the link of a mail that comes together with one to another address.
 func (b *browser) linkAmong(to, other string) (link string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -173,7 +173,7 @@ func (r *run) lookBack(e int) (ops []op) {
 	return ops
 }
 
-// caller is the parent's own.
+// caller returns the parent's own caller.
 func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serves, r.key} }
 
 // lookAtSessions looks for sessions that are listed, and that nobody was given.

@@ -65,14 +65,14 @@ func (f *follower) read(ctx context.Context) error {
 	}
 }
 
-// of is what was heard of an account.
+// of returns what was heard of an account.
 func (f *follower) of(uid string) []fedLine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]fedLine{}, f.heard[uid]...)
 }
 
-// everything is what was heard of all.
+// everything returns what was heard of all.
 func (f *follower) everything() (all []fedLine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *follower) everything() (all []fedLine) {
 	return all
 }
 
-// complaints are those since the last call.
+// complaints returns those since the last call.
 func (f *follower) complaints() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *follower) complaints() []string {
 	return wrong
 }
 
-// historyOf is the history of a live account, the oldest line first; nil for one that is not.
+// historyOf returns the history of a live account, the oldest line first; nil for one that is not.
 func (r *run) historyOf(uid string) (lines []fedLine) {
 	all, err := r.users.History(r.ctx, hints.UID(uid))
 	if err != nil {

@@ -63,7 +63,7 @@ type op struct {
 	Answer     answer
 }
 
-// who is the operation as the history has it: an actor of its own.
+// who returns the operation as the history has it: an actor of its own.
 func (o op) who() string { return whoOf(o.Client, o.N) }
 
 func whoOf(client string, n int) string { return fmt.Sprintf("%s/%d", client, n) }

@@ -51,7 +51,7 @@ func (r *run) haveCluster() {
 	}
 }
 
-// addrs are the addresses that clients are given.
+// addrs returns the addresses that clients are given.
 func (r *run) addrs() []string {
 	switch r.kind {
 	case onCluster:
@@ -116,7 +116,7 @@ func (r *run) switchOver() {
 	r.settle()
 }
 
-// offset is how much of the stream of writes a node has.
+// offset returns how much of the stream of writes a node has.
 func offset(info string) string {
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

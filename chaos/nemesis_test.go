@@ -88,7 +88,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	return steps
 }
 
-// possible are those steps that can be made on a kind of store.
+// possible returns those steps that can be made on a kind of store.
 func possible(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
 		return step == "move" && kind != onCluster || step == "failover" && kind == onOne ||

@@ -28,7 +28,7 @@ const (
 	firstService = 101 // its number among processes; the hour follows from it
 )
 
-// serveStore is a service's process.
+// serveStore runs in the process of a service.
 func serveStore(t *testing.T, o orders) {
 	client := connect(o.Kind, o.Addrs, nil)
 	go func() {
@@ -104,7 +104,7 @@ func (r *run) endServices() {
 	}
 }
 
-// nameOf is one of the few names under which requests of an epoch are sent again and again.
+// nameOf returns one of the few names under which requests of an epoch are sent again and again.
 func nameOf(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
 
 const names = 3

@@ -76,7 +76,7 @@ func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// bornSince is the create that made the account which a reading is of, if that began after another one, g, whose outcome is
+// bornSince returns the create that made the account which a reading is of, if that began after another one, g, whose outcome is
 // unknown: then g has not made it. It is "" if the account may have been made by g.
 func bornSince(g, r op, ops []op) string {
 	if g.Ask.Verb != "create" {

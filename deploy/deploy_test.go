@@ -170,7 +170,7 @@ func TestProxyFlags(t *testing.T) {
 	}
 }
 
-// unitCommand is the command that the unit starts.
+// unitCommand returns the command that the unit starts.
 func unitCommand(t *testing.T) string {
 	t.Helper()
 	_, command, _ := strings.Cut(read(t, "userdb@.service"), "\nExecStart=")

@@ -106,7 +106,7 @@ func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, ty
 	return t.limit(ctx, what, name, mostIdentifier, e)
 }
 
-// throttled is the event of a visitor who asked too often.
+// throttled returns the event of a visitor who asked too often.
 func (t *Type) throttled(typed string, a Attempt) Event {
 	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
 }

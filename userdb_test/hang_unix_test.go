@@ -162,7 +162,7 @@ func TestSilentMaster(t *testing.T) {
 	}
 }
 
-// otherMaster is a master that serves none of some keys.
+// otherMaster returns a master that serves none of some keys.
 func otherMaster(t *testing.T, c *redistest.Cluster, keys ...string) *redistest.Server {
 	t.Helper()
 	for _, node := range c.Nodes[:3] {

@@ -104,7 +104,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	}
 }
 
-// eachStoreAndRights is eachStore, and runs the test on Redis by a user who has the rights of an
+// eachStoreAndRights does what eachStore does, and runs the test on Redis by a user who has the rights of an
 // application and no others.
 func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()

@@ -122,7 +122,7 @@ func (p page) beside(one web.Problem) string {
 	return one.Field
 }
 
-// Shown is what the form for a facet shows, or showed when it was sent.
+// Shown returns what the form for a facet shows, or showed when it was sent.
 func (p page) Shown(name string) string {
 	if sent, is := p.Form["shown-"+name]; is {
 		return sent[0]

@@ -129,7 +129,7 @@ func (v *visitor) link(to string) string {
 	return links[to]
 }
 
-// links are those of the mails that have come since the last ones, by their addresses.
+// links returns those of the mails that have come since the last ones, by their addresses.
 func (v *visitor) links() map[string]string {
 	v.t.Helper()
 	all, err := filepath.Glob(filepath.Join(v.s.mail, "*"))

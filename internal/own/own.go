@@ -46,7 +46,7 @@ func Act(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string
 	return view.Of(db).Act(ctx, kind, recordkey.Key{}, about)
 }
 
-// ActAs is Act by an operator; "": by somebody who is not signed in.
+// ActAs calls Act for an operator; "": for somebody who is not signed in.
 func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) error {
 	who := view.Actor{Who: view.OperatorPrefix + operator, Origin: origin}
 	if operator == "" {

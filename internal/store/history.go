@@ -38,7 +38,7 @@ func LineTime(line string) (microseconds int64) {
 	return n
 }
 
-// LineName is what a line of a history is known by, as history.lua has it: its mark, or its number.
+// LineName returns what a line of a history is known by, as history.lua has it: its mark, or its number.
 func LineName(line string) string {
 	words := strings.Split(line, " ")
 	if len(words) == lineWords+1 {

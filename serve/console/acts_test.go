@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// acts are what operators did as the feed tells it, the oldest first, as "KIND WHO ABOUT ORIGIN".
+// acts returns what operators did as the feed tells it, the oldest first, as "KIND WHO ABOUT ORIGIN".
 func (d *desk) acts() (all []string) {
 	d.t.Helper()
 	page, err := d.db.Events(d.t.Context(), userdb.EventQuery{Limit: 1000})

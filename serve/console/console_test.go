@@ -96,7 +96,7 @@ func open(t *testing.T, store string) *desk {
 	return openWith(t, store, true)
 }
 
-// openWith is open, with histories or without.
+// openWith opens a desk, with histories or without.
 func openWith(t *testing.T, store string, history bool) *desk {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: history})

@@ -155,7 +155,7 @@ func deedOf(e userdb.HistoryEvent) string {
 	return actOf(e)
 }
 
-// actOf is what an operator did, or what was done about one.
+// actOf returns what an operator did, or what was done about one.
 func actOf(e userdb.HistoryEvent) string {
 	name := "“" + e.Purpose + "”"
 	switch e.Kind {

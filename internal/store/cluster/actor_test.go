@@ -370,7 +370,7 @@ const (
 // to the second, …
 const forbidden fault = 100
 
-// refuses is what the world is told to refuse.
+// refuses returns what the world is told to refuse.
 func (f fault) refuses() int {
 	if f >= forbidden {
 		return -int(f-forbidden) - 1

@@ -76,7 +76,7 @@ func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note)
 	e.feedSoon(ctx, prk, n, "")
 }
 
-// feedSoon is feedLater for a caller that may know the whole history: first, if it is not "". If the part has no room
+// feedSoon does what feedLater does for a caller that may know the whole history: first, if it is not "". If the part has no room
 // before the caller's time is over, the lines come with the next change of the entry.
 func (e *Engine) feedSoon(ctx context.Context, prk recordkey.Key, n store.Note, first string) {
 	if len(n.Lines) == 0 {

@@ -33,7 +33,7 @@ func wantTags(uid string, want ...string) func(moment, *simulation) string {
 	}
 }
 
-// fillScenarios are changes of tertiary records that meet what an earlier change has not put in
+// fillScenarios returns changes of tertiary records that meet what an earlier change has not put in
 // place yet.
 func fillScenarios() []scenario {
 	a := entries(some, "A email=a")

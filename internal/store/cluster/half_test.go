@@ -14,7 +14,7 @@ func anotherA(s *simulation) string {
 	return ""
 }
 
-// halfScenarios are deletes that may be refused in the middle, and what others do then.
+// halfScenarios returns deletes that may be refused in the middle, and what others do then.
 func halfScenarios() []scenario {
 	job := entries(some, "A name=n job=cook")
 	one := func(v ...verb) []verb { return v }

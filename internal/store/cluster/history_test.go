@@ -32,7 +32,7 @@ func (a *actor) noteOf(c store.Change) store.Note {
 	return a.line(kind)
 }
 
-// line is what a running verb notes, by its actor and number; nothing where it does not note.
+// line returns what a running verb notes, by its actor and number; nothing where it does not note.
 func (a *actor) line(kind string) store.Note {
 	if !a.noting {
 		return store.Note{}
@@ -92,7 +92,7 @@ func (s *simulation) linesOfA() (lines []string) {
 	return lines
 }
 
-// fedOfA are the lines of A in the feed.
+// fedOfA returns the lines of A in the feed.
 func (s *simulation) fedOfA() (lines []string) {
 	prk, _ := people.PRK("A")
 	key, _ := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
@@ -134,7 +134,7 @@ func (x *explorer) unnoted(m moment) string {
 	return ""
 }
 
-// changed is how many lines a verb must have, and may have.
+// changed returns how many lines a verb must have, and may have.
 func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 	word, _, _ := strings.Cut(x.scenario.actors[i][j].name, " ")
 	acknowledged := r.at.done > j && r.at.errs[j] == nil

@@ -115,7 +115,7 @@ func (ks *Keys) writeNoted(
 	return reply, err
 }
 
-// writeApart is writeNoted without the record of the history.
+// writeApart does what writeNoted does, without the record of the history.
 func (ks *Keys) writeApart(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
 ) (any, error) {
