@@ -133,7 +133,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a tombstone keeps no note", in: []string{"history: delete"}, finds: "history", kinds: []fault{tryAgain},
-		rewrite: replaced("['~note'] = done or noted and noted ~= ''", "['~note'] = false"),
+		rewrite: replaced("strip(KEYS[1], done or noted and noted ~= '')", "strip(KEYS[1])"),
 	},
 	{
 		name: "what waits is passed over", in: []string{"history: create, log in"}, finds: "history",
