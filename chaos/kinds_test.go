@@ -111,7 +111,7 @@ func (r *run) switchOver() {
 	r.until("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
 	host, port, err := net.SplitHostPort(next.Options().Addr)
 	r.must(err)
-	r.must(old.SlaveOf(r.ctx, host, port).Err()) // Sentinels say so as well, but that waits for the pause to end
+	r.must(old.ReplicaOf(r.ctx, host, port).Err()) // Sentinels say so as well, but that waits for the pause to end
 	r.must(old.Do(r.ctx, "CLIENT", "UNPAUSE").Err())
 	r.settle()
 }
