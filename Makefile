@@ -34,8 +34,8 @@ help:
 # Much of the tests' time is spent waiting, so that more of them run at a time than there are cores.
 test: redis
 	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m ./...
-	$(PROGRESS) go test -C bench .
-	$(PROGRESS) go test -C bench/peers .
+	$(PROGRESS) bash -c 'cd bench && go test .'
+	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
 check: format vet staticcheck test search-short race fuzz
 
