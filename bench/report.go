@@ -31,6 +31,7 @@ type reportRow struct {
 	Most     bool     `json:"target_is_upper_bound,omitempty"`
 	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
+	Seconds  float64  `json:"seconds,omitempty"` // how long it took
 	Variants []result `json:"variants,omitempty"`
 }
 
@@ -93,7 +94,7 @@ func loadAverage() string {
 func (rep *report) add(r row, o outcome) reportRow {
 	one := reportRow{
 		Name: r.name, What: r.what, estimate: o.estimate, Target: r.target, Most: r.most, Verdict: o.judge(r.target, r.most),
-		Note: o.note, Variants: o.variants,
+		Note: o.note, Seconds: o.took.Seconds(), Variants: o.variants,
 	}
 	rep.Rows = append(rep.Rows, one)
 	return one
@@ -153,7 +154,7 @@ func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
 	b.WriteString("Columns from p50 on: ours / theirs, of one operation. Client and server are processor time.\n\n")
-	b.WriteString("| row | what | ratio | 95 % | target | |")
+	b.WriteString("| row | what | ratio | bounds | target | |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")
 	}

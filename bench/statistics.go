@@ -21,9 +21,9 @@ func exactly(ratio float64) estimate { return estimate{ratio, ratio, ratio} }
 const twoRuns = math.Sqrt2
 
 // student holds the factors of Student's t for 99 % by the number of figures, as far as in use.
-var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 12: 3.106}
+var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 10: 3.250}
 
-// estimateMean returns the mean of ratios that were found independently, 2 to 8 of them or 12. A lone
+// estimateMean returns the mean of ratios that were found independently, 2 to 8 of them or 10. A lone
 // one is returned as it is.
 func estimateMean(xs []estimate) estimate {
 	n := float64(len(xs))
