@@ -61,7 +61,7 @@ func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 // the stored schema, and so has none to check the records by. Of o only Repair and Restate count.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
-		_, err := c.own(ctx)
+		_, err := c.checkAndRepairOwn(ctx)
 		return err
 	})
 }
@@ -69,19 +69,19 @@ func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 // A checker looks at the records of one view.
 type checker struct {
 	*view.View
-	o      Options
-	entire bool // all records are looked at: what two entries show is reported at one of them
-	out    chan<- news
-	fix    *repair // nil: report only
-	steps  bool    // a change is made in several steps, so a writer may be in the middle of one
+	o         Options
+	checksAll bool // all records are looked at: what two entries show is reported at one of them
+	out       chan<- update
+	fix       *repair // nil: report only
+	inSteps   bool    // a change is made in several steps, so a writer may be in the middle of one
 
-	mu     sync.Mutex
-	doubts []doubt // of one round, resolved together: the round waits once for all of them
-	found  int     // how many findings they have
+	mu           sync.Mutex
+	candidates   []candidate // of one round, resolved together: the round waits once for all of them
+	findingCount int         // how many findings they have
 }
 
 // News is what the goroutines of a check tell the one that yields.
-type news struct {
+type update struct {
 	found       findings
 	done, about int64 // about 0: nothing about progress
 }
@@ -91,8 +91,8 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	return func(yield func(Problem, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		out := make(chan news)
-		c := &checker{View: v, o: o, entire: o.Only.IsZero(), out: out}
+		out := make(chan update)
+		c := &checker{View: v, o: o, checksAll: o.Only.IsZero(), out: out}
 		var failed error
 		go func() {
 			defer close(out)
@@ -118,7 +118,7 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 }
 
 // send hands news over to the caller, if there is any.
-func (c *checker) send(ctx context.Context, n news) error {
+func (c *checker) send(ctx context.Context, n update) error {
 	if len(n.found) == 0 && n.about == 0 {
 		return nil
 	}
@@ -131,38 +131,38 @@ func (c *checker) send(ctx context.Context, n news) error {
 }
 
 // tell hands over how far it is. An end of ctx ends the walk, too.
-func (c *checker) tell(ctx context.Context, done, about int64) {
-	_ = c.send(ctx, news{done: done, about: about})
+func (c *checker) reportProgress(ctx context.Context, done, about int64) {
+	_ = c.send(ctx, update{done: done, about: about})
 }
 
 func (c *checker) run(ctx context.Context) error {
-	if readable, err := c.own(ctx); err != nil || !readable {
+	if readable, err := c.checkAndRepairOwn(ctx); err != nil || !readable {
 		return err
 	}
-	if err := c.inForce(ctx); err != nil {
+	if err := c.requireStoredSchema(ctx); err != nil {
 		return err
 	}
 	if c.o.Repair {
 		return c.repairAll(ctx)
 	}
-	return c.round(ctx)
+	return c.runRound(ctx)
 }
 
 // round goes once over what is to be checked.
-func (c *checker) round(ctx context.Context) error {
+func (c *checker) runRound(ctx context.Context) error {
 	survey, err := c.Engine.Survey(ctx, false)
 	if err != nil {
 		return err
 	}
-	c.steps = survey.Steps
-	look := c.all
-	if !c.entire {
-		look = c.one
+	c.inSteps = survey.Steps
+	check := c.checkAll
+	if !c.checksAll {
+		check = c.checkOne
 	}
-	if err := look(ctx); err != nil {
+	if err := check(ctx); err != nil {
 		return err
 	}
-	return c.resolveDoubts(ctx)
+	return c.resolveCandidates(ctx)
 }
 
 // An item is one thing that is looked at: a record, or one member of a set.
@@ -172,40 +172,40 @@ type item struct {
 	member string        // the member of that set; of elements that were laid ready, the rev of their change
 }
 
-func itemOf(k recordkey.Key) item { return item{raw: k.String(), key: k} }
+func newItem(k recordkey.Key) item { return item{raw: k.String(), key: k} }
 
 // A look reads what some items are to be judged by, and judges them.
-type look func(ctx context.Context, r *report, items []item)
+type checkFunc func(ctx context.Context, r *report, items []item)
 
-func (l look) at(ctx context.Context, items []item) (findings, error) {
+func (f checkFunc) run(ctx context.Context, items []item) (findings, error) {
 	var r report
-	if l(ctx, &r, items); r.err != nil {
+	if f(ctx, &r, items); r.err != nil {
 		return nil, r.err
 	}
 	return r.found, nil
 }
 
 // A doubt is what looks found to be wrong with some items.
-type doubt struct {
-	look  look
+type candidate struct {
+	check checkFunc
 	items []item
 	found findings
 }
 
 // looks is how often something that others are changing is looked at again.
-const looks = 4
+const maxRechecks = 4
 
 // certain looks at items, and once more at those that something seems to be wrong with, until two looks in a row find
 // the same. A problem that both found, with every entry at the same rev, was there in between: where every change
 // is one step, no writer can cause a false alarm. Of what changes all the time only that is reported.
-func certain(ctx context.Context, look look, items []item) (doubt, error) {
-	d := doubt{look: look, items: items}
-	found, err := look.at(ctx, items)
-	for range looks {
+func confirm(ctx context.Context, check checkFunc, items []item) (candidate, error) {
+	d := candidate{check: check, items: items}
+	found, err := check.run(ctx, items)
+	for range maxRechecks {
 		if d.found = found; err != nil || len(found) == 0 {
 			break
 		}
-		if found, err = d.again(ctx); len(found) == len(d.found) {
+		if found, err = d.recheck(ctx); len(found) == len(d.found) {
 			break
 		}
 	}
@@ -214,22 +214,22 @@ func certain(ctx context.Context, look look, items []item) (doubt, error) {
 
 // again returns what one more look finds, and keeps of that what is just as it was. An entry that was changed meanwhile
 // has another rev.
-func (d *doubt) again(ctx context.Context) (now findings, err error) {
-	d.items = suspects(d.items, d.found)
-	now, err = d.look.at(ctx, d.items)
-	d.found = common(d.found, now)
-	return now, err
+func (d *candidate) recheck(ctx context.Context) (after findings, err error) {
+	d.items = itemsWithFindings(d.items, d.found)
+	after, err = d.check.run(ctx, d.items)
+	d.found = intersect(d.found, after)
+	return after, err
 }
 
 // suspects are the items that something was found about.
-func suspects(items []item, found findings) []item {
+func itemsWithFindings(items []item, found findings) []item {
 	at := records.Map(found, func(f finding) int { return f.at })
 	slices.Sort(at)
 	return records.Map(slices.Compact(at), func(i int) item { return items[i] })
 }
 
 // common are the findings of now that were there before.
-func common(before, now findings) findings {
+func intersect(before, now findings) findings {
 	type identity struct{ code, key, seen string }
 	known := make(map[identity]bool, len(before))
 	for _, f := range before {
@@ -239,14 +239,14 @@ func common(before, now findings) findings {
 }
 
 const (
-	pageItems  = 600    // how many records or members are looked at together
-	mostDoubts = 50_000 // how many findings are kept
+	pageSize      = 600    // how many records or members are looked at together
+	maxCandidates = 50_000 // how many findings are kept
 )
 
 // confirm looks at items, page by page, until it is sure what is wrong with them, and resolves that.
-func (c *checker) confirm(ctx context.Context, look look, items []item) error {
-	for some := range slices.Chunk(items, pageItems) {
-		d, err := certain(ctx, look, some)
+func (c *checker) examine(ctx context.Context, check checkFunc, items []item) error {
+	for some := range slices.Chunk(items, pageSize) {
+		d, err := confirm(ctx, check, some)
 		if err == nil && len(d.found) > 0 {
 			err = c.resolveLater(ctx, d)
 		}
@@ -259,26 +259,26 @@ func (c *checker) confirm(ctx context.Context, look look, items []item) error {
 
 // resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the
 // middle of it.
-func (c *checker) resolveLater(ctx context.Context, d doubt) error {
-	if !c.steps || c.fix.believes(d.found) {
+func (c *checker) resolveLater(ctx context.Context, d candidate) error {
+	if !c.inSteps || c.fix.allNoted(d.found) {
 		return c.resolve(ctx, d)
 	}
 	c.mu.Lock()
-	c.doubts = append(c.doubts, d)
-	c.found += len(d.found)
-	full := c.found >= mostDoubts
+	c.candidates = append(c.candidates, d)
+	c.findingCount += len(d.found)
+	full := c.findingCount >= maxCandidates
 	c.mu.Unlock()
 	if full {
-		return c.resolveDoubts(ctx)
+		return c.resolveCandidates(ctx)
 	}
 	return nil
 }
 
 // resolveDoubts looks at all of them until no writer can be in the middle of what is left.
-func (c *checker) resolveDoubts(ctx context.Context) error {
+func (c *checker) resolveCandidates(ctx context.Context) error {
 	c.mu.Lock()
-	all := c.doubts
-	c.doubts, c.found = nil, 0
+	all := c.candidates
+	c.candidates, c.findingCount = nil, 0
 	c.mu.Unlock()
 	for n := 0; len(all) > 0; n++ {
 		more, err := c.Engine.Linger(ctx, n)
@@ -289,11 +289,11 @@ func (c *checker) resolveDoubts(ctx context.Context) error {
 			break
 		}
 		for i := range all {
-			if _, err := all[i].again(ctx); err != nil {
+			if _, err := all[i].recheck(ctx); err != nil {
 				return err
 			}
 		}
-		all = slices.DeleteFunc(all, func(d doubt) bool { return len(d.found) == 0 })
+		all = slices.DeleteFunc(all, func(d candidate) bool { return len(d.found) == 0 })
 	}
 	for _, d := range all {
 		if err := c.resolve(ctx, d); err != nil {
@@ -304,14 +304,14 @@ func (c *checker) resolveDoubts(ctx context.Context) error {
 }
 
 // resolve tells what was found or, in a repair, first ends what can be ended in this round.
-func (c *checker) resolve(ctx context.Context, d doubt) error {
+func (c *checker) resolve(ctx context.Context, d candidate) error {
 	if c.fix == nil {
-		return c.send(ctx, news{found: d.found})
+		return c.send(ctx, update{found: d.found})
 	}
-	c.fix.note(d.found)
+	c.fix.noteFindings(d.found)
 	left, err := c.repair(ctx, d)
 	if err != nil {
 		return err
 	}
-	return c.send(ctx, news{found: c.fix.results(d.found, left)})
+	return c.send(ctx, update{found: c.fix.reportable(d.found, left)})
 }

@@ -25,22 +25,22 @@ func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 // A site is a store, with what the tests here do to it.
 type site struct{ *testdb.Site }
 
-func on(s *testdb.Site) *site { return &site{s} }
+func newSite(s *testdb.Site) *site { return &site{s} }
 
 // alone is a site while nobody writes, as the checks may take for granted; others set s.Ctx.
-func alone(s *testdb.Site) *site {
+func quietSite(s *testdb.Site) *site {
 	s.Ctx = store.Alone(s.Ctx)
-	return on(s)
+	return newSite(s)
 }
 
 var (
-	eachStore  = testdb.Each(testdb.EachStore, on)
-	eachEngine = testdb.Each(testdb.EachEngine, alone)
-	twoEngines = testdb.Each(testdb.TwoEngines, alone)
+	eachStore  = testdb.Each(testdb.EachStore, newSite)
+	eachEngine = testdb.Each(testdb.EachEngine, quietSite)
+	twoEngines = testdb.Each(testdb.TwoEngines, quietSite)
 )
 
 // Under is the same store with another schema.
-func (s *site) Under(t *testing.T, sch schema.Schema) *site { return alone(s.Site.Under(t, sch)) }
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return quietSite(s.Site.Under(t, sch)) }
 
 // damage does a damage to entry n and returns what must be reported.
 func (s *site) damage(t testdb.Tester, d damage, n int) []string {
@@ -48,7 +48,7 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	for _, c := range d.do {
 		words := make([]string, len(c))
 		for i, w := range c {
-			if words[i] = of(w, n); i == 0 {
+			if words[i] = expand(w, n); i == 0 {
 				words[i] = w
 			}
 		}
@@ -56,7 +56,7 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	}
 	want := make([]string, len(d.want))
 	for i, w := range d.want {
-		want[i] = of(w, n)
+		want[i] = expand(w, n)
 	}
 	return want
 }
@@ -122,7 +122,7 @@ func TestCheckHealthy(t *testing.T) {
 }
 
 func TestCheckProblem(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HDEL", "user/uid:friend", "email")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -146,7 +146,7 @@ func TestCheckProblem(t *testing.T) {
 }
 
 func TestCheckChoices(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -202,7 +202,7 @@ func TestCheckLarge(t *testing.T) {
 }
 
 func TestCheckStops(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	for n := range 20 {
 		s.User(t, n+1)
@@ -230,7 +230,7 @@ func TestCheckStops(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	other := testdb.House()
 	firm := other.Types["firm"]

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func inOrder(t testdb.Tester, what string, got, want []string) {
+func requireEqual(t testdb.Tester, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s:\n got %s\nwant %s", what, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
@@ -33,7 +33,7 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 var longName = strings.Repeat("n", 60)
 
 // Besides its fields every entry can have 9, and a folded secondary field is kept twice.
-var told = []struct {
+var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type
 	want      []string
@@ -66,7 +66,7 @@ var told = []struct {
 
 func TestNotCompact(t *testing.T) {
 	const tail = "; such entries are not kept compact, and take more memory (by the usual limits of Redis)"
-	for _, tt := range told {
+	for _, tt := range notCompactTests {
 		t.Run(tt.what, func(t *testing.T) {
 			var got []string
 			for _, p := range check.NotCompact(schema.Schema{Types: map[string]schema.Type{tt.typ: tt.t}}) {
@@ -77,7 +77,7 @@ func TestNotCompact(t *testing.T) {
 					t.Errorf("%+v", p)
 				}
 			}
-			inOrder(t, "told", got, tt.want)
+			requireEqual(t, "told", got, tt.want)
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestNotCompactTrue(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)
 		sch := schema.Schema{Types: map[string]schema.Type{typ: {Primary: "id"}}}
-		s := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, sch))
+		s := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, sch))
 		e, err := s.Type(t, typ).Create(s.Ctx, userdb.NewEntry{})
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +95,8 @@ func TestNotCompactTrue(t *testing.T) {
 		if got := s.Raw.ObjectEncoding(s.Ctx, e.Key().String()).Val(); got != want {
 			t.Errorf("a type of %d bytes: %s, want %s", n, got, want)
 		}
-		if told := len(check.NotCompact(sch)) > 0; told != (want != "listpack") {
-			t.Errorf("a type of %d bytes: told %v", n, told)
+		if warned := len(check.NotCompact(sch)) > 0; warned != (want != "listpack") {
+			t.Errorf("a type of %d bytes: told %v", n, warned)
 		}
 	}
 }

@@ -36,7 +36,7 @@ var halfDeleted = []string{
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 
-func and(first []string, more ...string) []string {
+func concat(first []string, more ...string) []string {
 	return append(append([]string{}, first...), more...)
 }
 
@@ -45,7 +45,7 @@ func cmd(words ...string) []string { return words }
 func cmds(c ...[]string) [][]string { return c }
 
 // twin makes another entry, complete but for its name, which has no SRK.
-func twin(name string) [][]string {
+func twinCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
 		cmd("SET", "user/email:F@x.org/~prk", "user/uid:F"),
@@ -56,10 +56,10 @@ var damages = []damage{
 	// I3: the entry itself
 	{"entry lost", cmds(cmd("DEL", prk)), orphaned},
 	{"entry a tombstone, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x", "~fence", "2"), cmd("EXPIRE", prk, "600")), orphaned},
-	{"entry a tombstone without an end, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x")), and(orphaned, "tombstone_endless "+prk)},
-	{"entry half deleted", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x")), and(halfDeleted, "delete_unfinished "+prk)},
-	{"entry half deleted, for a time", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x"), cmd("EXPIRE", prk, "600")), and(halfDeleted, "delete_unfinished "+prk)},
-	{"entry of another Redis type", cmds(cmd("DEL", prk), cmd("SET", prk, "x")), and(orphaned, "prk_kind "+prk)},
+	{"entry a tombstone without an end, its records left", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x")), concat(orphaned, "tombstone_endless "+prk)},
+	{"entry half deleted", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x")), concat(halfDeleted, "delete_unfinished "+prk)},
+	{"entry half deleted, for a time", cmds(cmd("HSET", prk, "~isa", "", "~rev", "x"), cmd("EXPIRE", prk, "600")), concat(halfDeleted, "delete_unfinished "+prk)},
+	{"entry of another Redis type", cmds(cmd("DEL", prk), cmd("SET", prk, "x")), concat(orphaned, "prk_kind "+prk)},
 	{"no ~isa", cmds(cmd("HDEL", prk, "~isa")), []string{"isa_missing " + prk}},
 	{"another ~isa", cmds(cmd("HSET", prk, "~isa", "firm")), []string{"type_mismatch " + prk}},
 	{"no ~prk", cmds(cmd("HDEL", prk, "~prk")), []string{"prk_wrong " + prk}},
@@ -97,15 +97,15 @@ var damages = []damage{
 	{"facet as long as may be", cmds(cmd("HSET", prk, "email", strings.Repeat("x", 1022)+"U")), []string{"srk_missing user/email:" + strings.Repeat("x", 1022) + "U/~prk", "srk_stale " + email}},
 
 	// I2: one value, two entries
-	{"shared in one field", twin("Name of U"), []string{"value_shared " + name, "skv_wrong user/uid:F"}},
-	{"shared in one field, SRK taken over", append(twin("name of U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name}},
-	{"shared in two fields", append(twin("U@x.org"), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email}},
-	{"shared in two fields, one SRK lost", append(twin("U@x.org"), cmd("DEL", email), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email, "srk_missing " + email}},
-	{"shared, no SRK", append(twin("name of U"), cmd("DEL", name)), []string{"srk_missing " + name, "srk_missing " + name}},
-	{"shared with a damaged entry", append(twin("name of U"), cmd("HDEL", "user/uid:F", "~isa")), []string{"value_shared " + name, "isa_missing user/uid:F"}},
+	{"shared in one field", twinCommands("Name of U"), []string{"value_shared " + name, "skv_wrong user/uid:F"}},
+	{"shared in one field, SRK taken over", append(twinCommands("name of U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name}},
+	{"shared in two fields", append(twinCommands("U@x.org"), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email}},
+	{"shared in two fields, one SRK lost", append(twinCommands("U@x.org"), cmd("DEL", email), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email, "srk_missing " + email}},
+	{"shared, no SRK", append(twinCommands("name of U"), cmd("DEL", name)), []string{"srk_missing " + name, "srk_missing " + name}},
+	{"shared with a damaged entry", append(twinCommands("name of U"), cmd("HDEL", "user/uid:F", "~isa")), []string{"value_shared " + name, "isa_missing user/uid:F"}},
 	{"one value in two fields of one entry", cmds(cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U")), []string{"srk_stale " + email}},
-	{"shared in one field, SRKs in two taken over", append(twin("name of U"), cmd("SET", name, "user/uid:F"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:F")), []string{"value_shared " + name, "srk_stale user/email:name+_of+_U/~prk"}},
-	{"one value in two fields of one entry, one SRK taken over", append(twin("name of U"), cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name, "srk_stale " + email}},
+	{"shared in one field, SRKs in two taken over", append(twinCommands("name of U"), cmd("SET", name, "user/uid:F"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:F")), []string{"value_shared " + name, "srk_stale user/email:name+_of+_U/~prk"}},
+	{"one value in two fields of one entry, one SRK taken over", append(twinCommands("name of U"), cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name, "srk_stale " + email}},
 
 	// I4: records without an entry
 	{"SRK of nobody", cmds(cmd("SET", "user/name:F/~prk", "user/uid:F")), []string{"srk_orphan user/name:F/~prk"}},
@@ -165,6 +165,6 @@ var damages = []damage{
 }
 
 // of is a text with U and F put in; f1 sorts before u1.
-func of(text string, n int) string {
+func expand(text string, n int) string {
 	return strings.NewReplacer("U", fmt.Sprintf("u%d", n), "F", fmt.Sprintf("f%d", n)).Replace(text)
 }

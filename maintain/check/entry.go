@@ -28,27 +28,27 @@ func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding
 
 // lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
 // indexes of their facets (I5). It returns those that it judged.
-func (c *checker) lookAtEntries(ctx context.Context, r *report, items []item) (es []*entry) {
+func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es []*entry) {
 	var dead []int
-	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
+	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		if e := entryAt(r, c.ByName[items[i].key.Type()], i, items[i].key, h); e != nil {
-			e.judge(r)
+			e.check(r)
 			es = append(es, e)
 		} else if len(h.Fields) > 0 && records.Gone(h.Fields) {
 			dead = append(dead, i)
 		}
 	}
-	c.lookAtTombstones(ctx, r, items, dead)
-	c.lookAtClaims(ctx, r, es)
-	c.lookAtMemberships(ctx, r, es)
+	c.checkTombstones(ctx, r, items, dead)
+	c.checkClaims(ctx, r, es)
+	c.checkMemberships(ctx, r, es)
 	return es
 }
 
 // lookAtTombstones judges what is left of entries that were deleted (I4): no facets, and not for
 // ever.
-func (c *checker) lookAtTombstones(ctx context.Context, r *report, items []item, dead []int) {
+func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, dead []int) {
 	keys := records.Map(dead, func(i int) string { return items[i].raw })
-	for j, raw := range read(ctx, r, c.Engine, keys, wholes) {
+	for j, raw := range read(ctx, r, c.Engine, keys, readRaw) {
 		i := dead[j]
 		fields := map[string]string{}
 		for _, p := range raw.Pairs {
@@ -83,7 +83,7 @@ func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) 
 }
 
 // judge tells what is wrong with an entry itself, and collects the claims that its values give it.
-func (e *entry) judge(r *report) {
+func (e *entry) check(r *report) {
 	switch isa := e.fields[store.FieldType]; isa {
 	case e.t.Name:
 	case "":
@@ -99,7 +99,7 @@ func (e *entry) judge(r *report) {
 	}
 	for _, field := range e.t.Secondary {
 		if !e.t.Building.Has(field, schema.RoleSecondary) {
-			e.judgeSecondary(r, field)
+			e.checkSecondary(r, field)
 		}
 	}
 	for _, field := range e.t.Required {
@@ -129,7 +129,7 @@ func (e *entry) digests() []uint64 {
 	return records.Map(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
 }
 
-func (e *entry) judgeSecondary(r *report, field string) {
+func (e *entry) checkSecondary(r *report, field string) {
 	facet, has := e.fields[field]
 	skv, kept := e.fields[store.FieldSKV(field)]
 	if !has {
@@ -152,25 +152,25 @@ func (e *entry) judgeSecondary(r *report, field string) {
 
 // A sight is an SRK that is looked at because an entry has its value: the one that the entry claims, or one of the same value
 // under another secondary field (I2).
-type sight struct {
+type observation struct {
 	*entry
-	claim  recordkey.Key
-	record recordkey.Key // the SRK that is looked at
-	srv    string
-	names  bool // the claimed SRK names the entry
+	claim   recordkey.Key
+	record  recordkey.Key // the SRK that is looked at
+	srv     string
+	claimed bool // the claimed SRK names the entry
 }
 
-func (s sight) own() bool { return s.record == s.claim }
+func (s observation) isClaim() bool { return s.record == s.claim }
 
 // sights are what all claims are judged by, each before the others of its value. An SRK that is another claim of the same
 // entry is not looked at twice.
-func sights(es []*entry) (all []sight) {
+func observations(es []*entry) (all []observation) {
 	for _, e := range es {
 		for _, claim := range e.claims {
-			all = append(all, sight{entry: e, claim: claim, record: claim})
+			all = append(all, observation{entry: e, claim: claim, record: claim})
 			for _, field := range e.t.Secondary {
 				if srk, ok := e.t.SRK(field, claim.Value()); ok && !slices.Contains(e.claims, srk) {
-					all = append(all, sight{entry: e, claim: claim, record: srk})
+					all = append(all, observation{entry: e, claim: claim, record: srk})
 				}
 			}
 		}
@@ -178,25 +178,25 @@ func sights(es []*entry) (all []sight) {
 	return all
 }
 
-func srksOf(all []sight) []string {
-	return records.Map(all, func(s sight) string { return s.record.String() })
+func srksOf(all []observation) []string {
+	return records.Map(all, func(s observation) string { return s.record.String() })
 }
 
 // lookAtClaims looks at the SRKs of all secondary values of entries. One that names another entry is
 // judged by what that entry has.
-func (c *checker) lookAtClaims(ctx context.Context, r *report, es []*entry) {
-	all := sights(es)
+func (c *checker) checkClaims(ctx context.Context, r *report, es []*entry) {
+	all := observations(es)
 	srvs := read(ctx, r, c.Engine, srksOf(all), store.Texts)
-	var absent, rivals []sight
-	names := false
+	var absent, rivals []observation
+	claimed := false
 	for i, s := range all {
 		s.srv = srvs[i].Wire
-		if s.own() {
-			names = srvs[i].Is && store.Owner(s.srv) == s.prk
+		if s.isClaim() {
+			claimed = srvs[i].Is && store.Owner(s.srv) == s.prk
 		}
-		s.names = names
+		s.claimed = claimed
 		switch {
-		case !srvs[i].Is && s.own():
+		case !srvs[i].Is && s.isClaim():
 			absent = append(absent, s)
 		case srvs[i].Is && store.Owner(s.srv) != s.prk:
 			rivals = append(rivals, s)
@@ -209,11 +209,11 @@ func (c *checker) lookAtClaims(ctx context.Context, r *report, es []*entry) {
 			s.addValue(r, srkWrong, records.Printable(s.prk), "is a "+records.Quoted(kind))
 		}
 	}
-	c.lookAtRivals(ctx, r, rivals)
+	c.checkRivals(ctx, r, rivals)
 }
 
 // addValue reports what is wrong with a claimed value.
-func (s sight) addValue(r *report, what *code, args ...any) *finding {
+func (s observation) addValue(r *report, what *code, args ...any) *finding {
 	f := s.add(r, what, s.claim, args...)
 	f.values = []uint64{records.Digest(s.t.Name, s.claim.Value())}
 	return f
@@ -221,9 +221,9 @@ func (s sight) addValue(r *report, what *code, args ...any) *finding {
 
 // lookAtRivals judges SRKs that name others than the entry that has their value: if those have it
 // too, it belongs to two (I2), and if not, the entry's own SRK is wrong (I1).
-func (c *checker) lookAtRivals(ctx context.Context, r *report, rivals []sight) {
-	owners := records.Map(rivals, func(s sight) owner {
-		key, _ := ownerOf(s.t, s.record.Namespace(), s.srv)
+func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observation) {
+	owners := records.Map(rivals, func(s observation) owner {
+		key, _ := parseOwner(s.t, s.record.Namespace(), s.srv)
 		return owner{t: s.t, key: key}
 	})
 	c.readOwners(ctx, r, owners)
@@ -231,18 +231,18 @@ func (c *checker) lookAtRivals(ctx context.Context, r *report, rivals []sight) {
 		prk, value string
 		other      recordkey.Key
 	}
-	told := map[pair]bool{}
+	reported := map[pair]bool{}
 	for i, s := range rivals {
 		other := owners[i]
 		p := pair{s.prk, s.claim.Value(), other.key}
 		field, has := other.has(s.claim.Value())
 		// Where each of two entries has its own SRK, both see it: it is told at one of them.
-		there := c.entire && s.names && s.prk < records.Relative(other.key)
+		byOther := c.checksAll && s.claimed && s.prk < records.Relative(other.key)
 		switch {
-		case has && !told[p] && !there:
-			told[p] = true
-			s.shared(r, other, field)
-		case !has && s.own():
+		case has && !reported[p] && !byOther:
+			reported[p] = true
+			s.addShared(r, other, field)
+		case !has && s.isClaim():
 			f := s.addValue(r, srkWrong, records.Printable(s.prk), "names "+records.Quoted(store.Owner(s.srv))+", which does not")
 			f.seen += " " + s.srv + " " + other.seen()
 		}
@@ -250,7 +250,7 @@ func (c *checker) lookAtRivals(ctx context.Context, r *report, rivals []sight) {
 }
 
 // shared reports that another entry has a claimed value under field.
-func (s sight) shared(r *report, other owner, field string) {
+func (s observation) addShared(r *report, other owner, field string) {
 	a, b := s.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
 	f := s.addValue(r, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
 		", and "+records.Printable(b.String())+" in "+records.Quoted(field))
@@ -263,8 +263,8 @@ func (s sight) shared(r *report, other owner, field string) {
 // them cannot, one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
-	err := c.amend(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
-		missing, may, err = c.missing(ctx, r)
+	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
+		missing, may, err = c.missingClaims(ctx, r)
 		return change.Mending{Claim: missing}, may, err
 	})
 	if !errors.Is(err, store.ErrDuplicate) {
@@ -272,8 +272,8 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	}
 	for _, srks := range append([][]recordkey.Key{nil}, slices.Collect(slices.Chunk(missing, 1))...) {
 		m := change.Mending{Claim: srks}
-		err := c.amend(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return m, r.Live(), nil })
-		if err != nil && !overtaken(err) {
+		err := c.changeEntry(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return m, r.Live(), nil })
+		if err != nil && !leavesProblem(err) {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 }
 
 // amend makes one change of an entry, from what it is now.
-func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
+func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
 	t := c.ByName[prk.Type()]
 	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
 		m, may, err := how(r)
@@ -296,7 +296,7 @@ func (c *checker) amend(ctx context.Context, prk recordkey.Key, how func(store.R
 
 // missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
 // that another entry has, too. An entry that has such a one and is not live must not come to life: false.
-func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
+func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.Secondaries(r.Fields)
 	srvs, err := store.Texts(ctx, c.Engine, records.Map(all, recordkey.Key.String))
@@ -310,7 +310,7 @@ func (c *checker) missing(ctx context.Context, r store.Record) (srks []recordkey
 		case contested || srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key):
 			continue
 		}
-		if err := c.take(ctx, store.Remove{Key: srk.String(), Kind: "string"}); err != nil {
+		if err := c.applyStep(ctx, store.Remove{Key: srk.String(), Kind: "string"}); err != nil {
 			return nil, false, err
 		}
 		srks = append(srks, srk)

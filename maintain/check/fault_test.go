@@ -20,30 +20,30 @@ import (
 
 // A fault loses the connection at one round trip, and at all that follow.
 type fault struct {
-	left atomic.Int64 // round trips until then
-	met  atomic.Bool
+	remaining atomic.Int64 // round trips until then
+	failed    atomic.Bool
 }
 
 var errLost = errors.New("connection lost")
 
 func (f *fault) set(n int) {
-	f.left.Store(int64(n))
-	f.met.Store(false)
+	f.remaining.Store(int64(n))
+	f.failed.Store(false)
 }
 
-func (f *fault) lose() bool {
-	lost := f.left.Add(-1) < 0
-	if lost {
-		f.met.Store(true)
+func (f *fault) fail() bool {
+	failed := f.remaining.Add(-1) < 0
+	if failed {
+		f.failed.Store(true)
 	}
-	return lost
+	return failed
 }
 
 func (f *fault) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (f *fault) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.lose() {
+		if f.fail() {
 			cmd.SetErr(errLost)
 			return errLost
 		}
@@ -53,7 +53,7 @@ func (f *fault) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if f.lose() {
+		if f.fail() {
 			return errLost
 		}
 		return next(ctx, cmds)
@@ -63,7 +63,7 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // TestFaults loses the connection at every round trip in turn: each verb must say so, and never end
 // as if all were well.
 func TestFaults(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	for n, d := range damages {
 		s.User(t, n+1)
@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 		for n := 0; ; n += step {
 			f.set(n)
 			err := verb()
-			if !f.met.Load() {
+			if !f.failed.Load() {
 				if err != nil {
 					t.Errorf("%s, undisturbed: %v", name, err)
 				}

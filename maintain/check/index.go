@@ -14,7 +14,7 @@ import (
 
 // lookAtMemberships looks whether entries are in the index sets of their facets, and at their places in the ordered
 // indexes (I5).
-func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry) {
+func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) {
 	var at []store.Ranked // where they must be, in index sets too
 	var of []*entry
 	for _, e := range es {
@@ -45,7 +45,7 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 	asked := records.Map(at, func(p store.Ranked) store.Member {
 		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
-	for i, has := range read(ctx, r, c.Engine, asked, holds) {
+	for i, has := range read(ctx, r, c.Engine, asked, readContains) {
 		e, step := of[i], store.Align{Entry: of[i].key, At: at[i]}
 		switch {
 		case has:
@@ -59,8 +59,8 @@ func (c *checker) lookAtMemberships(ctx context.Context, r *report, es []*entry)
 
 // lookAtIndexes judges index sets and ordered indexes by themselves; their members are judged by lookAtIndexMembers and
 // lookAtOrderMembers.
-func (c *checker) lookAtIndexes(ctx context.Context, r *report, items []item) {
-	for i, kind := range read(ctx, r, c.Engine, raws(items), store.Kinds) {
+func (c *checker) checkIndexes(ctx context.Context, r *report, items []item) {
+	for i, kind := range read(ctx, r, c.Engine, rawKeys(items), store.Kinds) {
 		key := items[i].key
 		want, wrong := "set", indexKind
 		typ, field, ordered := orderOf(key)
@@ -71,22 +71,22 @@ func (c *checker) lookAtIndexes(ctx context.Context, r *report, items []item) {
 		case kind == store.KindNone:
 		case kind != want:
 			r.add(i, wrong, key, "", records.Quoted(kind)).step = store.Remove{Key: items[i].raw, Kind: want}
-		case ordered && c.ordered(key) == nil:
+		case ordered && c.orderedType(key) == nil:
 			r.add(i, orderUndeclared, key, "", records.Quoted(typ), records.Quoted(field))
-		case !ordered && !c.indexes(key):
+		case !ordered && !c.declaresIndex(key):
 			r.add(i, indexUndeclared, key, "", records.Quoted(key.Field()))
 		}
 	}
 }
 
 // indexes reports whether the schema declares an index set.
-func (c *checker) indexes(set recordkey.Key) bool {
+func (c *checker) declaresIndex(set recordkey.Key) bool {
 	t, field := c.ByName[set.Type()], set.Field()
 	return slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed
 }
 
 // membership is an entry's place in an index set that the schema declares.
-func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, declared bool) {
+func (c *checker) alignStep(index item, entry recordkey.Key) (m store.Align, declared bool) {
 	t, field := c.ByName[index.key.Type()], index.key.Field()
 	at := store.Ranked{Key: index.key, Member: index.member, Facet: store.Facet{Wire: index.key.Value()}}
 	if slices.Contains(t.Indexed, field) {
@@ -98,10 +98,10 @@ func (c *checker) membership(index item, entry recordkey.Key) (m store.Align, de
 }
 
 // lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
-func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []item) {
+func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
 		t := c.ByName[it.key.Type()]
-		key, _ := ownerOf(t, it.key.Namespace(), it.member)
+		key, _ := parseOwner(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
 			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return facet == it.key.Value() }}
 		}
@@ -116,7 +116,7 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 	var of []int
 	for i, o := range owners {
 		it := items[i]
-		m, declared := c.membership(it, o.key)
+		m, declared := c.alignStep(it, o.key)
 		switch {
 		case !o.key.IsValid():
 			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name)).step = m
@@ -128,21 +128,21 @@ func (c *checker) lookAtIndexMembers(ctx context.Context, r *report, items []ite
 			}
 		case declared && m.Set.IsValid():
 			ofSets, of = append(ofSets, m), append(of, i)
-		case declared && !o.sound():
+		case declared && !o.matches():
 			stale(i, m)
 		}
 	}
 	sets := records.Map(ofSets, func(m store.Align) store.Member { return store.Member{Set: m.Set, Value: m.At.Facet.Wire} })
-	for j, has := range read(ctx, r, c.Engine, sets, holds) {
+	for j, has := range read(ctx, r, c.Engine, sets, readContains) {
 		if !has {
 			stale(of[j], ofSets[j])
 		}
 	}
-	c.keepStill(ctx, r, items)
+	c.dropChanged(ctx, r, items)
 }
 
 // keepStill keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
-func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
+func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 	if len(r.found) == 0 {
 		return
 	}
@@ -150,24 +150,24 @@ func (c *checker) keepStill(ctx context.Context, r *report, items []item) {
 	for _, f := range r.found {
 		set := items[f.at].key
 		in := store.Member{Set: set, Value: items[f.at].member, Ordered: set.Kind() == recordkey.KindOwn}
-		too := in
+		second := in
 		if a, _ := f.step.(store.Align); a.Set.IsValid() && f.code != indexOrphan {
-			if too = (store.Member{Set: a.Set, Value: a.At.Facet.Wire}); too == in {
-				too = store.Member{Set: a.At.Key, Value: a.At.Member}
+			if second = (store.Member{Set: a.Set, Value: a.At.Facet.Wire}); second == in {
+				second = store.Member{Set: a.At.Key, Value: a.At.Member}
 			}
 		}
-		pairs = append(pairs, in, too)
+		pairs = append(pairs, in, second)
 	}
 	has := read(ctx, r, c.Engine, pairs, func(ctx context.Context, e store.Engine, pairs []store.Member) ([]bool, error) {
 		return e.Holds(ctx, pairs, true)
 	})
-	var still findings
+	var unchanged findings
 	for i, f := range r.found {
 		if has[2*i] && (pairs[2*i] == pairs[2*i+1] || !has[2*i+1]) {
-			still = append(still, f)
+			unchanged = append(unchanged, f)
 		}
 	}
-	r.found = still
+	r.found = unchanged
 }
 
 // orderOf returns the type and the field of which a record of the store's own is the ordered index.
@@ -180,7 +180,7 @@ func orderOf(key recordkey.Key) (typ, field string, is bool) {
 }
 
 // ordered is the type of an ordered index that the schema declares; nil: it declares none.
-func (c *checker) ordered(key recordkey.Key) *change.Type {
+func (c *checker) orderedType(key recordkey.Key) *change.Type {
 	typ, field, _ := orderOf(key)
 	if t := c.ByName[typ]; t != nil && slices.Contains(t.Ordered, field) {
 		return t
@@ -189,11 +189,11 @@ func (c *checker) ordered(key recordkey.Key) *change.Type {
 }
 
 // lookAtOrderMembers judges places by the entries that they name (I4, I5).
-func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []item) {
+func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(m item) owner {
-		t := c.ordered(m.key)
+		t := c.orderedType(m.key)
 		_, field, _ := orderOf(m.key)
-		key, _ := ownerOf(t, m.key.Namespace(), change.PlaceOwner(m.member))
+		key, _ := parseOwner(t, m.key.Namespace(), change.PlaceOwner(m.member))
 		return owner{t: t, key: key, field: field, fits: func(facet string) bool {
 			place, ok := t.Place(key, field, facet)
 			return ok && place.Member == m.member
@@ -207,7 +207,7 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []ite
 			f = r.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
 		case !o.live:
 			f = r.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
-		case !o.sound():
+		case !o.matches():
 			f = r.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
 		default:
 			continue
@@ -215,15 +215,15 @@ func (c *checker) lookAtOrderMembers(ctx context.Context, r *report, items []ite
 		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
 		f.step = store.Align{Entry: o.key, At: place, Free: true}
 	}
-	c.keepStill(ctx, r, items)
+	c.dropChanged(ctx, r, items)
 }
 
 // lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
-func (c *checker) lookAtTertiary(ctx context.Context, r *report, items []item) {
+func (c *checker) checkTertiary(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
 		return owner{t: c.ByName[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
 	})
-	kinds := read(ctx, r, c.Engine, raws(items), store.Kinds)
+	kinds := read(ctx, r, c.Engine, rawKeys(items), store.Kinds)
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		key := items[i].key
@@ -242,7 +242,7 @@ func (c *checker) lookAtTertiary(ctx context.Context, r *report, items []item) {
 }
 
 // lookAtMembers looks whether live entries are in the index sets of the members of their indexed sets (I5).
-func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
+func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 	var asked []store.Member
 	var of []int
 	for i, m := range items {
@@ -256,7 +256,7 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 		}
 		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
 	}
-	for j, has := range read(ctx, r, c.Engine, asked, holds) {
+	for j, has := range read(ctx, r, c.Engine, asked, readContains) {
 		if i, in := of[j], asked[j]; !has {
 			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())
@@ -278,7 +278,7 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 		}
 	}
 	r.found = live
-	c.keepStill(ctx, r, items)
+	c.dropChanged(ctx, r, items)
 }
 
 // What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists, to a
@@ -286,7 +286,7 @@ func (c *checker) lookAtMembers(ctx context.Context, r *report, items []item) {
 const longestAttempt = time.Hour + 10*time.Second
 
 // lookAtStaged judges elements that were laid ready.
-func (c *checker) lookAtStaged(ctx context.Context, r *report, items []item) {
+func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 	reads := make([]store.LookAt, 0, 2*len(items))
 	for _, it := range items {
 		prk := it.key.PRK().String()
@@ -294,10 +294,10 @@ func (c *checker) lookAtStaged(ctx context.Context, r *report, items []item) {
 			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
 		}
 	}
-	staged := read(ctx, r, c.Engine, raws(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+	staged := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
 		return store.Inspect(ctx, e, keys, 1)
 	})
-	facets := read(ctx, r, c.Engine, reads, fields)
+	facets := read(ctx, r, c.Engine, reads, readFields)
 	for i, it := range items {
 		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
 		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond

@@ -33,9 +33,9 @@ func TestCodes(t *testing.T) {
 			continue
 		}
 		documented = append(documented, words[1])
-		remedy, is := map[string]remedy{"w": warning, "o": beforehand, "i": ofRecord, "r": ofRecord, "e": ofEntry, "k": ofEntry}[words[3]]
+		remedy, is := map[string]remedy{"w": warning, "o": fixFirst, "i": fixRecord, "r": fixRecord, "e": fixEntry, "k": fixEntry}[words[3]]
 		if !is {
-			remedy = decision
+			remedy = needsDecision
 		}
 		if words[2] != string(rune('0'+c.invariant)) || remedy != c.remedy {
 			t.Errorf("doc.go says %q, the code is %+v", line, c)
@@ -46,7 +46,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-func TestCertain(t *testing.T) {
+func TestConfirm(t *testing.T) {
 	problem := func(at int, key, seen string) finding {
 		return finding{Problem: Problem{Key: key, Code: "x"}, at: at, seen: seen}
 	}
@@ -66,7 +66,7 @@ func TestCertain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			count, items := 0, []item{{raw: "a"}, {raw: "b"}, {raw: "c"}}
-			got, err := certain(t.Context(), func(_ context.Context, r *report, items []item) {
+			got, err := confirm(t.Context(), func(_ context.Context, r *report, items []item) {
 				found := tt.looks[min(count, len(tt.looks)-1)]
 				for _, f := range found {
 					if items[f.at].raw != f.Key {
@@ -87,11 +87,11 @@ func TestCertain(t *testing.T) {
 	}
 }
 
-func TestCertainFails(t *testing.T) {
+func TestConfirmFails(t *testing.T) {
 	lost := errors.New("lost")
 	for fails := range 3 {
 		count := 0
-		got, err := certain(t.Context(), func(_ context.Context, r *report, _ []item) {
+		got, err := confirm(t.Context(), func(_ context.Context, r *report, _ []item) {
 			r.found = findings{{seen: string(rune(count))}}
 			if count++; count > fails {
 				r.err = lost
@@ -118,7 +118,7 @@ func TestLikeOurs(t *testing.T) {
 		"x/user/uid:1/\t":       false,
 		"":                      false,
 	} {
-		if got := likeOurs(key, s); got != want {
+		if got := looksLikeOurs(key, s); got != want {
 			t.Errorf("%q: %v, want %v", key, got, want)
 		}
 	}
@@ -155,7 +155,7 @@ func TestContestEnded(t *testing.T) {
 		holders = append(holders, prk)
 	}
 	k := &records.Contest{Type: typ, Value: "bob", Field: "name", Holders: holders}
-	if err := c.stillHeld(ctx, k); err != nil || len(k.Holders) != 1 {
+	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 {
 		t.Errorf("left: %v, %v", k.Holders, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // one judges the entries that a hint may mean, then what they lead to, then what names them. It reports where there is
 // no entry under the first key that was looked at.
-func (c *checker) one(ctx context.Context) error {
+func (c *checker) checkOne(ctx context.Context) error {
 	t, target, err := c.Target(c.o.Only, "")
 	if err != nil {
 		return err
@@ -22,38 +22,38 @@ func (c *checker) one(ctx context.Context) error {
 		keys = append(keys, k.In(c.NS))
 	}
 	var r report
-	prks := c.meant(ctx, &r, t, keys)
+	prks := c.resolveHint(ctx, &r, t, keys)
 	if r.err != nil {
 		return r.err
 	}
 	var es []*entry // as they were first seen
-	look := func(ctx context.Context, r *report, items []item) {
-		if seen := c.lookAtEntries(ctx, r, items); es == nil {
+	check := func(ctx context.Context, r *report, items []item) {
+		if seen := c.checkEntries(ctx, r, items); es == nil {
 			es = seen
 		}
 	}
-	if err := c.confirm(ctx, look, records.Map(prks, itemOf)); err != nil {
+	if err := c.examine(ctx, check, records.Map(prks, newItem)); err != nil {
 		return err
 	}
 	if len(es) == 0 {
-		look := func(ctx context.Context, r *report, _ []item) { c.lookAtMissing(ctx, r, t, keys) }
-		if err := c.confirm(ctx, look, make([]item, 1)); err != nil {
+		check := func(ctx context.Context, r *report, _ []item) { c.checkMissing(ctx, r, t, keys) }
+		if err := c.examine(ctx, check, make([]item, 1)); err != nil {
 			return err
 		}
 	}
-	if err := c.publish(ctx, prks); err != nil {
+	if err := c.publishHistory(ctx, prks); err != nil {
 		return err
 	}
-	mine := around(t, prks, keys, es)
-	if err := c.judge(ctx, mine); err != nil || len(prks) == 0 {
+	related := relatedRecords(t, prks, keys, es)
+	if err := c.checkRecords(ctx, related); err != nil || len(prks) == 0 {
 		return err
 	}
 	pattern := recordkey.Glob(c.NS.String()+recordkey.Escape(t.Name)) + "/*"
-	return c.each(ctx, pattern, func(ctx context.Context, keys []string) error { return c.belongings(ctx, keys, prks, mine.srks) })
+	return c.forEachBatch(ctx, pattern, func(ctx context.Context, keys []string) error { return c.checkRelated(ctx, keys, prks, related.srks) })
 }
 
 // publish puts into the feed what it lacks of the histories of entries.
-func (c *checker) publish(ctx context.Context, prks []recordkey.Key) error {
+func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) error {
 	for _, prk := range prks {
 		if c.o.Repair {
 			if _, err := c.Engine.Mend(ctx, store.Publish{Entry: prk}); err != nil {
@@ -65,12 +65,12 @@ func (c *checker) publish(ctx context.Context, prks []recordkey.Key) error {
 }
 
 // meant are the entries whose key a hint is or, where it is SRKs, those that they name.
-func (c *checker) meant(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key) {
+func (c *checker) resolveHint(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key) {
 	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
 		return keys
 	}
 	for i, srv := range read(ctx, r, c.Engine, records.Map(keys, recordkey.Key.String), store.Texts) {
-		key, wrong := ownerOf(t, keys[i].Namespace(), srv.Wire)
+		key, wrong := parseOwner(t, keys[i].Namespace(), srv.Wire)
 		if wrong == nil && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
@@ -79,8 +79,8 @@ func (c *checker) meant(ctx context.Context, r *report, t *change.Type, keys []r
 }
 
 // lookAtMissing reports that there is no entry where keys lead.
-func (c *checker) lookAtMissing(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) {
-	prks := c.meant(ctx, r, t, keys)
+func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) {
+	prks := c.resolveHint(ctx, r, t, keys)
 	for i, h := range read(ctx, r, c.Engine, records.Map(prks, recordkey.Key.String), store.Hashes) {
 		if entryAt(new(report), t, 0, prks[i], h) != nil {
 			return
@@ -95,59 +95,59 @@ func (c *checker) lookAtMissing(ctx context.Context, r *report, t *change.Type, 
 
 // around is what entries lead to: the SRKs by which they were found and those of their values under all secondary fields,
 // what was laid ready for them, and the ordered indexes of their type.
-func around(t *change.Type, prks, keys []recordkey.Key, es []*entry) (mine sorted) {
-	mine.placesOf = map[string]bool{}
+func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (related classified) {
+	related.placeOwners = map[string]bool{}
 	for _, prk := range prks {
-		mine.placesOf[records.Relative(prk)] = true
+		related.placeOwners[records.Relative(prk)] = true
 	}
 	for _, e := range es {
 		fill := store.ParseFill(e.key, e.fields[store.FieldFill])
 		for _, p := range fill.Parts {
-			mine.staged = append(mine.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
+			related.staged = append(related.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
 		}
 	}
 	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })
-	for _, s := range sights(es) {
+	for _, s := range observations(es) {
 		srks = append(srks, s.record)
 	}
 	slices.SortFunc(srks, recordkey.Key.Compare)
-	mine.srks = records.Map(slices.Compact(srks), itemOf)
+	related.srks = records.Map(slices.Compact(srks), newItem)
 	for _, field := range t.Ordered {
 		if key, err := t.OrderKey(field); err == nil && len(prks) > 0 {
-			mine.orders = append(mine.orders, itemOf(key))
+			related.orders = append(related.orders, newItem(key))
 		}
 	}
-	return mine
+	return related
 }
 
 // belongings judges those of some keys that belong to entries, but for the SRKs that are known.
-func (c *checker) belongings(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
-	s := c.sort(keys)
+func (c *checker) checkRelated(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
+	s := c.classify(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)
-	srvs, err := store.Texts(ctx, c.Engine, raws(named))
+	srvs, err := store.Texts(ctx, c.Engine, rawKeys(named))
 	if err != nil {
 		return err
 	}
-	var mine sorted
-	mine.tertiary = filter(s.tertiary, func(it item) bool { return slices.Contains(prks, it.key.PRK()) })
+	var related classified
+	related.tertiary = filter(s.tertiary, func(it item) bool { return slices.Contains(prks, it.key.PRK()) })
 	for i, srv := range srvs {
 		owner, err := recordkey.Parse(store.Owner(srv.Wire))
 		switch {
 		case err != nil || !slices.Contains(prks, owner.In(c.NS)):
 		case i >= len(s.srks):
-			mine.unparsable = append(mine.unparsable, named[i])
+			related.unparsable = append(related.unparsable, named[i])
 		case !slices.Contains(known, named[i]):
-			mine.srks = append(mine.srks, named[i])
+			related.srks = append(related.srks, named[i])
 		}
 	}
-	if err := c.judge(ctx, mine); err != nil {
+	if err := c.checkRecords(ctx, related); err != nil {
 		return err
 	}
-	return c.memberships(ctx, s.indexes, prks)
+	return c.checkContainingSets(ctx, s.indexes, prks)
 }
 
 // memberships judges index sets that entries are in.
-func (c *checker) memberships(ctx context.Context, indexes []item, prks []recordkey.Key) error {
+func (c *checker) checkContainingSets(ctx context.Context, indexes []item, prks []recordkey.Key) error {
 	var all []item
 	for _, index := range indexes {
 		for _, prk := range prks {
@@ -155,7 +155,7 @@ func (c *checker) memberships(ctx context.Context, indexes []item, prks []record
 		}
 	}
 	asked := records.Map(all, func(m item) store.Member { return store.Member{Set: m.key, Value: m.member} })
-	in, err := holds(ctx, c.Engine, asked)
+	in, err := readContains(ctx, c.Engine, asked)
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,8 @@ func (c *checker) memberships(ctx context.Context, indexes []item, prks []record
 		}
 	}
 	sets := slices.CompactFunc(slices.Clone(ms), func(a, b item) bool { return a.raw == b.raw })
-	if err := c.confirm(ctx, c.lookAtIndexes, sets); err != nil {
+	if err := c.examine(ctx, c.checkIndexes, sets); err != nil {
 		return err
 	}
-	return c.confirm(ctx, c.lookAtIndexMembers, ms)
+	return c.examine(ctx, c.checkIndexMembers, ms)
 }

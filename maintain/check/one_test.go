@@ -12,7 +12,7 @@ import (
 
 // elsewhere are the damages that leave the entry itself as it should be: Check of the entry alone
 // says nothing of them.
-var elsewhere = []string{
+var notOfEntry = []string{
 	"under a field that is not primary", "a string under such a field", "shared in one field", "shared with a damaged entry",
 	"SRK of nobody", "tertiary record of nobody", "tertiary record of what is no entry", "index member of nobody",
 	"index members that are rubbish", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
@@ -21,14 +21,14 @@ var elsewhere = []string{
 }
 
 // ofOne is what Check of the damaged entry alone must report.
-func ofOne(d damage) []string {
+func wantOfEntry(d damage) []string {
 	switch {
-	case slices.Contains(elsewhere, d.name):
+	case slices.Contains(notOfEntry, d.name):
 		return nil
 	case d.name == "shared, no SRK":
 		return d.want[:1] // the other has to say the same of itself
 	case slices.Contains(d.want, orphaned[5]):
-		return and(d.want, "entry_missing "+prk)
+		return concat(d.want, "entry_missing "+prk)
 	}
 	return d.want
 }
@@ -39,7 +39,7 @@ func TestCheckOne(t *testing.T) {
 			t.Run(d.name, func(t *testing.T) {
 				s.Clean(t)
 				s.User(t, 1)
-				d.want = ofOne(d)
+				d.want = wantOfEntry(d)
 				want := s.damage(t, d, 1)
 				got := s.Check(t, check.Options{Only: hints.UID("u1").Of("user")})
 				testdb.Same(t, "of the entry", got, want)
@@ -50,7 +50,7 @@ func TestCheckOne(t *testing.T) {
 }
 
 func TestCheckOneByHints(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.User(t, 1)
 	s.Do(t, "HSET", "user/uid:u0", "uid", "x")

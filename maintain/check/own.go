@@ -17,16 +17,16 @@ import (
 
 // own reports damage of the store's own records, without which verbs or logins stop, repairs it, and reports whether the
 // schemas can be read then.
-func (c *checker) own(ctx context.Context) (readable bool, err error) {
-	found, err := look(c.lookAtOwn).at(ctx, nil)
+func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err error) {
+	found, err := checkFunc(c.checkOwn).run(ctx, nil)
 	left := found
 	if c.o.Repair && len(found) > 0 {
 		for _, f := range found {
-			if err := c.repairOwn(ctx, f); err != nil && !overtaken(err) {
+			if err := c.repairOwn(ctx, f); err != nil && !leavesProblem(err) {
 				return false, err
 			}
 		}
-		left, err = look(c.lookAtOwn).at(ctx, nil)
+		left, err = checkFunc(c.checkOwn).run(ctx, nil)
 	}
 	if err != nil {
 		return false, err
@@ -37,29 +37,29 @@ func (c *checker) own(ctx context.Context) (readable bool, err error) {
 		found[i].Repaired = !still
 		readable = readable && (!still || f.code == ownSecret)
 	}
-	return readable, c.send(ctx, news{found: found})
+	return readable, c.send(ctx, update{found: found})
 }
 
 func (c *checker) repairOwn(ctx context.Context, f finding) error {
 	if s, is := f.step.(store.Restate); is {
-		if err := c.take(ctx, store.Remove{Key: s.Guard.Key.String(), Kind: "hash"}); err != nil {
+		if err := c.applyStep(ctx, store.Remove{Key: s.Guard.Key.String(), Kind: "hash"}); err != nil {
 			return err
 		}
 	}
-	if err := c.take(ctx, f.step); err != nil || f.code != ownTypes {
+	if err := c.applyStep(ctx, f.step); err != nil || f.code != ownTypes {
 		return err
 	}
-	return c.nameTypes(ctx)
+	return c.rebuildTypes(ctx)
 }
 
-func (c *checker) lookAtOwn(ctx context.Context, r *report, _ []item) {
-	c.lookAtSchemas(ctx, r, c.lookAtTypes(ctx, r))
-	c.lookAtSecret(ctx, r)
-	c.lookAtCopy(ctx, r)
+func (c *checker) checkOwn(ctx context.Context, r *report, _ []item) {
+	c.checkSchemas(ctx, r, c.checkTypes(ctx, r))
+	c.checkSecret(ctx, r)
+	c.checkCopy(ctx, r)
 }
 
 // lookAtCopy finds out whether the records are part of a copy, of which more is to come.
-func (c *checker) lookAtCopy(ctx context.Context, r *report) {
+func (c *checker) checkCopy(ctx context.Context, r *report) {
 	mark := c.ownKey(records.CopyMark)
 	if from := read(ctx, r, c.Engine, []string{mark.String()}, store.Texts)[0]; from.Is {
 		r.add(0, ownCopying, mark, "", records.Quoted(from.Wire))
@@ -77,9 +77,9 @@ func (c *checker) schemaKeys(types []string) []string {
 }
 
 // lookAtTypes judges ~/types, and returns the types that it names.
-func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
+func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	key := c.ownKey("types")
-	types := read(ctx, r, c.Engine, []string{key.String()}, wholes)[0]
+	types := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]
 	wrong := func(step store.Step, text string) { r.add(0, ownTypes, key, "", text).step = step }
 	if types.Type != "set" && types.Type != store.KindNone {
 		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(types.Type))
@@ -102,7 +102,7 @@ func (c *checker) lookAtTypes(ctx context.Context, r *report) (named []string) {
 }
 
 // nameTypes puts into ~/types what has a schema, and leaves what is stored of it unchanged.
-func (c *checker) nameTypes(ctx context.Context) error {
+func (c *checker) rebuildTypes(ctx context.Context) error {
 	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
 	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
 		if err != nil {
@@ -122,7 +122,7 @@ func (c *checker) nameTypes(ctx context.Context) error {
 				state = append(state, store.Facet{Field: field, Wire: h.Fields[field]})
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
-			err = c.take(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
+			err = c.applyStep(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
 			if err != nil && !redisx.WrongType(err) { // else the type is named, and its schema is the next thing to repair
 				return err
 			}
@@ -132,13 +132,13 @@ func (c *checker) nameTypes(ctx context.Context) error {
 }
 
 // lookAtSchemas judges ~/schema/TYPE of the types that are named or that the schema declares.
-func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) {
+func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 	names := append(c.Schema.Names(), named...)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for i, h := range read(ctx, r, c.Engine, c.schemaKeys(names), store.Hashes) {
 		t, declared := c.ByName[names[i]] // what the entries of others look like is not known
-		reason := unreadable(names[i], h)
+		reason := unreadableReason(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
 			if r.err = store.NoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
 				reason, r.err = "the schema of the type is lost, and there are entries", nil
@@ -148,7 +148,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) 
 			continue
 		}
 		var step store.Step
-		if step, r.err = c.restating(ctx, t, h); step == nil {
+		if step, r.err = c.restateStep(ctx, t, h); step == nil {
 			reason += "; writers are refused, or would go by another one. If FILE is the schema that its entries were written by, " +
 				"'userdb check --repair --schema FILE' stores it again"
 		}
@@ -157,7 +157,7 @@ func (c *checker) lookAtSchemas(ctx context.Context, r *report, named []string) 
 }
 
 // unreadable tells why what is stored of a type's schema cannot be what was stored; "" where it can.
-func unreadable(name string, h store.Raw) string {
+func unreadableReason(name string, h store.Raw) string {
 	switch {
 	case h.Other:
 		return "the schema of a type is a hash, and this is not"
@@ -181,7 +181,7 @@ func unreadable(name string, h store.Raw) string {
 
 // restating is a step that stores the schema in hand in place of a broken one: where the fingerprint that is left is that of
 // the same, or where Options.Restate demands it and all records fit it. Nothing else proves that it is the right one.
-func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (store.Step, error) {
+func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.Step, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -205,8 +205,8 @@ func (c *checker) restating(ctx context.Context, t *change.Type, h store.Raw) (s
 
 // recordsFit reports whether a check by the schema in hand finds no error.
 func (c *checker) recordsFit(ctx context.Context) (bool, error) {
-	progress := func(done, about int64) { c.tell(ctx, done, about) }
-	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).round) {
+	progress := func(done, about int64) { c.reportProgress(ctx, done, about) }
+	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).runRound) {
 		if err != nil || p.Severity == SeverityError && p.Code != ownThrottle.name {
 			return false, err
 		}
@@ -218,9 +218,9 @@ var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // lookAtSecret judges ~/secret. The next login makes a new one; counters that lie under a hash with the old one (of origins,
 // and of identifiers that no entry has) begin anew then.
-func (c *checker) lookAtSecret(ctx context.Context, r *report) {
+func (c *checker) checkSecret(ctx context.Context, r *report) {
 	key := c.ownKey("secret")
-	switch raw := read(ctx, r, c.Engine, []string{key.String()}, wholes)[0]; {
+	switch raw := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]; {
 	case raw.Type == store.KindNone:
 	case raw.Type != "string":
 		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Kind: "string"}
@@ -230,11 +230,11 @@ func (c *checker) lookAtSecret(ctx context.Context, r *report) {
 }
 
 // lookAtThrottles judges counters of logins: with one that cannot be read its account, or its origin, is shut out.
-func (c *checker) lookAtThrottles(ctx context.Context, r *report, items []item) {
-	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
+func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
+	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.Other {
-			bad := uncountable(h.Fields)
+			bad := badCounter(h.Fields)
 			if bad.Field == "" {
 				continue
 			}
@@ -247,10 +247,10 @@ func (c *checker) lookAtThrottles(ctx context.Context, r *report, items []item) 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
 // uncountable is a field that the script that counts does not take (sound in throttle.lua). The list of calls is k.
-func uncountable(fields map[string]string) (bad store.Facet) {
+func badCounter(fields map[string]string) (bad store.Facet) {
 	for field, wire := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
-		if field == "k" && !isCalls(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
+		if field == "k" && !isCallList(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
 			return store.Facet{Field: field, Wire: wire}
 		}
 	}
@@ -258,7 +258,7 @@ func uncountable(fields map[string]string) (bad store.Facet) {
 }
 
 // isCalls reports whether a text lists calls: each a token of twelve bytes, and eleven digits.
-func isCalls(text string) bool {
+func isCallList(text string) bool {
 	const token, call = 12, 12 + 11
 	for ; len(text) >= call; text = text[call:] {
 		if !counterForm.MatchString(text[token:call]) {

@@ -20,10 +20,10 @@ import (
 // go on.
 func TestOwnRecords(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		harm  [][]string
-		want  []string
-		clean bool // nothing is left of what was there before
+		name   string
+		damage [][]string
+		want   []string
+		clean  bool // nothing is left of what was there before
 	}{
 		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
 		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
@@ -45,12 +45,12 @@ func TestOwnRecords(t *testing.T) {
 		{"a schema that is lost", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s *site) { s.brokenOwn(t, tt.harm, tt.want, tt.clean) })
+			eachStore(t, func(t *testing.T, s *site) { s.testBrokenOwn(t, tt.damage, tt.want, tt.clean) })
 		})
 	}
 }
 
-func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself bool) {
+func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItself bool) {
 	s.User(t, 1)
 	firm := s.Type(t, "firm")
 	if _, err := firm.Create(s.Ctx, userdb.NewEntry{UID: "f", Facets: schema.Texts("name", "F")}); err != nil {
@@ -71,7 +71,7 @@ func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself b
 	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
 	if !byItself {
 		testdb.Same(t, "a repair without the schema", s.Check(t, check.Options{}), slices.Clone(want))
-		s.refusesOther(t, want)
+		s.requireRefusesOther(t, want)
 		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	}
 	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
@@ -91,7 +91,7 @@ func (s *site) brokenOwn(t *testing.T, how [][]string, want []string, byItself b
 }
 
 // refusesOther: a schema that the records do not fit is not stored, also where it is named.
-func (s *site) refusesOther(t *testing.T, want []string) {
+func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	t.Helper()
 	other := testdb.House()
 	user := other.Types["user"]
@@ -109,12 +109,12 @@ func (s *site) refusesOther(t *testing.T, want []string) {
 }
 
 // A mended engine calls before ahead of every step that mends a record.
-type mended struct {
+type hookedEngine struct {
 	store.Engine
 	before func()
 }
 
-func (e *mended) Mend(ctx context.Context, s store.Step) (bool, error) {
+func (e *hookedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	e.before()
 	return e.Engine.Mend(ctx, s)
 }
@@ -122,11 +122,11 @@ func (e *mended) Mend(ctx context.Context, s store.Step) (bool, error) {
 // TestCountersThatAreSoundAgain: counters that became readable before they were removed stay.
 func TestCountersThatAreSoundAgain(t *testing.T) {
 	const key = "~/throttle/user/uid/u1"
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.User(t, 1)
 	s.Do(t, "hset", key, "sn", "x")
 	s.Edit(t, func(c *view.Config) {
-		c.Engine = &mended{c.Engine, func() { s.Do(t, "hset", key, "sn", "7") }}
+		c.Engine = &hookedEngine{c.Engine, func() { s.Do(t, "hset", key, "sn", "7") }}
 	})
 	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), []string{"own_throttle " + key})
 	if n, err := s.Raw.HGet(s.Ctx, key, "sn").Result(); n != "7" || err != nil {

@@ -36,11 +36,11 @@ func (p Problem) String() string {
 type remedy int
 
 const (
-	warning    remedy = iota // nothing: the store can live with it
-	decision                 // nothing: a person must say what the record was meant to be
-	beforehand               // a step before all others, on a record without which they cannot be made
-	ofRecord                 // a step that changes or removes one record
-	ofEntry                  // a change of the entry, which claims its SRKs
+	warning       remedy = iota // nothing: the store can live with it
+	needsDecision               // nothing: a person must say what the record was meant to be
+	fixFirst                    // a step before all others, on a record without which they cannot be made
+	fixRecord                   // a step that changes or removes one record
+	fixEntry                    // a change of the entry, which claims its SRKs
 )
 
 // A code is one kind of damage: the invariant that it breaks, what a repair does about it, and how it is told.
@@ -60,65 +60,65 @@ func define(name string, invariant int, r remedy, text string) *code {
 }
 
 var (
-	deleteUnfinished = define("delete_unfinished", 4, ofRecord, "the entry was deleted, and its facets are still there")
-	entryMissing     = define("entry_missing", 0, decision, "there is no entry")
+	deleteUnfinished = define("delete_unfinished", 4, fixRecord, "the entry was deleted, and its facets are still there")
+	entryMissing     = define("entry_missing", 0, needsDecision, "there is no entry")
 	entryNotCompact  = define("entry_not_compact", 0, warning,
 		"%s; such entries are not kept compact, and take more memory (by the usual limits of Redis)")
-	facetUndecodable = define("facet_undecodable", 0, decision, "%s: %v")
+	facetUndecodable = define("facet_undecodable", 0, needsDecision, "%s: %v")
 	fieldMissing     = define("field_missing", 0, warning, "no %s")
-	fillOrphan       = define("fill_orphan", 4, ofRecord, "elements of a record of %s that no change of it put in place")
-	fillWaiting      = define("fill_waiting", 5, ofRecord, "what a change made of it, %d elements, is not in place yet")
-	formOther        = define("form_other", 1, decision,
+	fillOrphan       = define("fill_orphan", 4, fixRecord, "elements of a record of %s that no change of it put in place")
+	fillWaiting      = define("fill_waiting", 5, fixRecord, "what a change made of it, %d elements, is not in place yet")
+	formOther        = define("form_other", 1, needsDecision,
 		"%s is kept as %s, by version %s of the canonical form, and this program looks for %s: 'userdb schema apply' brings it over")
-	indexKind       = define("index_kind", 5, ofRecord, "an index is a set, and this a %s")
-	indexMissing    = define("index_missing", 5, ofRecord, "%s is not in it%s")
-	indexOrphan     = define("index_orphan", 4, ofRecord, "a member %s is no %s")
-	indexStale      = define("index_stale", 5, ofRecord, "%s is in it, but does not have the value in %s")
+	indexKind       = define("index_kind", 5, fixRecord, "an index is a set, and this a %s")
+	indexMissing    = define("index_missing", 5, fixRecord, "%s is not in it%s")
+	indexOrphan     = define("index_orphan", 4, fixRecord, "a member %s is no %s")
+	indexStale      = define("index_stale", 5, fixRecord, "%s is in it, but does not have the value in %s")
 	indexUndeclared = define("index_undeclared", 0, warning, "the schema does not index %s")
-	indexUnkeyable  = define("index_unkeyable", 5, decision, "no index key can name %s: it is %s")
-	isaMissing      = define("isa_missing", 3, ofEntry, "a hash with facets, but without ~isa, is no entry")
-	keyField        = define("key_field", 3, decision, "the primary field of type %s is %s")
-	keyUnparsable   = define("key_unparsable", 4, ofRecord, "not a key that this store can have written, and not found by it: %s")
-	orderKind       = define("order_kind", 5, ofRecord, "an ordered index is a sorted set, and this a %s")
-	orderMissing    = define("order_missing", 5, ofRecord, "%s is not at its place in it")
-	orderOrphan     = define("order_orphan", 4, ofRecord, "a member %s names no entry%s")
-	orderStale      = define("order_stale", 5, ofRecord, "%s is at a place in it that is not its own")
+	indexUnkeyable  = define("index_unkeyable", 5, needsDecision, "no index key can name %s: it is %s")
+	isaMissing      = define("isa_missing", 3, fixEntry, "a hash with facets, but without ~isa, is no entry")
+	keyField        = define("key_field", 3, needsDecision, "the primary field of type %s is %s")
+	keyUnparsable   = define("key_unparsable", 4, fixRecord, "not a key that this store can have written, and not found by it: %s")
+	orderKind       = define("order_kind", 5, fixRecord, "an ordered index is a sorted set, and this a %s")
+	orderMissing    = define("order_missing", 5, fixRecord, "%s is not at its place in it")
+	orderOrphan     = define("order_orphan", 4, fixRecord, "a member %s names no entry%s")
+	orderStale      = define("order_stale", 5, fixRecord, "%s is at a place in it that is not its own")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema keeps no order of %s %s")
-	orderUnplaced   = define("order_unplaced", 5, decision, "%s has no place in the order of the field: over 1 KiB, or not readable")
-	ownCopying      = define("own_copying", 0, decision,
+	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s has no place in the order of the field: over 1 KiB, or not readable")
+	ownCopying      = define("own_copying", 0, needsDecision,
 		"the copy of namespace %s to here is not finished: 'userdb namespace copy' goes on with it, 'userdb namespace drop' removes it")
-	ownSchema = define("own_schema", 0, beforehand, "%s")
-	ownSecret = define("own_secret", 0, beforehand,
+	ownSchema = define("own_schema", 0, fixFirst, "%s")
+	ownSecret = define("own_secret", 0, fixFirst,
 		"the secret of the namespace is not one that this store has made; the next login makes another")
-	ownThrottle = define("own_throttle", 0, ofRecord,
+	ownThrottle = define("own_throttle", 0, fixRecord,
 		"not counters that this store can have written; its logins are refused until they go, and then counted from none")
-	ownTypes        = define("own_types", 0, beforehand, "%s")
-	primaryWrong    = define("primary_wrong", 3, ofEntry, "%s is %s")
-	prkKind         = define("prk_kind", 3, decision, "an entry is a hash, and this is not")
-	prkWrong        = define("prk_wrong", 3, ofEntry, "~prk is %s")
-	requiredMissing = define("required_missing", 0, decision, "no %s, which its type requires")
-	schemaMissing   = define("schema_missing", 0, decision,
+	ownTypes        = define("own_types", 0, fixFirst, "%s")
+	primaryWrong    = define("primary_wrong", 3, fixEntry, "%s is %s")
+	prkKind         = define("prk_kind", 3, needsDecision, "an entry is a hash, and this is not")
+	prkWrong        = define("prk_wrong", 3, fixEntry, "~prk is %s")
+	requiredMissing = define("required_missing", 0, needsDecision, "no %s, which its type requires")
+	schemaMissing   = define("schema_missing", 0, needsDecision,
 		"the schema declares no type %s; nothing that belongs to this entry was checked")
-	skvWrong           = define("skv_wrong", 1, ofEntry, "~skv of %s is %s")
-	srkKind            = define("srk_kind", 4, ofRecord, "an SRK is a string, and this a %s")
-	srkMissing         = define("srk_missing", 1, ofEntry, "%s has this value, and cannot be found by it")
-	srkOrphan          = define("srk_orphan", 4, ofRecord, "%s is no entry")
-	srkStale           = define("srk_stale", 4, ofRecord, "%s does not have this value in %s")
+	skvWrong           = define("skv_wrong", 1, fixEntry, "~skv of %s is %s")
+	srkKind            = define("srk_kind", 4, fixRecord, "an SRK is a string, and this a %s")
+	srkMissing         = define("srk_missing", 1, fixEntry, "%s has this value, and cannot be found by it")
+	srkOrphan          = define("srk_orphan", 4, fixRecord, "%s is no entry")
+	srkStale           = define("srk_stale", 4, fixRecord, "%s does not have this value in %s")
 	srkUndeclared      = define("srk_undeclared", 0, warning, "the schema does not declare %s as a secondary field")
-	srkWrong           = define("srk_wrong", 1, ofEntry, "%s has this value, but its SRK %s")
-	srvType            = define("srv_type", 4, ofRecord, "it names %s, which is no entry of type %s")
-	srvUnparsable      = define("srv_unparsable", 4, ofRecord, "%s is no PRK")
-	tertiaryKind       = define("tertiary_kind", 0, decision, "the schema declares a %s, and this is a %s")
-	tertiaryOrphan     = define("tertiary_orphan", 4, ofRecord, "%s is no entry")
+	srkWrong           = define("srk_wrong", 1, fixEntry, "%s has this value, but its SRK %s")
+	srvType            = define("srv_type", 4, fixRecord, "it names %s, which is no entry of type %s")
+	srvUnparsable      = define("srv_unparsable", 4, fixRecord, "%s is no PRK")
+	tertiaryKind       = define("tertiary_kind", 0, needsDecision, "the schema declares a %s, and this is a %s")
+	tertiaryOrphan     = define("tertiary_orphan", 4, fixRecord, "%s is no entry")
 	tertiaryUndeclared = define("tertiary_undeclared", 0, warning, "the schema declares no tertiary record %s")
-	tombstoneEndless   = define("tombstone_endless", 4, ofRecord, "what a deleted entry leaves for a time would stay for ever")
-	typeMismatch       = define("type_mismatch", 3, ofEntry, "~isa is %s")
-	valueShared        = define("value_shared", 2, ofEntry, "%s")
-	valueUnkeyable     = define("value_unkeyable", 1, decision, "no key can name the value of %s: it is %s")
+	tombstoneEndless   = define("tombstone_endless", 4, fixRecord, "what a deleted entry leaves for a time would stay for ever")
+	typeMismatch       = define("type_mismatch", 3, fixEntry, "~isa is %s")
+	valueShared        = define("value_shared", 2, fixEntry, "%s")
+	valueUnkeyable     = define("value_unkeyable", 1, needsDecision, "no key can name the value of %s: it is %s")
 )
 
 // problem is one of a code, with what its text has in place of the verbs.
-func (c *code) problem(key string, args ...any) Problem {
+func (c *code) newProblem(key string, args ...any) Problem {
 	severity := SeverityError
 	if c.remedy == warning {
 		severity = SeverityWarning
@@ -129,7 +129,7 @@ func (c *code) problem(key string, args ...any) Problem {
 // Repairs reports whether [Options].Repair ends problems of a code without a decision; false for a code that does not exist.
 func Repairs(name string) bool {
 	c, is := codes[name]
-	return is && c.remedy != warning && c.remedy != decision && c != valueShared
+	return is && c.remedy != warning && c.remedy != needsDecision && c != valueShared
 }
 
 // A finding is a problem, what it was judged by, and the step that ends it.
@@ -159,7 +159,7 @@ func (r *report) add(at int, c *code, key recordkey.Key, seen string, args ...an
 }
 
 func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding {
-	r.found = append(r.found, finding{Problem: c.problem(key, args...), code: c, at: at, seen: seen})
+	r.found = append(r.found, finding{Problem: c.newProblem(key, args...), code: c, at: at, seen: seen})
 	return &r.found[len(r.found)-1]
 }
 
@@ -176,14 +176,14 @@ func read[A, T any](
 	return make([]T, len(asked))
 }
 
-func fields(ctx context.Context, e store.Engine, asked []store.LookAt) ([]store.Raw, error) {
+func readFields(ctx context.Context, e store.Engine, asked []store.LookAt) ([]store.Raw, error) {
 	return e.Look(ctx, asked)
 }
 
-func holds(ctx context.Context, e store.Engine, asked []store.Member) ([]bool, error) {
+func readContains(ctx context.Context, e store.Engine, asked []store.Member) ([]bool, error) {
 	return e.Holds(ctx, asked, false)
 }
 
-func wholes(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+func readRaw(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
 	return store.Inspect(ctx, e, keys, 0)
 }

@@ -12,53 +12,55 @@ import (
 )
 
 const (
-	judges      = 3   // how many batches are judged at once, so that the server never waits for us
-	setBatch    = 100 // how many sets are begun at a time
-	memberBatch = 500 // how many members of one are read at a time, about
+	concurrentBatches = 3   // how many batches are judged at once, so that the server never waits for us
+	setBatch          = 100 // how many sets are begun at a time
+	memberBatch       = 500 // how many members of one are read at a time, about
 )
 
-func raws(items []item) []string { return records.Map(items, func(it item) string { return it.raw }) }
+func rawKeys(items []item) []string {
+	return records.Map(items, func(it item) string { return it.raw })
+}
 
 // all judges all records of the view.
-func (c *checker) all(ctx context.Context) error {
-	return c.each(ctx, recordkey.Glob(c.NS.String())+"*", func(ctx context.Context, keys []string) error {
-		return c.judge(ctx, c.sort(keys))
+func (c *checker) checkAll(ctx context.Context) error {
+	return c.forEachBatch(ctx, recordkey.Glob(c.NS.String())+"*", func(ctx context.Context, keys []string) error {
+		return c.checkRecords(ctx, c.classify(keys))
 	})
 }
 
 // each hands the keys that match a pattern to several goroutines, and tells how far it is.
-func (c *checker) each(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
-	progress := func(done, about int64) { c.tell(ctx, done, about) }
-	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: judges, Progress: progress}
+func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
+	progress := func(done, about int64) { c.reportProgress(ctx, done, about) }
+	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: concurrentBatches, Progress: progress}
 	return w.Each(ctx, c.View, do)
 }
 
 // sorted are items by what they are.
-type sorted struct {
-	entries, strangers, srks, tertiary, indexes, unparsable []item
-	orders, throttles, staged                               []item // the store's own: of ordered fields, counters, elements laid ready
+type classified struct {
+	entries, undeclared, srks, tertiary, indexes, unparsable []item
+	orders, throttles, staged                                []item // the store's own: of ordered fields, counters, elements laid ready
 
-	placesOf map[string]bool // the relative PRKs of the entries whose places in orders are judged; nil: all
+	placeOwners map[string]bool // the relative PRKs of the entries whose places in orders are judged; nil: all
 }
 
 // sort leaves out what is not the view's: namespaces inside it, most of the store's own records, and keys of
 // other programs.
-func (c *checker) sort(keys []string) (s sorted) {
+func (c *checker) classify(keys []string) (s classified) {
 	prefix := c.NS.String()
 	for _, raw := range keys {
 		if strings.HasPrefix(raw[len(prefix):], "~") {
-			c.sortOwn(&s, raw)
+			c.classifyOwn(&s, raw)
 			continue
 		}
 		key, err := recordkey.Parse(raw)
 		it := item{raw: raw, key: key}
 		_, declared := c.ByName[key.Type()]
 		switch {
-		case err != nil && likeOurs(raw[len(prefix):], c.Schema):
+		case err != nil && looksLikeOurs(raw[len(prefix):], c.Schema):
 			s.unparsable = append(s.unparsable, it)
 		case err != nil:
 		case !declared && key.Kind() == recordkey.KindPRK:
-			s.strangers = append(s.strangers, it)
+			s.undeclared = append(s.undeclared, it)
 		case !declared:
 		case key.Kind() == recordkey.KindPRK:
 			s.entries = append(s.entries, it)
@@ -73,7 +75,7 @@ func (c *checker) sort(keys []string) (s sorted) {
 	return s
 }
 
-func (c *checker) sortOwn(s *sorted, raw string) {
+func (c *checker) classifyOwn(s *classified, raw string) {
 	if set, rev, ok := store.ParseStage(raw); ok && set.Namespace() == c.NS {
 		s.staged = append(s.staged, item{raw: raw, key: set, member: rev})
 		return
@@ -91,32 +93,32 @@ func (c *checker) sortOwn(s *sorted, raw string) {
 }
 
 // judge looks at records of every kind, page by page, and then at the members of sets.
-func (c *checker) judge(ctx context.Context, s sorted) error {
+func (c *checker) checkRecords(ctx context.Context, s classified) error {
 	for _, some := range []struct {
-		look  look
+		check checkFunc
 		items []item
 	}{
-		{c.lookAtUnparsable, s.unparsable},
-		{c.lookAtStrangers, s.strangers},
-		{c.lookAtThrottles, s.throttles},
-		{c.lookAtStaged, s.staged},
-		{func(ctx context.Context, r *report, items []item) { c.lookAtEntries(ctx, r, items) }, s.entries},
-		{c.lookAtSRKs, s.srks},
-		{c.lookAtTertiary, s.tertiary},
-		{c.lookAtIndexes, slices.Concat(s.indexes, s.orders)},
+		{c.checkUnparsable, s.unparsable},
+		{c.checkUndeclared, s.undeclared},
+		{c.checkThrottles, s.throttles},
+		{c.checkStaged, s.staged},
+		{func(ctx context.Context, r *report, items []item) { c.checkEntries(ctx, r, items) }, s.entries},
+		{c.checkSRKs, s.srks},
+		{c.checkTertiary, s.tertiary},
+		{c.checkIndexes, slices.Concat(s.indexes, s.orders)},
 	} {
-		if err := c.confirm(ctx, some.look, some.items); err != nil {
+		if err := c.examine(ctx, some.check, some.items); err != nil {
 			return err
 		}
 	}
 	indexed := func(it item) bool { return c.ByName[it.key.Type()].Schema.Tertiary[it.key.Name()].Indexed }
-	if err := c.members(ctx, c.lookAtMembers, filter(s.tertiary, indexed)); err != nil {
+	if err := c.forEachMember(ctx, c.checkMembers, filter(s.tertiary, indexed)); err != nil {
 		return err
 	}
-	if err := c.members(ctx, c.lookAtIndexMembers, s.indexes); err != nil {
+	if err := c.forEachMember(ctx, c.checkIndexMembers, s.indexes); err != nil {
 		return err
 	}
-	return c.places(ctx, s.orders, s.placesOf)
+	return c.checkPlaces(ctx, s.orders, s.placeOwners)
 }
 
 func filter[T any](items []T, keep func(T) bool) (some []T) {
@@ -129,9 +131,9 @@ func filter[T any](items []T, keep func(T) bool) (some []T) {
 }
 
 // members judges all members of sets: those of many small sets at once, a large one page by page.
-func (c *checker) members(ctx context.Context, look look, sets []item) error {
+func (c *checker) forEachMember(ctx context.Context, check checkFunc, sets []item) error {
 	for some := range slices.Chunk(sets, setBatch) {
-		pages, err := store.Sets(ctx, c.Engine, raws(some), memberBatch)
+		pages, err := store.Sets(ctx, c.Engine, rawKeys(some), memberBatch)
 		if err != nil {
 			return err
 		}
@@ -139,11 +141,11 @@ func (c *checker) members(ctx context.Context, look look, sets []item) error {
 		for i, p := range pages {
 			ms = append(ms, membersOf(some[i], p.Items)...)
 		}
-		if err := c.confirm(ctx, look, ms); err != nil {
+		if err := c.examine(ctx, check, ms); err != nil {
 			return err
 		}
 		for i, p := range pages {
-			if err := c.rest(ctx, look, some[i], p.Next); err != nil {
+			if err := c.checkRemaining(ctx, check, some[i], p.Next); err != nil {
 				return err
 			}
 		}
@@ -152,7 +154,7 @@ func (c *checker) members(ctx context.Context, look look, sets []item) error {
 }
 
 // rest judges what is left of a large set.
-func (c *checker) rest(ctx context.Context, look look, set item, cursor string) error {
+func (c *checker) checkRemaining(ctx context.Context, check checkFunc, set item, cursor string) error {
 	if cursor == "" {
 		return nil
 	}
@@ -161,7 +163,7 @@ func (c *checker) rest(ctx context.Context, look look, set item, cursor string) 
 			break // meanwhile another record
 		}
 		if err == nil {
-			err = c.confirm(ctx, look, membersOf(set, members))
+			err = c.examine(ctx, check, membersOf(set, members))
 		}
 		if err != nil {
 			return err
@@ -175,9 +177,9 @@ func membersOf(set item, members []string) []item {
 }
 
 // places judges the members of ordered indexes that the schema declares: all, or those of some entries.
-func (c *checker) places(ctx context.Context, orders []item, of map[string]bool) error {
+func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]bool) error {
 	for _, order := range orders {
-		for q := (store.Order{Key: order.key, Count: memberBatch}); c.ordered(order.key) != nil; {
+		for q := (store.Order{Key: order.key, Count: memberBatch}); c.orderedType(order.key) != nil; {
 			members, err := c.Engine.Order(ctx, q)
 			if store.IsEntryError(err) {
 				break // another Redis type
@@ -186,7 +188,7 @@ func (c *checker) places(ctx context.Context, orders []item, of map[string]bool)
 				return err
 			}
 			mine := filter(membersOf(order, members), func(m item) bool { return of == nil || of[change.PlaceOwner(m.member)] })
-			if err := c.confirm(ctx, c.lookAtOrderMembers, mine); err != nil {
+			if err := c.examine(ctx, c.checkOrderMembers, mine); err != nil {
 				return err
 			}
 			if len(members) < q.Count {
@@ -199,11 +201,11 @@ func (c *checker) places(ctx context.Context, orders []item, of map[string]bool)
 }
 
 // lookAtStrangers looks for entries of types that the schema does not declare.
-func (c *checker) lookAtStrangers(ctx context.Context, r *report, items []item) {
+func (c *checker) checkUndeclared(ctx context.Context, r *report, items []item) {
 	reads := records.Map(items, func(it item) store.LookAt {
 		return store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}
 	})
-	for i, isa := range read(ctx, r, c.Engine, reads, fields) {
+	for i, isa := range read(ctx, r, c.Engine, reads, readFields) {
 		if isa.Wire != "" {
 			r.add(i, schemaMissing, items[i].key, "", records.Quoted(items[i].key.Type()))
 		}

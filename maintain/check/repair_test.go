@@ -18,7 +18,7 @@ import (
 
 // stands is what is left of a damage after a repair: what a person must decide about, and warnings. Of
 // all others nothing is left.
-var stands = map[string][]string{
+var leftByDamage = map[string][]string{
 	"entry of another Redis type":       {"prk_kind " + prk},
 	"under a field that is not primary": {"key_field user/nick:F"},
 	"a string under such a field":       {"key_field user/nick:F"},
@@ -56,10 +56,10 @@ var stands = map[string][]string{
 	"index that the schema does not declare, of nobody": nil,
 }
 
-func standing(d damage, n int) []string {
+func wantLeft(d damage, n int) []string {
 	var want []string
-	for _, w := range stands[d.name] {
-		want = append(want, of(w, n))
+	for _, w := range leftByDamage[d.name] {
+		want = append(want, expand(w, n))
 	}
 	return want
 }
@@ -99,8 +99,8 @@ func TestRepairEachDamage(t *testing.T) {
 				if (len(done) > 0) == (len(d.want) == 0 || len(left) >= len(d.want)) {
 					t.Logf("repaired %q, left %q", done, left)
 				}
-				testdb.Same(t, "left", s.Check(t, check.Options{}), standing(d, 1))
-				s.kept(t, before)
+				testdb.Same(t, "left", s.Check(t, check.Options{}), wantLeft(d, 1))
+				s.requireFacets(t, before)
 				done, _ = s.Repaired(t, check.Options{})
 				testdb.Same(t, "repaired once more", done, nil)
 			})
@@ -109,7 +109,7 @@ func TestRepairEachDamage(t *testing.T) {
 }
 
 // kept wants all facets to be there still, if in another field.
-func (s *site) kept(t testdb.Tester, before map[string]bool) {
+func (s *site) requireFacets(t testdb.Tester, before map[string]bool) {
 	t.Helper()
 	after := s.facets(t, true)
 	for f := range before {
@@ -128,11 +128,11 @@ func TestRepairManyDamages(t *testing.T) {
 			for n, d := range distinct.Draw(r, "damages") {
 				s.User(r, n+1)
 				s.damage(r, d, n+1)
-				want = append(want, standing(d, n+1)...)
+				want = append(want, wantLeft(d, n+1)...)
 			}
 			before := s.facets(r, false)
 			s.Repaired(r, check.Options{})
-			s.kept(r, before)
+			s.requireFacets(r, before)
 			testdb.Same(r, "left", s.Check(r, check.Options{}), want)
 		})
 	})
@@ -142,14 +142,14 @@ func TestRepairManyDamages(t *testing.T) {
 func TestRepairOne(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {
-			if slices.Contains(elsewhere, d.name) {
+			if slices.Contains(notOfEntry, d.name) {
 				continue
 			}
 			s.Clean(t)
 			s.User(t, 1)
 			s.damage(t, d, 1)
 			s.Repaired(t, check.Options{Only: hints.UID("u1").Of("user")})
-			testdb.Same(t, d.name, s.Check(t, check.Options{}), standing(d, 1))
+			testdb.Same(t, d.name, s.Check(t, check.Options{}), wantLeft(d, 1))
 		}
 	})
 }
@@ -169,14 +169,14 @@ func TestRepairKeeps(t *testing.T) {
 				key := testdb.Must(recordkey.PRK("user", "uid", keeper))
 				_, left := s.Repaired(t, check.Options{Keep: []recordkey.Key{key}})
 				testdb.Same(t, d.name+": left", left, nil)
-				s.kept(t, before)
+				s.requireFacets(t, before)
 				loser := map[string]string{"u1": "f1", "f1": "u1"}[keeper]
 				got := s.Check(t, check.Options{})
 				if len(got) != 1 || got[0] != "field_missing user/uid:"+loser {
 					t.Errorf("%s, %s keeps: check says %q", d.name, keeper, got)
 				}
 				what := strings.TrimSuffix(strings.TrimPrefix(d.want[0][strings.Index(d.want[0], " "):], " user/"), "/~prk")
-				_, value, _ := strings.Cut(of(what, 1), ":")
+				_, value, _ := strings.Cut(expand(what, 1), ":")
 				value = testdb.Must(recordkey.Unescape(value))
 				found := ""
 				for _, field := range []string{"name", "email"} {
@@ -193,8 +193,8 @@ func TestRepairKeeps(t *testing.T) {
 	})
 }
 
-func TestRepairTells(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+func TestRepairMessages(t *testing.T) {
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -240,7 +240,7 @@ func TestRepairStopped(t *testing.T) {
 			for n, d := range distinct.Draw(r, "damages") {
 				s.User(r, n+1)
 				s.damage(r, d, n+1)
-				want = append(want, standing(d, n+1)...)
+				want = append(want, wantLeft(d, n+1)...)
 			}
 			before := s.facets(r, false)
 			c.Left.Store(int64(rapid.IntRange(0, 90).Draw(r, "commands")))
@@ -250,10 +250,10 @@ func TestRepairStopped(t *testing.T) {
 				}
 			}
 			c.Left.Store(1 << 40)
-			s.kept(r, before)
+			s.requireFacets(r, before)
 			s.Repaired(r, check.Options{})
 			testdb.Same(r, "left", s.Check(r, check.Options{}), want)
-			s.kept(r, before)
+			s.requireFacets(r, before)
 		})
 	})
 }
@@ -266,7 +266,7 @@ func TestRepairWhileWriting(t *testing.T) {
 		for n := range 4 {
 			s.User(t, n+1)
 		}
-		stop := s.writing(t, 3)
+		stop := s.startWriters(t, 3)
 		for range 10 {
 			s.Do(t, "DEL", "user/email:u4@x.org/~prk")
 			s.Do(t, "SREM", "user/job:Cook/~prks", "user/uid:u4")

@@ -21,7 +21,7 @@ type otherForm struct {
 }
 
 // inForce refuses a schema by which the records were not written: all would seem damaged.
-func (c *checker) inForce(ctx context.Context) error {
+func (c *checker) requireStoredSchema(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()
 	hashes, err := store.Hashes(ctx, c.Engine, c.schemaKeys(names))
@@ -33,17 +33,17 @@ func (c *checker) inForce(ctx context.Context) error {
 		stored, err := change.ParseStored(name, hashes[i].Fields)
 		switch {
 		case err != nil:
-			return mismatch(t, err.Error())
+			return mismatchError(t, err.Error())
 		case stored.UnderWay():
-			return mismatch(t, "a change of the schema is under way; finish it with 'userdb schema apply'")
+			return mismatchError(t, "a change of the schema is under way; finish it with 'userdb schema apply'")
 		case stored.OtherForm() && !t.Schema.OtherForm(stored.Type):
-			return mismatch(t, t.Schema.Difference(stored.Type)+"; check with the stored schema ('userdb schema show')")
+			return mismatchError(t, t.Schema.Difference(stored.Type)+"; check with the stored schema ('userdb schema show')")
 		case stored.OtherForm():
 			others = append(others, otherForm{t, stored.Type})
 		}
 	}
 	if len(others) > 0 {
-		return c.otherForms(ctx, others)
+		return c.reportOtherForms(ctx, others)
 	}
 	v, err := c.Follow(ctx, view.Leave, names...)
 	if err == nil {
@@ -52,34 +52,34 @@ func (c *checker) inForce(ctx context.Context) error {
 	return err
 }
 
-func mismatch(t *change.Type, reason string) error {
+func mismatchError(t *change.Type, reason string) error {
 	return fmt.Errorf("%w: type %s: %s", store.ErrSchemaMismatch, records.Quoted(t.Name), reason)
 }
 
 // otherForms reports the entries of such types that this program does not find by a value they have, and
 // ends in an error. Nothing else is looked at: by this form it would all seem damaged, and another one
 // the program does not know.
-func (c *checker) otherForms(ctx context.Context, others []otherForm) error {
+func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) error {
 	for _, f := range others {
-		if c.o.Repair || !c.entire {
+		if c.o.Repair || !c.checksAll {
 			break
 		}
-		look := func(ctx context.Context, r *report, items []item) { c.lookAtForms(ctx, r, f, items) }
-		err := c.each(ctx, f.t.Guard.Entries, func(ctx context.Context, keys []string) error {
-			return c.confirm(ctx, look, c.sort(keys).entries)
+		check := func(ctx context.Context, r *report, items []item) { c.checkForms(ctx, r, f, items) }
+		err := c.forEachBatch(ctx, f.t.Guard.Entries, func(ctx context.Context, keys []string) error {
+			return c.examine(ctx, check, c.classify(keys).entries)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	f := others[0]
-	return mismatch(f.t, f.t.Schema.Difference(f.stored)+
+	return mismatchError(f.t, f.t.Schema.Difference(f.stored)+
 		"; bring the records over with 'userdb schema apply' while no other program writes: until then nothing else can be checked")
 }
 
 // lookAtForms compares the canonical values that are kept with those that this program makes (I1).
-func (c *checker) lookAtForms(ctx context.Context, r *report, f otherForm, items []item) {
-	for i, h := range read(ctx, r, c.Engine, raws(items), store.Hashes) {
+func (c *checker) checkForms(ctx context.Context, r *report, f otherForm, items []item) {
+	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		e := store.Record{Key: items[i].key, Fields: h.Fields}
 		if h.Other || !e.Live() {
 			continue
@@ -112,24 +112,24 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 		if err != nil {
 			continue // no schema that was checked has such a name
 		}
-		tell := func(field, format string, args ...any) {
-			p := entryNotCompact.problem(key.String(), fmt.Sprintf(format, args...))
+		add := func(field, format string, args ...any) {
+			p := entryNotCompact.newProblem(key.String(), fmt.Sprintf(format, args...))
 			p.Field = field
 			ps = append(ps, p)
 		}
 		t := s.Types[name]
-		fields := kept(t)
+		fields := fieldNames(t)
 		if n := len(fields); n > compactFields {
-			tell("", "an entry of type %s with all its fields has %d, more than %d", records.Quoted(name), n, compactFields)
+			add("", "an entry of type %s with all its fields has %d, more than %d", records.Quoted(name), n, compactFields)
 		}
 		for _, field := range fields {
 			if n := len(field); n > compactBytes {
-				tell(field, "the name of the field %s has %d bytes, more than %d", records.Quoted(field), n, compactBytes)
+				add(field, "the name of the field %s has %d bytes, more than %d", records.Quoted(field), n, compactBytes)
 			}
 		}
 		prk := len(recordkey.Escape(name)) + len("/") + len(recordkey.Escape(t.Primary)) + len(":")
 		if room := compactBytes - prk; room < defaultUID {
-			tell(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
+			add(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
 				store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
 		}
 	}
@@ -138,7 +138,7 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 
 // kept are the names of all fields that an entry can have by its schema, sorted; on a cluster there may be one
 // or two more for some time.
-func kept(t schema.Type) []string {
+func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
 		store.FieldPassword, store.FieldChanged, store.FieldDisabled, store.FieldEpoch, t.Primary,

@@ -20,15 +20,15 @@ type owner struct {
 	field string                  // by which most owners are seen to be as they should
 	fits  func(facet string) bool // whether it is what it should be; nil: the entry is read at once
 
-	fine   bool // it fits, and nothing else was read
-	live   bool // or damaged; false for one that is absent, a tombstone, or no hash
-	fields map[string]string
+	matched bool // it fits, and nothing else was read
+	live    bool // or damaged; false for one that is absent, a tombstone, or no hash
+	fields  map[string]string
 }
 
 // sound reports whether the entry is live and fits.
-func (o owner) sound() bool {
+func (o owner) matches() bool {
 	facet, has := o.fields[o.field]
-	return o.fine || o.live && has && o.fits(facet)
+	return o.matched || o.live && has && o.fits(facet)
 }
 
 // has returns the secondary field in which an owner that was read whole has a canonical value.
@@ -59,10 +59,10 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 			reads, asked = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(asked, o)
 		}
 	}
-	for i, facet := range read(ctx, r, c.Engine, reads, fields) {
+	for i, facet := range read(ctx, r, c.Engine, reads, readFields) {
 		o := asked[i]
 		fits := facet.Is && o.fits(facet.Wire)
-		if o.fine, o.live = fits, fits; !fits {
+		if o.matched, o.live = fits, fits; !fits {
 			whole = append(whole, o)
 		}
 	}
@@ -73,7 +73,7 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 }
 
 // ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is wrong with it.
-func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
+func parseOwner(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
 	case err != nil, key.Kind() != recordkey.KindPRK, key.Namespace() != recordkey.Namespace{}:
@@ -85,13 +85,13 @@ func ownerOf(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.
 }
 
 // lookAtSRKs judges SRKs by the entries that they name (I4).
-func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
-	srvs := read(ctx, r, c.Engine, raws(items), store.Texts)
+func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
+	srvs := read(ctx, r, c.Engine, rawKeys(items), store.Texts)
 	owners := make([]owner, len(items))
 	var others []int
 	for i, it := range items {
 		if srvs[i].Is {
-			owners[i] = c.namedBy(r, i, it, srvs[i].Text)
+			owners[i] = c.ownerOfSRK(r, i, it, srvs[i].Text)
 		} else {
 			others = append(others, i)
 		}
@@ -99,7 +99,7 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		if o.key.IsValid() {
-			judgeSRK(r, i, items[i], o, srvs[i].Text)
+			checkSRK(r, i, items[i], o, srvs[i].Text)
 		}
 	}
 	kinds := read(ctx, r, c.Engine, records.Map(others, func(i int) string { return items[i].raw }), store.Kinds)
@@ -111,9 +111,9 @@ func (c *checker) lookAtSRKs(ctx context.Context, r *report, items []item) {
 }
 
 // namedBy is the entry that an SRK names, or reports that it names none.
-func (c *checker) namedBy(r *report, at int, it item, srv store.Text) owner {
+func (c *checker) ownerOfSRK(r *report, at int, it item, srv store.Text) owner {
 	t := c.ByName[it.key.Type()]
-	key, wrong := ownerOf(t, it.key.Namespace(), srv.Wire)
+	key, wrong := parseOwner(t, it.key.Namespace(), srv.Wire)
 	if wrong != nil {
 		words := []any{records.Quoted(store.Owner(srv.Wire)), records.Quoted(t.Name)}
 		if wrong == srvUnparsable {
@@ -121,23 +121,23 @@ func (c *checker) namedBy(r *report, at int, it item, srv store.Text) owner {
 		}
 		r.add(at, wrong, it.key, srv.Wire, words...).step = store.Remove{Key: it.raw, Seen: srv}
 	}
-	return holder(t, key, it.key.Field(), it.key.Value())
+	return expectedOwner(t, key, it.key.Field(), it.key.Value())
 }
 
 // holder is an owner that should have a canonical value in a field.
-func holder(t *change.Type, key recordkey.Key, field, value string) owner {
+func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner {
 	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
 }
 
 // judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry that does
 // not exist has no rev.
-func judgeSRK(r *report, at int, it item, o owner, srv store.Text) {
+func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
 	case !o.live:
 		r.add(at, srkOrphan, it.key, seen, prk).step = remove
-	case !o.sound():
+	case !o.matches():
 		r.add(at, srkStale, it.key, seen, prk, records.Quoted(field)).step = remove
 	case !slices.Contains(o.t.Secondary, field):
 		r.add(at, srkUndeclared, it.key, seen, records.Quoted(field))
@@ -152,7 +152,7 @@ var (
 
 // likeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type, escaped as here or as in
 // the original.
-func likeOurs(key string, s schema.Schema) bool {
+func looksLikeOurs(key string, s schema.Schema) bool {
 	typ, rest, ok := strings.Cut(key, "/")
 	if !ok || !strings.Contains(rest, ":") {
 		return false
@@ -166,8 +166,8 @@ func likeOurs(key string, s schema.Schema) bool {
 }
 
 // lookAtUnparsable reports keys that begin as ours do, and do not parse.
-func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item) {
-	for i, kind := range read(ctx, r, c.Engine, raws(items), store.Kinds) {
+func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) {
+	for i, kind := range read(ctx, r, c.Engine, rawKeys(items), store.Kinds) {
 		if kind == store.KindNone {
 			continue
 		}
@@ -182,23 +182,23 @@ func (c *checker) lookAtUnparsable(ctx context.Context, r *report, items []item)
 		}
 		f := r.addRaw(i, keyUnparsable, strings.TrimPrefix(raw, c.NS.String()), "", reason)
 		if c.fix != nil && kind == "string" {
-			f.step = c.removeOriginal(ctx, r, raw)
+			f.step = c.removeOriginalStep(ctx, r, raw)
 		}
 	}
 }
 
 // removeOriginal is the step that removes an SRK whose key was written in the original's way, where ours is in force: the
 // same value has its SRK under our key, or no entry has it.
-func (c *checker) removeOriginal(ctx context.Context, r *report, raw string) store.Step {
+func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.Step {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
 		return nil
 	}
 	value = t.Schema.Canonical(value)
 	srv := read(ctx, r, c.Engine, []string{raw}, store.Texts)[0]
-	prk, _ := ownerOf(t, c.NS, srv.Wire) // the zero Key is of no entry
-	named := []owner{holder(t, prk, field, value)}
-	if c.readOwners(ctx, r, named); named[0].sound() {
+	prk, _ := parseOwner(t, c.NS, srv.Wire) // the zero Key is of no entry
+	named := []owner{expectedOwner(t, prk, field, value)}
+	if c.readOwners(ctx, r, named); named[0].matches() {
 		srk, ok := t.SRK(field, value)
 		if !ok || store.Owner(read(ctx, r, c.Engine, []string{srk.String()}, store.Texts)[0].Wire) != records.Relative(prk) {
 			return nil

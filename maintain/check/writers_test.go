@@ -29,7 +29,7 @@ func TestCheckWhileWriting(t *testing.T) {
 		for n := range 4 {
 			s.User(t, n+1)
 		}
-		stop := s.writing(t, 4)
+		stop := s.startWriters(t, 4)
 		for range 10 {
 			testdb.Same(t, "of all", s.Check(t, check.Options{}), nil)
 			testdb.Same(t, "of one", s.Check(t, check.Options{Only: hints.UID("u1").Of("user")}), nil)
@@ -40,7 +40,7 @@ func TestCheckWhileWriting(t *testing.T) {
 }
 
 // writing lets n writers change entries until stop, which waits for them.
-func (s *site) writing(t *testing.T, n int) (stop func()) {
+func (s *site) startWriters(t *testing.T, n int) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Ctx)
 	var writers sync.WaitGroup
 	for n := range n {
@@ -80,28 +80,28 @@ func (s *site) rewrite(ctx context.Context, n, i int) error {
 	if _, err := user.Tags(h).Remove(ctx, "to and fro"); err != nil {
 		return err
 	}
-	passing := userdb.NewEntry{UID: fmt.Sprintf("p%d", n), Tags: []string{"a"}, Facets: schema.Texts("name", fmt.Sprintf("passing %d", n), "email", fmt.Sprintf("p%d@x.org", n), "job", "Cook")}
-	if _, err := user.Create(ctx, passing); err != nil && !errors.Is(err, userdb.ErrDuplicate) {
+	temporary := userdb.NewEntry{UID: fmt.Sprintf("p%d", n), Tags: []string{"a"}, Facets: schema.Texts("name", fmt.Sprintf("passing %d", n), "email", fmt.Sprintf("p%d@x.org", n), "job", "Cook")}
+	if _, err := user.Create(ctx, temporary); err != nil && !errors.Is(err, userdb.ErrDuplicate) {
 		return err
 	}
-	return user.Delete(ctx, hints.UID(passing.UID))
+	return user.Delete(ctx, hints.UID(temporary.UID))
 }
 
 // A pacer lets the commands of writers through one by one, when a check has sent some of its own: so a network
 // on which either side is slow is the same in every run.
 type pacer struct {
-	pass  chan struct{} // a command may be sent
-	done  chan struct{} // it was answered
-	over  chan struct{}
-	mu    sync.Mutex
-	owed  int // commands of the check since a writer's
-	every int // of them let one of a writer's through
-	atime int // how many, each time
-	steps int
+	pass    chan struct{} // a command may be sent
+	done    chan struct{} // it was answered
+	stopped chan struct{}
+	mu      sync.Mutex
+	pending int // commands of the check since a writer's
+	every   int // of them let one of a writer's through
+	perStep int // how many, each time
+	steps   int
 }
 
 func newPacer() *pacer {
-	return &pacer{pass: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{}), every: 1, atime: 1}
+	return &pacer{pass: make(chan struct{}), done: make(chan struct{}), stopped: make(chan struct{}), every: 1, perStep: 1}
 }
 
 // step lets n commands of writers through.
@@ -111,7 +111,7 @@ func (p *pacer) step(n int) {
 		case p.pass <- struct{}{}:
 			<-p.done
 			p.steps++
-		case <-p.over:
+		case <-p.stopped:
 			return
 		}
 	}
@@ -121,9 +121,9 @@ func (p *pacer) step(n int) {
 func (p *pacer) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.owed++; p.owed >= p.every {
-		p.owed = 0
-		p.step(p.atime)
+	if p.pending++; p.pending >= p.every {
+		p.pending = 0
+		p.step(p.perStep)
 	}
 }
 
@@ -132,24 +132,24 @@ func (p *pacer) wait() (done func()) {
 	select {
 	case <-p.pass:
 		return func() { p.done <- struct{}{} }
-	case <-p.over:
+	case <-p.stopped:
 		return func() {}
 	}
 }
 
 // A turn is a hook that calls something around every command or pipeline.
-type turn struct{ around func() func() }
+type hook struct{ around func() func() }
 
-func (h turn) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h turn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		defer h.around()()
 		return next(ctx, cmd)
 	}
 }
 
-func (h turn) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer h.around()()
 		return next(ctx, cmds)
@@ -157,13 +157,13 @@ func (h turn) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 }
 
 // A lingering engine has writers go on while a check waits, and counts how often that was.
-type lingering struct {
+type settlingEngine struct {
 	*cluster.Engine
 	pace  *pacer
 	first atomic.Int64
 }
 
-func (e *lingering) Linger(ctx context.Context, n int) (bool, error) {
+func (e *settlingEngine) Linger(ctx context.Context, n int) (bool, error) {
 	if n == 0 {
 		e.first.Add(1)
 	}
@@ -177,21 +177,21 @@ func (e *lingering) Linger(ctx context.Context, n int) (bool, error) {
 // slower one: whatever a change is in the middle of, a check reports nothing.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
-	writers := on(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
-	checks := on(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
+	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
+	checks := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
 	pace := newPacer()
-	e := &lingering{Engine: testdb.Hurried(checks.Raw), pace: pace}
+	e := &settlingEngine{Engine: testdb.Hurried(checks.Raw), pace: pace}
 	checks.Edit(t, func(c *view.Config) { c.Engine = e })
 	writers.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(writers.Raw) })
 	for n := range 2 {
 		writers.User(t, n+1)
 	}
-	writers.Raw.AddHook(turn{pace.wait})
-	checks.Raw.AddHook(turn{func() func() { pace.tick(); return func() {} }})
+	writers.Raw.AddHook(hook{pace.wait})
+	checks.Raw.AddHook(hook{func() func() { pace.tick(); return func() {} }})
 	ctx, cancel := context.WithCancel(t.Context())
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		defer close(pace.over)
+		defer close(pace.stopped)
 		for i := 0; ctx.Err() == nil; i++ {
 			if err := writers.rewrite(ctx, i/2%2+1, i); err != nil && ctx.Err() == nil {
 				t.Errorf("writing: %v", err)
@@ -200,9 +200,9 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 		}
 	})
 	runs := 0
-	for _, speed := range []struct{ every, atime int }{{1, 1}, {2, 1}, {5, 1}, {9, 1}, {14, 1}, {30, 1}, {1, 3}, {1, 8}} {
+	for _, speed := range []struct{ every, perStep int }{{1, 1}, {2, 1}, {5, 1}, {9, 1}, {14, 1}, {30, 1}, {1, 3}, {1, 8}} {
 		pace.mu.Lock()
-		pace.every, pace.atime = speed.every, speed.atime
+		pace.every, pace.perStep = speed.every, speed.perStep
 		pace.mu.Unlock()
 		for i := range 12 {
 			runs++
@@ -220,7 +220,7 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 	cancel()
 	for ended := false; !ended; {
 		select {
-		case <-pace.over:
+		case <-pace.stopped:
 			ended = true
 		default:
 			pace.step(1)
