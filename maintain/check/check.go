@@ -14,51 +14,62 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// ErrKeep is in Options.Keep what is no PRK of a declared type.
+// ErrKeep is returned if Options.Keep contains something other than the PRK of a declared type.
 var ErrKeep = errors.New("not the record key of an entry")
 
-// Options say what Run looks at. The zero Options are for all records.
+// Options say what Run checks and whether it repairs. The zero Options check all records and repair
+// nothing.
 type Options struct {
-	// Only is one entry, or what is left of one: the entry, the SRKs of its values, and all SRKs, index members and
-	// tertiary records that name it. Finding those takes a SCAN, too. That another entry has one of its values is
-	// reported if that one has an SRK for it; else it is a problem of the other. Where a hint may mean several entries,
-	// it is all of them. Zero: all records.
+	// Only limits the check to one entry, or to what is left of one: the entry itself, the SRKs of
+	// its values, and all SRKs, index members and tertiary records that name it. Finding those
+	// takes a SCAN of its own. If another entry has one of the same values, that is reported only
+	// if the other entry has an SRK for the value; otherwise it is a problem of the other entry. A
+	// hint that may mean several entries selects all of them. The zero Hint selects all records.
 	Only hints.Hint
-	// Repair ends what needs no human decision, each problem by one step that is made whole or not at all, and only if
-	// the problem is still there. It may be stopped at any moment and run again. Warnings stay. No facet is ever
-	// deleted, but those of an entry that was being deleted. Zero: report only.
+	// Repair fixes every problem that needs no human decision. Each is repaired in one step, which
+	// is applied completely or not at all, and only if the problem still exists. A repair can be
+	// stopped at any moment and run again. Warnings stay. No facet is ever deleted, except those of
+	// an entry that was being deleted.
 	Repair bool
-	// Keep decides where entries have one value: each is the PRK, as in Problem.Choices, of the entry that keeps all it
-	// shares with others; of those, the facet moves to ~lost:FIELD, a field of the store's own. Only with Repair.
+	// Keep decides which entry keeps a value that several entries have. Each key is one of
+	// Problem.Choices: the entry under it keeps every value that it shares with others, whose
+	// facets move to ~lost:FIELD, a field of the store's own. Keep needs Repair.
 	Keep []recordkey.Key
-	// Restate stores the view's schema again where what is stored of it at ~/schema/TYPE is lost or cannot be read, and
-	// nothing is left that tells which one it was. Then it must be the one that the entries were written by: that all
-	// records fit it, which is looked at first, does not prove it (two folds that no value tells apart, say). Only with
-	// Repair. False: only where the stored fingerprint is that of the view's schema.
+	// Restate stores the view's schema again if the one at ~/schema/TYPE is lost or unreadable and
+	// nothing is left that identifies it. The view's schema must then be the one that the entries
+	// were written with. Run first checks that all records fit it, but that is no proof: no stored
+	// value may tell two folds apart, for example. Restate needs Repair. Without it, the schema is
+	// stored again only if the stored fingerprint is that of the view's schema.
 	Restate bool
-	// Progress is told, now and then, how many records have been gone through, and of how many about: both count the
-	// whole database. A repair that finds something begins again, up to five times. Nil: not told.
+	// Progress, if not nil, is called from time to time with the number of records read and the
+	// approximate total. Both count the whole database. A repair that finds something starts over,
+	// up to five times.
 	Progress func(done, about int64)
 }
 
-// Run yields what is wrong with the records of the view's namespace. If it yields nothing, I1 to I5 hold. An error ends
-// it: the store's own, userdb.ErrSchemaMismatch where the schema in the database lays records out in another way,
-// ErrKeep, or a hint that means nothing (hints.ErrHint).
+// Run yields the problems of the records in the view's namespace. If it yields nothing, the
+// invariants I1 to I5 hold. An error ends the sequence: an error of the store,
+// userdb.ErrSchemaMismatch if the schema in the database lays records out differently, ErrKeep, or
+// hints.ErrHint if a hint is invalid.
 //
-// Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still there
-// when it is looked at again, with every entry that it is about at the same rev, so writers cause no false alarm,
-// but what they change meanwhile may be missed. On a cluster, where a change is made in several steps, it must stay so
-// for as long as a writer may take for them: a check that finds something takes 17 seconds more there. It reads all
-// records by SCAN, in batches, so that memory stays flat; a problem may be yielded twice if the server's tables grow or
-// shrink meanwhile, and they come in no order. Where two entries have a value and neither an SRK, srk_missing of both
-// stands for value_shared.
+// Without Options.Repair, Run writes nothing. It can run while the system is in use. Run yields a
+// problem only if a second check finds it again, with every entry involved at the same rev.
+// Concurrent writers therefore cause no false alarm, but Run may miss what they change meanwhile.
+// On a cluster, where a change takes several steps, the problem must persist for as long as a
+// writer may take for all of them; a check that finds something takes 17 seconds longer there.
+//
+// Run reads all records with SCAN, in batches, so its memory use stays flat. Problems come in no
+// particular order, and one may be yielded twice if the server's tables grow or shrink meanwhile.
+// If two entries have a value and neither has an SRK, Run yields srk_missing for both instead of
+// value_shared.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, (*checker).run)
 }
 
-// Own yields what is wrong with those of the store's own records that all verbs go by: ~/types, ~/schema/TYPE and
-// ~/secret. Run does that first, and ends there where the first two stay broken. Own is for a caller that cannot read
-// the stored schema, and so has none to check the records by. Of o only Repair and Restate count.
+// Own yields the problems of the store's own records on which all operations depend: ~/types,
+// ~/schema/TYPE and ~/secret. Run checks them first, and stops if the first two remain broken. Own
+// is for callers that cannot read the stored schema and therefore have none to check records with.
+// It uses only the Repair and Restate fields of o.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.checkAndRepairOwn(ctx)
@@ -66,27 +77,29 @@ func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 	})
 }
 
-// A checker looks at the records of one view.
+// A checker checks the records of one view.
 type checker struct {
 	*view.View
-	o         Options
-	checksAll bool // all records are looked at: what two entries show is reported at one of them
+	o Options
+	// All records are checked, so report a problem of two entries at only one of them.
+	checksAll bool
 	out       chan<- update
 	fix       *repair // nil: report only
-	inSteps   bool    // a change is made in several steps, so a writer may be in the middle of one
+	inSteps   bool    // a change takes several steps, so a writer may be in the middle of one
 
-	mu           sync.Mutex
-	candidates   []candidate // of one round, resolved together: the round waits once for all of them
-	findingCount int         // how many findings they have
+	mu sync.Mutex
+	// Those of one round, resolved together so that the round waits only once.
+	candidates   []candidate
+	findingCount int // number of findings in candidates
 }
 
-// News is what the goroutines of a check tell the one that yields.
+// An update carries findings or progress from the goroutines of a check to the one that yields.
 type update struct {
 	found       findings
-	done, about int64 // about 0: nothing about progress
+	done, about int64 // about is 0 if the update has no progress
 }
 
-// start runs a check in goroutines of its own, and yields in the caller's.
+// start runs a check in its own goroutines and yields the results in the caller's.
 func start(ctx context.Context, v *view.View, o Options, do func(*checker, context.Context) error) iter.Seq2[Problem, error] {
 	return func(yield func(Problem, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -102,7 +115,7 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 			for _, f := range n.found {
 				if !yield(f.Problem, nil) {
 					cancel()
-					for range out { // until the goroutines have ended
+					for range out { // wait for the goroutines to end
 					}
 					return
 				}
@@ -117,7 +130,7 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	}
 }
 
-// send hands news over to the caller, if there is any.
+// send passes an update to the yielding goroutine, unless the update is empty.
 func (c *checker) send(ctx context.Context, n update) error {
 	if len(n.found) == 0 && n.about == 0 {
 		return nil
@@ -130,7 +143,8 @@ func (c *checker) send(ctx context.Context, n update) error {
 	}
 }
 
-// tell hands over how far it is. An end of ctx ends the walk, too.
+// reportProgress passes on the progress of the check. It ignores the error if ctx is done, since
+// that also ends the walk.
 func (c *checker) reportProgress(ctx context.Context, done, about int64) {
 	_ = c.send(ctx, update{done: done, about: about})
 }
@@ -148,7 +162,7 @@ func (c *checker) run(ctx context.Context) error {
 	return c.runRound(ctx)
 }
 
-// round goes once over what is to be checked.
+// runRound checks everything once.
 func (c *checker) runRound(ctx context.Context) error {
 	survey, err := c.Engine.Survey(ctx, false)
 	if err != nil {
@@ -165,16 +179,18 @@ func (c *checker) runRound(ctx context.Context) error {
 	return c.resolveCandidates(ctx)
 }
 
-// An item is one thing that is looked at: a record, or one member of a set.
+// An item is one thing to check: a record, or one member of a set.
 type item struct {
-	raw    string        // the key as Redis has it
-	key    recordkey.Key // the same, parsed; the zero Key where it cannot be. Of elements that were laid ready: where they belong
-	member string        // the member of that set; of elements that were laid ready, the rev of their change
+	raw string // the key as stored in Redis
+	// The parsed key; zero if raw does not parse. For staged elements, the key of their record.
+	key    recordkey.Key
+	member string // the member of that set; for staged elements, the rev of their change
 }
 
 func newItem(k recordkey.Key) item { return item{raw: k.String(), key: k} }
 
-// A look reads what some items are to be judged by, and judges them.
+// A checkFunc reads what it needs to judge some items, and adds what is wrong with them to the
+// report.
 type checkFunc func(ctx context.Context, r *report, items []item)
 
 func (f checkFunc) run(ctx context.Context, items []item) (findings, error) {
@@ -185,19 +201,20 @@ func (f checkFunc) run(ctx context.Context, items []item) (findings, error) {
 	return r.found, nil
 }
 
-// A doubt is what looks found to be wrong with some items.
+// A candidate holds findings that may not be real, and how to check their items again.
 type candidate struct {
 	check checkFunc
 	items []item
 	found findings
 }
 
-// looks is how often something that others are changing is looked at again.
+// maxRechecks limits how often items that others are changing are checked again.
 const maxRechecks = 4
 
-// certain looks at items, and once more at those that something seems to be wrong with, until two looks in a row find
-// the same. A problem that both found, with every entry at the same rev, was there in between: where every change
-// is one step, no writer can cause a false alarm. Of what changes all the time only that is reported.
+// confirm checks items, and then rechecks those with findings until two checks in a row find the
+// same. A problem that both found with every entry at the same rev also existed in between, so no
+// writer causes a false alarm if every change is one step. If an item keeps changing, confirm
+// returns only the findings that stay the same.
 func confirm(ctx context.Context, check checkFunc, items []item) (candidate, error) {
 	d := candidate{check: check, items: items}
 	found, err := check.run(ctx, items)
@@ -212,8 +229,8 @@ func confirm(ctx context.Context, check checkFunc, items []item) (candidate, err
 	return d, err
 }
 
-// again returns what one more look finds, and keeps of that what is just as it was. An entry that was changed meanwhile
-// has another rev.
+// recheck checks the items of d again, returns the findings, and keeps in d those that are
+// unchanged. An entry that was changed meanwhile has another rev.
 func (d *candidate) recheck(ctx context.Context) (after findings, err error) {
 	d.items = itemsWithFindings(d.items, d.found)
 	after, err = d.check.run(ctx, d.items)
@@ -221,14 +238,14 @@ func (d *candidate) recheck(ctx context.Context) (after findings, err error) {
 	return after, err
 }
 
-// suspects are the items that something was found about.
+// itemsWithFindings returns the items that have at least one finding.
 func itemsWithFindings(items []item, found findings) []item {
 	at := records.Map(found, func(f finding) int { return f.at })
 	slices.Sort(at)
 	return records.Map(slices.Compact(at), func(i int) item { return items[i] })
 }
 
-// common are the findings of now that were there before.
+// intersect returns the findings of now that are also in before.
 func intersect(before, now findings) findings {
 	type identity struct{ code, key, seen string }
 	known := make(map[identity]bool, len(before))
@@ -239,11 +256,11 @@ func intersect(before, now findings) findings {
 }
 
 const (
-	pageSize      = 600    // how many records or members are looked at together
-	maxCandidates = 50_000 // how many findings are kept
+	pageSize      = 600    // number of records or members checked together
+	maxCandidates = 50_000 // number of findings kept for later
 )
 
-// confirm looks at items, page by page, until it is sure what is wrong with them, and resolves that.
+// examine checks items, page by page, until it knows what is wrong with them, and resolves that.
 func (c *checker) examine(ctx context.Context, check checkFunc, items []item) error {
 	for some := range slices.Chunk(items, pageSize) {
 		d, err := confirm(ctx, check, some)
@@ -257,8 +274,8 @@ func (c *checker) examine(ctx context.Context, check checkFunc, items []item) er
 	return nil
 }
 
-// resolveLater resolves a doubt at once or, where a change is made in several steps, when no writer can be in the
-// middle of it.
+// resolveLater resolves a candidate at once if every change is a single step. Otherwise it keeps
+// the candidate until no writer can still be in the middle of a change.
 func (c *checker) resolveLater(ctx context.Context, d candidate) error {
 	if !c.inSteps || c.fix.allNoted(d.found) {
 		return c.resolve(ctx, d)
@@ -274,7 +291,8 @@ func (c *checker) resolveLater(ctx context.Context, d candidate) error {
 	return nil
 }
 
-// resolveDoubts looks at all of them until no writer can be in the middle of what is left.
+// resolveCandidates rechecks all candidates until no writer can still be in the middle of a change,
+// and resolves what is left.
 func (c *checker) resolveCandidates(ctx context.Context) error {
 	c.mu.Lock()
 	all := c.candidates
@@ -303,7 +321,7 @@ func (c *checker) resolveCandidates(ctx context.Context) error {
 	return nil
 }
 
-// resolve tells what was found or, in a repair, first ends what can be ended in this round.
+// resolve reports the findings of a candidate. In a repair, it first fixes what this round can fix.
 func (c *checker) resolve(ctx context.Context, d candidate) error {
 	if c.fix == nil {
 		return c.send(ctx, update{found: d.found})

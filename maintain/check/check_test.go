@@ -22,12 +22,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// A site is a store, with what the tests here do to it.
+// A site is a store under test, with helpers.
 type site struct{ *testdb.Site }
 
 func newSite(s *testdb.Site) *site { return &site{s} }
 
-// alone is a site while nobody writes, as the checks may take for granted; others set s.Ctx.
+// quietSite returns a site that nobody else writes to, so checks need not wait for writers. Tests
+// with writers set s.Ctx themselves.
 func quietSite(s *testdb.Site) *site {
 	s.Ctx = store.Alone(s.Ctx)
 	return newSite(s)
@@ -39,10 +40,10 @@ var (
 	twoEngines = testdb.Each(testdb.TwoEngines, quietSite)
 )
 
-// Under is the same store with another schema.
+// Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return quietSite(s.Site.Under(t, sch)) }
 
-// damage does a damage to entry n and returns what must be reported.
+// damage applies a damage to entry n and returns the problems that must be reported.
 func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	t.Helper()
 	for _, c := range d.do {
@@ -61,7 +62,7 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	return want
 }
 
-// TestCheckEachDamage waits for writers of a cluster, which there are none of.
+// TestCheckEachDamage waits for cluster writers, although there are none.
 func TestCheckEachDamage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Ctx = t.Context()
@@ -164,7 +165,7 @@ func TestCheckChoices(t *testing.T) {
 	}
 }
 
-// TestCheckLarge goes beyond one batch of everything: keys, members of a set, entries of an index.
+// TestCheckLarge exceeds one batch of everything: keys, members of a set, entries in an index.
 func TestCheckLarge(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Clean(t)
@@ -268,9 +269,9 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckOriginal checks what the original wrote, by the schema that it was written by. Each line of
-// the golden file is damage that the original did: it takes values from other users, writes empty
-// ones, and leaves white space and braces in keys.
+// TestCheckOriginal checks the records that the original wrote, with the schema that it used. Each
+// line of the golden file is damage that the original caused: it takes values from other users,
+// writes empty values, and leaves white space and braces in keys.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))

@@ -20,7 +20,7 @@ func requireEqual(t testdb.Tester, what string, got, want []string) {
 	}
 }
 
-// fields are as many fields as that, declared alike.
+// fields returns n fields, all declared like f.
 func fields(n int, f schema.Field) map[string]schema.Field {
 	all := map[string]schema.Field{}
 	for i := range n {
@@ -29,10 +29,11 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 	return all
 }
 
-// longName is too long where ~skv: stands before it.
+// longName is too long once ~skv: is put before it.
 var longName = strings.Repeat("n", 60)
 
-// Besides its fields every entry can have 9, and a folded secondary field is kept twice.
+// Every entry can have 9 fields besides those of its schema, and a folded secondary field takes
+// two.
 var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type
@@ -82,7 +83,8 @@ func TestNotCompact(t *testing.T) {
 	}
 }
 
-// TestNotCompactTrue: of a type just short enough, an entry with the usual UID is compact, and of the next it is not.
+// TestNotCompactTrue checks that the limit is exact: with the usual UID, an entry is compact if its
+// type is just short enough, but not if the type is one byte longer.
 func TestNotCompactTrue(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// A damage is one way to break an entry past the store, and the codes and keys that
-// Check must then report, no more and no less. In all texts U stands for the UID of the entry, and
-// F for another one that it has for itself. Keys are relative.
+// A damage is a way to break an entry behind the store's back, with the codes and keys that a check
+// must then report, no more and no less. U stands for the UID of the entry, and F for an unused UID
+// of its own. Keys are relative.
 type damage struct {
 	name string
-	do   [][]string // commands
+	do   [][]string // Redis commands
 	want []string   // "code key"
 }
 
@@ -23,14 +23,14 @@ const (
 	uTag  = "user/tags:tagU/~prks"
 )
 
-// orphaned is what is left where there is no entry.
+// orphaned lists what a check finds if only the entry is gone.
 var orphaned = []string{
 	"srk_orphan " + name, "srk_orphan " + email, "index_orphan " + cook, "index_orphan " + goTag, "index_orphan " + uTag,
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 
-// halfDeleted is what is found of that while the facets are there: SRKs and the index of a facet go
-// by them.
+// halfDeleted is the part of orphaned that a check finds while the facets still exist: SRKs and the
+// index of a facet are judged by facets.
 var halfDeleted = []string{
 	"index_orphan " + goTag, "index_orphan " + uTag,
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
@@ -44,7 +44,7 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twin makes another entry, complete but for its name, which has no SRK.
+// twinCommands make another entry, complete except that its name has no SRK.
 func twinCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
@@ -164,7 +164,7 @@ var damages = []damage{
 	{"records of the store", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
 }
 
-// of is a text with U and F put in; f1 sorts before u1.
+// expand replaces U and F in text. f1 sorts before u1.
 func expand(text string, n int) string {
 	return strings.NewReplacer("U", fmt.Sprintf("u%d", n), "F", fmt.Sprintf("f%d", n)).Replace(text)
 }

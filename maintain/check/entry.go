@@ -12,22 +12,22 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An entry is a hash under a PRK, whole or damaged.
+// An entry holds the hash under a PRK, sound or damaged.
 type entry struct {
 	at     int
 	key    recordkey.Key
-	prk    string // relative
+	prk    string // relative to the namespace
 	t      *change.Type
 	fields map[string]string
-	claims []recordkey.Key // the SRKs that I1 gives its values
+	claims []recordkey.Key // the SRKs that I1 requires for its values
 }
 
 func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding {
 	return r.add(e.at, c, key, e.prk+" "+e.fields[store.FieldRev], args...)
 }
 
-// lookAtEntries judges entries by themselves (I3), by the SRKs of their values (I1, I2) and by the
-// indexes of their facets (I5). It returns those that it judged.
+// checkEntries checks entries by themselves (I3), against the SRKs of their values (I1, I2) and
+// against the indexes of their facets (I5). It returns the entries that it checked.
 func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es []*entry) {
 	var dead []int
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
@@ -44,8 +44,7 @@ func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es
 	return es
 }
 
-// lookAtTombstones judges what is left of entries that were deleted (I4): no facets, and not for
-// ever.
+// checkTombstones checks that deleted entries (I4) have no facets and do not stay forever.
 func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, dead []int) {
 	keys := records.Map(dead, func(i int) string { return items[i].raw })
 	for j, raw := range read(ctx, r, c.Engine, keys, readRaw) {
@@ -67,7 +66,8 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 	}
 }
 
-// entryAt is what to judge at a PRK: nothing where there is no record or a tombstone.
+// entryAt returns the entry to check at a PRK, or nil if there is no record, only a tombstone, or a
+// record that is reported as no entry.
 func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
 	switch {
 	case !h.Other && records.Gone(h.Fields):
@@ -82,7 +82,7 @@ func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) 
 	return &entry{at: at, key: key, prk: records.Relative(key), t: t, fields: h.Fields}
 }
 
-// judge tells what is wrong with an entry itself, and collects the claims that its values give it.
+// check reports what is wrong with the entry itself, and collects the claims of its values.
 func (e *entry) check(r *report) {
 	switch isa := e.fields[store.FieldType]; isa {
 	case e.t.Name:
@@ -116,7 +116,7 @@ func (e *entry) check(r *report) {
 	}
 }
 
-// quoted is a facet, fit for a sentence.
+// quoted returns a facet in quotes, or "missing".
 func (e *entry) quoted(field string) string {
 	if text, is := e.fields[field]; is {
 		return records.Quoted(text)
@@ -124,7 +124,7 @@ func (e *entry) quoted(field string) string {
 	return "missing"
 }
 
-// digests are those of all values of an entry that may come to life.
+// digests returns the digests of all values that the entry would have if it were live.
 func (e *entry) digests() []uint64 {
 	return records.Map(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
 }
@@ -150,20 +150,20 @@ func (e *entry) checkSecondary(r *report, field string) {
 	}
 }
 
-// A sight is an SRK that is looked at because an entry has its value: the one that the entry claims, or one of the same value
-// under another secondary field (I2).
+// An observation is an SRK to read because an entry has its value: either the SRK that the entry
+// claims, or an SRK of the same value in another secondary field (I2).
 type observation struct {
 	*entry
 	claim   recordkey.Key
-	record  recordkey.Key // the SRK that is looked at
+	record  recordkey.Key // the SRK to read
 	srv     string
 	claimed bool // the claimed SRK names the entry
 }
 
 func (s observation) isClaim() bool { return s.record == s.claim }
 
-// sights are what all claims are judged by, each before the others of its value. An SRK that is another claim of the same
-// entry is not looked at twice.
+// observations returns the SRKs by which claims are judged. For each value the claimed SRK comes
+// first. An SRK that is itself a claim of the entry appears only once.
 func observations(es []*entry) (all []observation) {
 	for _, e := range es {
 		for _, claim := range e.claims {
@@ -182,8 +182,8 @@ func srksOf(all []observation) []string {
 	return records.Map(all, func(s observation) string { return s.record.String() })
 }
 
-// lookAtClaims looks at the SRKs of all secondary values of entries. One that names another entry is
-// judged by what that entry has.
+// checkClaims checks the SRKs of all secondary values of entries. An SRK that names another entry
+// is judged by the values of that entry.
 func (c *checker) checkClaims(ctx context.Context, r *report, es []*entry) {
 	all := observations(es)
 	srvs := read(ctx, r, c.Engine, srksOf(all), store.Texts)
@@ -212,15 +212,16 @@ func (c *checker) checkClaims(ctx context.Context, r *report, es []*entry) {
 	c.checkRivals(ctx, r, rivals)
 }
 
-// addValue reports what is wrong with a claimed value.
+// addValue adds a problem of the claimed value to the report.
 func (s observation) addValue(r *report, what *code, args ...any) *finding {
 	f := s.add(r, what, s.claim, args...)
 	f.values = []uint64{records.Digest(s.t.Name, s.claim.Value())}
 	return f
 }
 
-// lookAtRivals judges SRKs that name others than the entry that has their value: if those have it
-// too, it belongs to two (I2), and if not, the entry's own SRK is wrong (I1).
+// checkRivals checks SRKs that name an entry other than the one that claims their value. If the
+// named entry also has the value, two entries share it (I2). If not, the SRK of the claiming entry
+// is wrong (I1).
 func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observation) {
 	owners := records.Map(rivals, func(s observation) owner {
 		key, _ := parseOwner(s.t, s.record.Namespace(), s.srv)
@@ -236,7 +237,8 @@ func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observati
 		other := owners[i]
 		p := pair{s.prk, s.claim.Value(), other.key}
 		field, has := other.has(s.claim.Value())
-		// Where each of two entries has its own SRK, both see it: it is told at one of them.
+		// If each of two entries has its own SRK, both checks find the problem; only one reports
+		// it.
 		byOther := c.checksAll && s.claimed && s.prk < records.Relative(other.key)
 		switch {
 		case has && !reported[p] && !byOther:
@@ -249,7 +251,7 @@ func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observati
 	}
 }
 
-// shared reports that another entry has a claimed value under field.
+// addShared reports that another entry has the claimed value in field.
 func (s observation) addShared(r *report, other owner, field string) {
 	a, b := s.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
 	f := s.addValue(r, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
@@ -259,8 +261,8 @@ func (s observation) addShared(r *report, other owner, field string) {
 	slices.SortFunc(f.Choices, recordkey.Key.Compare)
 }
 
-// repairEntry repairs an entry with all the SRKs that can be claimed for it: in one change or, where one of
-// them cannot, one by one.
+// repairEntry repairs an entry and claims all its SRKs that are free, in one change. If an SRK
+// cannot be claimed, it claims them one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
 	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
@@ -280,7 +282,7 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	return nil
 }
 
-// amend makes one change of an entry, from what it is now.
+// changeEntry makes one change of an entry, based on its current state.
 func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
 	t := c.ByName[prk.Type()]
 	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
@@ -294,8 +296,9 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 	return err
 }
 
-// missing are the SRKs to claim for an entry: those of its values that do not name it, but for values
-// that another entry has, too. An entry that has such a one and is not live must not come to life: false.
+// missingClaims returns the SRKs that the entry should claim: those of its values that do not name
+// it, except values that another entry also has. It returns false if the entry has such a contested
+// value and is not live: it must not become live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.Secondaries(r.Fields)

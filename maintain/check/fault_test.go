@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A fault loses the connection at one round trip, and at all that follow.
+// A fault breaks the connection at one round trip and at all that follow.
 type fault struct {
 	remaining atomic.Int64 // round trips until then
 	failed    atomic.Bool
@@ -60,8 +60,8 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestFaults loses the connection at every round trip in turn: each verb must say so, and never end
-// as if all were well.
+// TestFaults breaks the connection at every round trip in turn. Each operation must return the
+// error, and never end as if it had succeeded.
 func TestFaults(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// lookAtMemberships looks whether entries are in the index sets of their facets, and at their places in the ordered
-// indexes (I5).
+// checkMemberships checks that entries are in the index sets of their facets and at their places in
+// the ordered indexes (I5).
 func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) {
-	var at []store.Ranked // where they must be, in index sets too
+	var at []store.Ranked // where they must be, in ordered indexes and index sets
 	var of []*entry
 	for _, e := range es {
 		for _, field := range e.t.Indexed {
@@ -57,8 +57,8 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 	}
 }
 
-// lookAtIndexes judges index sets and ordered indexes by themselves; their members are judged by lookAtIndexMembers and
-// lookAtOrderMembers.
+// checkIndexes checks index sets and ordered indexes themselves. checkIndexMembers and
+// checkOrderMembers check their members.
 func (c *checker) checkIndexes(ctx context.Context, r *report, items []item) {
 	for i, kind := range read(ctx, r, c.Engine, rawKeys(items), store.Kinds) {
 		key := items[i].key
@@ -79,13 +79,14 @@ func (c *checker) checkIndexes(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// indexes reports whether the schema declares an index set.
+// declaresIndex reports whether the schema declares an index set.
 func (c *checker) declaresIndex(set recordkey.Key) bool {
 	t, field := c.ByName[set.Type()], set.Field()
 	return slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed
 }
 
-// membership is an entry's place in an index set that the schema declares.
+// alignStep returns the step that adds an entry to an index set or removes it, according to the
+// entry's values. It also reports whether the schema declares the index set.
 func (c *checker) alignStep(index item, entry recordkey.Key) (m store.Align, declared bool) {
 	t, field := c.ByName[index.key.Type()], index.key.Field()
 	at := store.Ranked{Key: index.key, Member: index.member, Facet: store.Facet{Wire: index.key.Value()}}
@@ -97,7 +98,7 @@ func (c *checker) alignStep(index item, entry recordkey.Key) (m store.Align, dec
 	return store.Align{Entry: entry, At: at, Set: set}, err == nil && t.Schema.Tertiary[field].Indexed
 }
 
-// lookAtIndexMembers judges members of index sets by the entries that they name (I4, I5).
+// checkIndexMembers checks the members of index sets against the entries that they name (I4, I5).
 func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
 		t := c.ByName[it.key.Type()]
@@ -141,7 +142,8 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 	c.dropChanged(ctx, r, items)
 }
 
-// keepStill keeps the findings about members that are in their set still and not, at the same moment, where they must be too.
+// dropChanged keeps only the findings about members that are still in their set and, at the same
+// moment, not in the other set where they must also be.
 func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 	if len(r.found) == 0 {
 		return
@@ -170,7 +172,8 @@ func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 	r.found = unchanged
 }
 
-// orderOf returns the type and the field of which a record of the store's own is the ordered index.
+// orderOf returns the type and the field of the ordered index under key. It returns false if key is
+// not that of an ordered index.
 func orderOf(key recordkey.Key) (typ, field string, is bool) {
 	parts := key.Parts()
 	if key.Kind() != recordkey.KindOwn || len(parts) != 3 || parts[0] != "order" {
@@ -179,7 +182,8 @@ func orderOf(key recordkey.Key) (typ, field string, is bool) {
 	return parts[1], parts[2], true
 }
 
-// ordered is the type of an ordered index that the schema declares; nil: it declares none.
+// orderedType returns the type of an ordered index, or nil if the schema does not declare that
+// index.
 func (c *checker) orderedType(key recordkey.Key) *change.Type {
 	typ, field, _ := orderOf(key)
 	if t := c.ByName[typ]; t != nil && slices.Contains(t.Ordered, field) {
@@ -188,7 +192,7 @@ func (c *checker) orderedType(key recordkey.Key) *change.Type {
 	return nil
 }
 
-// lookAtOrderMembers judges places by the entries that they name (I4, I5).
+// checkOrderMembers checks places in ordered indexes against the entries that they name (I4, I5).
 func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(m item) owner {
 		t := c.orderedType(m.key)
@@ -218,7 +222,7 @@ func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item
 	c.dropChanged(ctx, r, items)
 }
 
-// lookAtTertiary judges tertiary records by their entries (I4) and by what the schema declares.
+// checkTertiary checks tertiary records against their entries (I4) and against the schema.
 func (c *checker) checkTertiary(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(it item) owner {
 		return owner{t: c.ByName[it.key.Type()], key: it.key.PRK(), field: store.FieldType, fits: notEmpty}
@@ -241,7 +245,8 @@ func (c *checker) checkTertiary(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// lookAtMembers looks whether live entries are in the index sets of the members of their indexed sets (I5).
+// checkMembers checks that live entries are in the index sets of all members of their indexed sets
+// (I5).
 func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 	var asked []store.Member
 	var of []int
@@ -281,11 +286,12 @@ func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 	c.dropChanged(ctx, r, items)
 }
 
-// What was laid ready for entries on a cluster and is not in its place yet (store.Fill) belongs to an entry that exists, to a
-// create that is under way, or to nothing any more: no create commits what it laid ready longer ago.
+// longestAttempt is how long a create can take to commit its staged elements. Elements staged on a
+// cluster (see store.Fill) belong to an existing entry or to a create in progress; those that are
+// older than longestAttempt belong to neither.
 const longestAttempt = time.Hour + 10*time.Second
 
-// lookAtStaged judges elements that were laid ready.
+// checkStaged checks staged elements.
 func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 	reads := make([]store.LookAt, 0, 2*len(items))
 	for _, it := range items {

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCodes holds the documentation to the codes that there are.
+// TestCodes checks that doc.go describes exactly the codes that exist.
 func TestCodes(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestConfirm(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		looks []findings // what each look finds; the last one again and again
+		looks []findings // what each check finds; the last one repeats
 		want  string
 		count int
 	}{
@@ -110,7 +110,7 @@ func TestLikeOurs(t *testing.T) {
 		"user/:":                true,
 		"odd type{}/id:1":       true, // raw
 		"odd+_type{}/id:1":      true, // as the original escapes it
-		"odd+_type+(+)/id:1/~x": true, // as we do
+		"odd+_type+(+)/id:1/~x": true, // as this program escapes it
 		"odd+_type+(}/id:1":     false,
 		"users/uid:\t":          false,
 		"user/uid":              false,
@@ -124,7 +124,8 @@ func TestLikeOurs(t *testing.T) {
 	}
 }
 
-// TestContestEnded: an entry that gave its value to another while all were gone through holds it no more.
+// TestContestEnded checks that an entry that gave up its value while all entries were read is no
+// longer a holder.
 func TestContestEnded(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})

@@ -10,15 +10,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// one judges the entries that a hint may mean, then what they lead to, then what names them. It reports where there is
-// no entry under the first key that was looked at.
+// checkOne checks the entries that a hint may mean, then the records that they lead to, then the
+// records that name them. If there is no entry, it reports that under the first key of the hint.
 func (c *checker) checkOne(ctx context.Context) error {
 	t, target, err := c.Target(c.o.Only, "")
 	if err != nil {
 		return err
 	}
 	var keys []recordkey.Key
-	for _, k := range target.Keys { // also of fields in which the value cannot be by the rules: damage knows none
+	// Includes fields whose rules forbid the value: damage follows no rules.
+	for _, k := range target.Keys {
 		keys = append(keys, k.In(c.NS))
 	}
 	var r report
@@ -26,7 +27,7 @@ func (c *checker) checkOne(ctx context.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	var es []*entry // as they were first seen
+	var es []*entry // as first read
 	check := func(ctx context.Context, r *report, items []item) {
 		if seen := c.checkEntries(ctx, r, items); es == nil {
 			es = seen
@@ -52,7 +53,7 @@ func (c *checker) checkOne(ctx context.Context) error {
 	return c.forEachBatch(ctx, pattern, func(ctx context.Context, keys []string) error { return c.checkRelated(ctx, keys, prks, related.srks) })
 }
 
-// publish puts into the feed what it lacks of the histories of entries.
+// publishHistory adds lines that are missing from the feed, using the histories of the entries.
 func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) error {
 	for _, prk := range prks {
 		if c.o.Repair {
@@ -64,7 +65,8 @@ func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) erro
 	return nil
 }
 
-// meant are the entries whose key a hint is or, where it is SRKs, those that they name.
+// resolveHint returns the entries that a hint may mean: the one under its key if that is a PRK,
+// otherwise those that its SRKs name.
 func (c *checker) resolveHint(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) (prks []recordkey.Key) {
 	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
 		return keys
@@ -78,7 +80,7 @@ func (c *checker) resolveHint(ctx context.Context, r *report, t *change.Type, ke
 	return prks
 }
 
-// lookAtMissing reports that there is no entry where keys lead.
+// checkMissing reports an entry_missing problem if keys lead to no entry.
 func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, keys []recordkey.Key) {
 	prks := c.resolveHint(ctx, r, t, keys)
 	for i, h := range read(ctx, r, c.Engine, records.Map(prks, recordkey.Key.String), store.Hashes) {
@@ -86,15 +88,16 @@ func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, k
 			return
 		}
 	}
-	key := "" // no key can name the value
+	key := "" // no key can hold the value
 	if len(keys) > 0 {
 		key = records.Relative(keys[0])
 	}
 	r.addRaw(0, entryMissing, key, "")
 }
 
-// around is what entries lead to: the SRKs by which they were found and those of their values under all secondary fields,
-// what was laid ready for them, and the ordered indexes of their type.
+// relatedRecords returns the records that entries lead to: the SRKs by which they were found, the
+// SRKs of their values in all secondary fields, their staged elements, and the ordered indexes of
+// their type.
 func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (related classified) {
 	related.placeOwners = map[string]bool{}
 	for _, prk := range prks {
@@ -120,7 +123,7 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 	return related
 }
 
-// belongings judges those of some keys that belong to entries, but for the SRKs that are known.
+// checkRelated checks those records under keys that belong to the entries, except known SRKs.
 func (c *checker) checkRelated(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
 	s := c.classify(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)
@@ -146,7 +149,7 @@ func (c *checker) checkRelated(ctx context.Context, keys []string, prks []record
 	return c.checkContainingSets(ctx, s.indexes, prks)
 }
 
-// memberships judges index sets that entries are in.
+// checkContainingSets checks the index sets that contain one of the entries.
 func (c *checker) checkContainingSets(ctx context.Context, indexes []item, prks []recordkey.Key) error {
 	var all []item
 	for _, index := range indexes {

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// elsewhere are the damages that leave the entry itself as it should be: Check of the entry alone
-// says nothing of them.
+// notOfEntry lists the damages that leave the entry itself intact. A check of only that entry does
+// not report them.
 var notOfEntry = []string{
 	"under a field that is not primary", "a string under such a field", "shared in one field", "shared with a damaged entry",
 	"SRK of nobody", "tertiary record of nobody", "tertiary record of what is no entry", "index member of nobody",
@@ -20,13 +20,13 @@ var notOfEntry = []string{
 	"a tombstone without an end",
 }
 
-// ofOne is what Check of the damaged entry alone must report.
+// wantOfEntry returns what a check of only the damaged entry must report.
 func wantOfEntry(d damage) []string {
 	switch {
 	case slices.Contains(notOfEntry, d.name):
 		return nil
 	case d.name == "shared, no SRK":
-		return d.want[:1] // the other has to say the same of itself
+		return d.want[:1] // the other entry reports its own
 	case slices.Contains(d.want, orphaned[5]):
 		return concat(d.want, "entry_missing "+prk)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// ordered is a schema with an order of ages.
+// ordered returns a schema that orders users by age and by last name.
 func ordered() schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fields: map[string]schema.Field{
@@ -32,7 +32,7 @@ func TestCheckOrders(t *testing.T) {
 		name string
 		do   [][]string
 		want []string
-		one  []string // of the entry u1 alone; nil: as want
+		one  []string // for the entry u1 only; nil means the same as want
 	}{
 		{"no damage", nil, nil, nil},
 		{"a place lost", cmds(cmd("ZREM", lasts, at("Adams", "u1"))), []string{"order_missing " + lasts}, nil},

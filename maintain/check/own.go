@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// own reports damage of the store's own records, without which verbs or logins stop, repairs it, and reports whether the
-// schemas can be read then.
+// checkAndRepairOwn reports damage to the store's own records that stops operations or logins,
+// repairs it if asked to, and returns whether the stored schemas can be read afterwards.
 func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err error) {
 	found, err := checkFunc(c.checkOwn).run(ctx, nil)
 	left := found
@@ -58,7 +58,7 @@ func (c *checker) checkOwn(ctx context.Context, r *report, _ []item) {
 	c.checkCopy(ctx, r)
 }
 
-// lookAtCopy finds out whether the records are part of a copy, of which more is to come.
+// checkCopy reports records that are part of an unfinished copy.
 func (c *checker) checkCopy(ctx context.Context, r *report) {
 	mark := c.ownKey(records.CopyMark)
 	if from := read(ctx, r, c.Engine, []string{mark.String()}, store.Texts)[0]; from.Is {
@@ -66,7 +66,8 @@ func (c *checker) checkCopy(ctx context.Context, r *report) {
 	}
 }
 
-// ownKey is the key of a record of the store's own; the zero Key where no key can be called so.
+// ownKey returns the key of one of the store's own records, or the zero Key if parts make no valid
+// key.
 func (c *checker) ownKey(parts ...string) recordkey.Key {
 	key, _ := recordkey.Own(parts...)
 	return key.In(c.NS)
@@ -76,7 +77,7 @@ func (c *checker) schemaKeys(types []string) []string {
 	return records.Map(types, func(name string) string { return c.ownKey("schema", name).String() })
 }
 
-// lookAtTypes judges ~/types, and returns the types that it names.
+// checkTypes checks ~/types and returns the types that it names.
 func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	key := c.ownKey("types")
 	types := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]
@@ -101,7 +102,8 @@ func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	return named
 }
 
-// nameTypes puts into ~/types what has a schema, and leaves what is stored of it unchanged.
+// rebuildTypes adds every type that has a stored schema to ~/types. It leaves the schemas
+// unchanged.
 func (c *checker) rebuildTypes(ctx context.Context) error {
 	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
 	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
@@ -118,12 +120,14 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 				continue
 			}
 			var state []store.Facet
-			for _, field := range slices.Sorted(maps.Keys(h.Fields)) { // the fingerprint is the first
+			// Sorted, so that the fingerprint comes first.
+			for _, field := range slices.Sorted(maps.Keys(h.Fields)) {
 				state = append(state, store.Facet{Field: field, Wire: h.Fields[field]})
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
 			err = c.applyStep(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
-			if err != nil && !redisx.WrongType(err) { // else the type is named, and its schema is the next thing to repair
+			// Otherwise the type is named, and its schema is repaired next.
+			if err != nil && !redisx.WrongType(err) {
 				return err
 			}
 		}
@@ -131,13 +135,14 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 	return nil
 }
 
-// lookAtSchemas judges ~/schema/TYPE of the types that are named or that the schema declares.
+// checkSchemas checks ~/schema/TYPE of the types that are named or that the schema declares.
 func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 	names := append(c.Schema.Names(), named...)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for i, h := range read(ctx, r, c.Engine, c.schemaKeys(names), store.Hashes) {
-		t, declared := c.ByName[names[i]] // what the entries of others look like is not known
+		// Nil for types that are only named: the layout of their entries is unknown.
+		t, declared := c.ByName[names[i]]
 		reason := unreadableReason(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
 			if r.err = store.NoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
@@ -156,7 +161,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 	}
 }
 
-// unreadable tells why what is stored of a type's schema cannot be what was stored; "" where it can.
+// unreadableReason returns why the stored schema of a type cannot be valid, or "" if it can.
 func unreadableReason(name string, h store.Raw) string {
 	switch {
 	case h.Other:
@@ -179,8 +184,9 @@ func unreadableReason(name string, h store.Raw) string {
 	return ""
 }
 
-// restating is a step that stores the schema in hand in place of a broken one: where the fingerprint that is left is that of
-// the same, or where Options.Restate demands it and all records fit it. Nothing else proves that it is the right one.
+// restateStep returns a step that replaces a broken stored schema with the one in hand. It does so
+// if the remaining fingerprint is that of the schema in hand, or if Options.Restate is set and all
+// records fit. Nothing else shows that the schema is the right one.
 func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.Step, error) {
 	if t == nil {
 		return nil, nil
@@ -203,7 +209,7 @@ func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) 
 	return store.Restate{Guard: g, Seen: seen, State: state}, nil
 }
 
-// recordsFit reports whether a check by the schema in hand finds no error.
+// recordsFit reports whether a check with the schema in hand finds no error.
 func (c *checker) recordsFit(ctx context.Context) (bool, error) {
 	progress := func(done, about int64) { c.reportProgress(ctx, done, about) }
 	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).runRound) {
@@ -216,8 +222,9 @@ func (c *checker) recordsFit(ctx context.Context) (bool, error) {
 
 var secretForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// lookAtSecret judges ~/secret. The next login makes a new one; counters that lie under a hash with the old one (of origins,
-// and of identifiers that no entry has) begin anew then.
+// checkSecret checks ~/secret. After a repair the next login creates a new secret. Counters stored
+// under a hash made with the old one (those of origins, and of identifiers that no entry has) then
+// start at zero.
 func (c *checker) checkSecret(ctx context.Context, r *report) {
 	key := c.ownKey("secret")
 	switch raw := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]; {
@@ -229,7 +236,8 @@ func (c *checker) checkSecret(ctx context.Context, r *report) {
 	}
 }
 
-// lookAtThrottles judges counters of logins: with one that cannot be read its account, or its origin, is shut out.
+// checkThrottles checks login counters. If a counter cannot be read, its account or origin is
+// locked out.
 func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
@@ -246,7 +254,8 @@ func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
-// uncountable is a field that the script that counts does not take (sound in throttle.lua). The list of calls is k.
+// badCounter returns a field that the counting script rejects (see sound in throttle.lua). Field k
+// holds the list of calls.
 func badCounter(fields map[string]string) (bad store.Facet) {
 	for field, wire := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
@@ -257,7 +266,8 @@ func badCounter(fields map[string]string) (bad store.Facet) {
 	return bad
 }
 
-// isCalls reports whether a text lists calls: each a token of twelve bytes, and eleven digits.
+// isCallList reports whether text is a list of calls: each a token of twelve bytes followed by
+// eleven digits.
 func isCallList(text string) bool {
 	const token, call = 12, 12 + 11
 	for ; len(text) >= call; text = text[call:] {

@@ -16,14 +16,14 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestOwnRecords breaks each of the store's own records: a check says so, a repair ends it, and verbs and logins
-// go on.
+// TestOwnRecords breaks each of the store's own records. A check must report it and a repair fix
+// it, after which operations and logins work again.
 func TestOwnRecords(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		damage [][]string
 		want   []string
-		clean  bool // nothing is left of what was there before
+		clean  bool // nothing is left of the old record
 	}{
 		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
 		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
@@ -90,7 +90,7 @@ func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItse
 	}
 }
 
-// refusesOther: a schema that the records do not fit is not stored, also where it is named.
+// requireRefusesOther checks that Restate does not store a schema that the records do not fit.
 func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	t.Helper()
 	other := testdb.House()
@@ -108,7 +108,7 @@ func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	}
 }
 
-// A mended engine calls before ahead of every step that mends a record.
+// A hookedEngine calls before ahead of every repair step.
 type hookedEngine struct {
 	store.Engine
 	before func()
@@ -119,7 +119,8 @@ func (e *hookedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	return e.Engine.Mend(ctx, s)
 }
 
-// TestCountersThatAreSoundAgain: counters that became readable before they were removed stay.
+// TestCountersThatAreSoundAgain checks that a repair keeps counters that became readable before it
+// could remove them.
 func TestCountersThatAreSoundAgain(t *testing.T) {
 	const key = "~/throttle/user/uid/u1"
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
@@ -135,7 +136,7 @@ func TestCountersThatAreSoundAgain(t *testing.T) {
 	testdb.Same(t, "afterwards", s.Check(t, check.Options{}), nil)
 }
 
-// TestUnfinishedCopy: half a copy is not mended into a whole that lacks the other half.
+// TestUnfinishedCopy checks that an unfinished copy is not repaired as if it were complete.
 func TestUnfinishedCopy(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.User(t, 1)

@@ -9,42 +9,52 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Problem is one thing that a check found wrong.
+// A Problem describes one thing that is wrong with the records.
 type Problem struct {
-	Code      string          `json:"code"`              // what kind of damage: see the package documentation
-	Invariant int             `json:"invariant"`         // 1 to 5 for I1 to I5; 0: none of them
-	Key       string          `json:"key"`               // the record, relative to the view's namespace; raw: it may hold any bytes
-	Text      string          `json:"message"`           // the damage for people, in one line of printable text
-	Severity  string          `json:"severity"`          // SeverityError or SeverityWarning
-	Repaired  bool            `json:"repaired"`          // it was repaired
-	Choices   []recordkey.Key `json:"choices,omitempty"` // of value_shared: the PRKs of the entries, sorted; else none
-	Field     string          `json:"field,omitempty"`   // of entry_not_compact: what is too long; "": the number of fields
+	// Code is the kind of damage, one of those listed in the package documentation.
+	Code string `json:"code"`
+	// Invariant is 1 to 5 for I1 to I5, or 0 if the problem breaks none of them.
+	Invariant int `json:"invariant"`
+	// Key is the key of the record, relative to the view's namespace. It may hold any bytes.
+	Key string `json:"key"`
+	// Text describes the damage in one line of printable text.
+	Text string `json:"message"`
+	// Severity is SeverityError or SeverityWarning.
+	Severity string `json:"severity"`
+	// Repaired reports whether the problem was repaired.
+	Repaired bool `json:"repaired"`
+	// Choices lists the PRKs of the entries of a value_shared problem, sorted. It is empty for
+	// other problems.
+	Choices []recordkey.Key `json:"choices,omitempty"`
+	// Field is the field that is too long, for entry_not_compact only. It is empty if the number of
+	// fields is too large.
+	Field string `json:"field,omitempty"`
 }
 
-// What a problem is: an error, or one that the store can live with.
+// The severities of problems. A store can live with a warning.
 const (
 	SeverityError   = "error"
 	SeverityWarning = "problem"
 )
 
-// String is the problem for people, in one line of printable text.
+// String returns the problem as one line of printable text.
 func (p Problem) String() string {
 	return fmt.Sprintf("%s %s %s: %s", p.Severity, p.Code, records.Shorten(p.Key, int64(len(p.Key))), p.Text)
 }
 
-// A remedy is what a repair does about a code.
+// A remedy says what a repair does about a code.
 type remedy int
 
 const (
 	warning       remedy = iota // nothing: the store can live with it
 	needsDecision               // nothing: a person must say what the record was meant to be
-	fixFirst                    // a step before all others, on a record without which they cannot be made
+	fixFirst                    // a step before all others, on a record that they depend on
 	fixRecord                   // a step that changes or removes one record
 	fixEntry                    // a change of the entry, which claims its SRKs
 )
 
-// A code is one kind of damage: the invariant that it breaks, what a repair does about it, and how it is told.
-// doc.go says what the codes mean; scripts rely on them.
+// A code describes one kind of damage: the invariant that it breaks, its remedy, and the format of
+// its message. The meaning of each code is in doc.go; scripts rely on the names.
 type code struct {
 	name      string
 	invariant int
@@ -117,7 +127,7 @@ var (
 	valueUnkeyable     = define("value_unkeyable", 1, needsDecision, "no key can name the value of %s: it is %s")
 )
 
-// problem is one of a code, with what its text has in place of the verbs.
+// newProblem returns a problem of the code c. Its text is formatted with args.
 func (c *code) newProblem(key string, args ...any) Problem {
 	severity := SeverityError
 	if c.remedy == warning {
@@ -126,34 +136,36 @@ func (c *code) newProblem(key string, args ...any) Problem {
 	return Problem{Code: c.name, Invariant: c.invariant, Key: key, Text: fmt.Sprintf(c.text, args...), Severity: severity}
 }
 
-// Repairs reports whether [Options].Repair ends problems of a code without a decision; false for a code that does not exist.
+// Repairs reports whether [Options].Repair fixes problems of the named code without a human
+// decision. It returns false for an unknown code.
 func Repairs(name string) bool {
 	c, is := codes[name]
 	return is && c.remedy != warning && c.remedy != needsDecision && c != valueShared
 }
 
-// A finding is a problem, what it was judged by, and the step that ends it.
+// A finding is a problem, the state it was found in, and the step that fixes it.
 type finding struct {
 	Problem
-	code   *code
-	at     int        // index of the item that was looked at
-	seen   string     // what else tells it from others; the revs of the entries that it was judged by
-	values []uint64   // digests of the secondary values that another entry may have, too
-	step   store.Step // of codes whose remedy is beforehand or ofRecord; nil: a person must decide
+	code *code
+	at   int // index of the checked item
+	// Distinguishes it from other findings, including the revs of the entries involved.
+	seen   string
+	values []uint64   // digests of the secondary values that another entry may also have
+	step   store.Step // for fixFirst and fixRecord; nil if a person must decide
 }
 
-// digest stands for the same problem in whatever look.
+// digest identifies the problem across checks.
 func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
 
 type findings []finding
 
-// A report is what one look finds. With an error it does not count.
+// A report collects the findings of one check. If err is set, the findings do not count.
 type report struct {
 	found findings
 	err   error
 }
 
-// add appends a problem of the record at key.
+// add appends a problem of the record under key.
 func (r *report) add(at int, c *code, key recordkey.Key, seen string, args ...any) *finding {
 	return r.addRaw(at, c, records.Relative(key), seen, args...)
 }
@@ -163,7 +175,8 @@ func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding
 	return &r.found[len(r.found)-1]
 }
 
-// read asks for what a look goes by. After an error it asks nothing more: every answer is the zero value.
+// read calls how unless the report already has an error. On an error it returns zero values, so
+// that callers need to check r.err only at the end.
 func read[A, T any](
 	ctx context.Context, r *report, e store.Engine, asked []A, how func(context.Context, store.Engine, []A) ([]T, error),
 ) []T {

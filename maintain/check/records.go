@@ -12,39 +12,43 @@ import (
 )
 
 const (
-	concurrentBatches = 3   // how many batches are judged at once, so that the server never waits for us
-	setBatch          = 100 // how many sets are begun at a time
-	memberBatch       = 500 // how many members of one are read at a time, about
+	// Number of batches checked at once, so that the server never waits for us.
+	concurrentBatches = 3
+	setBatch          = 100 // number of sets read together
+	memberBatch       = 500 // approximate number of members read from a set at a time
 )
 
 func rawKeys(items []item) []string {
 	return records.Map(items, func(it item) string { return it.raw })
 }
 
-// all judges all records of the view.
+// checkAll checks all records of the view.
 func (c *checker) checkAll(ctx context.Context) error {
 	return c.forEachBatch(ctx, recordkey.Glob(c.NS.String())+"*", func(ctx context.Context, keys []string) error {
 		return c.checkRecords(ctx, c.classify(keys))
 	})
 }
 
-// each hands the keys that match a pattern to several goroutines, and tells how far it is.
+// forEachBatch calls do with batches of the keys that match pattern, in several goroutines, and
+// reports progress.
 func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx context.Context, keys []string) error) error {
 	progress := func(done, about int64) { c.reportProgress(ctx, done, about) }
 	w := records.Walk{Pattern: pattern, Size: records.ScanBatch, AtOnce: concurrentBatches, Progress: progress}
 	return w.Each(ctx, c.View, do)
 }
 
-// sorted are items by what they are.
+// A classified value holds items sorted by their kind.
 type classified struct {
 	entries, undeclared, srks, tertiary, indexes, unparsable []item
-	orders, throttles, staged                                []item // the store's own: of ordered fields, counters, elements laid ready
+	// Records of the store's own: ordered indexes, login counters, staged elements.
+	orders, throttles, staged []item
 
-	placeOwners map[string]bool // the relative PRKs of the entries whose places in orders are judged; nil: all
+	// Relative PRKs of the entries whose places are checked; nil for all.
+	placeOwners map[string]bool
 }
 
-// sort leaves out what is not the view's: namespaces inside it, most of the store's own records, and keys of
-// other programs.
+// classify sorts keys by the kind of their record. It omits keys that do not belong to the view:
+// those of namespaces inside it, of other programs, and most of the store's own records.
 func (c *checker) classify(keys []string) (s classified) {
 	prefix := c.NS.String()
 	for _, raw := range keys {
@@ -87,12 +91,13 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if _, _, is := orderOf(key); is {
 		s.orders = append(s.orders, item{raw: raw, key: key})
 	}
-	if parts := key.Parts(); len(parts) == 4 && parts[0] == "throttle" { // ~/throttle/TYPE/WHAT/WHOSE
+	// ~/throttle/TYPE/KIND/NAME.
+	if parts := key.Parts(); len(parts) == 4 && parts[0] == "throttle" {
 		s.throttles = append(s.throttles, item{raw: raw, key: key})
 	}
 }
 
-// judge looks at records of every kind, page by page, and then at the members of sets.
+// checkRecords checks records of every kind, page by page, and then the members of sets.
 func (c *checker) checkRecords(ctx context.Context, s classified) error {
 	for _, some := range []struct {
 		check checkFunc
@@ -130,7 +135,7 @@ func filter[T any](items []T, keep func(T) bool) (some []T) {
 	return some
 }
 
-// members judges all members of sets: those of many small sets at once, a large one page by page.
+// forEachMember checks all members of sets: several small sets together, a large set page by page.
 func (c *checker) forEachMember(ctx context.Context, check checkFunc, sets []item) error {
 	for some := range slices.Chunk(sets, setBatch) {
 		pages, err := store.Sets(ctx, c.Engine, rawKeys(some), memberBatch)
@@ -153,14 +158,14 @@ func (c *checker) forEachMember(ctx context.Context, check checkFunc, sets []ite
 	return nil
 }
 
-// rest judges what is left of a large set.
+// checkRemaining checks the rest of a large set, from cursor on.
 func (c *checker) checkRemaining(ctx context.Context, check checkFunc, set item, cursor string) error {
 	if cursor == "" {
 		return nil
 	}
 	for members, err := range store.ScanAll(ctx, c.Engine, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
 		if store.IsEntryError(err) {
-			break // meanwhile another record
+			break // it became another record meanwhile
 		}
 		if err == nil {
 			err = c.examine(ctx, check, membersOf(set, members))
@@ -176,7 +181,8 @@ func membersOf(set item, members []string) []item {
 	return records.Map(members, func(m string) item { return item{set.raw, set.key, m} })
 }
 
-// places judges the members of ordered indexes that the schema declares: all, or those of some entries.
+// checkPlaces checks the members of the ordered indexes that the schema declares: all of them, or
+// only those of the entries in of.
 func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]bool) error {
 	for _, order := range orders {
 		for q := (store.Order{Key: order.key, Count: memberBatch}); c.orderedType(order.key) != nil; {
@@ -200,7 +206,7 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]
 	return nil
 }
 
-// lookAtStrangers looks for entries of types that the schema does not declare.
+// checkUndeclared reports entries of types that the schema does not declare.
 func (c *checker) checkUndeclared(ctx context.Context, r *report, items []item) {
 	reads := records.Map(items, func(it item) store.LookAt {
 		return store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}

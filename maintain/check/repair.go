@@ -16,18 +16,22 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A repair goes over the records up to three times. The first round repairs what one record shows by itself: what no
-// entry holds goes, indexes are brought in line. It notes the secondary values of damaged entries. A pass over all
-// entries finds those that two have; Keep decides about them, or they are left. The second round repairs entries, and
-// claims no value that two have for either. The third repairs what depended on that.
+// A repair goes through the records up to three times. The first round repairs what a single record
+// shows to be wrong: it removes records without an entry and corrects indexes. It also notes the
+// secondary values of damaged entries. A pass over all entries then finds the values that two
+// entries have; Keep decides about them, or they stay. The second round repairs entries, but claims
+// no contested value. The third repairs what depended on the second.
 type repair struct {
 	round int
 
-	mu            sync.Mutex
-	needsRound    bool            // something is left for the next round
-	noted         map[uint64]bool // problems that no writer is in the middle of, as an earlier round found out
-	suspectValues []uint64        // digests of values that entries have, of those that an entry has seen at another twice
-	contested     map[uint64]bool // digests of the values that several entries have and Keep does not decide about
+	mu         sync.Mutex
+	needsRound bool // something is left for the next round
+	// Digests of problems that an earlier round confirmed: no writer is in the middle of them.
+	noted map[uint64]bool
+	// Digests of values that damaged entries have, twice for a value seen at another entry as well.
+	suspectValues []uint64
+	// Digests of values that several entries have and Keep does not decide.
+	contested map[uint64]bool
 }
 
 const (
@@ -36,7 +40,7 @@ const (
 	roundRest
 )
 
-// repairAll looks, repairs and looks again.
+// repairAll checks and repairs, and repeats that in up to three rounds.
 func (c *checker) repairAll(ctx context.Context) error {
 	c.fix = &repair{noted: map[uint64]bool{}}
 	for _, k := range c.o.Keep {
@@ -59,8 +63,8 @@ func (c *checker) repairAll(ctx context.Context) error {
 	return nil
 }
 
-// repair ends what was found about items, as far as this round does: first the records, then each entry at once. It
-// returns what is left of that.
+// repair fixes what the current round can fix of the findings in d: first records, then each entry
+// at once. It returns the findings that remain.
 func (c *checker) repair(ctx context.Context, d candidate) (left findings, err error) {
 	due := filter(d.found, func(f finding) bool { return c.fix.repairsNow(f.code) })
 	slices.SortStableFunc(due, func(a, b finding) int {
@@ -86,7 +90,8 @@ func (c *checker) repair(ctx context.Context, d candidate) (left findings, err e
 	return d.check.run(ctx, itemsWithFindings(d.items, due))
 }
 
-// take takes a step that changes or removes one record, if what was found is still so.
+// applyStep applies a step that changes or removes one record, unless the record has changed since
+// it was checked.
 func (c *checker) applyStep(ctx context.Context, step store.Step) error {
 	if step == nil {
 		return nil
@@ -95,19 +100,20 @@ func (c *checker) applyStep(ctx context.Context, step store.Step) error {
 	return err
 }
 
-// overtaken reports whether a step met something that leaves the problem as it is, such as a record of another Redis
-// type, which is a problem of its own.
+// leavesProblem reports whether a step failed for a reason that only leaves the problem in place.
+// An example is a record of another Redis type, which is a problem of its own.
 func leavesProblem(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrDuplicate) ||
 		errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) || redisx.WrongType(err)
 }
 
-// due reports whether this round repairs problems of a code.
+// repairsNow reports whether this round repairs problems of a code.
 func (r *repair) repairsNow(c *code) bool {
 	return c.remedy == fixRecord || c.remedy == fixEntry && r.round == roundEntries
 }
 
-// results are the findings to tell in this round: each is told once, when it is known what became of it.
+// reportable returns the findings to report in this round. Each finding is reported once, when the
+// outcome of its repair is known.
 func (r *repair) reportable(found, left findings) (reported findings) {
 	still := map[uint64]bool{}
 	for _, f := range left {
@@ -117,18 +123,20 @@ func (r *repair) reportable(found, left findings) (reported findings) {
 	defer r.mu.Unlock()
 	for _, f := range found {
 		f.Repaired = r.repairsNow(f.code) && !still[f.digest()]
-		r.needsRound = r.needsRound || f.Repaired && f.code == deleteUnfinished && r.round == roundRecords // its index members are orphans by now
+		// Its index members are orphans now.
+		r.needsRound = r.needsRound || f.Repaired && f.code == deleteUnfinished && r.round == roundRecords
 		switch at := r.reportRound(f); {
 		case at > r.round:
 			r.needsRound = true
-		case at == r.round && !(f.code == valueShared && r.contested[f.values[0]]): // of which decide has told
+		// ResolveContest has reported those.
+		case at == r.round && !(f.code == valueShared && r.contested[f.values[0]]):
 			reported = append(reported, f)
 		}
 	}
 	return reported
 }
 
-// when is the round in which a finding is told.
+// reportRound returns the round in which a finding is reported.
 func (r *repair) reportRound(f finding) int {
 	switch {
 	case f.code.remedy == fixEntry:
@@ -141,7 +149,7 @@ func (r *repair) reportRound(f finding) int {
 	return roundRecords
 }
 
-// believes reports whether all that was found was noted before.
+// allNoted reports whether all findings were noted before.
 func (r *repair) allNoted(found findings) bool {
 	if r == nil {
 		return false
@@ -151,7 +159,8 @@ func (r *repair) allNoted(found findings) bool {
 	return !slices.ContainsFunc(found, func(f finding) bool { return !r.noted[f.digest()] })
 }
 
-// note remembers what was found, and in the first round the values that other entries may have, too.
+// noteFindings records the findings and, in the first round, the values that other entries may also
+// have.
 func (r *repair) noteFindings(found findings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +176,8 @@ func (r *repair) noteFindings(found findings) {
 	}
 }
 
-// decide finds the values that two entries have among those that were noted, tells of them, and gives each that Keep
-// decides about to its entry.
+// resolveContests finds those of the noted values that two entries have, reports them, and gives
+// each value that Keep decides to its entry.
 func (c *checker) resolveContests(ctx context.Context) error {
 	slices.Sort(c.fix.suspectValues)
 	wanted := map[uint64]bool{}
@@ -198,8 +207,8 @@ func (c *checker) resolveContests(ctx context.Context) error {
 	return nil
 }
 
-// stillHeld leaves out of a contest the entries that gave their value to another while all were gone through: two that
-// are left have the same rev in two looks.
+// dropFormerHolders removes from a contest the entries that gave up the value while all entries
+// were read. Each entry that remains had the same rev in two reads.
 func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report
@@ -214,7 +223,8 @@ func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) err
 	return r.err
 }
 
-// give tells of a contest, and takes the value from all but the one entry that Keep names, if it names one.
+// resolveContest reports a contest. If Keep names one of the holders, it takes the value from all
+// others.
 func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decided bool, err error) {
 	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) < 2 {
 		return true, err
@@ -224,7 +234,7 @@ func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decid
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
-		m := change.Mending{Lose: k.Value} // the facets that have it stay under ~lost:FIELD
+		m := change.Mending{Lose: k.Value} // facets with the value move to ~lost:FIELD
 		err := c.changeEntry(ctx, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err
@@ -240,7 +250,8 @@ func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decid
 	return f.Repaired, c.send(ctx, update{found: r.found})
 }
 
-// keeper is the one holder that is to keep the value; the zero Key: none was named, or two.
+// chosenKeeper returns the holder that Keep names, or the zero Key if it names none or more than
+// one.
 func (c *checker) chosenKeeper(k *records.Contest) recordkey.Key {
 	kept := filter(k.Holders, func(prk recordkey.Key) bool { return slices.Contains(c.o.Keep, prk) })
 	if len(kept) != 1 {
@@ -249,7 +260,7 @@ func (c *checker) chosenKeeper(k *records.Contest) recordkey.Key {
 	return kept[0]
 }
 
-// choices tells what each choice means.
+// choicesText explains what each choice does.
 func choicesText(holders []recordkey.Key, keeper recordkey.Key) string {
 	names := records.Map(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	all := strings.Join(names, " and ") + " have this value"

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// stands is what is left of a damage after a repair: what a person must decide about, and warnings. Of
-// all others nothing is left.
+// leftByDamage lists what remains of a damage after a repair: what a person must decide, and
+// warnings. Nothing remains of other damages.
 var leftByDamage = map[string][]string{
 	"entry of another Redis type":       {"prk_kind " + prk},
 	"under a field that is not primary": {"key_field user/nick:F"},
@@ -64,8 +64,9 @@ func wantLeft(d damage, n int) []string {
 	return want
 }
 
-// facets are what all facets say, by key of the entry. With own, those that the store keeps for itself
-// count, too. Those of an entry that was half deleted are to go.
+// facets returns the key and value of every facet of every entry. With own, it includes those in
+// fields of the store's own. Entries that are half deleted are left out, since a repair removes
+// their facets.
 func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -108,7 +109,7 @@ func TestRepairEachDamage(t *testing.T) {
 	})
 }
 
-// kept wants all facets to be there still, if in another field.
+// requireFacets checks that every facet still exists, possibly in another field.
 func (s *site) requireFacets(t testdb.Tester, before map[string]bool) {
 	t.Helper()
 	after := s.facets(t, true)
@@ -138,7 +139,7 @@ func TestRepairManyDamages(t *testing.T) {
 	})
 }
 
-// TestRepairOne repairs by a hint: the damaged entry and what belongs to it.
+// TestRepairOne repairs only the damaged entry and the records that belong to it.
 func TestRepairOne(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {
@@ -154,7 +155,7 @@ func TestRepairOne(t *testing.T) {
 	})
 }
 
-// TestRepairKeeps decides every contest, for either of the two.
+// TestRepairKeeps decides every contest in favor of each of the two entries.
 func TestRepairKeeps(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {
@@ -227,7 +228,8 @@ func TestRepairMessages(t *testing.T) {
 	}
 }
 
-// TestRepairStopped ends repairs at any command; the next one goes on, and no facet is lost on the way.
+// TestRepairStopped stops repairs after any number of commands. The next repair completes the work,
+// and no facet is lost on the way.
 func TestRepairStopped(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -258,7 +260,7 @@ func TestRepairStopped(t *testing.T) {
 	})
 }
 
-// TestRepairWhileWriting repairs what is damaged again and again while others write.
+// TestRepairWhileWriting repeatedly damages and repairs an entry while others write.
 func TestRepairWhileWriting(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Ctx = t.Context()
@@ -273,12 +275,14 @@ func TestRepairWhileWriting(t *testing.T) {
 			s.Do(t, "HDEL", "user/uid:u4", "~skv:name", "~prk")
 			s.Do(t, "SET", "user/name:ghost/~prk", "user/uid:nobody")
 			s.Repaired(t, check.Options{})
-			if _, is := view.Of(s.DB).Engine.(*cluster.Engine); !is { // there, what goes with a change follows it
+			// On a cluster, secondary changes follow later.
+			if _, is := view.Of(s.DB).Engine.(*cluster.Engine); !is {
 				testdb.Same(t, "after a repair", s.Check(t, check.Options{}), nil)
 			}
 		}
 		stop()
-		if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is { // a writer that was cut off leaves an index that its entry is ahead of
+		// A writer that was cut off leaves an index behind its entry.
+		if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
 			s.Repaired(t, check.Options{})
 		}
 		testdb.Same(t, "at rest", s.Check(t, check.Options{}), nil)

@@ -14,13 +14,15 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An otherForm is a type whose records follow another version of the canonical form, and its stored schema, which tells which.
+// An otherForm is a type whose records use another version of the canonical form, together with its
+// stored schema, which names the version.
 type otherForm struct {
 	t      *change.Type
 	stored schema.Type
 }
 
-// inForce refuses a schema by which the records were not written: all would seem damaged.
+// requireStoredSchema returns an error unless the records were written with the schema in hand.
+// With another schema, every record would seem damaged.
 func (c *checker) requireStoredSchema(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()
@@ -56,9 +58,9 @@ func mismatchError(t *change.Type, reason string) error {
 	return fmt.Errorf("%w: type %s: %s", store.ErrSchemaMismatch, records.Quoted(t.Name), reason)
 }
 
-// otherForms reports the entries of such types that this program does not find by a value they have, and
-// ends in an error. Nothing else is looked at: by this form it would all seem damaged, and another one
-// the program does not know.
+// reportOtherForms reports the entries of the given types that this program cannot find by a value
+// they have, and always returns an error. It checks nothing else: by this version of the canonical
+// form everything would seem damaged, and the program does not know the other version.
 func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) error {
 	for _, f := range others {
 		if c.o.Repair || !c.checksAll {
@@ -77,7 +79,7 @@ func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) erro
 		"; bring the records over with 'userdb schema apply' while no other program writes: until then nothing else can be checked")
 }
 
-// lookAtForms compares the canonical values that are kept with those that this program makes (I1).
+// checkForms compares the stored canonical values with those that this program makes (I1).
 func (c *checker) checkForms(ctx context.Context, r *report, f otherForm, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		e := store.Record{Key: items[i].key, Fields: h.Fields}
@@ -94,23 +96,25 @@ func (c *checker) checkForms(ctx context.Context, r *report, f otherForm, items 
 	}
 }
 
-// Redis and Valkey keep a hash compact while it has at most so many fields, of which neither a name nor a value has more than
-// so many bytes. A server can be told other limits.
+// Redis and Valkey keep a hash compact while it has at most compactFields fields and no name or
+// value over compactBytes bytes. These are the defaults; a server can be configured otherwise.
 const (
 	compactFields = 512
 	compactBytes  = 64
 )
 
-// defaultUID is how many bytes the UIDs have that userdb makes if userdb.Options.NewUID is not set.
+// defaultUID is the length in bytes of the UIDs that userdb makes if userdb.Options.NewUID is not
+// set.
 const defaultUID = 12
 
-// NotCompact returns what a schema alone tells of entries that Redis does not keep compact by its default limits:
-// warnings with the code entry_not_compact and with ~/schema/TYPE as the key. Most schemas tell nothing: the values decide.
+// NotCompact returns a warning for every reason, visible in the schema alone, why Redis would not
+// keep entries compact under its default limits. The warnings have the code entry_not_compact and
+// the key ~/schema/TYPE. Most schemas give no warning: there the values decide.
 func NotCompact(s schema.Schema) (ps []Problem) {
 	for _, name := range s.Names() {
 		key, err := recordkey.Own("schema", name)
 		if err != nil {
-			continue // no schema that was checked has such a name
+			continue // a validated schema has no such name
 		}
 		add := func(field, format string, args ...any) {
 			p := entryNotCompact.newProblem(key.String(), fmt.Sprintf(format, args...))
@@ -136,8 +140,8 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 	return ps
 }
 
-// kept are the names of all fields that an entry can have by its schema, sorted; on a cluster there may be one
-// or two more for some time.
+// fieldNames returns the names of all fields that an entry can have under its schema, sorted. On a
+// cluster an entry may temporarily have one or two more.
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,

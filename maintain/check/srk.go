@@ -13,25 +13,27 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An owner is an entry that another record names. The zero one names none.
+// An owner is an entry that another record names. The zero owner names none.
 type owner struct {
 	t     *change.Type
-	key   recordkey.Key           // the zero Key: nothing is asked for
-	field string                  // by which most owners are seen to be as they should
-	fits  func(facet string) bool // whether it is what it should be; nil: the entry is read at once
+	key   recordkey.Key // zero if there is nothing to read
+	field string        // the field that usually suffices to judge the owner
+	// Reports whether the facet is as it should be; nil to read the whole entry at once.
+	fits func(facet string) bool
 
-	matched bool // it fits, and nothing else was read
-	live    bool // or damaged; false for one that is absent, a tombstone, or no hash
+	matched bool // the facet fits, and nothing else was read
+	live    bool // possibly damaged; false if absent, a tombstone or not a hash
 	fields  map[string]string
 }
 
-// sound reports whether the entry is live and fits.
+// matches reports whether the entry is live and its facet fits.
 func (o owner) matches() bool {
 	facet, has := o.fields[o.field]
 	return o.matched || o.live && has && o.fits(facet)
 }
 
-// has returns the secondary field in which an owner that was read whole has a canonical value.
+// has returns the secondary field in which the owner has the canonical value. The whole entry must
+// have been read.
 func (o owner) has(value string) (field string, has bool) {
 	for _, field := range o.t.Secondary {
 		if facet, is := o.fields[field]; o.live && is && o.t.Schema.Canonical(facet) == value {
@@ -41,12 +43,12 @@ func (o owner) has(value string) (field string, has bool) {
 	return "", false
 }
 
-// seen is the rev of the owner.
+// seen returns the key and the rev of the owner.
 func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[store.FieldRev] }
 
 func notEmpty(isa string) bool { return isa != "" }
 
-// readOwners reads one facet of each, and those whole that it does not fit.
+// readOwners reads one facet of each owner, and the whole entry if that facet does not fit.
 func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	var reads []store.LookAt
 	var asked, whole []*owner
@@ -72,7 +74,8 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	}
 }
 
-// ownerOf is the entry that an SRV, or the member of an index set, names; else the code of what is wrong with it.
+// parseOwner returns the entry that an SRV or a member of an index set names, or the code of what
+// is wrong with it.
 func parseOwner(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
@@ -84,7 +87,7 @@ func parseOwner(t *change.Type, ns recordkey.Namespace, srv string) (key recordk
 	return key.In(ns), nil
 }
 
-// lookAtSRKs judges SRKs by the entries that they name (I4).
+// checkSRKs checks SRKs against the entries that they name (I4).
 func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 	srvs := read(ctx, r, c.Engine, rawKeys(items), store.Texts)
 	owners := make([]owner, len(items))
@@ -110,7 +113,7 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// namedBy is the entry that an SRK names, or reports that it names none.
+// ownerOfSRK returns the entry that an SRK names. If it names none, ownerOfSRK reports that.
 func (c *checker) ownerOfSRK(r *report, at int, it item, srv store.Text) owner {
 	t := c.ByName[it.key.Type()]
 	key, wrong := parseOwner(t, it.key.Namespace(), srv.Wire)
@@ -124,13 +127,14 @@ func (c *checker) ownerOfSRK(r *report, at int, it item, srv store.Text) owner {
 	return expectedOwner(t, key, it.key.Field(), it.key.Value())
 }
 
-// holder is an owner that should have a canonical value in a field.
+// expectedOwner returns an owner that should have the canonical value in field.
 func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner {
 	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
 }
 
-// judgeSRK goes by the SRV, too: on a cluster each attempt to make an entry has one of its own, and an entry that does
-// not exist has no rev.
+// checkSRK checks an SRK against its owner. The whole SRV belongs to what was seen: on a cluster
+// each attempt to create an entry has an SRV of its own, and an entry that does not exist has no
+// rev.
 func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
@@ -144,14 +148,15 @@ func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	}
 }
 
-// How the original escapes crumbs, four characters and no others, and how that is undone in one pass from the left.
+// The original escapes four characters in key parts and no others. Both replacers work in one pass
+// from the left.
 var (
 	originalEscape   = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.")
 	originalUnescape = strings.NewReplacer("++", "+", "+_", " ", "+,", "/", "+.", ":")
 )
 
-// likeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type, escaped as here or as in
-// the original.
+// looksLikeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type,
+// escaped as here or as in the original.
 func looksLikeOurs(key string, s schema.Schema) bool {
 	typ, rest, ok := strings.Cut(key, "/")
 	if !ok || !strings.Contains(rest, ":") {
@@ -165,7 +170,7 @@ func looksLikeOurs(key string, s schema.Schema) bool {
 	return false
 }
 
-// lookAtUnparsable reports keys that begin as ours do, and do not parse.
+// checkUnparsable reports keys that begin like ours but do not parse.
 func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) {
 	for i, kind := range read(ctx, r, c.Engine, rawKeys(items), store.Kinds) {
 		if kind == store.KindNone {
@@ -187,8 +192,9 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 	}
 }
 
-// removeOriginal is the step that removes an SRK whose key was written in the original's way, where ours is in force: the
-// same value has its SRK under our key, or no entry has it.
+// removeOriginalStep returns the step that removes an SRK whose key was written by the original. It
+// returns nil unless the SRK is superseded: the value has its SRK under our key, or no entry has
+// the value.
 func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.Step {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
@@ -196,7 +202,7 @@ func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string)
 	}
 	value = t.Schema.Canonical(value)
 	srv := read(ctx, r, c.Engine, []string{raw}, store.Texts)[0]
-	prk, _ := parseOwner(t, c.NS, srv.Wire) // the zero Key is of no entry
+	prk, _ := parseOwner(t, c.NS, srv.Wire) // the zero Key belongs to no entry
 	named := []owner{expectedOwner(t, prk, field, value)}
 	if c.readOwners(ctx, r, named); named[0].matches() {
 		srk, ok := t.SRK(field, value)
@@ -210,7 +216,7 @@ func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string)
 	return store.Remove{Key: raw, Seen: srv.Text}
 }
 
-// originalSRK takes apart an SRK as the original writes it.
+// originalSRK parses the key of an SRK as the original writes it.
 func (c *checker) originalSRK(key string) (t *change.Type, field, value string, ok bool) {
 	rest, ok := strings.CutSuffix(key, "/~prk")
 	if !ok {

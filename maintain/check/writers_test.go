@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCheckWhileWriting lets writers change all that an entry has, to and fro, while checks run: what
-// they see in between is no damage.
+// TestCheckWhileWriting lets writers change everything about their entries, back and forth, while
+// checks run. No intermediate state is damage.
 func TestCheckWhileWriting(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.Clean(t)
@@ -39,7 +39,8 @@ func TestCheckWhileWriting(t *testing.T) {
 	})
 }
 
-// writing lets n writers change entries until stop, which waits for them.
+// startWriters starts n goroutines that change entries. The function stop ends them and waits for
+// them.
 func (s *site) startWriters(t *testing.T, n int) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Ctx)
 	var writers sync.WaitGroup
@@ -59,7 +60,7 @@ func (s *site) startWriters(t *testing.T, n int) (stop func()) {
 	}
 }
 
-// rewrite changes entry n to one of two states, and makes and ends another.
+// rewrite switches entry n between two states, and creates and deletes another entry.
 func (s *site) rewrite(ctx context.Context, n, i int) error {
 	user, err := s.DB.Type("user")
 	if err != nil {
@@ -87,16 +88,16 @@ func (s *site) rewrite(ctx context.Context, n, i int) error {
 	return user.Delete(ctx, hints.UID(temporary.UID))
 }
 
-// A pacer lets the commands of writers through one by one, when a check has sent some of its own: so a network
-// on which either side is slow is the same in every run.
+// A pacer lets the commands of writers through one by one, after the check has sent some commands
+// of its own. This simulates a network that is slow for either side, in the same way in every run.
 type pacer struct {
-	pass    chan struct{} // a command may be sent
-	done    chan struct{} // it was answered
+	pass    chan struct{} // lets a command be sent
+	done    chan struct{} // reports that it was answered
 	stopped chan struct{}
 	mu      sync.Mutex
-	pending int // commands of the check since a writer's
-	every   int // of them let one of a writer's through
-	perStep int // how many, each time
+	pending int // commands of the check since a writer's last one
+	every   int // number of those that let writers through
+	perStep int // how many commands of writers pass each time
 	steps   int
 }
 
@@ -117,7 +118,7 @@ func (p *pacer) step(n int) {
 	}
 }
 
-// tick is a command of the check.
+// tick counts a command of the check.
 func (p *pacer) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +128,7 @@ func (p *pacer) tick() {
 	}
 }
 
-// wait is the command of a writer that waits for its turn.
+// wait blocks a writer's command until its turn.
 func (p *pacer) wait() (done func()) {
 	select {
 	case <-p.pass:
@@ -137,7 +138,8 @@ func (p *pacer) wait() (done func()) {
 	}
 }
 
-// A turn is a hook that calls something around every command or pipeline.
+// A hook calls around before every command or pipeline, and the function that it returns
+// afterwards.
 type hook struct{ around func() func() }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -156,7 +158,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// A lingering engine has writers go on while a check waits, and counts how often that was.
+// A settlingEngine lets writers continue while a check waits, and counts how often checks wait.
 type settlingEngine struct {
 	*cluster.Engine
 	pace  *pacer
@@ -168,13 +170,13 @@ func (e *settlingEngine) Linger(ctx context.Context, n int) (bool, error) {
 		e.first.Add(1)
 	}
 	e.pace.mu.Lock()
-	e.pace.step(31 + 17*n*n) // no multiple of what a writer does in a round
+	e.pace.step(31 + 17*n*n) // not a multiple of the commands in one rewrite
 	e.pace.mu.Unlock()
 	return e.Engine.Linger(ctx, n)
 }
 
-// TestHealthyClusterBesideWriters has checks and writers of a cluster meet at every step, with either side the
-// slower one: whatever a change is in the middle of, a check reports nothing.
+// TestHealthyClusterBesideWriters interleaves checks with writers of a cluster at every step, with
+// either side the slower one. A check must report nothing, even in the middle of a change.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
 	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
