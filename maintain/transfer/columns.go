@@ -37,14 +37,14 @@ func (e *ColumnError) Unwrap() error { return ErrInput }
 
 // columns says what the columns of CSV and the facets of JSON are to an import.
 type columns struct {
-	to      map[string]string // what a name becomes
-	ignored []string
-	only    bool            // what becomes nothing else is left out
-	unmet   map[string]bool // names that the options give, and that the input has not shown yet
+	to         map[string]string // what a name becomes
+	ignored    []string
+	mappedOnly bool            // what becomes nothing else is left out
+	unused     map[string]bool // names that the options give, and that the input has not shown yet
 }
 
 func newColumns(o ImportOptions, primary string) (columns, error) {
-	c := columns{to: map[string]string{}, ignored: o.Ignore, only: o.From != "", unmet: map[string]bool{}}
+	c := columns{to: map[string]string{}, ignored: o.Ignore, mappedOnly: o.From != "", unused: map[string]bool{}}
 	given := slices.Collect(maps.Values(o.Map))
 	for name, to := range productsByName[o.From].names {
 		if to = cmp.Or(to, primary); !slices.Contains(given, to) {
@@ -56,47 +56,47 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		switch {
 		case slices.Contains(o.Ignore, name):
 			return c, fmt.Errorf("%w: %s is both to be mapped and to be ignored", ErrInput, records.Quoted(name))
-		case strings.HasPrefix(to, "~") && !slices.Contains(noFacets, to):
+		case strings.HasPrefix(to, "~") && !slices.Contains(specialColumns, to):
 			return c, fmt.Errorf("%w: %s cannot become %s, which is no facet", ErrInput, records.Quoted(name), records.Quoted(to))
 		}
 		c.to[name] = to
-		c.unmet[name] = true
+		c.unused[name] = true
 	}
 	for _, name := range o.Ignore {
 		if o.CSV { // elsewhere an input may well have nothing to ignore
-			c.unmet[name] = true
+			c.unused[name] = true
 		}
 	}
 	return c, nil
 }
 
 // of is what a name is here; "" where it is left out.
-func (c *columns) of(name string) string {
-	delete(c.unmet, name)
+func (c *columns) target(name string) string {
+	delete(c.unused, name)
 	switch to, given := c.to[name]; {
 	case slices.Contains(c.ignored, name):
 		return ""
-	case given || c.only:
+	case given || c.mappedOnly:
 		return to
 	}
 	return name
 }
 
 // given reports whether the options say what a name is.
-func (c *columns) given(name string) bool {
+func (c *columns) isMapped(name string) bool {
 	return c.to[name] != "" || slices.Contains(c.ignored, name)
 }
 
 // whole complains of options about a name that an input, read to its end, does not have.
-func (c *columns) whole() error {
-	for _, name := range slices.Sorted(maps.Keys(c.unmet)) {
+func (c *columns) checkUnused() error {
+	for _, name := range slices.Sorted(maps.Keys(c.unused)) {
 		return fmt.Errorf("%w: it has nothing called %s, which was to be mapped or ignored", ErrInput, records.Quoted(name))
 	}
 	return nil
 }
 
 // survey reads an input to its end, if it can be read again, and looks for names that mean nothing.
-func (im *importer) survey(ctx context.Context, r io.Reader) error {
+func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	input, ok := r.(io.ReadSeeker)
 	if !ok {
 		return nil
@@ -105,35 +105,35 @@ func (im *importer) survey(ctx context.Context, r io.Reader) error {
 	if err != nil { // a pipe
 		return nil
 	}
-	src, err := im.open(input)
+	src, err := im.openSource(input)
 	lines := 0
 	var l line
 	for more := err == nil; more && ctx.Err() == nil; {
 		l = line{}
 		if more, err = src.next(&l); more && err == nil {
 			lines++
-			err = im.known(src, &l)
+			err = im.checkNames(src, &l)
 		}
 		more = more && err == nil
 	}
 	if err == nil && ctx.Err() == nil && lines > 0 {
-		err = im.columns.whole()
+		err = im.columns.checkUnused()
 	}
 	if unread, is := errors.AsType[*ReadError](err); is && unread != nil {
 		err = nil // the import will tell, when it comes there
 	} else {
-		im.surveyed = true
+		im.namesChecked = true
 	}
 	_, again := input.Seek(begin, io.SeekStart)
 	return cmp.Or(err, ctx.Err(), again)
 }
 
 // known checks that all names of a line mean something. What else is wrong with it is not told here.
-func (im *importer) known(src source, l *line) error {
-	if l.err != nil || l.blank() {
+func (im *importer) checkNames(src source, l *line) error {
+	if l.err != nil || l.isBlank() {
 		return nil
 	}
-	r := im.blankReading()
+	r := im.resetReading()
 	t, err := im.read(src, l, r)
 	if unknown, is := errors.AsType[*ColumnError](err); is {
 		unknown.Line = l.no
@@ -145,22 +145,22 @@ func (im *importer) known(src source, l *line) error {
 	for _, x := range r.tertiary {
 		if _, declared := t.Schema.Tertiary[x.name]; !declared {
 			near := change.Meant(x.name, slices.Sorted(maps.Keys(t.Schema.Tertiary)))
-			return unknown(l.no, x.called, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
+			return unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
 		}
 	}
 	for _, f := range r.facets {
 		if _, isSet := t.Schema.Tertiary[f.field]; isSet && l.cells != nil {
 			continue
 		}
-		if reason := im.refuses(t, f.field); reason != "" {
-			return unknown(l.no, f.name, f.field, reason, t.Schema.Open)
+		if reason := im.refusalReason(t, f.field); reason != "" {
+			return unknownName(l.no, f.name, f.field, reason, t.Schema.Open)
 		}
 	}
 	return nil
 }
 
 // unknown is the error for a name that became a field.
-func unknown(line int64, name, field, reason string, open bool) error {
+func unknownName(line int64, name, field, reason string, open bool) error {
 	e := &ColumnError{Line: line, Name: name, Reason: reason, Open: open}
 	if field != name {
 		e.As = field
@@ -169,7 +169,7 @@ func unknown(line int64, name, field, reason string, open bool) error {
 }
 
 // refuses says why an import into a type takes no facet of a name; "" where it does.
-func (im *importer) refuses(t *change.Type, name string) string {
+func (im *importer) refusalReason(t *change.Type, name string) string {
 	if im.o.Extra && t.Schema.Open || name == columnHash || strings.HasPrefix(name, "~") {
 		return "" // or it is no facet anywhere, and refuses its line
 	}
@@ -182,27 +182,27 @@ func (im *importer) read(src source, l *line, r *reading) (*change.Type, error) 
 		return nil, err
 	}
 	if !im.o.CSV { // the header has been through that
-		if err := im.rename(r); err != nil {
+		if err := im.renameFacets(r); err != nil {
 			return nil, err
 		}
 	}
-	return im.typ(cmp.Or(r.own[columnType], im.o.Type))
+	return im.typeInForce(cmp.Or(r.own[columnType], im.o.Type))
 }
 
 // rename gives facets and tertiary records the names that they have here, and takes out those that are none.
-func (im *importer) rename(r *reading) error {
+func (im *importer) renameFacets(r *reading) error {
 	kept := r.facets[:0]
 	for _, f := range r.facets {
-		to := im.columns.of(f.name)
+		to := im.columns.target(f.name)
 		switch {
 		case to == "" || im.o.From != "" && f.text == "":
 			continue
-		case to == f.name && !f.flat || !slices.Contains(noFacets, to):
+		case to == f.name && !f.flat || !slices.Contains(specialColumns, to):
 			f.field = to
 			kept = append(kept, f)
 			continue
 		case r.own[to] != "":
-			return twoAre(to)
+			return duplicateName(to)
 		}
 		codec := schema.CodecText
 		if to == columnFlag {
@@ -217,12 +217,12 @@ func (im *importer) rename(r *reading) error {
 	r.facets = kept
 	tertiary := r.tertiary[:0]
 	for _, x := range r.tertiary {
-		x.called = x.name
-		if x.name = im.columns.of(x.name); x.name == "" {
+		x.inputName = x.name
+		if x.name = im.columns.target(x.name); x.name == "" {
 			continue
 		}
 		if slices.ContainsFunc(tertiary, func(other tertiaryRecord) bool { return other.name == x.name }) {
-			return twoAre(x.name)
+			return duplicateName(x.name)
 		}
 		tertiary = append(tertiary, x)
 	}
@@ -230,13 +230,13 @@ func (im *importer) rename(r *reading) error {
 	return nil
 }
 
-func twoAre(name string) error { return fmt.Errorf("two are called %s", records.Quoted(name)) }
+func duplicateName(name string) error { return fmt.Errorf("two are called %s", records.Quoted(name)) }
 
 // header finds out what the columns of CSV are to an import.
-func (im *importer) header(s *csvRows) error {
+func (im *importer) resolveHeader(s *csvRows) error {
 	s.names = make([]string, len(s.header))
 	for i, column := range s.header {
-		name := im.columns.of(column)
+		name := im.columns.target(column)
 		switch {
 		case name == "":
 		case slices.Contains(s.names[:i], name):
@@ -249,7 +249,7 @@ func (im *importer) header(s *csvRows) error {
 	if len(s.header) == 0 {
 		return nil
 	}
-	if err := im.columns.whole(); err != nil {
+	if err := im.columns.checkUnused(); err != nil {
 		return err
 	}
 	var refused error
@@ -259,7 +259,7 @@ func (im *importer) header(s *csvRows) error {
 			known = true
 			continue
 		}
-		err := im.refusesColumn(s, i, name)
+		err := im.checkColumn(s, i, name)
 		refused = cmp.Or(refused, err)
 		known = known || err == nil || strings.Contains(err.Error(), "did you mean")
 	}
@@ -270,7 +270,7 @@ func (im *importer) header(s *csvRows) error {
 }
 
 // refusesColumn is the error for a column that no type whose entries may be in the rows has as a facet or a tertiary record.
-func (im *importer) refusesColumn(s *csvRows, column int, name string) error {
+func (im *importer) checkColumn(s *csvRows, column int, name string) error {
 	types := []string{im.o.Type}
 	if slices.Contains(s.names, columnType) {
 		types = im.Types.Schema.Names()
@@ -282,12 +282,12 @@ func (im *importer) refusesColumn(s *csvRows, column int, name string) error {
 		if err != nil {
 			continue
 		}
-		reason := im.refuses(t, name)
+		reason := im.refusalReason(t, name)
 		if _, isSet := t.Schema.Tertiary[name]; isSet || reason == "" {
 			return nil
 		}
 		open = open || t.Schema.Open
-		refused = unknown(s.headAt[column], s.header[column], name, reason, open)
+		refused = unknownName(s.headerLines[column], s.header[column], name, reason, open)
 	}
 	return refused
 }

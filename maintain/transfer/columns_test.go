@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func wantColumn(t *testing.T, err error, want transfer.ColumnError) {
+func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	t.Helper()
 	if unknown, is := errors.AsType[*transfer.ColumnError](err); !is || *unknown != want || !errors.Is(err, transfer.ErrInput) {
 		t.Errorf("%v, want %v", err, &want)
@@ -50,7 +50,7 @@ func TestImportUnknownNames(t *testing.T) {
 				s = s.Under(t, full())
 				for _, o := range []transfer.ImportOptions{{CSV: tt.csv}, {CSV: tt.csv, DryRun: true}} {
 					report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
-					wantColumn(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
+					requireColumnError(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
 					if text := s.export(t, transfer.ExportOptions{}); report != (transfer.Report{}) || text != "" {
 						t.Errorf("%+v: %s", report, text)
 					}
@@ -150,7 +150,7 @@ func TestImportMaps(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
 				s = s.Under(t, tt.schema)
-				s.stop(t)
+				s.stopClock(t)
 				_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o)
 				got := strings.TrimSpace(s.export(t, transfer.ExportOptions{}))
 				if err != nil {
@@ -165,7 +165,7 @@ func TestImportMaps(t *testing.T) {
 }
 
 // Two facets of a line under one name are no entry: which of them it should have, nobody has said.
-func TestImportTwoOfOneName(t *testing.T) {
+func TestImportDuplicateNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		for _, tt := range []struct {
@@ -190,7 +190,7 @@ func TestImportTwoOfOneName(t *testing.T) {
 }
 
 // Texts that are not quite the same never become one identifier.
-func TestImportHalfTexts(t *testing.T) {
+func TestImportHalfSurrogates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		for in, want := range map[string]string{
@@ -227,7 +227,7 @@ func TestImportMapsEnvelope(t *testing.T) {
 				t.Errorf("%+v, %v", report, err)
 			}
 		}
-		s.bring(t, in, o, created(1))
+		s.importText(t, in, o, created(1))
 		if err := s.Type(t, "user").Enable(s.Ctx, hints.UID("1")); err != nil {
 			t.Error(err)
 		}
@@ -245,7 +245,7 @@ func TestImportMapsEnvelope(t *testing.T) {
 }
 
 // An import goes on only as it began: by another reading, or elsewhere, its lines would be others.
-func TestImportResumesAsItBegan(t *testing.T) {
+func TestImportResumeOptions(t *testing.T) {
 	const in = "uid,mail\n1,a@x.org\n2,b@x.org\n"
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -253,7 +253,7 @@ func TestImportResumesAsItBegan(t *testing.T) {
 		o := begun
 		var state transfer.ImportState
 		o.Save = func(now transfer.ImportState) error { state = now; return nil }
-		s.bring(t, in, o, created(2))
+		s.importText(t, in, o, created(2))
 		for name, change := range map[string]func(*transfer.ImportOptions){
 			"type":    func(o *transfer.ImportOptions) { o.Type = "firm" },
 			"form":    func(o *transfer.ImportOptions) { o.CSV = false },
@@ -270,7 +270,7 @@ func TestImportResumesAsItBegan(t *testing.T) {
 		}
 		o = begun
 		o.Resume = state
-		s.bring(t, in, o, created(2))
+		s.importText(t, in, o, created(2))
 		s.Do(t, "DEL", "~/secret") // it is another store
 		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "begun in another store") {
 			t.Errorf("another store: %v", err)

@@ -38,29 +38,29 @@ const (
 )
 
 // passedOver are columns of entries in JSON and of rejects, that say nothing to an import.
-var passedOver = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
+var ignoredColumns = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
 // noFacets are the columns that are neither facets nor tertiary records.
-var noFacets = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
+var specialColumns = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
 
 // headerNames are all names that a header may have besides those of the schema.
-var headerNames = slices.Concat(noFacets, passedOver, []string{columnText})
+var headerNames = slices.Concat(specialColumns, ignoredColumns, []string{columnText})
 
 type csvRows struct {
-	r       *csv.Reader
-	input   rowText
-	header  []string
-	headAt  []int64  // the lines on which the columns' names stand
-	names   []string // what the columns are to the import; "": nothing
-	lines   int64    // of text, that were read and cut off
-	size    int64    // their bytes
-	refused bool     // the header of the rejects is written
+	r             *csv.Reader
+	input         rowText
+	header        []string
+	headerLines   []int64  // the lines on which the columns' names stand
+	names         []string // what the columns are to the import; "": nothing
+	lines         int64    // of text, that were read and cut off
+	size          int64    // their bytes
+	headerWritten bool     // the header of the rejects is written
 }
 
 // newCSVRows reads the header, before which some bytes were read.
-func newCSVRows(in *bufio.Reader, before int64, refused bool) (*csvRows, error) {
+func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, error) {
 	const tooLong = "a row of over 16 MiB: is there a quote that does not end?"
-	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, refused: refused}
+	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, headerWritten: headerWritten}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -68,14 +68,14 @@ func newCSVRows(in *bufio.Reader, before int64, refused bool) (*csvRows, error) 
 	case err == io.EOF:
 		return s, nil
 	case err != nil && s.input.err != nil:
-		return nil, s.unread(s.input.err)
+		return nil, s.readError(s.input.err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
-	s.cut()
+	s.takeRow()
 	for i, name := range header {
 		at, _ := s.r.FieldPos(i)
-		s.headAt = append(s.headAt, int64(at))
+		s.headerLines = append(s.headerLines, int64(at))
 		if name == "" || slices.Contains(header[:i], name) {
 			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, records.Quoted(name))
 		}
@@ -124,7 +124,7 @@ func (t *rowText) Read(p []byte) (int, error) {
 func (s *csvRows) row() []byte { return s.input.text.Bytes()[:s.r.InputOffset()-s.size] }
 
 // cut returns the row, and keeps it no longer.
-func (s *csvRows) cut() string {
+func (s *csvRows) takeRow() string {
 	row := string(s.input.text.Next(len(s.row())))
 	s.size += int64(len(row))
 	s.lines += int64(strings.Count(row, "\n"))
@@ -138,17 +138,17 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	case err == io.EOF:
 		return false, nil
 	case err != nil && s.input.err != nil:
-		return false, s.unread(s.input.err)
+		return false, s.readError(s.input.err)
 	case errors.As(err, &bad):
-		if unclosed(s.row(), bad) {
-			return false, s.unread(fmt.Errorf("%w: a quote that does not end", ErrInput))
+		if hasUnclosedQuote(s.row(), bad) {
+			return false, s.readError(fmt.Errorf("%w: a quote that does not end", ErrInput))
 		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
 	default:
 		no, _ := s.r.FieldPos(0)
 		l.no = int64(no)
 	}
-	l.cells, l.raw = cells, s.cut()
+	l.cells, l.raw = cells, s.takeRow()
 	l.size = int64(len(l.raw))
 	if l.err == nil && len(cells) != len(s.header) {
 		l.err = fmt.Errorf("%d cells, and the header has %d", len(cells), len(s.header))
@@ -160,13 +160,13 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 }
 
 // unread is the error of an input of which nothing more can be read.
-func (s *csvRows) unread(err error) error {
+func (s *csvRows) readError(err error) error {
 	return &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
 }
 
 // unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the
 // input: any other quote that the csv.Reader complains of stands where it says.
-func unclosed(text []byte, bad *csv.ParseError) bool {
+func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
 	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
 	at := bad.Column - 1
 	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
@@ -178,10 +178,10 @@ func (s *csvRows) parse(l *line, r *reading) error {
 	for i, cell := range l.cells {
 		name := s.names[i]
 		switch {
-		case cell == "" || name == "" || slices.Contains(passedOver, name):
+		case cell == "" || name == "" || slices.Contains(ignoredColumns, name):
 		case name == columnText:
 			return errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
-		case slices.Contains(noFacets, name):
+		case slices.Contains(specialColumns, name):
 			r.own[name] = cell
 		default:
 			r.facets = append(r.facets, facet{name: s.header[i], text: cell, parse: schema.ParseText, field: name})
@@ -208,9 +208,9 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 // reject writes a row with the columns of rejects, without those that an earlier import has added.
 func (s *csvRows) reject(w io.Writer, l *line) error {
 	out := csv.NewWriter(w)
-	if !s.refused {
+	if !s.headerWritten {
 		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText)) // Error tells of it
-		s.refused = true
+		s.headerWritten = true
 	}
 	cells, text := l.cells, ""
 	if len(cells) != len(s.header) {

@@ -19,10 +19,10 @@ const uidAttempts = 16
 
 // resolve goes on with the lines of a batch of which something is taken.
 func (im *importer) resolve(ctx context.Context, b *batch) error {
-	lines := b.due
+	lines := b.toWrite
 	for attempt := 1; ; attempt++ {
 		taken := slices.DeleteFunc(slices.Clone(lines), func(l *line) bool { return !errors.Is(l.err, store.ErrDuplicate) })
-		taken, again, err := im.recognise(ctx, taken)
+		taken, again, err := im.recognizeCreated(ctx, taken)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 
 // recognise counts entries that this import has created before it was cut off, and separates the others: those that are
 // taken, and those of which only the made-up UID is.
-func (im *importer) recognise(ctx context.Context, lines []*line) (taken, again []*line, err error) {
+func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken, again []*line, err error) {
 	if len(lines) == 0 || !im.resumed && !slices.ContainsFunc(lines, func(l *line) bool { return l.draft.UID == "" }) {
 		return lines, nil, nil
 	}
@@ -80,9 +80,9 @@ func (im *importer) recognise(ctx context.Context, lines []*line) (taken, again 
 
 // createdBy reports whether a record is what a change makes of nothing, whatever else was added to it.
 func createdBy(c store.Change, r store.Record) bool {
-	ofMoment := []string{store.FieldChanged, store.FieldPassword, store.FieldDisabled}
+	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldDisabled}
 	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
-		return !slices.Contains(ofMoment, f.Field) && r.Fields[f.Field] != f.Wire
+		return !slices.Contains(volatileFields, f.Field) && r.Fields[f.Field] != f.Wire
 	})
 }
 
@@ -93,7 +93,7 @@ const updateRounds = 20
 // needs, and for others who change its entry.
 func (im *importer) update(ctx context.Context, lines []*line) error {
 	for idle := 0; idle < updateRounds && len(lines) > 0; {
-		meant, err := im.meant(ctx, lines)
+		existing, err := im.findExisting(ctx, lines)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 		var now, later []*line
 		var changes []store.Change
 		for i, l := range lines {
-			c, changed, err := im.changeOf(ctx, l, meant[i])
+			c, changed, err := im.changeForLine(ctx, l, existing[i])
 			own := store.Needs{}
 			own.Add(&l.create)
 			own.Add(&c)
@@ -134,13 +134,13 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 // changeOf is what a line does: it creates its entry or, where it means one that is there, brings that up to date. A hash,
 // and that it is disabled, do to it what SetPassword and Disable do: what the line says of when that was holds for a new
 // entry alone.
-func (im *importer) changeOf(ctx context.Context, l *line, meant store.Found) (c store.Change, changed bool, err error) {
-	r := meant.Record
-	if meant.Err != nil || r.Fields == nil {
-		return l.create, true, meant.Err
+func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
+	r := existing.Record
+	if existing.Err != nil || r.Fields == nil {
+		return l.create, true, existing.Err
 	}
-	facets, own := l.over(r), map[string]string{}
-	if err := im.judgeClear(ctx, l, facets); err != nil {
+	facets, own := l.mergedFacets(r), map[string]string{}
+	if err := im.checkClearPassword(ctx, l, facets); err != nil {
 		return c, false, err
 	}
 	if hash := l.draft.Facets[store.FieldPassword]; hash != "" && hash != r.Fields[store.FieldPassword] {
@@ -162,7 +162,7 @@ func (im *importer) changeOf(ctx context.Context, l *line, meant store.Found) (c
 
 // over are the facets of an entry with those of a line over them. Its UID stays, the line's may be made up; a hash is
 // more than a facet.
-func (l *line) over(r store.Record) map[string]string {
+func (l *line) mergedFacets(r store.Record) map[string]string {
 	facets := change.Bare(r)
 	for field, wire := range l.draft.Facets {
 		if field != l.t.Schema.Primary && field != store.FieldPassword {
@@ -173,22 +173,22 @@ func (l *line) over(r store.Record) map[string]string {
 }
 
 // judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
-func (im *importer) judgeClear(ctx context.Context, l *line, facets map[string]string) error {
+func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[string]string) error {
 	known, own := l.t.Identifiers(l.draft.Facets), l.t.Identifiers(facets)
-	if l.clear == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
+	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Config.Hashing.Judge(ctx, l.t, l.clear, own)
+	return im.Config.Hashing.Judge(ctx, l.t, l.clearPassword, own)
 }
 
 // followed is how many changes are followed at a time.
-const followed = 16
+const concurrentFollowUps = 16
 
 // follow does for the lines of a batch, when their changes are there for good, what follows SetPassword and Disable.
-func (im *importer) follow(ctx context.Context, b *batch) {
+func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	var group errgroup.Group
-	group.SetLimit(followed)
-	for _, l := range b.due {
+	group.SetLimit(concurrentFollowUps)
+	for _, l := range b.toWrite {
 		if l.update == nil {
 			continue
 		}
@@ -207,7 +207,7 @@ func (im *importer) follow(ctx context.Context, b *batch) {
 
 // meant reads the entries that lines mean: by UID, or by identifiers that all lead to one entry. It has no fields where
 // there is none.
-func (im *importer) meant(ctx context.Context, lines []*line) ([]store.Found, error) {
+func (im *importer) findExisting(ctx context.Context, lines []*line) ([]store.Found, error) {
 	var lookups []store.Lookup
 	var of []int
 	for i, l := range lines {
@@ -223,9 +223,9 @@ func (im *importer) meant(ctx context.Context, lines []*line) ([]store.Found, er
 	if err != nil {
 		return nil, err
 	}
-	meant := make([]store.Found, len(lines))
+	existing := make([]store.Found, len(lines))
 	for j, f := range found {
-		switch m := &meant[of[j]]; {
+		switch m := &existing[of[j]]; {
 		case m.Err != nil || errors.Is(f.Err, store.ErrNotFound):
 		case f.Err != nil:
 			m.Err = f.Err
@@ -235,5 +235,5 @@ func (im *importer) meant(ctx context.Context, lines []*line) ([]store.Found, er
 			m.Record = f.Record
 		}
 	}
-	return meant, nil
+	return existing, nil
 }

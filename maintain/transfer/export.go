@@ -149,14 +149,14 @@ func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.Entr
 		if entry.Err == store.ErrNotFound {
 			continue
 		}
-		if err := x.line(t, reads[i], entry); err != nil {
+		if err := x.writeEntry(t, reads[i], entry); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *exporter) line(t *change.Type, read store.EntryRead, entry store.Entry) error {
+func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.Entry) error {
 	err := entry.Err
 	for i, part := range entry.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
@@ -165,7 +165,7 @@ func (x *exporter) line(t *change.Type, read store.EntryRead, entry store.Entry)
 	}
 	var line exportLine
 	if err == nil {
-		if line, err = exportLineOf(t, read, entry, x.o.Secrets); err != nil {
+		if line, err = newExportLine(t, read, entry, x.o.Secrets); err != nil {
 			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
 		}
 	}

@@ -32,15 +32,15 @@ type exportLine struct {
 }
 
 type tertiaryRecord struct {
-	name    string          // of an import
-	called  string          // what the line calls it
-	Kind    string          `json:"kind"`
-	Value   json.RawMessage `json:"value,omitempty"`
-	Value64 [][]byte        `json:"value64,omitempty"`
+	name      string          // of an import
+	inputName string          // what the line calls it
+	Kind      string          `json:"kind"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Value64   [][]byte        `json:"value64,omitempty"`
 }
 
 // exportLineOf makes a line of an entry.
-func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
+func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
 	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
 	for field, wire := range w.Record.Fields {
 		switch {
@@ -54,21 +54,21 @@ func exportLineOf(t *change.Type, read store.EntryRead, w store.Entry, secret bo
 		case !utf8.ValidString(field):
 			return x, fmt.Errorf("a facet's name is not UTF-8: %s", records.Quoted(field))
 		default:
-			x.facet(t.Schema.Codec(field), field, wire)
+			x.addFacet(t.Schema.Codec(field), field, wire)
 		}
 	}
 	slices.Sort(x.Verified)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {
-			x.Tertiary[read.Keys[i].Name()] = recordOf(part)
+			x.Tertiary[read.Keys[i].Name()] = tertiaryRecordOf(part)
 		}
 	}
 	return x, nil
 }
 
 // facet says a facet in JSON if it comes back from there as it is.
-func (x *exportLine) facet(c schema.Codec, field, wire string) {
+func (x *exportLine) addFacet(c schema.Codec, field, wire string) {
 	v, err := schema.Decode(c, wire)
 	if err == nil && utf8.ValidString(wire) {
 		raw, err := v.MarshalJSON()
@@ -83,7 +83,7 @@ func (x *exportLine) facet(c schema.Codec, field, wire string) {
 	x.Wire[field] = []byte(wire)
 }
 
-func recordOf(part store.Part) tertiaryRecord {
+func tertiaryRecordOf(part store.Part) tertiaryRecord {
 	values := part.Values
 	if part.Kind == "set" {
 		values = slices.Sorted(slices.Values(values))
@@ -94,7 +94,7 @@ func recordOf(part store.Part) tertiaryRecord {
 	var value any = append([]string{}, values...)
 	switch part.Kind {
 	case "zset":
-		value = pairsOf(values)
+		value = scoredPairs(values)
 	case "hash":
 		members := map[string]string{}
 		for pair := range slices.Chunk(values, 2) {
@@ -109,7 +109,7 @@ func recordOf(part store.Part) tertiaryRecord {
 }
 
 // pairsOf makes pairs of member and score; a score is a number, or the text inf or -inf.
-func pairsOf(values []string) [][2]any {
+func scoredPairs(values []string) [][2]any {
 	pairs := [][2]any{}
 	for scored := range slices.Chunk(values, 2) {
 		pair := [2]any{scored[1], scored[0]}
@@ -122,47 +122,47 @@ func pairsOf(values []string) [][2]any {
 }
 
 // content is a tertiary record of an import.
-func (x tertiaryRecord) content() (change.Content, error) {
-	values, err := x.values()
+func (rec tertiaryRecord) content() (change.Content, error) {
+	values, err := rec.values()
 	if err != nil {
-		err = fmt.Errorf("tertiary record %s: %w", records.Quoted(x.name), err)
+		err = fmt.Errorf("tertiary record %s: %w", records.Quoted(rec.name), err)
 	}
-	return change.Content{Name: x.name, Kind: x.Kind, Values: values}, err
+	return change.Content{Name: rec.name, Kind: rec.Kind, Values: values}, err
 }
 
 // values are the elements of a tertiary record, as in store.Members. Those of value64 are judged with the change.
-func (x tertiaryRecord) values() ([]string, error) {
-	if x.Value64 != nil && x.Value != nil {
+func (rec tertiaryRecord) values() ([]string, error) {
+	if rec.Value64 != nil && rec.Value != nil {
 		return nil, errors.New("both value and value64")
 	}
-	if x.Value64 != nil && (x.Kind != "string" || len(x.Value64) == 1) {
-		return records.Map(x.Value64, func(v []byte) string { return string(v) }), nil
+	if rec.Value64 != nil && (rec.Kind != "string" || len(rec.Value64) == 1) {
+		return records.Map(rec.Value64, func(v []byte) string { return string(v) }), nil
 	}
-	texts, err := x.texts()
+	texts, err := rec.texts()
 	if err != nil || slices.Contains(texts, nil) {
-		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(x.Kind))
+		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind))
 	}
 	return records.Map(texts, func(text *string) string { return *text }), nil
 }
 
 // texts are the elements in Value; nil stands for null.
-func (x tertiaryRecord) texts() (texts []*string, err error) {
-	switch x.Kind {
+func (rec tertiaryRecord) texts() (texts []*string, err error) {
+	switch rec.Kind {
 	case "set", "list":
-		err = json.Unmarshal(x.Value, &texts)
+		err = json.Unmarshal(rec.Value, &texts)
 	case "string":
 		texts = make([]*string, 1)
-		err = json.Unmarshal(x.Value, &texts[0])
+		err = json.Unmarshal(rec.Value, &texts[0])
 	case "hash":
-		s := scanner{text: string(x.Value)}
-		s.object(func(name string) { texts = append(texts, &name, typed[*string](&s, name, s.value())) })
+		s := scanner{text: string(rec.Value)}
+		s.object(func(name string) { texts = append(texts, &name, decodeAs[*string](&s, name, s.value())) })
 		err = s.err
 	case "zset":
 		var pairs [][]json.RawMessage // of member and score, which is a number or a text
-		err = json.Unmarshal(x.Value, &pairs)
+		err = json.Unmarshal(rec.Value, &pairs)
 		for _, pair := range pairs {
 			if len(pair) != 2 {
-				return nil, errOther
+				return nil, errWrongKind
 			}
 			score, member := string(pair[1]), new(string)
 			_ = json.Unmarshal(pair[1], &score) // a number stays as it is
@@ -170,9 +170,9 @@ func (x tertiaryRecord) texts() (texts []*string, err error) {
 			texts = append(texts, &score, member)
 		}
 	default:
-		err = errOther
+		err = errWrongKind
 	}
 	return texts, err
 }
 
-var errOther = errors.New("of another kind")
+var errWrongKind = errors.New("of another kind")

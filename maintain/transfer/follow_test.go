@@ -15,12 +15,12 @@ import (
 )
 
 // A switching reader does something once, when some lines have been read.
-type switching struct {
+type triggerReader struct {
 	lines, at int
 	then      func()
 }
 
-func (s *switching) Read(p []byte) (int, error) {
+func (s *triggerReader) Read(p []byte) (int, error) {
 	if s.lines++; s.lines == s.at {
 		s.then()
 	}
@@ -31,13 +31,13 @@ func (s *switching) Read(p []byte) (int, error) {
 }
 
 // TestImportFollows: while an import runs, entries are brought to an index more. It goes on, and all that it writes is in the index.
-func TestImportFollows(t *testing.T) {
+func TestImportSchemaChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from := schema.User()
 		to := schema.User()
 		to.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
 		db := testdb.Must(s.DB.With(from))
-		input := &switching{at: 1500, then: func() {
+		input := &triggerReader{at: 1500, then: func() {
 			plan := testdb.Must(migrate.Plan(s.Ctx, db, to))
 			if err := plan.Apply(s.Ctx, nil); err != nil {
 				t.Errorf("applying: %v", err)
@@ -62,7 +62,7 @@ func TestImportFollows(t *testing.T) {
 }
 
 // TestExportFollows: an export has all that is stored, also what the program's own schema lacks.
-func TestExportFollows(t *testing.T) {
+func TestExportStoredSchema(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		db := testdb.Must(s.DB.With(schema.User()))
 		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "u", Tags: []string{"staff"}, Facets: schema.Texts("name", "Erin")})

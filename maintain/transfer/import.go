@@ -135,35 +135,35 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 }
 
 type importer struct {
-	*view.View // as it was at the beginning: see typ
-	db         *userdb.DB
-	o          ImportOptions
-	columns    columns
-	src        source
-	firebase   password.FirebaseScrypt
-	model      string    // see productUsers
-	clear      bool      // clear passwords may have any name
-	sum        hash.Hash // of the input
-	text       []byte    // what was added to it last
-	reading    reading   // of the line that was parsed last
-	state      ImportState
-	resumed    bool
-	surveyed   bool            // all names in the input mean something
-	before     int64           // bytes of the input before its lines: a byte order mark, and a header
-	bytes      int64           // of its lines, that were read
-	seen       map[uint64]bool // digests of the keys that a dry run has met in its input
-	spare      []*batch        // what batches hold is most of an import's memory: they are used again
-	first      int             // lines of the first batch
-	most       int             // and of the others
-	atOnce     int             // batches under way, after the first
+	*view.View     // as it was at the beginning: see typ
+	db             *userdb.DB
+	o              ImportOptions
+	columns        columns
+	src            source
+	firebase       password.FirebaseScrypt
+	model          string    // see productUsers
+	clearPasswords bool      // clear passwords may have any name
+	sum            hash.Hash // of the input
+	sumBuffer      []byte    // what was added to it last
+	reading        reading   // of the line that was parsed last
+	state          ImportState
+	resumed        bool
+	namesChecked   bool            // all names in the input mean something
+	headerBytes    int64           // bytes of the input before its lines: a byte order mark, and a header
+	bytes          int64           // of its lines, that were read
+	seen           map[uint64]bool // digests of the keys that a dry run has met in its input
+	freeBatches    []*batch        // what batches hold is most of an import's memory: they are used again
+	firstSize      int             // lines of the first batch
+	batchSize      int             // and of the others
+	concurrent     int             // batches under way, after the first
 }
 
 const (
-	firstBatch  = 100     // lines of the first batch
-	importBatch = 500     // of the others
-	bulkBatch   = 1000    // where each batch waits for a disk
-	importBytes = 4 << 20 // or so much of the input
-	mostAtOnce  = 4       // batches under way, so that the server never waits for us
+	firstBatch    = 100     // lines of the first batch
+	importBatch   = 500     // of the others
+	bulkBatch     = 1000    // where each batch waits for a disk
+	maxBatchBytes = 4 << 20 // or so much of the input
+	maxConcurrent = 4       // batches under way, so that the server never waits for us
 )
 
 // clearBatch is how many lines with clear passwords are prepared at once: they take their time.
@@ -176,18 +176,18 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	}
 	im := &importer{
 		View: view.Of(db), db: db, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
-		clear: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), first: firstBatch, most: importBatch, atOnce: mostAtOnce, reading: reading{own: map[string]string{}},
+		clearPasswords: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), firstSize: firstBatch, batchSize: importBatch, concurrent: maxConcurrent, reading: reading{own: map[string]string{}},
 	}
-	how, err := im.how(ctx)
+	fingerprint, err := im.fingerprint(ctx)
 	switch {
 	case err != nil:
 		return nil, err
 	case !im.resumed:
-		im.state = ImportState{ID: rand.Text(), How: how}
-	case im.state.How != how:
+		im.state = ImportState{ID: rand.Text(), How: fingerprint}
+	case im.state.How != fingerprint:
 		return nil, fmt.Errorf("%w: the import was begun in another store or namespace, or with another type, form or mapping of its input", ErrInput)
 	}
-	if err := im.understand(); err != nil {
+	if err := im.parseOptions(); err != nil {
 		return nil, err
 	}
 	survey, err := im.Engine.Survey(ctx, false)
@@ -195,39 +195,39 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 		return nil, err
 	}
 	if survey.Bulks {
-		im.most = bulkBatch
+		im.batchSize = bulkBatch
 	}
 	if survey.Bulks || o.DryRun {
-		im.atOnce = 1
+		im.concurrent = 1
 	}
-	if err := im.survey(ctx, r); err != nil {
+	if err := im.checkInput(ctx, r); err != nil {
 		return nil, err
 	}
-	im.src, err = im.open(r)
+	im.src, err = im.openSource(r)
 	return im, err
 }
 
 // how is a checksum of what decides what the lines of an input mean, and where they go: the secret of a store is in no other.
 // An import that nobody can go on with makes none.
-func (im *importer) how(ctx context.Context) (string, error) {
-	home := ""
+func (im *importer) fingerprint(ctx context.Context) (string, error) {
+	secret := ""
 	if im.resumed || im.o.Save != nil && !im.o.DryRun {
 		var err error
-		if home, err = im.Secret(ctx); err != nil {
+		if secret, err = im.Secret(ctx); err != nil {
 			return "", err
 		}
 	}
 	mapped, ignored := maps.Clone(im.o.Map), slices.Sorted(slices.Values(im.o.Ignore))
 	delete(mapped, "")             // nil and empty are one
 	text, _ := json.Marshal([]any{ // texts cannot fail
-		home, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
+		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 	})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
 }
 
 // understand finds out what the options say about the input.
-func (im *importer) understand() (err error) {
+func (im *importer) parseOptions() (err error) {
 	_, known := productsByName[im.o.From]
 	switch {
 	case im.o.From == "" && im.o.FromParams == "":
@@ -246,7 +246,7 @@ func (im *importer) understand() (err error) {
 	}
 	primary := ""
 	if known {
-		t, err := im.typ(im.o.Type)
+		t, err := im.typeInForce(im.o.Type)
 		if err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func (im *importer) understand() (err error) {
 }
 
 // open begins to read an input.
-func (im *importer) open(r io.Reader) (source, error) {
+func (im *importer) openSource(r io.Reader) (source, error) {
 	in, before := bufio.NewReaderSize(r, 1<<20), 0
 	mark, err := in.Peek(len(byteOrderMark))
 	switch {
@@ -268,17 +268,17 @@ func (im *importer) open(r io.Reader) (source, error) {
 	case string(mark) == byteOrderMark:
 		before, _ = in.Discard(len(mark)) // they are there
 	}
-	im.before = int64(before)
+	im.headerBytes = int64(before)
 	switch {
 	case im.o.From != "":
-		return newProductUsers(in, im.before, im.o.From, im.firebase, &im.model), nil
+		return newProductUsers(in, im.headerBytes, im.o.From, im.firebase, &im.model), nil
 	case !im.o.CSV:
-		return &jsonLines{r: in, size: im.before, columns: im.columns}, nil
+		return &jsonLines{r: in, size: im.headerBytes, columns: im.columns}, nil
 	}
-	s, err := newCSVRows(in, im.before, im.resumed && im.state.Report.Refused > 0)
+	s, err := newCSVRows(in, im.headerBytes, im.resumed && im.state.Report.Refused > 0)
 	if err == nil {
-		im.before += s.size
-		err = im.header(s)
+		im.headerBytes += s.size
+		err = im.resolveHeader(s)
 	}
 	return s, err
 }
@@ -288,40 +288,40 @@ const byteOrderMark = "\ufeff"
 
 // run reads and begins batches in one goroutine, and concludes them in the caller's, in the order of the input.
 func (im *importer) run(ctx context.Context) error {
-	if err := im.skip(); err != nil {
+	if err := im.skipDone(); err != nil {
 		return err
 	}
-	leading, stop := context.WithCancel(ctx)
+	startCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	begun, concluded := make(chan *batch, mostAtOnce), make(chan *batch, mostAtOnce)
-	var unread error // of the input: what was read before is written all the same
+	started, finished := make(chan *batch, maxConcurrent), make(chan *batch, maxConcurrent)
+	var readErr error // of the input: what was read before is written all the same
 	go func() {
-		defer close(begun)
-		unread = im.lead(leading, begun, concluded)
+		defer close(started)
+		readErr = im.startBatches(startCtx, started, finished)
 	}()
 	var failed error
-	for b := range begun {
-		if failed = im.conclude(context.WithoutCancel(ctx), b, failed); failed != nil {
+	for b := range started {
+		if failed = im.finishBatch(context.WithoutCancel(ctx), b, failed); failed != nil {
 			stop()
 		}
-		concluded <- b
+		finished <- b
 	}
-	return cmp.Or(failed, context.Cause(ctx), unread)
+	return cmp.Or(failed, context.Cause(ctx), readErr)
 }
 
 // lead reads batches, prepares them and begins them, several at once. Its error is why the input could not be read.
-func (im *importer) lead(ctx context.Context, begun chan<- *batch, concluded <-chan *batch) error {
+func (im *importer) startBatches(ctx context.Context, started chan<- *batch, finished <-chan *batch) error {
 	var before []*batch // begun, but not concluded
-	atOnce := 1         // the first batch stores the schema, without which there is no short way
-	for most := im.first; ; most = im.most {
-		b := im.blank()
-		more, unread := im.fill(b, most)
+	concurrent := 1     // the first batch stores the schema, without which there is no short way
+	for most := im.firstSize; ; most = im.batchSize {
+		b := im.newBatch()
+		more, readErr := im.fillBatch(b, most)
 		im.prepare(ctx, b)
 		shares := func(o *batch) bool { return o.needs.Meets(b.needs) } // a key that the one may take or give back
-		for len(before) >= atOnce || slices.ContainsFunc(before, shares) {
+		for len(before) >= concurrent || slices.ContainsFunc(before, shares) {
 			select {
-			case done := <-concluded:
-				before, im.spare, atOnce = before[1:], append(im.spare, done), im.atOnce
+			case done := <-finished:
+				before, im.freeBatches, concurrent = before[1:], append(im.freeBatches, done), im.concurrent
 			case <-ctx.Done():
 				return nil
 			}
@@ -330,28 +330,28 @@ func (im *importer) lead(ctx context.Context, begun chan<- *batch, concluded <-c
 			return nil
 		}
 		if len(b.lines) > 0 {
-			im.begin(context.WithoutCancel(ctx), b)
+			im.startBatch(context.WithoutCancel(ctx), b)
 			before = append(before, b)
-			begun <- b
+			started <- b
 		}
-		if !more && unread == nil && !im.surveyed && im.bytes > 0 {
-			unread = im.columns.whole()
+		if !more && readErr == nil && !im.namesChecked && im.bytes > 0 {
+			readErr = im.columns.checkUnused()
 		}
-		if !more || unread != nil {
-			return unread
+		if !more || readErr != nil {
+			return readErr
 		}
 	}
 }
 
 // skip reads over what an interrupted import has done. Of an input that is too short the checksum differs.
-func (im *importer) skip() error {
+func (im *importer) skipDone() error {
 	for more, lines := true, im.state.Lines; more && lines > 0; lines-- {
 		var l line
 		var err error
 		if more, err = im.src.next(&l); err != nil {
 			return err
 		}
-		im.digest(&l)
+		im.addToSum(&l)
 	}
 	if im.state.Lines > 0 && im.checksum() != im.state.Sum {
 		return fmt.Errorf("%w: it is not the input whose import was interrupted, or it was changed since", ErrInput)
@@ -360,33 +360,33 @@ func (im *importer) skip() error {
 }
 
 // digest adds a line to the checksum of the input.
-func (im *importer) digest(l *line) {
-	im.text = append(im.text[:0], l.raw...)
-	im.sum.Write(im.text)
+func (im *importer) addToSum(l *line) {
+	im.sumBuffer = append(im.sumBuffer[:0], l.raw...)
+	im.sum.Write(im.sumBuffer)
 	im.bytes += l.size
 }
 
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
 // fill puts lines into a batch. An error is what ends the input after them.
-func (im *importer) fill(b *batch, most int) (more bool, err error) {
+func (im *importer) fillBatch(b *batch, most int) (more bool, err error) {
 	more = true
-	for size := int64(0); len(b.lines) < most && size < importBytes; {
+	for size := int64(0); len(b.lines) < most && size < maxBatchBytes; {
 		b.lines = append(b.lines, line{})
 		l := &b.lines[len(b.lines)-1]
 		if more, err = im.src.next(l); !more || err != nil {
 			b.lines = b.lines[:len(b.lines)-1]
 			break
 		}
-		if !im.surveyed {
-			if err = im.known(im.src, l); err != nil {
+		if !im.namesChecked {
+			if err = im.checkNames(im.src, l); err != nil {
 				b.lines = b.lines[:len(b.lines)-1]
-				err = &ReadError{Line: l.no, Offset: im.before + im.bytes, Err: err}
+				err = &ReadError{Line: l.no, Offset: im.headerBytes + im.bytes, Err: err}
 				break
 			}
 		}
-		im.digest(l)
-		if size += l.size; most > clearBatch && (im.clear || im.src.mayBeClear(l)) {
+		im.addToSum(l)
+		if size += l.size; most > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
 			most = clearBatch
 		}
 	}

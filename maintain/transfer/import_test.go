@@ -23,12 +23,12 @@ func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 // A site is a store, with what the tests here do to it.
 type site struct{ *testdb.Site }
 
-func on(s *testdb.Site) *site { return &site{s} }
+func newSite(s *testdb.Site) *site { return &site{s} }
 
-var eachEngine = testdb.Each(testdb.EachEngine, on)
+var eachEngine = testdb.Each(testdb.EachEngine, newSite)
 
 // Under is the same store with another schema.
-func (s *site) Under(t *testing.T, sch schema.Schema) *site { return on(s.Site.Under(t, sch)) }
+func (s *site) Under(t *testing.T, sch schema.Schema) *site { return newSite(s.Site.Under(t, sch)) }
 
 // full is a schema with one of everything.
 func full() schema.Schema {
@@ -56,7 +56,7 @@ func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
 }
 
 // bring imports an input, and wants a report.
-func (s *site) bring(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
+func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {
 		o.Refused = func(line int64, reason string) { t.Errorf("line %d: %s", line, reason) }
@@ -70,14 +70,14 @@ func (s *site) bring(t testdb.Tester, in string, o transfer.ImportOptions, want 
 func created(n int64) transfer.Report { return transfer.Report{Read: n, Created: n} }
 
 // other is another namespace of the same store.
-func (s *site) other(t *testing.T, name string) *site {
+func (s *site) subNamespace(t *testing.T, name string) *site {
 	t.Helper()
 	ns := testdb.Must(s.NS.Sub(name))
 	db, err := s.DB.In(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
+	return newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
 }
 
 // populate makes entries with one of everything.
@@ -118,15 +118,15 @@ func TestRoundTrip(t *testing.T) {
 			if got := strings.Contains(want, "$2a$"); got != secrets {
 				t.Errorf("hashes in the export: %v, want %v", got, secrets)
 			}
-			to := s.other(t, fmt.Sprint("secrets ", secrets))
-			to.bring(t, want, transfer.ImportOptions{}, created(25))
-			to.bring(t, want, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 25, Updated: 25})
+			to := s.subNamespace(t, fmt.Sprint("secrets ", secrets))
+			to.importText(t, want, transfer.ImportOptions{}, created(25))
+			to.importText(t, want, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 25, Updated: 25})
 			if got := to.export(t, transfer.ExportOptions{Secrets: secrets}); got != want {
 				t.Errorf("after the import:\n%s\nwant\n%s", got, want)
 			}
 			testdb.Same(t, "check", to.Check(t, check.Options{}), nil)
 		}
-		to := s.other(t, "secrets true")
+		to := s.subNamespace(t, "secrets true")
 		if _, err := to.Type(t, "user").Login(s.Ctx, "u3@x.org", "correct horse u3", userdb.Attempt{}); err != nil {
 			t.Error(err)
 		}
@@ -161,7 +161,7 @@ func TestImportDuplicates(t *testing.T) {
 				s = s.Under(t, full())
 				var reasons []string
 				o := transfer.ImportOptions{OnDuplicate: tt.on, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
-				s.bring(t, in, o, tt.first)
+				s.importText(t, in, o, tt.first)
 				typ := s.Type(t, "user")
 				if _, err := typ.Update(s.Ctx, hints.UID("a"), func(e *userdb.Entry) error { e.Put("email", schema.Text("old@x.org")); return nil }); err != nil {
 					t.Fatal(err)
@@ -169,7 +169,7 @@ func TestImportDuplicates(t *testing.T) {
 				if _, err := typ.Tags(hints.UID("a")).Add(s.Ctx, "old"); err != nil {
 					t.Fatal(err)
 				}
-				s.bring(t, in, o, tt.second)
+				s.importText(t, in, o, tt.second)
 				e, err := typ.Find(s.Ctx, hints.UID("a"))
 				if err != nil || e.Text("email") != tt.ann {
 					t.Errorf("ann has %s, %v; want %s", e.Text("email"), err, tt.ann)
@@ -205,14 +205,14 @@ not json
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var rejects bytes.Buffer
-		s.bring(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 11, Created: 1, Refused: 10})
+		s.importText(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 11, Created: 1, Refused: 10})
 		testdb.Golden(t, "testdata/rejects.golden", rejects.String())
 		if _, err := s.Type(t, "user").Login(s.Ctx, "good", "correct horse", userdb.Attempt{}); err != nil {
 			t.Error(err)
 		}
 		mended := strings.ReplaceAll(rejects.String(), `"bad@name"`, `"better name"`)
 		var again bytes.Buffer
-		s.bring(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
+		s.importText(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
 		if n := strings.Count(again.String(), "~rejected"); n != 9 {
 			t.Errorf("%d reasons in\n%s", n, again.String())
 		}
@@ -230,7 +230,7 @@ func TestImportCSV(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var rejects bytes.Buffer
-		s.bring(t, in, transfer.ImportOptions{CSV: true, Rejects: &rejects}, transfer.Report{Read: 6, Created: 3, Refused: 3})
+		s.importText(t, in, transfer.ImportOptions{CSV: true, Rejects: &rejects}, transfer.Report{Read: 6, Created: 3, Refused: 3})
 		testdb.Golden(t, "testdata/rejects_csv.golden", rejects.String())
 		typ := s.Type(t, "user")
 		if _, err := typ.Login(s.Ctx, `Ann, "the" first`, "correct horse", userdb.Attempt{}); err != nil {
@@ -241,7 +241,7 @@ func TestImportCSV(t *testing.T) {
 			t.Errorf("tags %q, %v", tags, err)
 		}
 		mended := strings.ReplaceAll(rejects.String(), "old", "44")
-		s.bring(t, mended, transfer.ImportOptions{CSV: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		s.importText(t, mended, transfer.ImportOptions{CSV: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
 	})
 }
 
@@ -260,9 +260,9 @@ func TestImportDryRun(t *testing.T) {
 {"facets":{"name":"brief"},"clear_password":"brief"}
 {"facets":{"name":"endless"},"clear_password":"` + endless + `"}
 `
-		s.bring(t, clear, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
-		s.bring(t, in, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 4, Created: 1, Refused: 3})
-		s.bring(t, in, transfer.ImportOptions{DryRun: true, OnDuplicate: "skip"}, transfer.Report{Read: 4, Created: 1, Skipped: 3})
+		s.importText(t, clear, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		s.importText(t, in, transfer.ImportOptions{DryRun: true, Refused: func(int64, string) {}}, transfer.Report{Read: 4, Created: 1, Refused: 3})
+		s.importText(t, in, transfer.ImportOptions{DryRun: true, OnDuplicate: "skip"}, transfer.Report{Read: 4, Created: 1, Skipped: 3})
 		if got := s.export(t, transfer.ExportOptions{Secrets: true}); got != before {
 			t.Errorf("a dry run wrote: %s", got)
 		}
@@ -299,7 +299,7 @@ func TestImportResume(t *testing.T) {
 			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(strings.Replace(in.String(), "number 7", "number 8", 1)), other); !errors.Is(err, transfer.ErrInput) {
 				t.Errorf("another input: %v", err)
 			}
-			s.bring(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
+			s.importText(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
 			if got, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{}); got.Entries != n || err != nil {
 				t.Errorf("%v entries, %v; want %v", got, err, n)
 			}
@@ -326,7 +326,7 @@ func TestImportOverLeftovers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		s.Do(t, "RPUSH", "user/uid:x/notes", "left")
-		s.bring(t, `{"facets":{"uid":"x"},"tertiary":{"notes":{"kind":"list","value":["new"]}}}`, transfer.ImportOptions{}, created(1))
+		s.importText(t, `{"facets":{"uid":"x"},"tertiary":{"notes":{"kind":"list","value":["new"]}}}`, transfer.ImportOptions{}, created(1))
 		notes, err := s.Type(t, "user").List(hints.UID("x"), "notes").Items(s.Ctx, 0, -1)
 		if err != nil || !slices.Equal(notes, []string{"new"}) {
 			t.Errorf("notes %q, %v", notes, err)
@@ -344,11 +344,11 @@ func TestRoundTripOfRepeatedMembers(t *testing.T) {
 		if !strings.Contains(want, `"wire":{"rating":"eyJhIjoxLCJhIjoyfQ=="}`) {
 			t.Errorf("export: %s", want)
 		}
-		to := s.other(t, "copy")
-		to.bring(t, want, transfer.ImportOptions{}, created(1))
+		to := s.subNamespace(t, "copy")
+		to.importText(t, want, transfer.ImportOptions{}, created(1))
 		if got := to.export(t, transfer.ExportOptions{}); got != want {
 			t.Errorf("after the import:\n%s\nwant\n%s", got, want)
 		}
-		to.bring(t, `{"facets":{"uid":"u2","rating":{"a":1,"a":2}}}`, transfer.ImportOptions{Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
+		to.importText(t, `{"facets":{"uid":"u2","rating":{"a":1,"a":2}}}`, transfer.ImportOptions{Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
 	})
 }

@@ -58,7 +58,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	j := scanner{text: l.raw}
 	var wire []facet
 	j.object(func(name string) {
-		if s.columns.given(name) {
+		if s.columns.isMapped(name) {
 			r.facets = append(r.facets, facet{name: name, text: j.value(), parse: parseJSON, field: name, flat: true})
 			return
 		}
@@ -66,7 +66,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		case columnHash, columnClear, columnChanged, columnDisabled:
 			r.own[name] = j.string(name)
 		case keyVerified:
-			r.verified = typed[[]string](&j, name, j.value())
+			r.verified = decodeAs[[]string](&j, name, j.value())
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
@@ -75,7 +75,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			})
 		case "wire":
 			j.objectOf(name, func(field string) {
-				text := string(typed[[]byte](&j, field, j.value()))
+				text := string(decodeAs[[]byte](&j, field, j.value()))
 				wire = append(wire, facet{name: field, text: text, parse: schema.Decode, field: field})
 			})
 		case "tertiary":
@@ -90,7 +90,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		}
 	})
 	r.facets = append(r.facets, wire...)
-	if j.space(); j.err != nil || j.at < len(l.raw) || !utf8.ValidString(l.raw) || !strings.HasPrefix(strings.TrimSpace(l.raw), "{") {
+	if j.skipSpace(); j.err != nil || j.at < len(l.raw) || !utf8.ValidString(l.raw) || !strings.HasPrefix(strings.TrimSpace(l.raw), "{") {
 		return cmp.Or(malformed(l.raw), j.err)
 	}
 	return nil
@@ -108,13 +108,13 @@ func unknownKey(name string) error {
 
 // parseJSON reads a facet, at once where it is a text that is kept as it is.
 func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
-	if (c == schema.CodecText || c == schema.CodecDate) && unescaped(raw) {
+	if (c == schema.CodecText || c == schema.CodecDate) && isPlainString(raw) {
 		return schema.ParseText(c, raw[1:len(raw)-1])
 	}
 	return schema.ParseJSON(c, json.RawMessage(raw))
 }
 
-var errNoObject = errors.New("no JSON object as an export has it")
+var errNotObject = errors.New("no JSON object as an export has it")
 
 // malformed says why a line is no JSON object, without quoting it: it may hold secrets.
 func malformed(text string) error {
@@ -127,13 +127,13 @@ func malformed(text string) error {
 		if syntax, is := errors.AsType[*json.SyntaxError](err); is {
 			return fmt.Errorf("no JSON: something is wrong at byte %d", syntax.Offset)
 		}
-		return errNoObject
+		return errNotObject
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return errors.New("there is more after the JSON object")
 	}
 	if raw[0] != '{' {
-		return errNoObject
+		return errNotObject
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ type scanner struct {
 
 func (s *scanner) fail(err error) { s.err = cmp.Or(s.err, err) }
 
-func (s *scanner) space() {
+func (s *scanner) skipSpace() {
 	for s.at < len(s.text) {
 		switch s.text[s.at] {
 		case ' ', '\t', '\r', '\n':
@@ -179,18 +179,18 @@ func (s *scanner) space() {
 
 // peek is what comes next, after space; 0: nothing.
 func (s *scanner) peek() byte {
-	if s.space(); s.at < len(s.text) {
+	if s.skipSpace(); s.at < len(s.text) {
 		return s.text[s.at]
 	}
 	return 0
 }
 
 // is reports whether c comes next, after space.
-func (s *scanner) is(c byte) bool { return s.peek() == c }
+func (s *scanner) nextIs(c byte) bool { return s.peek() == c }
 
 // take is the same, and goes on after c.
-func (s *scanner) take(c byte) bool {
-	if !s.is(c) {
+func (s *scanner) accept(c byte) bool {
+	if !s.nextIs(c) {
 		return false
 	}
 	s.at++
@@ -199,24 +199,24 @@ func (s *scanner) take(c byte) bool {
 
 // object reads an object; member reads the value that a name stands for. null is an object without members.
 func (s *scanner) object(member func(name string)) {
-	if s.is('n') && s.value() == "null" {
+	if s.nextIs('n') && s.value() == "null" {
 		return
 	}
-	if !s.take('{') {
+	if !s.accept('{') {
 		s.fail(errors.New("no JSON object where one is wanted"))
 	}
-	met := map[string]struct{}{}
-	for members := 0; s.err == nil && !s.take('}'); members++ {
-		if members > 0 && !s.take(',') || !s.is('"') {
-			s.fail(errNoObject)
+	seen := map[string]struct{}{}
+	for members := 0; s.err == nil && !s.accept('}'); members++ {
+		if members > 0 && !s.accept(',') || !s.nextIs('"') {
+			s.fail(errNotObject)
 			return
 		}
 		name := s.string("")
-		met[name] = struct{}{}
+		seen[name] = struct{}{}
 		switch {
-		case !s.take(':'):
-			s.fail(errNoObject)
-		case len(met) == members:
+		case !s.accept(':'):
+			s.fail(errNotObject)
+		case len(seen) == members:
 			s.fail(fmt.Errorf("%s stands there twice", records.Quoted(name)))
 		default:
 			member(name)
@@ -235,13 +235,13 @@ func (s *scanner) objectOf(name string, member func(name string)) {
 
 // value reads a value of any kind, as it stands there.
 func (s *scanner) value() string {
-	s.space()
+	s.skipSpace()
 	rest := s.text[s.at:]
-	end := simple(rest)
+	end := simpleLength(rest)
 	if end == 0 {
 		dec := json.NewDecoder(strings.NewReader(rest))
 		if dec.Decode(new(json.RawMessage)) != nil {
-			s.fail(errNoObject)
+			s.fail(errNotObject)
 		}
 		end = int(dec.InputOffset())
 		if strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
@@ -253,7 +253,7 @@ func (s *scanner) value() string {
 }
 
 // simple is the length of what text begins with, if that is a number, true, false, null or a text with nothing escaped; else 0.
-func simple(text string) int {
+func simpleLength(text string) int {
 	if !strings.HasPrefix(text, `"`) {
 		if end := max(0, strings.IndexAny(text, ",}] \t\r\n")); json.Valid([]byte(text[:end])) {
 			return end
@@ -269,19 +269,21 @@ func simple(text string) int {
 }
 
 // unescaped reports whether JSON is a text with nothing escaped.
-func unescaped(raw string) bool { return strings.HasPrefix(raw, `"`) && !strings.Contains(raw, `\`) }
+func isPlainString(raw string) bool {
+	return strings.HasPrefix(raw, `"`) && !strings.Contains(raw, `\`)
+}
 
 // string reads a text; null is the empty one.
 func (s *scanner) string(name string) string {
 	raw := s.value()
-	if unescaped(raw) {
+	if isPlainString(raw) {
 		return raw[1 : len(raw)-1]
 	}
-	return typed[string](s, name, raw)
+	return decodeAs[string](s, name, raw)
 }
 
 // typed makes of the JSON of a member what is wanted.
-func typed[T any](s *scanner, name, raw string) (v T) {
+func decodeAs[T any](s *scanner, name, raw string) (v T) {
 	if json.Unmarshal([]byte(raw), &v) != nil {
 		s.fail(fmt.Errorf("%s is of another JSON type", records.Quoted(name)))
 	}
@@ -302,7 +304,7 @@ func (s *scanner) tertiary(name string) tertiaryRecord {
 		case "value":
 			x.Value = json.RawMessage(s.value())
 		case "value64":
-			x.Value64 = typed[[][]byte](s, member, s.value())
+			x.Value64 = decodeAs[[][]byte](s, member, s.value())
 		default:
 			s.fail(unknownMember(member))
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // parsed is what a line says.
-func parsed(text string) (r reading, err error) {
+func parseLine(text string) (r reading, err error) {
 	r.own = map[string]string{}
 	err = new(jsonLines).parse(&line{raw: text}, &r)
 	return r, err
@@ -22,9 +22,9 @@ func parsed(text string) (r reading, err error) {
 // checkParse wants that a line says what encoding/json finds in it, and that one without JSON is called so.
 func checkParse(t *testing.T, text string) (taken bool) {
 	t.Helper()
-	got, err := parsed(text)
+	got, err := parseLine(text)
 	bad := malformed(text)
-	if (bad != nil || err != nil) && (err == nil || err == errNoObject && bad == nil || bad != nil && bad.Error() != err.Error()) {
+	if (bad != nil || err != nil) && (err == nil || err == errNotObject && bad == nil || bad != nil && bad.Error() != err.Error()) {
 		t.Fatalf("%q: %v, want %v", text, err, bad)
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func TestParseLine(t *testing.T) {
 }
 
 // The lines are the same in every run, so that among them are always some of each kind.
-func TestParseLineOfAnything(t *testing.T) {
+func TestParseLineRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", ":", ",", " ", `"`, `\`, `"type"`, `"facets"`, `"password"`, `"wire"`, "null", "1", "[", "]", "\x00", "\xff", "ü",
 		`"facets":{"a":"b"}`, `"type":"user"`, `"disabled":"2026-11-20"`, `,"a":-1`, `"facets":{"a":1,"b":"c"}`,
@@ -155,17 +155,17 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&b, `,"f%d":1`, i)
 	}
-	r, err := parsed(`{"facets":{` + b.String()[1:] + `}}`)
+	r, err := parseLine(`{"facets":{` + b.String()[1:] + `}}`)
 	if err != nil || len(r.facets) != n {
 		t.Errorf("%d facets, and %d were read: %v", n, len(r.facets), err)
 	}
-	if _, err = parsed(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" stands there twice` {
+	if _, err = parseLine(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" stands there twice` {
 		t.Error(err)
 	}
 }
 
 // Names in JSON are exact and stand there once, wherever in a line; texts are texts.
-func TestParseLineIsExact(t *testing.T) {
+func TestParseLineExactNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
 		`{"password":"a","\u0070assword":"b"}`:                                    `"password" stands there twice`,
@@ -195,7 +195,7 @@ func TestParseLineIsExact(t *testing.T) {
 		`{"facets":{"a":"1","A":"2"},"tertiary":{"a":{"kind":"set"},"A":null}}`:   `tertiary record "A": its value is not of kind ""`,
 		`{"type":null,"facets":null,"wire":null,"tertiary":null,"disabled":null}`: ``,
 	} {
-		r, err := parsed(text)
+		r, err := parseLine(text)
 		slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
 		for _, x := range r.tertiary {
 			if err == nil {
@@ -216,7 +216,7 @@ func TestParseLineIsExact(t *testing.T) {
 }
 
 // Members are those that encoding/json finds, in any object. The objects are the same in every run.
-func TestMembersOfAnything(t *testing.T) {
+func TestScannerRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", "[", "]", ":", ",", ` `, "\t", `"`, `\`, `"a"`, `"b\"}"`, `"\\"`, `"\u0061"`, `"]"`, "null", "true", "-1.5e3", "{}", "[]",
 		`"x":1`, `"y":"}"`, `"z":[{"a":[]},2]`, `"w" : { "a" : "," } `, `"b\"}":null`, `"":""`,
@@ -233,7 +233,7 @@ func TestMembersOfAnything(t *testing.T) {
 		raw := " {" + inner + "}\n"
 		s, got := scanner{text: raw}, map[string]string{}
 		s.object(func(name string) { got[name] = s.value() })
-		if s.space(); malformed(raw) != nil {
+		if s.skipSpace(); malformed(raw) != nil {
 			if s.err == nil && s.at == len(raw) {
 				t.Fatalf("%s has %q, but: %v", raw, got, malformed(raw))
 			}

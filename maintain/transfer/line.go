@@ -28,13 +28,13 @@ type line struct {
 	raw   string
 	cells []string // of a CSV row
 
-	t        *change.Type
-	draft    change.Draft
-	clear    string       // password
-	create   store.Change // makes the entry, where nothing is there yet
-	attempt  int          // at a UID for it
-	updating bool         // what was sent last changes an entry that was there
-	waits    bool         // a line before it in the batch needs one of its keys
+	t             *change.Type
+	draft         change.Draft
+	clearPassword string       // password
+	create        store.Change // makes the entry, where nothing is there yet
+	attempt       int          // at a UID for it
+	updating      bool         // what was sent last changes an entry that was there
+	sharesKey     bool         // a line before it in the batch needs one of its keys
 
 	done   outcome
 	err    error         // why it is refused; a duplicate may yet be resolved
@@ -56,7 +56,7 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 func (l *line) finish(done outcome) { l.done, l.err = done, nil }
 
 // blank reports whether a line has nothing on it.
-func (l *line) blank() bool {
+func (l *line) isBlank() bool {
 	return l.cells == nil && l.err == nil && strings.TrimSpace(l.raw) == ""
 }
 
@@ -66,10 +66,10 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	hashing.SetLimit(clearBatch)
 	for i := range b.lines {
 		l := &b.lines[i]
-		if l.err != nil || l.blank() || ctx.Err() != nil {
+		if l.err != nil || l.isBlank() || ctx.Err() != nil {
 			continue
 		}
-		if l.err = im.draft(l); l.err == nil && l.clear != "" {
+		if l.err = im.draft(l); l.err == nil && l.clearPassword != "" {
 			hashing.Go(func() error { im.hash(ctx, l); return nil })
 		}
 	}
@@ -80,22 +80,22 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 			continue
 		}
 		if l.err = im.build(l, 0); l.err == nil {
-			l.waits = !b.needs.Add(&l.create)
-			b.due = append(b.due, l)
+			l.sharesKey = !b.needs.Add(&l.create)
+			b.toWrite = append(b.toWrite, l)
 		}
 	}
 	// The engine creates entries of one type together.
-	slices.SortStableFunc(b.due, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
+	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
 }
 
 // hash hashes a line's clear password; a dry run only finds out whether that would be refused.
 func (im *importer) hash(ctx context.Context, l *line) {
 	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
-		l.err = im.Config.Hashing.Judge(ctx, l.t, l.clear, own)
+		l.err = im.Config.Hashing.Judge(ctx, l.t, l.clearPassword, own)
 		return
 	}
-	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clear, own)
+	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
 	if l.err = err; err == nil {
 		l.draft.Facets[store.FieldPassword] = hash
 	}
@@ -106,23 +106,23 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	d := l.draft
 	l.attempt = attempt
 	if d.UID == "" {
-		d.UID = im.uid(l, attempt)
+		d.UID = im.makeUID(l, attempt)
 	}
 	l.create, err = l.t.Create(d)
 	return err
 }
 
 // typ is a declared type by the schema in force, as far as the import knows it: it may change while the import runs.
-func (im *importer) typ(name string) (*change.Type, error) { return view.Of(im.db).Type(name) }
+func (im *importer) typeInForce(name string) (*change.Type, error) { return view.Of(im.db).Type(name) }
 
 // followSchema builds lines anew by the schema in force, after what was built by another one was refused with an error. It ends the
 // import where there is no other.
-func (im *importer) followSchema(ctx context.Context, lines []*line, refusal error) error {
+func (im *importer) rebuildForSchema(ctx context.Context, lines []*line, refusal error) error {
 	for _, l := range lines {
-		now, err := im.typ(l.t.Name)
+		now, err := im.typeInForce(l.t.Name)
 		if err == nil && now == l.t {
 			if _, err = view.FollowIn(ctx, im.db, view.Of(im.db), l.t.Name); err == nil {
-				now, err = im.typ(l.t.Name)
+				now, err = im.typeInForce(l.t.Name)
 			}
 		}
 		if err == nil && now == l.t {
@@ -157,7 +157,7 @@ func (im *importer) rebuild(l *line, t *change.Type) error {
 }
 
 // uid makes a UID up. The same line of the same import gets the same one again.
-func (im *importer) uid(l *line, attempt int) string {
+func (im *importer) makeUID(l *line, attempt int) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d %d\n", im.state.ID, l.no, attempt)
 	io.WriteString(h, l.raw)
@@ -181,7 +181,7 @@ type facet struct {
 }
 
 // blankReading takes the place of the one before.
-func (im *importer) blankReading() *reading {
+func (im *importer) resetReading() *reading {
 	r := &im.reading
 	clear(r.own)
 	r.facets, r.tertiary, r.verified = r.facets[:0], nil, nil
@@ -190,7 +190,7 @@ func (im *importer) blankReading() *reading {
 
 // draft makes of a line the draft of an entry.
 func (im *importer) draft(l *line) error {
-	r := im.blankReading()
+	r := im.resetReading()
 	t, err := im.read(im.src, l, r)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (im *importer) draft(l *line) error {
 	l.t = t
 	l.draft = change.Draft{Facets: make(map[string]string, len(r.facets)+1)}
 	for _, f := range r.facets {
-		if err := l.put(f); err != nil {
+		if err := l.addFacet(f); err != nil {
 			return err
 		}
 	}
@@ -210,11 +210,11 @@ func (im *importer) draft(l *line) error {
 		}
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
 	}
-	return im.take(l, r)
+	return im.addOwnFields(l, r)
 }
 
 // put puts a facet into the draft or, from a cell, a tertiary record.
-func (l *line) put(f facet) error {
+func (l *line) addFacet(f facet) error {
 	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
 		content, err := cellContent(f.field, kind, f.text)
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
@@ -231,7 +231,7 @@ func (l *line) put(f facet) error {
 	_, again := l.draft.Facets[f.field]
 	switch {
 	case again || f.field == l.t.Schema.Primary && l.draft.UID != "":
-		return twoAre(f.field)
+		return duplicateName(f.field)
 	case f.field != l.t.Schema.Primary:
 		return l.t.EncodeFacet(l.draft.Facets, f.field, v, nil)
 	}
@@ -242,12 +242,12 @@ func (l *line) put(f facet) error {
 }
 
 // take adds to the draft what is no facet.
-func (im *importer) take(l *line, r *reading) error {
-	if err := l.verify(r.verified); err != nil {
+func (im *importer) addOwnFields(l *line, r *reading) error {
+	if err := l.markVerified(r.verified); err != nil {
 		return err
 	}
 	now, hash, changed, disabled := im.Now(), r.own[columnHash], r.own[columnChanged], r.own[columnDisabled]
-	l.clear = r.own[columnClear]
+	l.clearPassword = r.own[columnClear]
 	switch flag := r.own[columnFlag]; {
 	case flag != "" && flag != "true" && flag != "false":
 		return fmt.Errorf("%s is neither true nor false", columnFlag)
@@ -256,13 +256,13 @@ func (im *importer) take(l *line, r *reading) error {
 	case flag == "true":
 		disabled = cmp.Or(disabled, schema.Date(now).Wire())
 	}
-	if l.clear != "" && hash == "" {
+	if l.clearPassword != "" && hash == "" {
 		changed = cmp.Or(changed, schema.Date(now).Wire())
 	}
-	if err := cmp.Or(l.own(store.FieldChanged, changed, now), l.own(store.FieldDisabled, disabled, now)); err != nil || hash == "" {
+	if err := cmp.Or(l.setOwnDate(store.FieldChanged, changed, now), l.setOwnDate(store.FieldDisabled, disabled, now)); err != nil || hash == "" {
 		return err
 	}
-	if l.clear != "" {
+	if l.clearPassword != "" {
 		return errors.New("both a password's hash and a clear password")
 	}
 	if err := im.Config.Hashing.Of(l.t).Usable(hash); err != nil {
@@ -277,7 +277,7 @@ func (im *importer) take(l *line, r *reading) error {
 }
 
 // verify marks facets as verified.
-func (l *line) verify(fields []string) error {
+func (l *line) markVerified(fields []string) error {
 	for _, field := range fields {
 		wire, has := l.draft.Facets[field]
 		if !has || field == l.t.Schema.Primary {
@@ -293,7 +293,7 @@ func (l *line) verify(fields []string) error {
 
 // own sets a field of the store's own to a date; "" leaves it out. What is to come is now: by a time far ahead no
 // session would ever be younger than its password.
-func (l *line) own(field, date string, now time.Time) error {
+func (l *line) setOwnDate(field, date string, now time.Time) error {
 	if date == "" {
 		return nil
 	}

@@ -20,15 +20,15 @@ import (
 // noon is when it is while the clock of a site stands, so that no wait comes to its end.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func (s *site) stop(t *testing.T) {
+func (s *site) stopClock(t *testing.T) {
 	t.Helper()
 	s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return noon } })
 }
 
 // guessed is a site with one account, a token of it, and as many failures that nobody may log in.
-func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
+func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
 	t.Helper()
-	s.stop(t)
+	s.stopClock(t)
 	s.User(t, 1)
 	typ = s.Type(t, "user")
 	secret, err := typ.Issue(s.Ctx, hints.UID("u1"), userdb.Token{Purpose: "reset"})
@@ -49,7 +49,7 @@ func guessed(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes
 }
 
 // changed is when the password of u1 was set.
-func (s *site) changed(t *testing.T) time.Time {
+func (s *site) passwordChanged(t *testing.T) time.Time {
 	t.Helper()
 	e, err := s.Type(t, "user").Find(s.Ctx, hints.UID("u1"))
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *site) changed(t *testing.T) time.Time {
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		s.stop(t)
+		s.stopClock(t)
 		s.User(t, 2)
 		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u2"))
 		if err != nil {
@@ -75,10 +75,10 @@ func TestImportSetsPasswords(t *testing.T) {
 			{"correct horse u2", `{"facets":{"uid":"u1"},"password":"` + hash + `","password_changed":"2999-02-03"}`},
 			{"other horse", `{"facets":{"uid":"u1"},"clear_password":"other horse","password_changed":"2001-02-03"}`},
 		} {
-			typ, secret, log := guessed(t, s)
-			before := s.changed(t)
-			s.bring(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
-			if at := s.changed(t); !at.After(before) || at.After(noon.Add(time.Second)) {
+			typ, secret, log := lockedSite(t, s)
+			before := s.passwordChanged(t)
+			s.importText(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
+			if at := s.passwordChanged(t); !at.After(before) || at.After(noon.Add(time.Second)) {
 				t.Errorf("%s: the password is of %v, and was of %v", tt.line, at, before)
 			}
 			if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
@@ -101,8 +101,8 @@ func TestImportSetsPasswords(t *testing.T) {
 func TestImportKeepsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		typ, secret, log := guessed(t, s)
-		before := s.changed(t)
+		typ, secret, log := lockedSite(t, s)
+		before := s.passwordChanged(t)
 		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u1"))
 		if err != nil {
 			t.Fatal(err)
@@ -110,8 +110,8 @@ func TestImportKeepsPasswords(t *testing.T) {
 		in := `{"facets":{"uid":"u1","job":"Smith"},"password":"` + hash + `","password_changed":"2001-02-03"}
 {"facets":{"uid":"u1","job":"Baker"},"password_changed":"2001-02-03"}
 `
-		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 2, Updated: 2})
-		if at := s.changed(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
+		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 2, Updated: 2})
+		if at := s.passwordChanged(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
 			t.Errorf("the password is of %v, and was of %v; told: %s", at, before, log)
 		}
 		if _, err := typ.Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -127,11 +127,11 @@ func TestImportKeepsPasswords(t *testing.T) {
 func TestImportDisables(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		typ, secret, log := guessed(t, s)
+		typ, secret, log := lockedSite(t, s)
 		in := `{"facets":{"uid":"u1"},"disabled":"2001-02-03"}`
-		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
+		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
 		first := s.export(t, transfer.ExportOptions{})
-		s.bring(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
+		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
 		if again := s.export(t, transfer.ExportOptions{}); again != first || !strings.Contains(first, `"disabled":"2026-11-20T12:00:00.000Z"`) {
 			t.Errorf("%s\nthen\n%s", first, again)
 		}
@@ -148,15 +148,15 @@ func TestImportDisables(t *testing.T) {
 }
 
 // What is to come is now: else every session would be older than the password, for good.
-func TestImportDatesToCome(t *testing.T) {
+func TestImportFutureDates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		s.stop(t)
+		s.stopClock(t)
 		const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse","password_changed":"+275760-09-13","disabled":"2999-01-01"}
 {"facets":{"uid":"u2"},"disabled":"2001-02-03","password_changed":"2001-02-03T04:05:06+01:00"}
 `
-		s.bring(t, in, transfer.ImportOptions{}, created(2))
-		if at := s.changed(t); !at.Equal(noon) {
+		s.importText(t, in, transfer.ImportOptions{}, created(2))
+		if at := s.passwordChanged(t); !at.Equal(noon) {
 			t.Errorf("the password is of %v", at)
 		}
 		got := s.export(t, transfer.ExportOptions{})
@@ -167,7 +167,7 @@ func TestImportDatesToCome(t *testing.T) {
 }
 
 // A clear password is held to the identifiers that the entry has, also where the line does not name them.
-func TestImportJudgesByTheEntry(t *testing.T) {
+func TestImportChecksPasswordPolicy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		s.User(t, 1)
@@ -181,7 +181,7 @@ func TestImportJudgesByTheEntry(t *testing.T) {
 				OnDuplicate: transfer.DuplicateUpdate, DryRun: dry,
 				Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) },
 			}
-			s.bring(t, in, o, transfer.Report{Read: 3, Updated: 1, Refused: 2})
+			s.importText(t, in, o, transfer.Report{Read: 3, Updated: 1, Refused: 2})
 			for i, reason := range reasons {
 				if !strings.HasPrefix(reason, fmt.Sprint(i+1)+" ") || !strings.Contains(reason, "password") {
 					t.Errorf("dry %v: %s", dry, reason)
@@ -217,7 +217,7 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 				}
 			}
 			line := `{"facets":{"uid":"u1","` + field + `":"2001-02-03"}}`
-			s.bring(t, line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
+			s.importText(t, line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
 		}
 		if after := s.export(t, transfer.ExportOptions{Secrets: true}); after != before {
 			t.Errorf("%s\nwas\n%s", after, before)
@@ -229,7 +229,7 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 func TestImportDisabledColumn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		s.stop(t)
+		s.stopClock(t)
 		const in = `uid,name,~disabled,disabled,~isa,~prk,~rev
 1,Ann,true,,user,user/uid:1,abc
 2,Ben,false,,user,,
@@ -240,7 +240,7 @@ func TestImportDisabledColumn(t *testing.T) {
 `
 		var reasons []string
 		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
-		s.bring(t, in, o, transfer.Report{Read: 6, Created: 4, Refused: 2})
+		s.importText(t, in, o, transfer.Report{Read: 6, Created: 4, Refused: 2})
 		testdb.Same(t, "reasons", reasons, []string{"6 ~disabled is neither true nor false", "7 both disabled and not"})
 		got := s.export(t, transfer.ExportOptions{})
 		want := `{"type":"user","facets":{"name":"Ann","uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}
@@ -262,15 +262,15 @@ func TestImportDisabledColumn(t *testing.T) {
 			}
 		}
 		refused := transfer.ImportOptions{Refused: func(int64, string) {}}
-		s.bring(t, `{"facets":{"uid":"9","~disabled":true}}`, refused, transfer.Report{Read: 1, Refused: 1})
+		s.importText(t, `{"facets":{"uid":"9","~disabled":true}}`, refused, transfer.Report{Read: 1, Refused: 1})
 	})
 }
 
 // TestVerifiedComesAlong: an export says which addresses are verified, and an import keeps that, of new entries and of others.
-func TestVerifiedComesAlong(t *testing.T) {
+func TestVerifiedRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := `{"type":"user","facets":{"uid":"v","name":"vera","email":"v@x.org"},"verified":["email"]}` + "\n"
-		importText := func(text string, o transfer.ImportOptions) error {
+		importLine := func(text string, o transfer.ImportOptions) error {
 			t.Helper()
 			refused := ""
 			o.Refused = func(_ int64, reason string) { refused = reason }
@@ -280,7 +280,7 @@ func TestVerifiedComesAlong(t *testing.T) {
 			}
 			return err
 		}
-		if err := importText(line, transfer.ImportOptions{}); err != nil {
+		if err := importLine(line, transfer.ImportOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		find := func() userdb.Entry {
@@ -299,17 +299,17 @@ func TestVerifiedComesAlong(t *testing.T) {
 			t.Errorf("%v, %s", err, out.String())
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
-		if err := importText(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {
+		if err := importLine(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {
 			t.Errorf("an update that says nothing of it: %v", err)
 		}
-		if err := importText(strings.Replace(strings.Replace(line, `,"verified":["email"]`, "", 1), "v@x", "w@x", 1), update); err != nil || find().Verified("email") {
+		if err := importLine(strings.Replace(strings.Replace(line, `,"verified":["email"]`, "", 1), "v@x", "w@x", 1), update); err != nil || find().Verified("email") {
 			t.Errorf("an update to another address: %v", err)
 		}
-		if err := importText(strings.Replace(line, "v@x", "w@x", 1), update); err != nil || !find().Verified("email") {
+		if err := importLine(strings.Replace(line, "v@x", "w@x", 1), update); err != nil || !find().Verified("email") {
 			t.Errorf("an update that says so: %v", err)
 		}
 		for _, bad := range []string{`"verified":["job"]`, `"verified":"email"`, `"verified":["uid"]`, `"verified":[1]`} {
-			if err := importText(strings.Replace(line, `"verified":["email"]`, bad, 1), update); err == nil {
+			if err := importLine(strings.Replace(line, `"verified":["email"]`, bad, 1), update); err == nil {
 				t.Errorf("%s is taken", bad)
 			}
 		}

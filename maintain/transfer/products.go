@@ -59,7 +59,7 @@ type account map[string]string
 func accountOf(text string) (account, error) {
 	a, j := account{}, scanner{text: text}
 	j.object(func(name string) { a[name] = j.value() })
-	if j.space(); j.err != nil || j.at < len(text) || !utf8.ValidString(text) {
+	if j.skipSpace(); j.err != nil || j.at < len(text) || !utf8.ValidString(text) {
 		return nil, cmp.Or(malformed(text), j.err)
 	}
 	return a, nil
@@ -80,37 +80,37 @@ func (a account) text(name string) string {
 }
 
 // inside is an object in an account; an empty one where there is none.
-func (a account) inside(name string) (account, error) {
+func (a account) object(name string) (account, error) {
 	if a[name] == "" || a[name] == "null" {
 		return account{}, nil
 	}
-	inside, err := accountOf(a[name])
+	object, err := accountOf(a[name])
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return inside, err
+	return object, err
 }
 
 // set gives a name a text.
-func (a account) set(name, text string) {
+func (a account) setText(name, text string) {
 	quoted, _ := json.Marshal(text) // a text cannot fail
 	a[name] = string(quoted)
 }
 
 // millis turns milliseconds since 1970, up to the year 9999, into a date. What is none stays, and is refused as a date.
-func (a account) millis(name string) {
+func (a account) convertMillis(name string) {
 	n, err := strconv.ParseInt(a.text(name), 10, 64)
 	if at := time.UnixMilli(n).UTC(); err == nil && at.Year() <= 9999 && at.Year() >= 0 {
-		a.set(name, schema.Date(at).Wire())
+		a.setText(name, schema.Date(at).Wire())
 	}
 }
 
 // disabled says that an account may not log in, if the truth called name is what that says.
-func (a account) disabled(r *reading, name string, says bool) error {
+func (a account) setDisabled(r *reading, name string, whenDisabled bool) error {
 	switch a.text(name) {
-	case "", strconv.FormatBool(!says):
+	case "", strconv.FormatBool(!whenDisabled):
 		return nil
-	case strconv.FormatBool(says):
+	case strconv.FormatBool(whenDisabled):
 		r.own[columnFlag] = "true"
 		return nil
 	}
@@ -122,16 +122,16 @@ var pbkdf2Costs = regexp.MustCompile(`^(\$pbkdf2-sha\d+\$)i=(\d+)(?:,l=\d+)?\$`)
 // parseAuth0 reads an account as the service hands out with its hash, or as its bulk import takes one. The prefix auth0| is
 // that of accounts with a password; with another one, an account is another one.
 func parseAuth0(_ *productUsers, a account, r *reading) error {
-	inside, err := a.inside("_id")
+	object, err := a.object("_id")
 	if err != nil {
 		return err
 	}
-	id := cmp.Or(a.text("user_id"), a.text("alt_id"), inside.text("$oid"))
+	id := cmp.Or(a.text("user_id"), a.text("alt_id"), object.text("$oid"))
 	if own, with := strings.CutPrefix(id, "auth0|"); with && !strings.Contains(own, "|") {
 		id = own
 	}
 	if id != "" {
-		a.set("user_id", id)
+		a.setText("user_id", id)
 	}
 	var identifiers []struct{ Type, Value string }
 	if raw := a["identifiers"]; a.text("email") == "" && raw != "" {
@@ -140,7 +140,7 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 		}
 		for _, i := range slices.Backward(identifiers) {
 			if i.Type == "email" {
-				a.set("email", i.Value)
+				a.setText("email", i.Value)
 			}
 		}
 	}
@@ -151,20 +151,20 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 	r.own[columnHash] = cmp.Or(custom, a.text("passwordHash"), a.text("password_hash"))
 	delete(a, "passwordHash")
 	delete(a, "password_hash")
-	return a.disabled(r, "blocked", true)
+	return a.setDisabled(r, "blocked", true)
 }
 
 // auth0Hash is the hash of an account that came to the service from elsewhere; "" where there is none.
 func (a account) auth0Hash() (string, error) {
-	custom, err := a.inside("custom_password_hash")
+	custom, err := a.object("custom_password_hash")
 	if err != nil || len(custom) == 0 {
 		return "", err
 	}
-	text, err := custom.inside("hash")
+	text, err := custom.object("hash")
 	if err != nil {
 		return "", err
 	}
-	how, err := custom.inside("password")
+	how, err := custom.object("password")
 	hash, encoding := text.text("value"), cmp.Or(how.text("encoding"), "utf8")
 	switch algorithm := custom.text("algorithm"); {
 	case err != nil:
@@ -182,7 +182,7 @@ func (a account) auth0Hash() (string, error) {
 
 // parseDjango reads an account of dumpdata. Accounts of two models may have one key and are not the same.
 func parseDjango(s *productUsers, a account, r *reading) error {
-	fields, err := a.inside("fields")
+	fields, err := a.object("fields")
 	hash := fields.text("password")
 	switch {
 	case err != nil:
@@ -199,7 +199,7 @@ func parseDjango(s *productUsers, a account, r *reading) error {
 	if !strings.HasPrefix(hash, "!") { // of nobody
 		r.own[columnHash] = hash
 	}
-	return a.disabled(r, "is_active", false)
+	return a.setDisabled(r, "is_active", false)
 }
 
 // parseFirebase reads an account of auth:export.
@@ -207,8 +207,8 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	hash, salt := a.text("passwordHash"), a.text("salt")
 	delete(a, "passwordHash")
 	delete(a, "salt")
-	a.millis("createdAt")
-	if err := a.disabled(r, "disabled", true); err != nil || hash == "" {
+	a.convertMillis("createdAt")
+	if err := a.setDisabled(r, "disabled", true); err != nil || hash == "" {
 		return err
 	}
 	switch {
@@ -231,14 +231,14 @@ type keycloakCredential struct {
 
 // parseKeycloak reads an account of a realm's export.
 func parseKeycloak(_ *productUsers, a account, r *reading) error {
-	a.millis("createdTimestamp")
+	a.convertMillis("createdTimestamp")
 	if a["realm"] != "" || a.text("username") == "" {
 		return errors.New("no account, but a realm or a part of one: export it with --users same_file and --realm")
 	}
 	if client := a.text("serviceAccountClientId"); client != "" {
 		return errors.New("it is the service account of a client, and nobody's")
 	}
-	if err := a.disabled(r, "enabled", false); err != nil {
+	if err := a.setDisabled(r, "enabled", false); err != nil {
 		return err
 	}
 	var all []keycloakCredential
@@ -289,11 +289,11 @@ func (c keycloakCredential) hash() (string, error) {
 var keycloakPBKDF2 = map[string]string{"pbkdf2": "pbkdf2-sha1", "pbkdf2-sha256": "pbkdf2-sha256", "pbkdf2-sha512": "pbkdf2-sha512"}
 
 // aParam is one of Firebase's parameters, as its console shows them or in JSON.
-var aParam = regexp.MustCompile(`"?\b(algorithm|base64_signer_key|base64_salt_separator|rounds|mem_cost)"?[ \t]*:[ \t]*"?([^\s",}]*)`)
+var paramPattern = regexp.MustCompile(`"?\b(algorithm|base64_signer_key|base64_salt_separator|rounds|mem_cost)"?[ \t]*:[ \t]*"?([^\s",}]*)`)
 
 func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	found := map[string]string{}
-	for _, m := range aParam.FindAllStringSubmatch(text, -1) {
+	for _, m := range paramPattern.FindAllStringSubmatch(text, -1) {
 		if _, again := found[m[1]]; again {
 			return p, fmt.Errorf("%s stands there twice", m[1])
 		}
@@ -307,15 +307,15 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	if a := cmp.Or(found["algorithm"], "SCRYPT"); a != "SCRYPT" {
 		return p, fmt.Errorf("the algorithm is %s, not SCRYPT", records.Quoted(a))
 	}
-	rounds, notOne := strconv.Atoi(found["rounds"])
-	memory, notOneEither := strconv.Atoi(found["mem_cost"])
-	if notOne != nil || notOneEither != nil {
+	rounds, roundsErr := strconv.Atoi(found["rounds"])
+	memory, memoryErr := strconv.Atoi(found["mem_cost"])
+	if roundsErr != nil || memoryErr != nil {
 		return p, errors.New("rounds and mem_cost are numbers")
 	}
 	p = password.FirebaseScrypt{
 		SignerKey: found["base64_signer_key"], SaltSeparator: found["base64_salt_separator"], Rounds: rounds, MemCost: memory,
 	}
-	if err := wrongParams(p); err != nil {
+	if err := checkParams(p); err != nil {
 		return p, err
 	}
 	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // any hash is as long
@@ -323,15 +323,15 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 }
 
 // wrongParams says in the names of the parameters why no hash could be verified with them.
-func wrongParams(p password.FirebaseScrypt) error {
-	key, notKey := paramBytes(p.SignerKey)
-	separator, notSeparator := paramBytes(p.SaltSeparator)
+func checkParams(p password.FirebaseScrypt) error {
+	key, keyErr := decodedLen(p.SignerKey)
+	separator, separatorErr := decodedLen(p.SaltSeparator)
 	switch {
-	case notKey != nil:
+	case keyErr != nil:
 		return errors.New("base64_signer_key is not base64")
 	case key < 16 || key > 128:
 		return fmt.Errorf("base64_signer_key has %d bytes, which are not 16 to 128: is it whole?", key)
-	case notSeparator != nil:
+	case separatorErr != nil:
 		return errors.New("base64_salt_separator is not base64")
 	case separator > 120: // a salt of 8 bytes is with it
 		return fmt.Errorf("base64_salt_separator has %d bytes, which are over 120", separator)
@@ -346,7 +346,7 @@ func wrongParams(p password.FirebaseScrypt) error {
 }
 
 // paramBytes is how many bytes a text in either alphabet of base64 stands for.
-func paramBytes(text string) (int, error) {
+func decodedLen(text string) (int, error) {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	return len(raw), err

@@ -61,12 +61,12 @@ func TestImportProducts(t *testing.T) {
 	} {
 		t.Run(tt.from, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s.stop(t)
+				s.stopClock(t)
 				o := transfer.ImportOptions{From: tt.from}
 				if tt.params != "" {
 					o.FromParams = sample(t, tt.params)
 				}
-				s.bring(t, sample(t, tt.file), o, created(int64(strings.Count(tt.export, "\n")+1)))
+				s.importText(t, sample(t, tt.file), o, created(int64(strings.Count(tt.export, "\n")+1)))
 				if got := strings.TrimSpace(s.export(t, transfer.ExportOptions{})); got != tt.export {
 					t.Errorf("%s\nwant\n%s", got, tt.export)
 				}
@@ -101,7 +101,7 @@ func TestImportProductRejects(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var rejects bytes.Buffer
-		s.bring(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, transfer.Report{Read: 3, Refused: 3})
+		s.importText(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, transfer.Report{Read: 3, Refused: 3})
 		text := rejects.String()
 		for _, want := range []string{`"line":1,"reason":"two`, `"line":3,"reason":"no account as dumpdata writes one`, `"line":4,"reason":"password: `} {
 			if want = strings.TrimSuffix(want, "two"); !strings.Contains(text, want) {
@@ -109,13 +109,13 @@ func TestImportProductRejects(t *testing.T) {
 			}
 		}
 		o := transfer.ImportOptions{From: "django", Map: map[string]string{"nick": "name"}, Ignore: []string{"username"}, Rejects: &rejects}
-		s.bring(t, text, o, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		s.importText(t, text, o, transfer.Report{Read: 3, Created: 1, Refused: 2})
 		if got, want := s.export(t, transfer.ExportOptions{}), `{"type":"user","facets":{"email":"ann@example.com","name":"Annie","uid":"1"}}`+"\n"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		o.Map = map[string]string{"nick": "nmae"}
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
-		wantColumn(t, err, transfer.ColumnError{Line: 1, Name: "nick", As: "nmae", Reason: `type "user" has no such field; did you mean "name"?`})
+		requireColumnError(t, err, transfer.ColumnError{Line: 1, Name: "nick", As: "nmae", Reason: `type "user" has no such field; did you mean "name"?`})
 	})
 }
 
@@ -254,7 +254,7 @@ func TestImportTwoModels(t *testing.T) {
 		s = s.Under(t, full())
 		reason := ""
 		o := transfer.ImportOptions{From: "django", OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, why string) { reason = why }}
-		s.bring(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})
+		s.importText(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})
 		if !strings.HasPrefix(reason, `it is of the model "shop.customer", and the accounts before it of "auth.user"`) {
 			t.Error(reason)
 		}

@@ -20,13 +20,13 @@ type productUsers struct {
 	model    *string // of Django, that the accounts are of; "": not known yet
 	input    rowText
 	dec      *json.Decoder
-	begun    bool
-	listed   bool   // the accounts stand in a list, which has not ended
-	within   bool   // an object has the list
+	started  bool
+	inList   bool   // the accounts stand in a list, which has not ended
+	inObject bool   // an object has the list
 	first    string // an account that was read to find that out
 	lines    int64  // of text, that were read and cut off
 	size     int64  // their bytes
-	told     int64  // of those, as sizes of lines
+	reported int64  // of those, as sizes of lines
 }
 
 // maxAccount is how long one account may be, in bytes.
@@ -40,7 +40,7 @@ func newProductUsers(in *bufio.Reader, before int64, name string, params passwor
 }
 
 func (s *productUsers) next(l *line) (more bool, err error) {
-	account, more, err := s.account()
+	account, more, err := s.nextAccount()
 	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		err = errors.New("the list of accounts does not end")
 	}
@@ -53,25 +53,25 @@ func (s *productUsers) next(l *line) (more bool, err error) {
 	if len(account) > maxAccount {
 		l.raw, l.err = account[:100], errors.New("it is over 8 MiB")
 	}
-	s.cut()
-	l.size, s.told = s.size-s.told, s.size
+	s.discardRead()
+	l.size, s.reported = s.size-s.reported, s.size
 	return more, nil
 }
 
 // text is what was read and not cut off.
 func (s *productUsers) text() []byte { return s.input.text.Bytes()[:s.dec.InputOffset()-s.size] }
 
-func (s *productUsers) cut() {
+func (s *productUsers) discardRead() {
 	text := s.input.text.Next(len(s.text()))
 	s.size += int64(len(text))
 	s.lines += int64(bytes.Count(text, []byte("\n")))
 }
 
 // account reads the next account.
-func (s *productUsers) account() (text string, more bool, err error) {
-	if !s.begun {
-		s.begun = true
-		if err := s.begin(); err != nil {
+func (s *productUsers) nextAccount() (text string, more bool, err error) {
+	if !s.started {
+		s.started = true
+		if err := s.findList(); err != nil {
 			return "", false, err
 		}
 	}
@@ -79,33 +79,33 @@ func (s *productUsers) account() (text string, more bool, err error) {
 		text, s.first = s.first, ""
 		return text, true, nil
 	}
-	if s.listed && !s.dec.More() {
-		return "", false, s.end()
+	if s.inList && !s.dec.More() {
+		return "", false, s.readEnd()
 	}
 	var raw json.RawMessage
 	err = s.dec.Decode(&raw)
-	if err == io.EOF && !s.listed {
+	if err == io.EOF && !s.inList {
 		return "", false, nil
 	}
 	return string(raw), err == nil, err
 }
 
 // begin reads up to the list, or an account where there is none.
-func (s *productUsers) begin() error {
+func (s *productUsers) findList() error {
 	token, err := s.dec.Token()
 	switch {
 	case err == io.EOF:
-		s.cut()
+		s.discardRead()
 		return nil
 	case err == nil && token == json.Delim('['):
-		s.listed = true
+		s.inList = true
 		return nil
 	case err == nil && token != json.Delim('{'):
 		return errors.New("no list of accounts, and no object")
 	}
 	for err == nil && s.dec.More() {
-		if s.within, err = s.member(); s.within {
-			s.listed = true
+		if s.inObject, err = s.readMember(); s.inObject {
+			s.inList = true
 			return err
 		}
 	}
@@ -120,14 +120,14 @@ func (s *productUsers) begin() error {
 }
 
 // member reads over a member of the object that may have the list, or up to the first account where it is that.
-func (s *productUsers) member() (isList bool, err error) {
+func (s *productUsers) readMember() (isList bool, err error) {
 	name, err := s.dec.Token()
 	switch {
 	case err != nil:
 		return false, err
 	case name != "users":
-		return false, s.skip()
-	case s.within:
+		return false, s.skipValue()
+	case s.inObject:
 		return false, errors.New("users stands there twice")
 	}
 	token, err := s.dec.Token()
@@ -138,7 +138,7 @@ func (s *productUsers) member() (isList bool, err error) {
 }
 
 // skip reads over a value, of any length.
-func (s *productUsers) skip() error {
+func (s *productUsers) skipValue() error {
 	for depth := 0; ; {
 		token, err := s.dec.Token()
 		if err != nil {
@@ -150,8 +150,8 @@ func (s *productUsers) skip() error {
 		case json.Delim('}'), json.Delim(']'):
 			depth--
 		}
-		if s.within || len(s.text()) > maxAccount {
-			s.cut()
+		if s.inObject || len(s.text()) > maxAccount {
+			s.discardRead()
 		}
 		if depth == 0 {
 			return nil
@@ -160,13 +160,13 @@ func (s *productUsers) skip() error {
 }
 
 // end reads what comes after the list.
-func (s *productUsers) end() error {
+func (s *productUsers) readEnd() error {
 	_, err := s.dec.Token()
-	s.listed = false
-	for err == nil && s.within && s.dec.More() {
-		_, err = s.member()
+	s.inList = false
+	for err == nil && s.inObject && s.dec.More() {
+		_, err = s.readMember()
 	}
-	if err == nil && s.within {
+	if err == nil && s.inObject {
 		_, err = s.dec.Token()
 	}
 	if err == nil {

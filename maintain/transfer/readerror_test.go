@@ -77,20 +77,20 @@ func TestImportReadError(t *testing.T) {
 					t.Errorf("noted: %+v", state)
 				}
 				o.Resume = state
-				s.bring(t, tt.good+tt.rest, o, created(tt.all))
+				s.importText(t, tt.good+tt.rest, o, created(tt.all))
 			})
 		})
 	}
 }
 
 // A quote in the wrong place that swallows whole rows says so.
-func TestImportSwallowedRows(t *testing.T) {
+func TestImportUnclosedQuote(t *testing.T) {
 	const in = "uid,job\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var reasons []string
 		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
-		s.bring(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})
+		s.importText(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})
 		want := []string{
 			`2 extraneous or missing " in quoted-field, in a row that goes on to line 4: is there a quote that does not end?`,
 			`8 3 cells, and the header has 2, in a row that goes on to line 9: is there a quote that does not end?`,

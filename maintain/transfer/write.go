@@ -17,70 +17,70 @@ import (
 type batch struct {
 	lines   []line
 	sum     string         // of the input up to here
-	due     []*line        // those that are to be written, by type
+	toWrite []*line        // those that are to be written, by type
 	needs   store.Needs    // what creating their entries needs to be absent
 	changes []store.Change // room for those that create them
 
-	bulk    context.Context
-	end     func(context.Context) error // of bulk
+	ctx     context.Context
+	endBulk func(context.Context) error // of bulk
 	created chan error                  // one, when the lines that wait for none are done; what ends the import, or nil
 }
 
 // blank is a batch without lines.
-func (im *importer) blank() *batch {
-	if len(im.spare) == 0 {
-		return &batch{lines: make([]line, 0, max(im.first, im.most)), needs: store.Needs{}}
+func (im *importer) newBatch() *batch {
+	if len(im.freeBatches) == 0 {
+		return &batch{lines: make([]line, 0, max(im.firstSize, im.batchSize)), needs: store.Needs{}}
 	}
-	b := im.spare[len(im.spare)-1]
-	im.spare = im.spare[:len(im.spare)-1]
+	b := im.freeBatches[len(im.freeBatches)-1]
+	im.freeBatches = im.freeBatches[:len(im.freeBatches)-1]
 	clear(b.needs)
 	clear(b.lines)
-	b.lines, b.due = b.lines[:0], b.due[:0]
+	b.lines, b.toWrite = b.lines[:0], b.toWrite[:0]
 	return b
 }
 
 // begin creates the entries of a batch, but for those of lines that wait for others. What keeps one of them from it may be
 // gone when the batches before are concluded: see resolve.
-func (im *importer) begin(ctx context.Context, b *batch) {
-	b.bulk, b.end = im.Engine.Bulk(ctx)
+func (im *importer) startBatch(ctx context.Context, b *batch) {
+	b.ctx, b.endBulk = im.Engine.Bulk(ctx)
 	b.created = make(chan error, 1)
 	if im.o.DryRun {
 		b.created <- nil
 		return
 	}
-	go func() { b.created <- im.create(b.bulk, b, b.due) }()
+	go func() { b.created <- im.create(b.ctx, b, b.toWrite) }()
 }
 
 // conclude brings a batch to its end, when those before it have come to theirs. After one that failed, nothing more of it
 // is done.
-func (im *importer) conclude(ctx context.Context, b *batch, failed error) error {
+func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) error {
 	err := cmp.Or(failed, <-b.created)
 	switch {
 	case err != nil:
 	case im.o.DryRun:
-		err = im.rehearse(b.bulk, b.due)
+		err = im.simulateLines(b.ctx, b.toWrite)
 	default:
-		err = im.resolve(b.bulk, b)
+		err = im.resolve(b.ctx, b)
 	}
-	if saved := b.end(ctx); saved != nil {
+	if saved := b.endBulk(ctx); saved != nil {
 		return saved
 	}
-	im.follow(ctx, b)
+	im.runFollowUps(ctx, b)
 	if err != nil {
 		return err
 	}
-	return im.record(b)
+	return im.recordBatch(b)
 }
 
 // record counts what became of a batch, tells of the lines that are refused, and has that saved.
-func (im *importer) record(b *batch) error {
+func (im *importer) recordBatch(b *batch) error {
 	s, r := &im.state, &im.state.Report
 	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
 	for i := range b.lines {
 		l := &b.lines[i]
 		s.Lines++
 		s.Bytes += l.size
-		if l.blank() {
+		if l.isBlank() {
 			continue
 		}
 		r.Read++
@@ -106,7 +106,7 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	var of []*line
 	b.changes = b.changes[:0]
 	for _, l := range lines {
-		if im.o.OnDuplicate == DuplicateUpdate && l.waits {
+		if im.o.OnDuplicate == DuplicateUpdate && l.sharesKey {
 			l.err = store.Taken(l.t.Schema.Primary)
 			continue
 		}
@@ -117,16 +117,16 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 }
 
 // mostFollows is how often lines are built again because another schema is in force than they were built by.
-const mostFollows = 16
+const maxRebuilds = 16
 
 // apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile. Its error ends
 // the import.
 func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
-	for range mostFollows {
+	for range maxRebuilds {
 		some, stale, refusal := im.applyOnce(ctx, lines, changes)
 		again = append(again, some...)
 		if len(stale) > 0 {
-			refusal = im.followSchema(ctx, stale, refusal)
+			refusal = im.rebuildForSchema(ctx, stale, refusal)
 		}
 		if refusal != nil || len(stale) == 0 {
 			return again, refusal
@@ -177,7 +177,7 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 }
 
 // rehearse finds out what would become of lines, and writes nothing.
-func (im *importer) rehearse(ctx context.Context, lines []*line) error {
+func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	for _, l := range lines {
 		lookups := []store.Lookup{{PRK: l.create.Key}}
 		if srks := slices.Concat(l.create.Claim, l.create.Elsewhere); len(srks) > 0 {
@@ -187,57 +187,57 @@ func (im *importer) rehearse(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		im.foresee(ctx, l, found)
+		im.simulate(ctx, l, found)
 	}
 	return nil
 }
 
 // foresee judges a line by what is there, of the entries that it may mean.
-func (im *importer) foresee(ctx context.Context, l *line, found []store.Found) {
-	there, uid := "", l.create.Key.Field()
+func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) {
+	taken, uid := "", l.create.Key.Field()
 	for i, f := range found {
 		switch {
 		case f.Err == nil:
-			there = cmp.Or(there, []string{uid, "identifier"}[i])
+			taken = cmp.Or(taken, []string{uid, "identifier"}[i])
 		case !errors.Is(f.Err, store.ErrNotFound):
 			l.refuse(f.Err)
 			return
 		}
 	}
-	if im.met("", l.create.Key.String()) {
-		there = cmp.Or(there, uid)
+	if im.seenInInput("", l.create.Key.String()) {
+		taken = cmp.Or(taken, uid)
 	}
 	for _, srk := range l.create.Claim {
-		if im.met(srk.Type(), srk.Value()) {
-			there = cmp.Or(there, srk.Field())
+		if im.seenInInput(srk.Type(), srk.Value()) {
+			taken = cmp.Or(taken, srk.Field())
 		}
 	}
 	switch {
-	case there == "":
+	case taken == "":
 		l.finish(createdLine)
 	case im.o.OnDuplicate == DuplicateSkip:
 		l.finish(skippedLine)
 	case im.o.OnDuplicate == DuplicateUpdate:
 		l.finish(updatedLine)
 		if i := slices.IndexFunc(found, func(f store.Found) bool { return f.Err == nil }); i >= 0 {
-			if err := im.judgeClear(ctx, l, l.over(found[i].Record)); err != nil {
+			if err := im.checkClearPassword(ctx, l, l.mergedFacets(found[i].Record)); err != nil {
 				l.refuse(err)
 			}
 		}
 	default:
-		l.refuse(store.Taken(there))
+		l.refuse(store.Taken(taken))
 	}
 }
 
 // mostMet bounds the memory of a dry run: duplicates inside the input are found among the first half million of its keys.
-const mostMet = 500_000
+const maxSeen = 500_000
 
 // met notes an entry, or a value of a type, and reports whether it was met before.
-func (im *importer) met(typ, value string) bool {
+func (im *importer) seenInInput(typ, value string) bool {
 	d := records.Digest(typ, value)
-	met := im.seen[d]
-	if len(im.seen) < mostMet {
+	seen := im.seen[d]
+	if len(im.seen) < maxSeen {
 		im.seen[d] = true
 	}
-	return met
+	return seen
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // importIn imports text in batches of some lines, the first one of another size, into an empty store.
-func importIn(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
+func importBatches(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
 	var refused []string
 	o := ImportOptions{OnDuplicate: on, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
 	im, err := newImporter(t.Context(), db, strings.NewReader(text), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	im.first, im.most = first, most
+	im.firstSize, im.batchSize = first, most
 	if err := im.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestImportOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reports[i], refused[i] = importIn(t, db, text, on, 1, most)
+			reports[i], refused[i] = importBatches(t, db, text, on, 1, most)
 			entries[i] = entriesOf(t, db)
 		}
 		if !maps.Equal(entries[0], entries[1]) || reports[0] != reports[1] || strings.Join(refused[0], "\n") != strings.Join(refused[1], "\n") {
