@@ -15,13 +15,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A ColumnError is a column, or a name in JSON, that means nothing to an import: the schema declares nothing of that name.
+// A ColumnError reports a column, or a name in JSON, that the schema does not declare.
 type ColumnError struct {
-	Line   int64  // where it stands, from 1
-	Name   string // in the input
-	As     string // what it was to become, where that is another name; else ""
-	Reason string // and the name that was meant, where one is near
-	Open   bool   // the type is open: ImportOptions.Extra would keep the facet
+	Line   int64  // line of the name, counted from 1
+	Name   string // the name in the input
+	As     string // the name that Map gives it, if different
+	Reason string // the reason, with a suggestion if a declared name is similar
+	Open   bool   // the type is open, so ImportOptions.Extra would keep the facet
 }
 
 func (e *ColumnError) Error() string {
@@ -32,15 +32,15 @@ func (e *ColumnError) Error() string {
 	return fmt.Sprintf("%s: line %d: %s: %s", ErrInput, e.Line, name, e.Reason)
 }
 
-// Unwrap gives ErrInput.
+// Unwrap returns ErrInput.
 func (e *ColumnError) Unwrap() error { return ErrInput }
 
-// columns says what the columns of CSV and the facets of JSON are to an import.
+// columns maps names of the input, which are columns of CSV or facets in JSON, to names of fields.
 type columns struct {
-	to         map[string]string // what a name becomes
+	to         map[string]string // by name in the input
 	ignored    []string
-	mappedOnly bool            // what becomes nothing else is left out
-	unused     map[string]bool // names that the options give, and that the input has not shown yet
+	mappedOnly bool            // leave out names that are not in to
+	unused     map[string]bool // names in the options that have not occurred in the input
 }
 
 func newColumns(o ImportOptions, primary string) (columns, error) {
@@ -63,14 +63,14 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		c.unused[name] = true
 	}
 	for _, name := range o.Ignore {
-		if o.CSV { // elsewhere an input may well have nothing to ignore
+		if o.CSV { // other inputs need not contain every ignored name
 			c.unused[name] = true
 		}
 	}
 	return c, nil
 }
 
-// of is what a name is here; "" where it is left out.
+// target returns the field that a name is mapped to, or "" if it is left out.
 func (c *columns) target(name string) string {
 	delete(c.unused, name)
 	switch to, given := c.to[name]; {
@@ -82,12 +82,13 @@ func (c *columns) target(name string) string {
 	return name
 }
 
-// given reports whether the options say what a name is.
+// isMapped reports whether the options mention a name.
 func (c *columns) isMapped(name string) bool {
 	return c.to[name] != "" || slices.Contains(c.ignored, name)
 }
 
-// whole complains of options about a name that an input, read to its end, does not have.
+// checkUnused returns an error if the options mention a name that has not occurred in the input.
+// The input must have been read to its end.
 func (c *columns) checkUnused() error {
 	for _, name := range slices.Sorted(maps.Keys(c.unused)) {
 		return fmt.Errorf("%w: it has nothing called %s, which was to be mapped or ignored", ErrInput, records.Quoted(name))
@@ -95,7 +96,8 @@ func (c *columns) checkUnused() error {
 	return nil
 }
 
-// survey reads an input to its end, if it can be read again, and looks for names that mean nothing.
+// checkInput reads the whole input, if it can be read again, and returns an error if it has an
+// undeclared name.
 func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	input, ok := r.(io.ReadSeeker)
 	if !ok {
@@ -120,7 +122,7 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 		err = im.columns.checkUnused()
 	}
 	if unread, is := errors.AsType[*ReadError](err); is && unread != nil {
-		err = nil // the import will tell, when it comes there
+		err = nil // the import reports the error when it gets there
 	} else {
 		im.namesChecked = true
 	}
@@ -128,7 +130,8 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	return cmp.Or(err, ctx.Err(), again)
 }
 
-// known checks that all names of a line mean something. What else is wrong with it is not told here.
+// checkNames checks that the schema declares all names in a line. It ignores other problems of the
+// line.
 func (im *importer) checkNames(src source, l *line) error {
 	if l.err != nil || l.isBlank() {
 		return nil
@@ -159,7 +162,7 @@ func (im *importer) checkNames(src source, l *line) error {
 	return nil
 }
 
-// unknown is the error for a name that became a field.
+// unknownName returns the error for a name that is mapped to field.
 func unknownName(line int64, name, field, reason string, open bool) error {
 	e := &ColumnError{Line: line, Name: name, Reason: reason, Open: open}
 	if field != name {
@@ -168,20 +171,20 @@ func unknownName(line int64, name, field, reason string, open bool) error {
 	return e
 }
 
-// refuses says why an import into a type takes no facet of a name; "" where it does.
+// refusalReason returns why a type does not accept a facet of some name, or "" if it does.
 func (im *importer) refusalReason(t *change.Type, name string) string {
 	if im.o.Extra && t.Schema.Open || name == columnHash || strings.HasPrefix(name, "~") {
-		return "" // or it is no facet anywhere, and refuses its line
+		return "" // either accepted, or no facet of any type, so the line is refused later
 	}
 	return t.Undeclared(name, columnHash, columnClear, columnFlag)
 }
 
-// read reads what a line says, with the names that it has here, and of which type it is.
+// read parses a line, maps its names, and returns its type.
 func (im *importer) read(src source, l *line, r *reading) (*change.Type, error) {
 	if err := src.parse(l, r); err != nil {
 		return nil, err
 	}
-	if !im.o.CSV { // the header has been through that
+	if !im.o.CSV { // resolveHeader has mapped the names of CSV
 		if err := im.renameFacets(r); err != nil {
 			return nil, err
 		}
@@ -189,7 +192,8 @@ func (im *importer) read(src source, l *line, r *reading) (*change.Type, error) 
 	return im.typeInForce(cmp.Or(r.own[columnType], im.o.Type))
 }
 
-// rename gives facets and tertiary records the names that they have here, and takes out those that are none.
+// renameFacets maps the names of facets and tertiary records, and moves special columns out of the
+// facets.
 func (im *importer) renameFacets(r *reading) error {
 	kept := r.facets[:0]
 	for _, f := range r.facets {
@@ -232,7 +236,7 @@ func (im *importer) renameFacets(r *reading) error {
 
 func duplicateName(name string) error { return fmt.Errorf("two are called %s", records.Quoted(name)) }
 
-// header finds out what the columns of CSV are to an import.
+// resolveHeader maps the columns of a CSV header to fields and checks them.
 func (im *importer) resolveHeader(s *csvRows) error {
 	s.names = make([]string, len(s.header))
 	for i, column := range s.header {
@@ -263,13 +267,14 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		refused = cmp.Or(refused, err)
 		known = known || err == nil || strings.Contains(err.Error(), "did you mean")
 	}
-	if !known { // what stands there may be anybody's secret
+	if !known { // the first line may be data, and so a secret
 		return fmt.Errorf("%w: the first line names nothing that the schema knows: is there a header?", ErrInput)
 	}
 	return refused
 }
 
-// refusesColumn is the error for a column that no type whose entries may be in the rows has as a facet or a tertiary record.
+// checkColumn returns an error unless some type that the rows may have declares the column as a
+// facet or a tertiary record.
 func (im *importer) checkColumn(s *csvRows, column int, name string) error {
 	types := []string{im.o.Type}
 	if slices.Contains(s.names, columnType) {

@@ -19,8 +19,8 @@ func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	}
 }
 
-// A name that the schema does not know refuses the input, wherever it stands, before anything is written; of what cannot
-// be read twice, the lines before it are in.
+// TestImportUnknownNames checks that an undeclared name refuses the input before anything is
+// written. If the input cannot be read twice, the lines before the name are imported.
 func TestImportUnknownNames(t *testing.T) {
 	good := `{"facets":{"uid":"1","name":"Ann"}}` + "\n"
 	for _, tt := range []struct {
@@ -29,7 +29,7 @@ func TestImportUnknownNames(t *testing.T) {
 		line     int64
 		column   string
 		reason   string
-		before   int64 // lines that are in where the input is read once
+		before   int64 // lines imported if the input is read once
 	}{
 		{"a column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
 		{"a column of clear passwords", "email,name,Password\na@x.org,Ann,secret word\n", true, 1, "Password", `type "user" has no such field; did you mean "password"?`, 0},
@@ -70,7 +70,8 @@ func TestImportUnknownNames(t *testing.T) {
 	}
 }
 
-// Columns are given other names, are left out, or are kept though the schema does not know them.
+// TestImportMaps checks that columns are renamed, left out, or kept although the schema does not
+// declare them.
 func TestImportMaps(t *testing.T) {
 	open := full()
 	user := open.Types["user"]
@@ -164,7 +165,7 @@ func TestImportMaps(t *testing.T) {
 	}
 }
 
-// Two facets of a line under one name are no entry: which of them it should have, nobody has said.
+// TestImportDuplicateNames checks that a line with two facets of the same name is refused.
 func TestImportDuplicateNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -189,7 +190,8 @@ func TestImportDuplicateNames(t *testing.T) {
 	})
 }
 
-// Texts that are not quite the same never become one identifier.
+// TestImportHalfSurrogates checks that strings with half a surrogate pair are refused, so that
+// different strings never become the same identifier.
 func TestImportHalfSurrogates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -212,7 +214,7 @@ func TestImportHalfSurrogates(t *testing.T) {
 	})
 }
 
-// What stands beside the facets of a line can be mapped and left out, as those can.
+// TestImportMapsEnvelope checks that keys beside the facets of a line can be mapped and ignored.
 func TestImportMapsEnvelope(t *testing.T) {
 	const in = `{"type":"firm","password":"$2y$04$x","facets":{"uid":"1"},"locked":true,"secret":"correct horse battery"}`
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -244,7 +246,8 @@ func TestImportMapsEnvelope(t *testing.T) {
 	})
 }
 
-// An import goes on only as it began: by another reading, or elsewhere, its lines would be others.
+// TestImportResumeOptions checks that an import resumes only with the same options and in the same
+// store.
 func TestImportResumeOptions(t *testing.T) {
 	const in = "uid,mail\n1,a@x.org\n2,b@x.org\n"
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -271,7 +274,7 @@ func TestImportResumeOptions(t *testing.T) {
 		o = begun
 		o.Resume = state
 		s.importText(t, in, o, created(2))
-		s.Do(t, "DEL", "~/secret") // it is another store
+		s.Do(t, "DEL", "~/secret") // simulates another store
 		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "begun in another store") {
 			t.Errorf("another store: %v", err)
 		}

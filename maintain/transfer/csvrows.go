@@ -18,46 +18,48 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// csvRows is an input of CSV with a header. Columns are facets by their names, sets among the tertiary
-// records (a JSON array, or words), and these:
+// Columns of CSV with a meaning of their own. All others are facets by name, or tertiary records:
+// sets, as a JSON array or as words, and other kinds as JSON.
 const (
-	columnType     = "~isa"             // the type, instead of ImportOptions.Type
-	columnHash     = "password"         // a hash
+	columnType     = "~isa"             // the type, overriding ImportOptions.Type
+	columnHash     = "password"         // a password hash
 	columnClear    = "clear_password"   // a clear password
 	columnChanged  = "password_changed" // a date
 	columnDisabled = "disabled"         // a date
-	keyVerified    = "verified"         // of JSON alone: a list of facets
-	columnFlag     = "~disabled"        // true or false, as an entry in JSON has it
+	keyVerified    = "verified"         // only in JSON: a list of facets
+	columnFlag     = "~disabled"        // true or false, as in the JSON of an entry
 )
 
-// Columns of rejects: the line of a row, the reason and, of a row that cannot be read into cells, its text.
+// Columns of rejects: the line number of a row, the reason and, if a row could not be split into
+// cells, its text.
 const (
 	columnLine   = "~line"
 	columnReason = "~reason"
 	columnText   = "~text"
 )
 
-// passedOver are columns of entries in JSON and of rejects, that say nothing to an import.
+// ignoredColumns occur in entries printed as JSON and in rejects. An import ignores them.
 var ignoredColumns = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
-// noFacets are the columns that are neither facets nor tertiary records.
+// specialColumns are neither facets nor tertiary records.
 var specialColumns = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
 
-// headerNames are all names that a header may have besides those of the schema.
+// headerNames are all names that a header may have in addition to those of the schema.
 var headerNames = slices.Concat(specialColumns, ignoredColumns, []string{columnText})
 
+// csvRows reads an input of CSV with a header.
 type csvRows struct {
 	r             *csv.Reader
 	input         rowText
 	header        []string
-	headerLines   []int64  // the lines on which the columns' names stand
-	names         []string // what the columns are to the import; "": nothing
-	lines         int64    // of text, that were read and cut off
-	size          int64    // their bytes
-	headerWritten bool     // the header of the rejects is written
+	headerLines   []int64  // the lines on which the column names appear
+	names         []string // the column names after mapping; empty for ignored columns
+	lines         int64    // lines of text read and removed from input
+	size          int64    // size of those lines
+	headerWritten bool     // the header of the rejects was written
 }
 
-// newCSVRows reads the header, before which some bytes were read.
+// newCSVRows reads the header. before is the number of bytes that precede it.
 func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, error) {
 	const tooLong = "a row of over 16 MiB: is there a quote that does not end?"
 	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, headerWritten: headerWritten}
@@ -87,19 +89,22 @@ func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, e
 	return s, nil
 }
 
-// rowText is an input, and keeps the text of it that was not cut off. A csv.Reader asks for more only where a row goes on,
-// and forgets an error after half a row that is wrong in itself; this does not.
+// A rowText is an input that keeps the text of the current row. A csv.Reader reads more only if a
+// row continues, and forgets an error that follows half a row that is itself malformed; a rowText
+// keeps the error.
 type rowText struct {
-	r       *bufio.Reader // fails only when all before was read; larger than a csv.Reader's, which would be read into past it
-	before  int64         // bytes of the input that were read already
-	tooLong string        // what to say of what has not ended after maxImportLine
+	// Fails only after everything before was read; larger than the buffer of a csv.Reader, which
+	// would otherwise read past it.
+	r       *bufio.Reader
+	before  int64  // bytes of the input read before r
+	tooLong string // the message for a row that has not ended after maxImportLine
 	text    bytes.Buffer
-	err     error // other than io.EOF
+	err     error // never io.EOF
 }
 
 func (t *rowText) Read(p []byte) (int, error) {
 	room := maxImportLine - t.text.Len()
-	if room == 0 { // all of it is of one row, which may end here
+	if room == 0 { // everything in the buffer belongs to one row, which may end here
 		_, err := t.r.Peek(1)
 		switch {
 		case err == io.EOF:
@@ -120,10 +125,10 @@ func (t *rowText) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// row is the row that was read last, until it is cut off.
+// row returns the text of the row that was read last, until takeRow removes it.
 func (s *csvRows) row() []byte { return s.input.text.Bytes()[:s.r.InputOffset()-s.size] }
 
-// cut returns the row, and keeps it no longer.
+// takeRow returns the row and removes it from the buffer.
 func (s *csvRows) takeRow() string {
 	row := string(s.input.text.Next(len(s.row())))
 	s.size += int64(len(row))
@@ -159,13 +164,13 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	return true, nil
 }
 
-// unread is the error of an input of which nothing more can be read.
+// readError returns the error for an input of which nothing more can be read.
 func (s *csvRows) readError(err error) error {
 	return &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
 }
 
-// unclosed reports whether what is wrong with the text of a row is a quote that nothing closes, up to the end of the
-// input: any other quote that the csv.Reader complains of stands where it says.
+// hasUnclosedQuote reports whether a row is malformed because a quote is not closed before the end
+// of the input. Any other quote that the csv.Reader rejects is at the position that bad names.
 func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
 	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
 	at := bad.Column - 1
@@ -193,7 +198,7 @@ func (s *csvRows) parse(l *line, r *reading) error {
 	return nil
 }
 
-// cellContent reads a tertiary record: a set of words, or JSON.
+// cellContent parses a tertiary record in a cell: a set of words, or JSON.
 func cellContent(name, kind, cell string) (change.Content, error) {
 	cell = strings.TrimSpace(cell)
 	if kind == "set" && !strings.HasPrefix(cell, "[") {
@@ -205,11 +210,12 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
 }
 
-// reject writes a row with the columns of rejects, without those that an earlier import has added.
+// reject writes a row with the columns of rejects. It leaves out such columns of an earlier import.
 func (s *csvRows) reject(w io.Writer, l *line) error {
 	out := csv.NewWriter(w)
 	if !s.headerWritten {
-		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText)) // Error tells of it
+		// The error is returned by out.Error.
+		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText))
 		s.headerWritten = true
 	}
 	cells, text := l.cells, ""

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A row has as many bytes as a line of JSON may have, wherever it stands and however it ends.
+// TestLongestRow checks that a row may be as long as a JSON line, wherever it is and however it
+// ends.
 func TestLongestRow(t *testing.T) {
 	for _, before := range []string{"", "1," + strings.Repeat("A", 4000) + "\n"} {
 		for _, tt := range []struct{ begin, end, after string }{
@@ -31,7 +32,7 @@ func TestLongestRow(t *testing.T) {
 	}
 }
 
-// readAll reads rows to the end, and tells how long the longest was.
+// readAll reads rows to the end and returns the size of the longest one.
 func readAll(s *csvRows) (longest int64, last error) {
 	for {
 		var l line

@@ -14,10 +14,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// uidAttempts is how many UIDs are made up for a line before all are called taken.
+// uidAttempts limits how many UIDs are generated for a line before the line is refused.
 const uidAttempts = 16
 
-// resolve goes on with the lines of a batch of which something is taken.
+// resolve decides about the lines of a batch that failed because something is taken.
 func (im *importer) resolve(ctx context.Context, b *batch) error {
 	lines := b.toWrite
 	for attempt := 1; ; attempt++ {
@@ -51,8 +51,9 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 	}
 }
 
-// recognise counts entries that this import has created before it was cut off, and separates the others: those that are
-// taken, and those of which only the made-up UID is.
+// recognizeCreated marks the entries that this import created before it was interrupted. It divides
+// the other lines into those whose identifiers or given UID are taken and those whose generated UID
+// is taken.
 func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken, again []*line, err error) {
 	if len(lines) == 0 || !im.resumed && !slices.ContainsFunc(lines, func(l *line) bool { return l.draft.UID == "" }) {
 		return lines, nil, nil
@@ -78,7 +79,7 @@ func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken,
 	return taken, again, nil
 }
 
-// createdBy reports whether a record is what a change makes of nothing, whatever else was added to it.
+// createdBy reports whether a record is the result of a create, possibly with later additions.
 func createdBy(c store.Change, r store.Record) bool {
 	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldDisabled}
 	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
@@ -86,11 +87,11 @@ func createdBy(c store.Change, r store.Record) bool {
 	})
 }
 
-// updateRounds is how often entries that others are changing are brought up to date anew.
+// updateRounds limits how often a line is applied again to an entry that others are changing.
 const updateRounds = 20
 
-// update brings entries up to date, in rounds: a line waits for those before it that take or give back a key which it
-// needs, and for others who change its entry.
+// update updates entries in rounds. In each round a line waits for lines before it that claim or
+// release a key that it needs, and for others who change its entry.
 func (im *importer) update(ctx context.Context, lines []*line) error {
 	for idle := 0; idle < updateRounds && len(lines) > 0; {
 		existing, err := im.findExisting(ctx, lines)
@@ -131,9 +132,9 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 	return nil
 }
 
-// changeOf is what a line does: it creates its entry or, where it means one that is there, brings that up to date. A hash,
-// and that it is disabled, do to it what SetPassword and Disable do: what the line says of when that was holds for a new
-// entry alone.
+// changeForLine returns the change for a line: it creates the entry or, if the line means an
+// existing entry, updates that. A new hash has the effect of SetPassword and disabled that of
+// Disable; the dates in the line apply to new entries only.
 func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
 	r := existing.Record
 	if existing.Err != nil || r.Fields == nil {
@@ -160,8 +161,9 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 	return c, changed || len(l.draft.Tertiary) > 0, err
 }
 
-// over are the facets of an entry with those of a line over them. Its UID stays, the line's may be made up; a hash is
-// more than a facet.
+// mergedFacets returns the facets of an entry, overridden by those of the line. It keeps the
+// entry's UID, since that of the line may be generated, and leaves out the hash, which is more than
+// a facet.
 func (l *line) mergedFacets(r store.Record) map[string]string {
 	facets := change.Bare(r)
 	for field, wire := range l.draft.Facets {
@@ -172,7 +174,8 @@ func (l *line) mergedFacets(r store.Record) map[string]string {
 	return facets
 }
 
-// judgeClear holds a clear password to the policy once more, where the entry has identifiers that the line lacks.
+// checkClearPassword checks a clear password against the policy again if the entry has identifiers
+// that the line lacks.
 func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[string]string) error {
 	known, own := l.t.Identifiers(l.draft.Facets), l.t.Identifiers(facets)
 	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
@@ -181,10 +184,11 @@ func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[
 	return im.Config.Hashing.Judge(ctx, l.t, l.clearPassword, own)
 }
 
-// followed is how many changes are followed at a time.
+// concurrentFollowUps is the number of changes that are followed up at a time.
 const concurrentFollowUps = 16
 
-// follow does for the lines of a batch, when their changes are there for good, what follows SetPassword and Disable.
+// runFollowUps does what follows SetPassword and Disable, for the lines of a batch that is stored
+// permanently.
 func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	var group errgroup.Group
 	group.SetLimit(concurrentFollowUps)
@@ -205,8 +209,8 @@ func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	_ = group.Wait()
 }
 
-// meant reads the entries that lines mean: by UID, or by identifiers that all lead to one entry. It has no fields where
-// there is none.
+// findExisting reads the entries that lines mean: by UID, or by identifiers that all lead to one
+// entry. A result has no fields if there is no such entry.
 func (im *importer) findExisting(ctx context.Context, lines []*line) ([]store.Found, error) {
 	var lookups []store.Lookup
 	var of []int

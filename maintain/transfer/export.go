@@ -19,42 +19,46 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// ExportOptions say what Export writes. The zero ExportOptions are for all entries, without secrets.
+// ExportOptions say what Export writes. The zero ExportOptions export all entries without secrets.
 type ExportOptions struct {
-	// Only is one entry, with all that is held of it: also tertiary records that the schema does not
-	// declare. Zero: all entries of all types that the schema declares.
+	// Only selects one entry with everything stored about it, including tertiary records that the
+	// schema does not declare. The zero Hint selects all entries of all types that the schema
+	// declares.
 	Only hints.Hint
-	// Type is the type that Only means where it names none.
+	// Type is the type for Only if the hint names none.
 	Type string
-	// Secrets has hashes of passwords written, too.
+	// Secrets includes password hashes.
 	Secrets bool
-	// Progress is told, now and then, how many entries have been written. Nil: nobody is.
+	// Progress, if not nil, is called from time to time with the number of entries written.
 	Progress func(done int64)
-	// Unreadable is told of entries that cannot be read. Nil: they are only counted.
+	// Unreadable, if not nil, is called for entries that cannot be read. If nil, they are only
+	// counted.
 	Unreadable func(error)
 }
 
-// Export writes entries as JSON lines, one each, in no order, for Import:
+// Export writes entries for Import as JSON lines, one entry a line, in no particular order:
 //
 //	{"type":"user","facets":{"name":"Bob","uid":"…"},"tertiary":{"tags":{"kind":"set","value":["a"]}}}
 //
-// Facets stand there as in Entry.MarshalJSON. Besides, where there are such: "password" (with Secrets, a
-// hash), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in base64, that JSON cannot
-// say exactly. Characters that are not printed are escaped. An entry and its tertiary records are read at one
-// moment; entries that come or go meanwhile may be left out, and one may be written twice while the server's
-// tables grow or shrink, which Import notices. Memory stays flat. Versions (~rev) are left out, and so are tokens and
+// Facets have the form of Entry.MarshalJSON. A line also has, if they exist, "password" (a hash,
+// only with Secrets), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in
+// base64, that JSON cannot express exactly. Unprintable characters are escaped.
+//
+// An entry and its tertiary records are read at one moment. Entries that are created or deleted
+// during the export may be left out, and one may be written twice if the server's tables grow or
+// shrink; Import notices that. Memory use stays flat. Export leaves out versions (~rev), tokens and
 // counters, which are void elsewhere.
 //
-// The stored schema says what there is: also what the program's own lacks.
+// The stored schema decides what is exported, including what the program's own schema lacks.
 //
-// Report counts the entries written (Read) and those that cannot be read (Refused).
+// The Report counts the entries written (Read) and those that cannot be read (Refused).
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	v := view.Of(db)
 	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
 	switch {
 	case err == nil:
 		v = stored
-	case !errors.Is(err, userdb.ErrSchemaMismatch): // else it is by the program's own schema
+	case !errors.Is(err, userdb.ErrSchemaMismatch): // on a mismatch, use the program's own schema
 		return Report{}, err
 	}
 	x := exporter{View: v, o: o, w: bufio.NewWriterSize(w, 64<<10)}
@@ -69,7 +73,7 @@ type exporter struct {
 	report Report
 }
 
-// exportBatch is how many entries are held at a time.
+// exportBatch is the number of entries held at a time.
 const exportBatch = 100
 
 func (x *exporter) export(ctx context.Context) error {
@@ -88,7 +92,7 @@ func (x *exporter) export(ctx context.Context) error {
 	return nil
 }
 
-// writeOne writes the entry that a hint points at.
+// writeOne writes the entry that a hint points to.
 func (x *exporter) writeOne(ctx context.Context) error {
 	t, r, err := x.Find(ctx, x.o.Only, x.o.Type)
 	if err != nil {
@@ -139,7 +143,7 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	})
 }
 
-// write writes some entries, each as it is at one moment.
+// write writes entries, each read at one moment.
 func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.EntryRead) error {
 	entries, err := x.Engine.Read(ctx, reads)
 	if err != nil {
@@ -184,9 +188,9 @@ func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.
 	return err
 }
 
-// PasswordHash is the stored hash of the password of the entry that a hint points at, "" where it has
-// none. It is for an operator who moves entries elsewhere; nothing else gives hashes away. typ is the
-// type that is meant where the hint names none. Errors are those of userdb.Type.Find.
+// PasswordHash returns the stored password hash of the entry that h points to, or "" if it has
+// none. It is for operators who move entries elsewhere; nothing else reveals hashes. typ is the
+// type for h if the hint names none. The errors are those of userdb.Type.Find.
 func PasswordHash(ctx context.Context, db *userdb.DB, typ string, h hints.Hint) (string, error) {
 	_, r, err := view.Of(db).Find(ctx, h, typ)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An exportLine is one line of an export: an entry. What JSON cannot say exactly stands in base64: facets
-// in Wire, the values of a tertiary record in its value64.
+// An exportLine is one line of an export, which describes an entry. Content that JSON cannot
+// express exactly is in base64: facets in Wire, and the values of a tertiary record in its value64.
 type exportLine struct {
 	Type     string                     `json:"type,omitempty"`
 	Facets   map[string]json.RawMessage `json:"facets"`
@@ -28,18 +28,19 @@ type exportLine struct {
 	Password string                     `json:"password,omitempty"`
 	Changed  string                     `json:"password_changed,omitempty"`
 	Disabled string                     `json:"disabled,omitempty"`
-	Verified []string                   `json:"verified,omitempty"` // addresses whose owner reads what is sent there
+	// Facets whose owner has proved to receive messages there.
+	Verified []string `json:"verified,omitempty"`
 }
 
 type tertiaryRecord struct {
-	name      string          // of an import
-	inputName string          // what the line calls it
+	name      string          // set by an import only
+	inputName string          // the name in the input line
 	Kind      string          `json:"kind"`
 	Value     json.RawMessage `json:"value,omitempty"`
 	Value64   [][]byte        `json:"value64,omitempty"`
 }
 
-// exportLineOf makes a line of an entry.
+// newExportLine returns the line for an entry.
 func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
 	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
 	for field, wire := range w.Record.Fields {
@@ -67,7 +68,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 	return x, nil
 }
 
-// facet says a facet in JSON if it comes back from there as it is.
+// addFacet adds a facet as JSON if JSON preserves it exactly, and otherwise to Wire.
 func (x *exportLine) addFacet(c schema.Codec, field, wire string) {
 	v, err := schema.Decode(c, wire)
 	if err == nil && utf8.ValidString(wire) {
@@ -104,11 +105,11 @@ func tertiaryRecordOf(part store.Part) tertiaryRecord {
 	case "string":
 		value = values[0]
 	}
-	text, _ := jsonline.Marshal(value) // of texts and numbers: it cannot fail
+	text, _ := jsonline.Marshal(value) // marshaling strings and numbers cannot fail
 	return tertiaryRecord{Kind: part.Kind, Value: bytes.TrimSpace(text)}
 }
 
-// pairsOf makes pairs of member and score; a score is a number, or the text inf or -inf.
+// scoredPairs returns pairs of member and score. A score is a number, or the string inf or -inf.
 func scoredPairs(values []string) [][2]any {
 	pairs := [][2]any{}
 	for scored := range slices.Chunk(values, 2) {
@@ -121,7 +122,7 @@ func scoredPairs(values []string) [][2]any {
 	return pairs
 }
 
-// content is a tertiary record of an import.
+// content returns the tertiary record of an import.
 func (rec tertiaryRecord) content() (change.Content, error) {
 	values, err := rec.values()
 	if err != nil {
@@ -130,7 +131,8 @@ func (rec tertiaryRecord) content() (change.Content, error) {
 	return change.Content{Name: rec.name, Kind: rec.Kind, Values: values}, err
 }
 
-// values are the elements of a tertiary record, as in store.Members. Those of value64 are judged with the change.
+// values returns the elements of a tertiary record, as in store.Members. Elements from value64 are
+// validated with the change.
 func (rec tertiaryRecord) values() ([]string, error) {
 	if rec.Value64 != nil && rec.Value != nil {
 		return nil, errors.New("both value and value64")
@@ -145,7 +147,7 @@ func (rec tertiaryRecord) values() ([]string, error) {
 	return records.Map(texts, func(text *string) string { return *text }), nil
 }
 
-// texts are the elements in Value; nil stands for null.
+// texts returns the elements in Value; nil stands for null.
 func (rec tertiaryRecord) texts() (texts []*string, err error) {
 	switch rec.Kind {
 	case "set", "list":
@@ -158,7 +160,7 @@ func (rec tertiaryRecord) texts() (texts []*string, err error) {
 		s.object(func(name string) { texts = append(texts, &name, decodeAs[*string](&s, name, s.value())) })
 		err = s.err
 	case "zset":
-		var pairs [][]json.RawMessage // of member and score, which is a number or a text
+		var pairs [][]json.RawMessage // pairs of member and score, which is a number or a string
 		err = json.Unmarshal(rec.Value, &pairs)
 		for _, pair := range pairs {
 			if len(pair) != 2 {

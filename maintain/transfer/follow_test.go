@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A switching reader does something once, when some lines have been read.
+// A triggerReader calls then once, after some lines have been read.
 type triggerReader struct {
 	lines, at int
 	then      func()
@@ -30,7 +30,8 @@ func (s *triggerReader) Read(p []byte) (int, error) {
 	return copy(p, fmt.Sprintf(`{"facets":{"uid":"i%d","name":"Name %d","job":"Job %d"}}`+"\n", s.lines, s.lines, s.lines%7)), nil
 }
 
-// TestImportFollows: while an import runs, entries are brought to an index more. It goes on, and all that it writes is in the index.
+// TestImportSchemaChange adds an index while an import runs. The import must continue, and all its
+// entries must be in the index.
 func TestImportSchemaChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from := schema.User()
@@ -61,7 +62,7 @@ func TestImportSchemaChange(t *testing.T) {
 	})
 }
 
-// TestExportFollows: an export has all that is stored, also what the program's own schema lacks.
+// TestExportStoredSchema checks that an export includes what only the stored schema declares.
 func TestExportStoredSchema(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		db := testdb.Must(s.DB.With(schema.User()))

@@ -1,8 +1,9 @@
-// Package transfer brings entries into an account store and out of it: as JSON lines, or from CSV.
+// Package transfer imports entries into an account store from JSON lines or CSV, and exports them
+// as JSON lines.
 //
-// An import runs in one direction, batch by batch: lines are read (jsonlines.go, csvrows.go), each becomes an entry and
-// the change that creates it (line.go), and the changes are written and what became of each line is told (write.go,
-// duplicates.go).
+// An import works batch by batch, in one direction. It reads lines (jsonlines.go, csvrows.go),
+// turns each into an entry and the change that creates it (line.go), writes the changes, and
+// reports the outcome of each line (write.go, duplicates.go).
 package transfer
 
 import (
@@ -28,40 +29,44 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What an import does about an entry that is there already, or of whose identifiers one is taken.
+// What an import does if an entry already exists or one of its identifiers is taken.
 const (
-	DuplicateFail   = "fail"   // it refuses the line
-	DuplicateSkip   = "skip"   // it passes over the line
-	DuplicateUpdate = "update" // it brings the entry up to date
+	DuplicateFail   = "fail"   // refuse the line
+	DuplicateSkip   = "skip"   // skip the line
+	DuplicateUpdate = "update" // update the entry
 )
 
-// ImportOptions say what Import reads, and how. The zero ImportOptions are for JSON lines of entries that are new.
+// ImportOptions say what Import reads and how. The zero ImportOptions import new entries from JSON
+// lines.
 type ImportOptions struct {
-	Type        string // of lines that name none; "": user
+	Type        string // type of lines that name none; empty means user
 	CSV         bool   // the input is CSV with a header, not JSON lines
-	OnDuplicate string // DuplicateFail (also ""), DuplicateSkip or DuplicateUpdate
-	DryRun      bool   // write nothing, and say what would come of it
-	// From names another product whose export the input is: see Products. "": none.
+	OnDuplicate string // DuplicateFail (the default), DuplicateSkip or DuplicateUpdate
+	DryRun      bool   // write nothing, only report the outcome
+	// From names another product whose export is the input, one of Products. Empty means none.
 	From string
-	// FromParams are the password hash parameters of a project of Firebase, as its console shows them or in JSON.
+	// FromParams holds the password hash parameters of a Firebase project, as the Firebase console
+	// shows them or as JSON.
 	FromParams string
-	// Map says what columns of CSV, facets and tertiary records of JSON become: a field, or password, clear_password,
-	// password_changed, disabled, ~disabled (true or false) and ~isa (the type). A key of a line of JSON that is named here, or
-	// in Ignore, is a facet of a flat object. Nil: all keep their names.
+	// Map renames columns of CSV, and facets and tertiary records of JSON. The new name is a field,
+	// password, clear_password, password_changed, disabled, ~disabled (true or false) or ~isa (the
+	// type). A key of a JSON line that appears in Map or Ignore is read as a facet of a flat
+	// object. Names that are not in Map stay as they are.
 	Map map[string]string
-	// Ignore are columns, facets and tertiary records that are left out.
+	// Ignore lists columns, facets and tertiary records to leave out.
 	Ignore []string
-	// Extra keeps facets that the schema does not declare. It wants types that are open.
+	// Extra keeps facets that the schema does not declare. It requires types that are open.
 	Extra bool
-	// Rejects takes the refused lines, in the form of the input, with their numbers and the reasons. Nil: they are only
-	// counted.
+	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
+	// and the reasons. If nil, refused lines are only counted.
 	Rejects io.Writer
-	// Resume goes on with an import of the same input that was interrupted, under the same Type, CSV, From, FromParams, Map and
-	// Ignore. Zero: from the beginning.
+	// Resume continues an interrupted import of the same input, with the same Type, CSV, From,
+	// FromParams, Map and Ignore. The zero ImportState starts from the beginning.
 	Resume ImportState
-	// Save is told how far the import came, after each batch that is in the store for good. Nil: nobody is.
+	// Save, if not nil, is called with the state of the import after each batch that is stored
+	// permanently.
 	Save func(ImportState) error
-	// Refused is told of refused lines. Nil: nobody is.
+	// Refused, if not nil, is called for each refused line.
 	Refused func(line int64, reason string)
 }
 
@@ -74,24 +79,27 @@ type Report struct {
 	Refused int64 `json:"refused"`
 }
 
-// An ImportState is how far an import came, for going on with ImportOptions.Resume. It is kept as JSON.
+// An ImportState describes how far an import has come, so that ImportOptions.Resume can continue
+// it. It is stored as JSON.
 type ImportState struct {
-	ID     string `json:"id"`    // of the import: UIDs that it makes up follow from it
-	Lines  int64  `json:"lines"` // read and done with
-	Bytes  int64  `json:"bytes"` // of the input that they take
-	Sum    string `json:"sum"`   // a checksum of those
-	How    string `json:"how"`   // a checksum of the store, the namespace and what the options say about reading
+	ID    string `json:"id"`    // ID of the import, from which generated UIDs are derived
+	Lines int64  `json:"lines"` // number of lines processed
+	Bytes int64  `json:"bytes"` // size of those lines in the input
+	Sum   string `json:"sum"`   // checksum of those lines
+	// Checksum of the store, the namespace and the options that affect reading.
+	How    string `json:"how"`
 	Report Report `json:"report"`
 }
 
-// ErrInput is an input that Import cannot read, or options that say nothing.
+// ErrInput is the error for an input that Import cannot read, or for invalid options.
 var ErrInput = errors.New("bad input")
 
-// A ReadError is an input of an import that could not be read to its end. All lines before Line are done with.
+// A ReadError reports that the input of an import could not be read to its end. All lines before
+// Line have been processed.
 type ReadError struct {
-	Line   int64 // the first line of text, from 1, that was not read, nor what comes after it
-	Offset int64 // where it begins, in bytes
-	Err    error // why; an ErrInput where it is not the reader that failed
+	Line   int64 // first line of text that was not read, counted from 1
+	Offset int64 // offset of that line in bytes
+	Err    error // the reason; an ErrInput unless the reader failed
 }
 
 func (e *ReadError) Error() string {
@@ -104,27 +112,32 @@ func (e *ReadError) Error() string {
 // Unwrap returns the reason.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Import brings in entries: JSON lines as Export writes them, or CSV with a header. Each entry is written with all its
-// tertiary records or not at all, and all rules and all uniqueness hold as for Create; but "added" is not filled in.
-// Passwords come as hashes that login verifies, or clear (clear_password), and are hashed then, as many at a time as
-// there are workers, under the policy of the type. A UID that is left out is made up from the import's ID, the number
-// and the text of the line.
+// Import adds entries from JSON lines as Export writes them, or from CSV with a header. It writes
+// each entry with all its tertiary records or not at all, under the same rules and the same
+// uniqueness as Create, except that it does not fill in "added". Passwords are either hashes that
+// login can verify or clear passwords (clear_password). Clear passwords must follow the policy of
+// the type; Import hashes as many at a time as there are workers. If a line has no UID, Import
+// derives one from the import's ID and the number and text of the line.
 //
-// With DuplicateUpdate the entry that a line means by its UID, else by its identifiers, gets the facets of the line,
-// besides those that it has; a tertiary record in the line replaces the entry's. Another hash or a clear password does
-// what SetPassword does, and disabled what Disable does: PasswordChanged is now, tokens are void, failed logins are
-// forgotten, events are told. The dates in the line are for new entries, and not later than now.
+// With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
+// identifiers. The facets of the line are added to those of the entry or replace them, and a
+// tertiary record in the line replaces the entry's. A different hash or a clear password has the
+// effect of SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void,
+// failed logins are forgotten, and events are reported. The dates in the line apply to new entries
+// only, and are never later than now.
 //
-// A column, a facet or a tertiary record that the schema does not declare is a *ColumnError, and nothing is imported: an input
-// that can Seek is read to its end before. Of any other input the lines before that one are done with. An input must have
-// the names of Map, and a CSV those of Ignore.
+// If a column, a facet or a tertiary record is not declared by the schema, Import returns a
+// *ColumnError and imports nothing: it first reads an input that can Seek to its end. From any
+// other input it imports the lines before the undeclared name. All names in Map must occur in the
+// input, and in CSV also those in Ignore.
 //
-// Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The report counts all
-// lines so far, also those before Resume. When ctx ends, what was begun is finished and saved, and the error is ctx's;
-// a Read that is under way is waited for. An input that cannot be read to its end is a *ReadError, and the lines before
-// that are done with. Any other error that is not about one line ends it, too; the last state that was saved is where
-// Resume goes on. An entry that an import created before it was cut off, and does not know of, is recognised and
-// counted as created.
+// Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
+// of the input. The report counts all lines so far, including those before Resume. When ctx ends,
+// Import finishes and saves what it has started, and returns the error of ctx; it waits for a Read
+// in progress. If the input cannot be read to its end, Import processes the lines before that and
+// returns a *ReadError. Any other error that is not about a single line also ends the import;
+// Resume then continues from the last saved state. If an interrupted import created entries after
+// its last saved state, the next one recognizes them and counts them as created.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(ctx, db, r, o)
 	if err != nil {
@@ -135,38 +148,41 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 }
 
 type importer struct {
-	*view.View     // as it was at the beginning: see typ
+	*view.View     // the view at the start of the import; see typeInForce
 	db             *userdb.DB
 	o              ImportOptions
 	columns        columns
 	src            source
 	firebase       password.FirebaseScrypt
 	model          string    // see productUsers
-	clearPasswords bool      // clear passwords may have any name
-	sum            hash.Hash // of the input
-	sumBuffer      []byte    // what was added to it last
-	reading        reading   // of the line that was parsed last
+	clearPasswords bool      // Map names clear_password, so clear passwords can have any name
+	sum            hash.Hash // checksum of the input
+	sumBuffer      []byte    // buffer for the line added to sum last
+	reading        reading   // the line that was parsed last
 	state          ImportState
 	resumed        bool
-	namesChecked   bool            // all names in the input mean something
-	headerBytes    int64           // bytes of the input before its lines: a byte order mark, and a header
-	bytes          int64           // of its lines, that were read
-	seen           map[uint64]bool // digests of the keys that a dry run has met in its input
-	freeBatches    []*batch        // what batches hold is most of an import's memory: they are used again
-	firstSize      int             // lines of the first batch
-	batchSize      int             // and of the others
-	concurrent     int             // batches under way, after the first
+	namesChecked   bool // every name in the input is known to be valid
+	// Size of the input before its lines: a byte order mark and a header.
+	headerBytes int64
+	bytes       int64           // size of the lines read so far
+	seen        map[uint64]bool // digests of the keys that a dry run has seen in the input
+	// For reuse, since most of the memory of an import is in its batches.
+	freeBatches []*batch
+	firstSize   int // number of lines in the first batch
+	batchSize   int // number of lines in later batches
+	concurrent  int // number of batches in progress, after the first
 }
 
 const (
-	firstBatch    = 100     // lines of the first batch
-	importBatch   = 500     // of the others
-	bulkBatch     = 1000    // where each batch waits for a disk
-	maxBatchBytes = 4 << 20 // or so much of the input
-	maxConcurrent = 4       // batches under way, so that the server never waits for us
+	firstBatch    = 100     // lines in the first batch
+	importBatch   = 500     // lines in later batches
+	bulkBatch     = 1000    // lines in later batches if each batch waits for a disk
+	maxBatchBytes = 4 << 20 // input bytes in a batch, at most
+	maxConcurrent = 4       // batches in progress, so that the server never waits for us
 )
 
-// clearBatch is how many lines with clear passwords are prepared at once: they take their time.
+// clearBatch is the number of lines with clear passwords in a batch. It is small because hashing is
+// slow.
 var clearBatch = max(16, runtime.GOMAXPROCS(0))
 
 func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (*importer, error) {
@@ -207,8 +223,9 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	return im, err
 }
 
-// how is a checksum of what decides what the lines of an input mean, and where they go: the secret of a store is in no other.
-// An import that nobody can go on with makes none.
+// fingerprint returns a checksum of everything that determines what the lines of the input mean and
+// where they go. It includes the secret of the store, which no other store has. An import that
+// cannot be resumed does not read the secret.
 func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	secret := ""
 	if im.resumed || im.o.Save != nil && !im.o.DryRun {
@@ -218,15 +235,15 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 		}
 	}
 	mapped, ignored := maps.Clone(im.o.Map), slices.Sorted(slices.Values(im.o.Ignore))
-	delete(mapped, "")             // nil and empty are one
-	text, _ := json.Marshal([]any{ // texts cannot fail
+	delete(mapped, "")             // nil and empty maps are the same
+	text, _ := json.Marshal([]any{ // marshaling strings cannot fail
 		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 	})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// understand finds out what the options say about the input.
+// parseOptions validates the options and prepares what reading needs.
 func (im *importer) parseOptions() (err error) {
 	_, known := productsByName[im.o.From]
 	switch {
@@ -256,7 +273,7 @@ func (im *importer) parseOptions() (err error) {
 	return err
 }
 
-// open begins to read an input.
+// openSource starts to read an input.
 func (im *importer) openSource(r io.Reader) (source, error) {
 	in, before := bufio.NewReaderSize(r, 1<<20), 0
 	mark, err := in.Peek(len(byteOrderMark))
@@ -266,7 +283,7 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"):
 		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
 	case string(mark) == byteOrderMark:
-		before, _ = in.Discard(len(mark)) // they are there
+		before, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
 	}
 	im.headerBytes = int64(before)
 	switch {
@@ -283,10 +300,11 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	return s, err
 }
 
-// byteOrderMark stands at the beginning of texts that some programs write.
+// byteOrderMark is at the start of texts that some programs write.
 const byteOrderMark = "\ufeff"
 
-// run reads and begins batches in one goroutine, and concludes them in the caller's, in the order of the input.
+// run reads and starts batches in one goroutine, and finishes them in the caller's, in the order of
+// the input.
 func (im *importer) run(ctx context.Context) error {
 	if err := im.skipDone(); err != nil {
 		return err
@@ -294,7 +312,7 @@ func (im *importer) run(ctx context.Context) error {
 	startCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	started, finished := make(chan *batch, maxConcurrent), make(chan *batch, maxConcurrent)
-	var readErr error // of the input: what was read before is written all the same
+	var readErr error // from the input; what was read before is still written
 	go func() {
 		defer close(started)
 		readErr = im.startBatches(startCtx, started, finished)
@@ -309,15 +327,17 @@ func (im *importer) run(ctx context.Context) error {
 	return cmp.Or(failed, context.Cause(ctx), readErr)
 }
 
-// lead reads batches, prepares them and begins them, several at once. Its error is why the input could not be read.
+// startBatches reads batches, prepares them and starts them, several at once. It returns an error
+// only if the input could not be read.
 func (im *importer) startBatches(ctx context.Context, started chan<- *batch, finished <-chan *batch) error {
-	var before []*batch // begun, but not concluded
-	concurrent := 1     // the first batch stores the schema, without which there is no short way
+	var before []*batch // started but not finished
+	concurrent := 1     // the first batch stores the schema, which faster writes require
 	for most := im.firstSize; ; most = im.batchSize {
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, most)
 		im.prepare(ctx, b)
-		shares := func(o *batch) bool { return o.needs.Meets(b.needs) } // a key that the one may take or give back
+		// They share a key that either may claim or release.
+		shares := func(o *batch) bool { return o.needs.Meets(b.needs) }
 		for len(before) >= concurrent || slices.ContainsFunc(before, shares) {
 			select {
 			case done := <-finished:
@@ -326,7 +346,7 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 				return nil
 			}
 		}
-		if ctx.Err() != nil { // b may be cut off
+		if ctx.Err() != nil { // b may be incomplete
 			return nil
 		}
 		if len(b.lines) > 0 {
@@ -343,7 +363,8 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 	}
 }
 
-// skip reads over what an interrupted import has done. Of an input that is too short the checksum differs.
+// skipDone skips the lines that the interrupted import processed. If the input is too short, the
+// checksum differs.
 func (im *importer) skipDone() error {
 	for more, lines := true, im.state.Lines; more && lines > 0; lines-- {
 		var l line
@@ -359,7 +380,7 @@ func (im *importer) skipDone() error {
 	return nil
 }
 
-// digest adds a line to the checksum of the input.
+// addToSum adds a line to the checksum of the input.
 func (im *importer) addToSum(l *line) {
 	im.sumBuffer = append(im.sumBuffer[:0], l.raw...)
 	im.sum.Write(im.sumBuffer)
@@ -368,7 +389,7 @@ func (im *importer) addToSum(l *line) {
 
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
-// fill puts lines into a batch. An error is what ends the input after them.
+// fillBatch reads lines into a batch. An error means that the input ends after them.
 func (im *importer) fillBatch(b *batch, most int) (more bool, err error) {
 	more = true
 	for size := int64(0); len(b.lines) < most && size < maxBatchBytes; {
@@ -394,14 +415,16 @@ func (im *importer) fillBatch(b *batch, most int) (more bool, err error) {
 	return more, err
 }
 
-// A source reads an input.
+// A source reads the lines of an input.
 type source interface {
-	// next reads the next line, and reports whether there is one. An error, a *ReadError, ends the input.
+	// next reads the next line and reports whether there is one. An error, which is a *ReadError,
+	// ends the input.
 	next(l *line) (more bool, err error)
 	// mayBeClear reports whether a line may hold a clear password.
 	mayBeClear(l *line) bool
-	// parse reads what a line says.
+	// parse reads the content of a line into r.
 	parse(l *line, r *reading) error
-	// reject writes a refused line in the form of the input, so that it can be corrected and imported again.
+	// reject writes a refused line in the form of the input, so that it can be corrected and
+	// imported again.
 	reject(w io.Writer, l *line) error
 }

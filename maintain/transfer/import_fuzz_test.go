@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Whatever an input is, an import ends, every line of it is accounted for, and what it takes comes out
-// of an export again.
+// FuzzImport checks that an import of any input ends and accounts for every line, and that an
+// export returns everything imported.
 func FuzzImport(f *testing.F) {
 	for _, in := range []string{
 		`{"type":"user","facets":{"uid":"1","name":"Ann","age":41},"tertiary":{"tags":{"kind":"set","value":["a"]}}}`,
@@ -27,12 +27,12 @@ func FuzzImport(f *testing.F) {
 		}
 		defer db.Close()
 		if strings.Contains(in, "clear") {
-			return // hashing takes its time
+			return // hashing is slow
 		}
 		var rejects bytes.Buffer
 		r, err := transfer.Import(t.Context(), db, strings.NewReader(in), transfer.ImportOptions{CSV: csv, Rejects: &rejects})
 		if err != nil {
-			return // no header, say
+			return // for example, there is no header
 		}
 		if r.Read != r.Created+r.Refused || (r.Refused > 0) != (rejects.Len() > 0) {
 			t.Fatalf("%+v, rejects %q", r, rejects.String())

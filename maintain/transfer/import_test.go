@@ -20,17 +20,17 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// A site is a store, with what the tests here do to it.
+// A site is a store under test, with helpers.
 type site struct{ *testdb.Site }
 
 func newSite(s *testdb.Site) *site { return &site{s} }
 
 var eachEngine = testdb.Each(testdb.EachEngine, newSite)
 
-// Under is the same store with another schema.
+// Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return newSite(s.Site.Under(t, sch)) }
 
-// full is a schema with one of everything.
+// full returns a schema with one of everything.
 func full() schema.Schema {
 	s := testdb.House()
 	user := s.Types["user"]
@@ -55,7 +55,7 @@ func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
 	return strings.Join(lines, "")
 }
 
-// bring imports an input, and wants a report.
+// importText imports in and checks the report.
 func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {
@@ -69,7 +69,7 @@ func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, 
 
 func created(n int64) transfer.Report { return transfer.Report{Read: n, Created: n} }
 
-// other is another namespace of the same store.
+// subNamespace returns another namespace of the same store.
 func (s *site) subNamespace(t *testing.T, name string) *site {
 	t.Helper()
 	ns := testdb.Must(s.NS.Sub(name))
@@ -80,7 +80,7 @@ func (s *site) subNamespace(t *testing.T, name string) *site {
 	return newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
 }
 
-// populate makes entries with one of everything.
+// populate creates entries with one of everything.
 func (s *site) populate(t *testing.T, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")
@@ -108,7 +108,8 @@ func (s *site) populate(t *testing.T, n int) {
 	}
 }
 
-// What was exported and imported is exported as it was, and login works there.
+// TestRoundTrip checks that an export of imported entries equals the first export, and that their
+// passwords work.
 func TestRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -187,8 +188,8 @@ func TestImportDuplicates(t *testing.T) {
 	}
 }
 
-// Lines that say nothing, or what may not be, are refused with the reason, the others go in; the rejects
-// can be imported when they are mended.
+// TestImportRejects checks that invalid lines are refused with a reason while the others are
+// imported, and that corrected rejects can be imported.
 func TestImportRejects(t *testing.T) {
 	const in = `{"facets":{"name":"good","email":"g@x.org"},"clear_password":"correct horse"}
 
@@ -269,8 +270,8 @@ func TestImportDryRun(t *testing.T) {
 	})
 }
 
-// An import that is cut off anywhere goes on where it was, and imports nothing twice: also without UIDs
-// and identifiers, and when what was done last was not noted.
+// TestImportResume interrupts an import and resumes it. No entry may be imported twice, even
+// without UIDs and identifiers, or if the last state was not saved.
 func TestImportResume(t *testing.T) {
 	var in strings.Builder
 	const n = 2500
@@ -307,7 +308,8 @@ func TestImportResume(t *testing.T) {
 	}
 }
 
-// An import that somebody interrupts finishes what it has begun, and says how far it came.
+// TestImportInterrupted checks that a canceled import finishes what it has started and reports how
+// far it came.
 func TestImportInterrupted(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -321,7 +323,8 @@ func TestImportInterrupted(t *testing.T) {
 	})
 }
 
-// What is left of an entry that is no more does not come into one that is imported.
+// TestImportOverLeftovers checks that leftovers of a deleted entry do not become part of an
+// imported one.
 func TestImportOverLeftovers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -334,7 +337,8 @@ func TestImportOverLeftovers(t *testing.T) {
 	})
 }
 
-// What somebody else stored and no input may say, a JSON value with a member twice, goes through an export as it is.
+// TestRoundTripOfRepeatedMembers checks that an export preserves a JSON value with a duplicate
+// member, which another program stored and no import accepts.
 func TestRoundTripOfRepeatedMembers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

@@ -16,18 +16,19 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// maxImportLine is how long one entry may be in the input, in bytes, with the end of its line.
+// maxImportLine is the maximum length of one entry in the input, in bytes, including the line
+// ending.
 const maxImportLine = 16 << 20
 
-// jsonLines is an input of JSON lines.
+// jsonLines reads an input of JSON lines.
 type jsonLines struct {
 	r       *bufio.Reader
 	columns columns
 	no      int64
-	size    int64 // bytes that were read, with those before the lines
+	size    int64 // bytes read so far, including those before the lines
 }
 
-// next reads over a line that is too long.
+// next reads a line. If the line is too long, next skips it and sets its error.
 func (s *jsonLines) next(l *line) (more bool, err error) {
 	part, err := s.r.ReadSlice('\n')
 	l.size, l.raw = int64(len(part)), string(part)
@@ -53,7 +54,7 @@ func (s *jsonLines) next(l *line) (more bool, err error) {
 
 func (s *jsonLines) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"`+columnClear+`"`) }
 
-// parse reads a line with names that are exact and stand there once.
+// parse parses a line. Names must match exactly and appear once.
 func (s *jsonLines) parse(l *line, r *reading) error {
 	j := scanner{text: l.raw}
 	var wire []facet
@@ -80,7 +81,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			})
 		case "tertiary":
 			j.objectOf(name, func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
-		case "~rejected": // of an import that refused it
+		case "~rejected": // added by the import that refused the line
 			j.value()
 		case columnText:
 			j.value()
@@ -96,7 +97,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	return nil
 }
 
-// unknownKey is the error for a key that no line of an export has.
+// unknownKey returns the error for a key that no line of an export has.
 func unknownKey(name string) error {
 	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
@@ -106,7 +107,7 @@ func unknownKey(name string) error {
 	return e
 }
 
-// parseJSON reads a facet, at once where it is a text that is kept as it is.
+// parseJSON parses a facet. It avoids the JSON decoder if the facet is a plain string.
 func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
 	if (c == schema.CodecText || c == schema.CodecDate) && isPlainString(raw) {
 		return schema.ParseText(c, raw[1:len(raw)-1])
@@ -116,7 +117,8 @@ func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
 
 var errNotObject = errors.New("no JSON object as an export has it")
 
-// malformed says why a line is no JSON object, without quoting it: it may hold secrets.
+// malformed returns why a line is not a JSON object. It does not quote the line, which may hold
+// secrets.
 func malformed(text string) error {
 	if !utf8.ValidString(text) {
 		return errors.New("not UTF-8")
@@ -140,7 +142,8 @@ func malformed(text string) error {
 
 const memberRejected = `,"~rejected":`
 
-// reject adds a member ~rejected to a line; a line that is no JSON object stands in it as a text.
+// reject adds a member ~rejected to the line. A line that is no JSON object becomes a string in a
+// new object.
 func (*jsonLines) reject(w io.Writer, l *line) error {
 	text := strings.TrimSpace(l.raw)
 	if i := strings.LastIndex(text, memberRejected); i > 0 {
@@ -148,7 +151,7 @@ func (*jsonLines) reject(w io.Writer, l *line) error {
 	}
 	body, isObject := strings.CutSuffix(text, "}")
 	if !isObject || !json.Valid([]byte(text)) || len(strings.TrimSpace(body)) == 1 {
-		quoted, _ := json.Marshal(text) // a text cannot fail
+		quoted, _ := json.Marshal(text) // marshaling a string cannot fail
 		body = `{"~text":` + string(quoted)
 	}
 	reason, _ := json.Marshal(l.err.Error())
@@ -156,8 +159,9 @@ func (*jsonLines) reject(w io.Writer, l *line) error {
 	return err
 }
 
-// A scanner reads JSON from the left, until err. It is many times faster than encoding/json where no text has anything
-// escaped, and refuses an object with a name that stands there twice. Where the syntax is wrong, malformed says what is.
+// A scanner reads JSON from left to right until err is set. It is many times faster than
+// encoding/json if no string has escapes, and it refuses objects with duplicate names. If the
+// syntax is wrong, malformed gives the reason.
 type scanner struct {
 	text string
 	at   int
@@ -177,7 +181,7 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// peek is what comes next, after space; 0: nothing.
+// peek returns the next byte after white space, or 0 at the end.
 func (s *scanner) peek() byte {
 	if s.skipSpace(); s.at < len(s.text) {
 		return s.text[s.at]
@@ -185,10 +189,10 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// is reports whether c comes next, after space.
+// nextIs reports whether c comes next after white space.
 func (s *scanner) nextIs(c byte) bool { return s.peek() == c }
 
-// take is the same, and goes on after c.
+// accept reports whether c comes next after white space, and if so moves past it.
 func (s *scanner) accept(c byte) bool {
 	if !s.nextIs(c) {
 		return false
@@ -197,7 +201,8 @@ func (s *scanner) accept(c byte) bool {
 	return true
 }
 
-// object reads an object; member reads the value that a name stands for. null is an object without members.
+// object reads an object. It calls member for each name to read its value. null is an object
+// without members.
 func (s *scanner) object(member func(name string)) {
 	if s.nextIs('n') && s.value() == "null" {
 		return
@@ -224,7 +229,7 @@ func (s *scanner) object(member func(name string)) {
 	}
 }
 
-// objectOf reads the object that a name stands for.
+// objectOf reads the object under a name.
 func (s *scanner) objectOf(name string, member func(name string)) {
 	if c := s.peek(); c != '{' && c != 'n' {
 		s.fail(fmt.Errorf("%s: no JSON object", records.Quoted(name)))
@@ -233,7 +238,7 @@ func (s *scanner) objectOf(name string, member func(name string)) {
 	s.object(member)
 }
 
-// value reads a value of any kind, as it stands there.
+// value reads a value of any kind and returns its text.
 func (s *scanner) value() string {
 	s.skipSpace()
 	rest := s.text[s.at:]
@@ -252,7 +257,8 @@ func (s *scanner) value() string {
 	return rest[:end]
 }
 
-// simple is the length of what text begins with, if that is a number, true, false, null or a text with nothing escaped; else 0.
+// simpleLength returns the length of the number, true, false, null or string without escapes at the
+// start of text, or 0 if there is none.
 func simpleLength(text string) int {
 	if !strings.HasPrefix(text, `"`) {
 		if end := max(0, strings.IndexAny(text, ",}] \t\r\n")); json.Valid([]byte(text[:end])) {
@@ -268,12 +274,12 @@ func simpleLength(text string) int {
 	return 0
 }
 
-// unescaped reports whether JSON is a text with nothing escaped.
+// isPlainString reports whether raw is a JSON string without escapes.
 func isPlainString(raw string) bool {
 	return strings.HasPrefix(raw, `"`) && !strings.Contains(raw, `\`)
 }
 
-// string reads a text; null is the empty one.
+// string reads a string; null is the empty string.
 func (s *scanner) string(name string) string {
 	raw := s.value()
 	if isPlainString(raw) {
@@ -282,7 +288,7 @@ func (s *scanner) string(name string) string {
 	return decodeAs[string](s, name, raw)
 }
 
-// typed makes of the JSON of a member what is wanted.
+// decodeAs decodes the JSON of a member as T.
 func decodeAs[T any](s *scanner, name, raw string) (v T) {
 	if json.Unmarshal([]byte(raw), &v) != nil {
 		s.fail(fmt.Errorf("%s is of another JSON type", records.Quoted(name)))

@@ -12,14 +12,15 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// parsed is what a line says.
+// parseLine parses a line.
 func parseLine(text string) (r reading, err error) {
 	r.own = map[string]string{}
 	err = new(jsonLines).parse(&line{raw: text}, &r)
 	return r, err
 }
 
-// checkParse wants that a line says what encoding/json finds in it, and that one without JSON is called so.
+// checkParse checks that a line is parsed as encoding/json parses it, and that a line without JSON
+// is refused as such.
 func checkParse(t *testing.T, text string) (taken bool) {
 	t.Helper()
 	got, err := parseLine(text)
@@ -116,7 +117,8 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-// The lines are the same in every run, so that among them are always some of each kind.
+// TestParseLineRandom parses the same pseudo-random lines in every run, so that enough of them are
+// valid.
 func TestParseLineRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", ":", ",", " ", `"`, `\`, `"type"`, `"facets"`, `"password"`, `"wire"`, "null", "1", "[", "]", "\x00", "\xff", "ü",
@@ -148,7 +150,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { checkParse(t, text) })
 }
 
-// A line of many facets is read, each once.
+// TestParseLineOfManyFacets checks that each of many facets is parsed once.
 func TestParseLineOfManyFacets(t *testing.T) {
 	var b strings.Builder
 	const n = 50_000
@@ -164,7 +166,8 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	}
 }
 
-// Names in JSON are exact and stand there once, wherever in a line; texts are texts.
+// TestParseLineExactNames checks that JSON names must match exactly and appear once, at every level
+// of a line.
 func TestParseLineExactNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
@@ -215,7 +218,8 @@ func TestParseLineExactNames(t *testing.T) {
 	}
 }
 
-// Members are those that encoding/json finds, in any object. The objects are the same in every run.
+// TestScannerRandom checks that the scanner finds the members that encoding/json finds, in the same
+// pseudo-random objects in every run.
 func TestScannerRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", "[", "]", ":", ",", ` `, "\t", `"`, `\`, `"a"`, `"b\"}"`, `"\\"`, `"\u0061"`, `"]"`, "null", "true", "-1.5e3", "{}", "[]",

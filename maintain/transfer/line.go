@@ -21,27 +21,27 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A line is an entry of an input: as it stands there, as it is understood, and what became of it.
+// A line is an entry of the input: its text, its parsed form, and its outcome.
 type line struct {
-	no    int64 // of the first line of text that it takes, from 1
-	size  int64 // in bytes, with its end
+	no    int64 // number of its first line of text, counted from 1
+	size  int64 // in bytes, with its line ending
 	raw   string
 	cells []string // of a CSV row
 
 	t             *change.Type
 	draft         change.Draft
-	clearPassword string       // password
-	create        store.Change // makes the entry, where nothing is there yet
-	attempt       int          // at a UID for it
-	updating      bool         // what was sent last changes an entry that was there
+	clearPassword string
+	create        store.Change // creates the entry if it does not exist
+	attempt       int          // number of UIDs generated for it so far
+	updating      bool         // the last change sent updates an existing entry
 	sharesKey     bool         // a line before it in the batch needs one of its keys
 
 	done   outcome
-	err    error         // why it is refused; a duplicate may yet be resolved
-	update *store.Change // was made of an entry that was there
+	err    error         // why it is refused; a duplicate may still be resolved
+	update *store.Change // the change made to an existing entry
 }
 
-// An outcome is what became of a line.
+// An outcome says what became of a line.
 type outcome uint8
 
 const (
@@ -55,12 +55,13 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 
 func (l *line) finish(done outcome) { l.done, l.err = done, nil }
 
-// blank reports whether a line has nothing on it.
+// isBlank reports whether a line is empty.
 func (l *line) isBlank() bool {
 	return l.cells == nil && l.err == nil && strings.TrimSpace(l.raw) == ""
 }
 
-// prepare makes a draft of each line of a batch, hashes clear passwords, and builds the changes that create the entries.
+// prepare makes a draft of each line of a batch, hashes clear passwords, and builds the changes
+// that create the entries.
 func (im *importer) prepare(ctx context.Context, b *batch) {
 	var hashing errgroup.Group
 	hashing.SetLimit(clearBatch)
@@ -88,7 +89,8 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
 }
 
-// hash hashes a line's clear password; a dry run only finds out whether that would be refused.
+// hash hashes the clear password of a line. A dry run only checks whether the password would be
+// refused.
 func (im *importer) hash(ctx context.Context, l *line) {
 	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
@@ -112,11 +114,12 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	return err
 }
 
-// typ is a declared type by the schema in force, as far as the import knows it: it may change while the import runs.
+// typeInForce returns a declared type under the latest schema that the import knows of. The schema
+// may change while the import runs.
 func (im *importer) typeInForce(name string) (*change.Type, error) { return view.Of(im.db).Type(name) }
 
-// followSchema builds lines anew by the schema in force, after what was built by another one was refused with an error. It ends the
-// import where there is no other.
+// rebuildForSchema rebuilds lines under the schema in force after changes built under an older one
+// were refused. If no newer schema exists, it returns refusal, which ends the import.
 func (im *importer) rebuildForSchema(ctx context.Context, lines []*line, refusal error) error {
 	for _, l := range lines {
 		now, err := im.typeInForce(l.t.Name)
@@ -136,7 +139,7 @@ func (im *importer) rebuildForSchema(ctx context.Context, lines []*line, refusal
 	return nil
 }
 
-// rebuild builds the change that creates the entry of a line by another schema of its type.
+// rebuild builds the change that creates the entry of a line under another schema of its type.
 func (im *importer) rebuild(l *line, t *change.Type) error {
 	facets := make(map[string]string, len(l.draft.Facets)+1)
 	for field, wire := range l.draft.Facets {
@@ -156,7 +159,7 @@ func (im *importer) rebuild(l *line, t *change.Type) error {
 	return im.build(l, l.attempt)
 }
 
-// uid makes a UID up. The same line of the same import gets the same one again.
+// makeUID generates a UID. The same line of the same import gets the same UID again.
 func (im *importer) makeUID(l *line, attempt int) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d %d\n", im.state.ID, l.no, attempt)
@@ -164,23 +167,23 @@ func (im *importer) makeUID(l *line, attempt int) string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// A reading is what a line says, before a schema says what it means.
+// A reading holds the content of a line before the schema gives it meaning.
 type reading struct {
-	own      map[string]string // what is no facet, by the columns of CSV
+	own      map[string]string // content that is no facet, by CSV column name
 	facets   []facet
 	tertiary []tertiaryRecord
-	verified []string // facets
+	verified []string // facets that the line calls verified
 }
 
-// A facet is the text of one in a line, and what reads it.
+// A facet holds the text of a facet in a line, and how to parse it.
 type facet struct {
-	name, text string // the name as the line has it
+	name, text string // the name in the line
 	parse      func(schema.Codec, string) (schema.Value, error)
-	field      string // what that becomes
-	flat       bool   // it stood beside the facets of a line of JSON, not among them
+	field      string // the field that the name is mapped to
+	flat       bool   // it was a key of the JSON line itself, not of its facets
 }
 
-// blankReading takes the place of the one before.
+// resetReading clears the previous reading and returns it.
 func (im *importer) resetReading() *reading {
 	r := &im.reading
 	clear(r.own)
@@ -188,7 +191,7 @@ func (im *importer) resetReading() *reading {
 	return r
 }
 
-// draft makes of a line the draft of an entry.
+// draft makes the draft of an entry from a line.
 func (im *importer) draft(l *line) error {
 	r := im.resetReading()
 	t, err := im.read(im.src, l, r)
@@ -213,7 +216,7 @@ func (im *importer) draft(l *line) error {
 	return im.addOwnFields(l, r)
 }
 
-// put puts a facet into the draft or, from a cell, a tertiary record.
+// addFacet adds a facet to the draft. A CSV cell may also hold a tertiary record.
 func (l *line) addFacet(f facet) error {
 	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
 		content, err := cellContent(f.field, kind, f.text)
@@ -241,7 +244,7 @@ func (l *line) addFacet(f facet) error {
 	return nil
 }
 
-// take adds to the draft what is no facet.
+// addOwnFields adds everything to the draft that is not a facet.
 func (im *importer) addOwnFields(l *line, r *reading) error {
 	if err := l.markVerified(r.verified); err != nil {
 		return err
@@ -276,7 +279,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	return nil
 }
 
-// verify marks facets as verified.
+// markVerified marks facets as verified.
 func (l *line) markVerified(fields []string) error {
 	for _, field := range fields {
 		wire, has := l.draft.Facets[field]
@@ -291,8 +294,8 @@ func (l *line) markVerified(fields []string) error {
 	return nil
 }
 
-// own sets a field of the store's own to a date; "" leaves it out. What is to come is now: by a time far ahead no
-// session would ever be younger than its password.
+// setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
+// becomes now, since otherwise every session would seem older than its password.
 func (l *line) setOwnDate(field, date string, now time.Time) error {
 	if date == "" {
 		return nil

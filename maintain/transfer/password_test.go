@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// noon is when it is while the clock of a site stands, so that no wait comes to its end.
+// noon is the time of a site whose clock is stopped, so that no waiting time ends.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func (s *site) stopClock(t *testing.T) {
@@ -25,7 +25,7 @@ func (s *site) stopClock(t *testing.T) {
 	s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return noon } })
 }
 
-// guessed is a site with one account, a token of it, and as many failures that nobody may log in.
+// lockedSite returns a site with one account, a token for it, and enough failed logins to lock it.
 func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
 	t.Helper()
 	s.stopClock(t)
@@ -48,7 +48,7 @@ func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *by
 	return s.Type(t, "user"), secret, log
 }
 
-// changed is when the password of u1 was set.
+// passwordChanged returns the time at which the password of u1 was set.
 func (s *site) passwordChanged(t *testing.T) time.Time {
 	t.Helper()
 	e, err := s.Type(t, "user").Find(s.Ctx, hints.UID("u1"))
@@ -58,8 +58,8 @@ func (s *site) passwordChanged(t *testing.T) time.Time {
 	return e.PasswordChanged()
 }
 
-// A new password that an import brings does what SetPassword does: it is new since now, whatever the line says,
-// tokens are void, failures are forgotten, and it is told.
+// TestImportSetsPasswords checks that a new password has the effect of SetPassword: its time is
+// now, whatever the line says, tokens are void, failures are forgotten, and an event is logged.
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -97,7 +97,7 @@ func TestImportSetsPasswords(t *testing.T) {
 	})
 }
 
-// The same hash, and a line without one, leave all that as it is.
+// TestImportKeepsPasswords checks that the same hash, or a line without one, has no such effect.
 func TestImportKeepsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -123,7 +123,7 @@ func TestImportKeepsPasswords(t *testing.T) {
 	})
 }
 
-// disabled does what Disable does, once.
+// TestImportDisables checks that disabled has the effect of Disable, once.
 func TestImportDisables(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -147,7 +147,8 @@ func TestImportDisables(t *testing.T) {
 	})
 }
 
-// What is to come is now: else every session would be older than the password, for good.
+// TestImportFutureDates checks that future dates become now. Otherwise every session would remain
+// older than the password.
 func TestImportFutureDates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -166,7 +167,8 @@ func TestImportFutureDates(t *testing.T) {
 	})
 }
 
-// A clear password is held to the identifiers that the entry has, also where the line does not name them.
+// TestImportChecksPasswordPolicy checks a clear password against the identifiers of the existing
+// entry, even if the line does not mention them.
 func TestImportChecksPasswordPolicy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -191,7 +193,8 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 	})
 }
 
-// No facet that Update and Save take is one of the store's own, or the hash.
+// TestOwnFieldsAreNoFacets checks that Update and Save accept neither the store's own fields nor
+// the hash as facets.
 func TestOwnFieldsAreNoFacets(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -225,7 +228,8 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 	})
 }
 
-// A table of entries as they are shown says of each whether it is disabled; no column is passed over that may say more.
+// TestImportDisabledColumn imports a printed table of entries, which has a column ~disabled. Other
+// columns that begin with ~ are refused unless they can be ignored safely.
 func TestImportDisabledColumn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -266,7 +270,8 @@ func TestImportDisabledColumn(t *testing.T) {
 	})
 }
 
-// TestVerifiedComesAlong: an export says which addresses are verified, and an import keeps that, of new entries and of others.
+// TestVerifiedRoundTrip checks that an export names verified addresses and that an import keeps
+// them, for new and for existing entries.
 func TestVerifiedRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := `{"type":"user","facets":{"uid":"v","name":"vera","email":"v@x.org"},"verified":["email"]}` + "\n"
@@ -316,7 +321,8 @@ func TestVerifiedRoundTrip(t *testing.T) {
 	})
 }
 
-// TestImportEndsSessions: a new hash, or that an entry is disabled, ends its sessions; other updates, and the same again, do not.
+// TestImportEndsSessions checks that a new hash ends the sessions of an entry, and so does
+// disabling it. Other updates and repeated ones do not.
 func TestImportEndsSessions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)

@@ -19,11 +19,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A product is another account store, whose export can be read. An account there is one JSON object.
+// A product is another account store whose export can be read. Each account in the export is a JSON
+// object.
 type product struct {
-	id    string            // what an account without which is none of the product's
-	names map[string]string // what its names are called here, where nothing else is said; "": the primary field
-	// parse takes the password, and what else is no facet, out of an account, whose texts and numbers the names say.
+	id    string            // the name of the key that every account must have
+	names map[string]string // default mapping of names to fields; empty for the primary field
+	// parse takes the password and everything else that is no facet out of an account. The names
+	// map what remains.
 	parse func(s *productUsers, a account, r *reading) error
 }
 
@@ -37,7 +39,8 @@ var productsByName = map[string]product{
 // Products returns the names that ImportOptions.From takes, sorted.
 func Products() []string { return slices.Sorted(maps.Keys(productsByName)) }
 
-// parse reads an account: its texts, numbers and truths as facets by the product's names, and its password.
+// parse parses an account: its strings, numbers and booleans become facets under the product's
+// names, and its password is taken over.
 func (s *productUsers) parse(l *line, r *reading) error {
 	a, err := accountOf(l.raw)
 	if err != nil {
@@ -52,10 +55,10 @@ func (s *productUsers) parse(l *line, r *reading) error {
 	return err
 }
 
-// An account is the JSON of what an object has, by name.
+// An account holds the JSON values of an object by name.
 type account map[string]string
 
-// accountOf reads an object whose names are exact and stand there once.
+// accountOf parses an object. Names must match exactly and appear once.
 func accountOf(text string) (account, error) {
 	a, j := account{}, scanner{text: text}
 	j.object(func(name string) { a[name] = j.value() })
@@ -65,7 +68,8 @@ func accountOf(text string) (account, error) {
 	return a, nil
 }
 
-// text is a text, a number or a truth; "" where there is none.
+// text returns a string, number or boolean as text, or "" if the value is of another kind or
+// missing.
 func (a account) text(name string) string {
 	raw := a[name]
 	if raw == "" || raw == "null" || raw[0] == '{' || raw[0] == '[' {
@@ -75,11 +79,11 @@ func (a account) text(name string) string {
 		return raw
 	}
 	var text string
-	_ = json.Unmarshal([]byte(raw), &text) // the scanner has read it
+	_ = json.Unmarshal([]byte(raw), &text) // valid, since the scanner has read it
 	return text
 }
 
-// inside is an object in an account; an empty one where there is none.
+// object returns an object inside the account, or an empty account if it is missing.
 func (a account) object(name string) (account, error) {
 	if a[name] == "" || a[name] == "null" {
 		return account{}, nil
@@ -91,13 +95,14 @@ func (a account) object(name string) (account, error) {
 	return object, err
 }
 
-// set gives a name a text.
+// setText sets a value to a string.
 func (a account) setText(name, text string) {
-	quoted, _ := json.Marshal(text) // a text cannot fail
+	quoted, _ := json.Marshal(text) // marshaling a string cannot fail
 	a[name] = string(quoted)
 }
 
-// millis turns milliseconds since 1970, up to the year 9999, into a date. What is none stays, and is refused as a date.
+// convertMillis converts milliseconds since 1970, up to the year 9999, into a date. Other values
+// stay, and are refused as dates.
 func (a account) convertMillis(name string) {
 	n, err := strconv.ParseInt(a.text(name), 10, 64)
 	if at := time.UnixMilli(n).UTC(); err == nil && at.Year() <= 9999 && at.Year() >= 0 {
@@ -105,7 +110,7 @@ func (a account) convertMillis(name string) {
 	}
 }
 
-// disabled says that an account may not log in, if the truth called name is what that says.
+// setDisabled marks the account as disabled if the boolean under name equals whenDisabled.
 func (a account) setDisabled(r *reading, name string, whenDisabled bool) error {
 	switch a.text(name) {
 	case "", strconv.FormatBool(!whenDisabled):
@@ -119,8 +124,9 @@ func (a account) setDisabled(r *reading, name string, whenDisabled bool) error {
 
 var pbkdf2Costs = regexp.MustCompile(`^(\$pbkdf2-sha\d+\$)i=(\d+)(?:,l=\d+)?\$`)
 
-// parseAuth0 reads an account as the service hands out with its hash, or as its bulk import takes one. The prefix auth0| is
-// that of accounts with a password; with another one, an account is another one.
+// parseAuth0 parses an account as the service exports it with its hash, or as its bulk import
+// accepts it. The prefix auth0| marks accounts with a password and is removed; any other prefix is
+// part of the ID.
 func parseAuth0(_ *productUsers, a account, r *reading) error {
 	object, err := a.object("_id")
 	if err != nil {
@@ -154,7 +160,8 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 	return a.setDisabled(r, "blocked", true)
 }
 
-// auth0Hash is the hash of an account that came to the service from elsewhere; "" where there is none.
+// auth0Hash returns the hash of an account that Auth0 itself imported from elsewhere, or "" if
+// there is none.
 func (a account) auth0Hash() (string, error) {
 	custom, err := a.object("custom_password_hash")
 	if err != nil || len(custom) == 0 {
@@ -180,7 +187,8 @@ func (a account) auth0Hash() (string, error) {
 	return hash, nil
 }
 
-// parseDjango reads an account of dumpdata. Accounts of two models may have one key and are not the same.
+// parseDjango parses an account of dumpdata. Accounts of two models can have the same key without
+// being the same account.
 func parseDjango(s *productUsers, a account, r *reading) error {
 	fields, err := a.object("fields")
 	hash := fields.text("password")
@@ -196,13 +204,13 @@ func parseDjango(s *productUsers, a account, r *reading) error {
 	}
 	delete(fields, "password")
 	maps.Copy(a, fields)
-	if !strings.HasPrefix(hash, "!") { // of nobody
+	if !strings.HasPrefix(hash, "!") { // not an unusable password
 		r.own[columnHash] = hash
 	}
 	return a.setDisabled(r, "is_active", false)
 }
 
-// parseFirebase reads an account of auth:export.
+// parseFirebase parses an account of auth:export.
 func parseFirebase(s *productUsers, a account, r *reading) error {
 	hash, salt := a.text("passwordHash"), a.text("salt")
 	delete(a, "passwordHash")
@@ -222,14 +230,14 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	return err
 }
 
-// A keycloakCredential is what proves who somebody is; the two texts are JSON.
+// A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON.
 type keycloakCredential struct {
 	Type           string `json:"type"`
 	SecretData     string `json:"secretData"`
 	CredentialData string `json:"credentialData"`
 }
 
-// parseKeycloak reads an account of a realm's export.
+// parseKeycloak parses an account of a realm export.
 func parseKeycloak(_ *productUsers, a account, r *reading) error {
 	a.convertMillis("createdTimestamp")
 	if a["realm"] != "" || a.text("username") == "" {
@@ -258,7 +266,7 @@ func parseKeycloak(_ *productUsers, a account, r *reading) error {
 	return nil
 }
 
-// hash is a password's in a form that login verifies.
+// hash returns the password hash in a form that login can verify.
 func (c keycloakCredential) hash() (string, error) {
 	var secret struct{ Value, Salt []byte }
 	var how struct {
@@ -275,7 +283,9 @@ func (c keycloakCredential) hash() (string, error) {
 	case known:
 		key := secret.Value
 		if how.Algorithm == "pbkdf2" {
-			key = key[:min(20, len(key))] // of several blocks, each of which costs all the iterations, the first proves the password
+			// The first of several blocks suffices to verify the password, and each block costs all
+			// the iterations.
+			key = key[:min(20, len(key))]
 		}
 		text := b64.EncodeToString(secret.Salt) + "$" + b64.EncodeToString(key)
 		return fmt.Sprintf("$%s$%d$%s", name, how.HashIterations, strings.ReplaceAll(text, "+", ".")), nil
@@ -288,7 +298,7 @@ func (c keycloakCredential) hash() (string, error) {
 
 var keycloakPBKDF2 = map[string]string{"pbkdf2": "pbkdf2-sha1", "pbkdf2-sha256": "pbkdf2-sha256", "pbkdf2-sha512": "pbkdf2-sha512"}
 
-// aParam is one of Firebase's parameters, as its console shows them or in JSON.
+// paramPattern matches one of Firebase's parameters, as its console shows them or in JSON.
 var paramPattern = regexp.MustCompile(`"?\b(algorithm|base64_signer_key|base64_salt_separator|rounds|mem_cost)"?[ \t]*:[ \t]*"?([^\s",}]*)`)
 
 func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
@@ -318,11 +328,11 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	if err := checkParams(p); err != nil {
 		return p, err
 	}
-	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // any hash is as long
+	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // the length of the hash does not matter
 	return p, err
 }
 
-// wrongParams says in the names of the parameters why no hash could be verified with them.
+// checkParams returns an error, in terms of the parameters, if no hash can be verified with them.
 func checkParams(p password.FirebaseScrypt) error {
 	key, keyErr := decodedLen(p.SignerKey)
 	separator, separatorErr := decodedLen(p.SaltSeparator)
@@ -333,7 +343,7 @@ func checkParams(p password.FirebaseScrypt) error {
 		return fmt.Errorf("base64_signer_key has %d bytes, which are not 16 to 128: is it whole?", key)
 	case separatorErr != nil:
 		return errors.New("base64_salt_separator is not base64")
-	case separator > 120: // a salt of 8 bytes is with it
+	case separator > 120: // the separator is appended to a salt of 8 bytes
 		return fmt.Errorf("base64_salt_separator has %d bytes, which are over 120", separator)
 	case p.Rounds < 1 || p.Rounds > 32:
 		return fmt.Errorf("rounds is %d, which is not 1 to 32", p.Rounds)
@@ -345,7 +355,7 @@ func checkParams(p password.FirebaseScrypt) error {
 	return nil
 }
 
-// paramBytes is how many bytes a text in either alphabet of base64 stands for.
+// decodedLen returns the number of bytes that text encodes in either alphabet of base64.
 func decodedLen(text string) (int, error) {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	raw, err := base64.RawStdEncoding.DecodeString(text)

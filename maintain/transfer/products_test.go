@@ -22,8 +22,8 @@ func sample(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Each product's own export goes in as it is, and each account logs in with its own password. The samples are made
-// after the documentation that testdata/README.md names.
+// TestImportProducts imports an export of each product, after which each account can log in with
+// its password. The samples follow the documentation that testdata/README.md names.
 func TestImportProducts(t *testing.T) {
 	const secret = "correct horse battery staple"
 	for _, tt := range []struct {
@@ -78,7 +78,7 @@ func TestImportProducts(t *testing.T) {
 						t.Errorf("%s, wrong: %v", identifier, err)
 					}
 				}
-				// A disabled account is left out above: it has its password all the same.
+				// A disabled account is left out above, but it keeps its password.
 				if tt.from == "keycloak" {
 					if err := s.Type(t, "user").Enable(s.Ctx, hints.Field("name", "cid")); err != nil {
 						t.Error(err)
@@ -92,7 +92,8 @@ func TestImportProducts(t *testing.T) {
 	}
 }
 
-// Names of a product are given to other fields, or are left out; what is refused comes back in lines that are read again.
+// TestImportProductRejects checks that a product's names can be mapped or ignored, and that rejects
+// can be imported again.
 func TestImportProductRejects(t *testing.T) {
 	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann@example.com","email":"ann@example.com","password":"!","nick":"Annie"}},
 
@@ -119,14 +120,15 @@ func TestImportProductRejects(t *testing.T) {
 	})
 }
 
-// An export that ends too early, or goes on after its end, is an error with the line; what stands before is in.
+// TestImportProductErrors checks that an export that ends too early, or continues after its end, is
+// an error with the line number. The accounts before the error are imported.
 func TestImportProductErrors(t *testing.T) {
 	const one = `{"localId":"1","email":"a@x.org"}`
 	for _, tt := range []struct {
 		in    string
 		o     transfer.ImportOptions
 		read  int64
-		error string // "": none
+		error string // empty for none
 	}{
 		{"", transfer.ImportOptions{From: "firebase"}, 0, ""},
 		{"[]", transfer.ImportOptions{From: "firebase"}, 0, ""},
@@ -158,7 +160,8 @@ func TestImportProductErrors(t *testing.T) {
 	}
 }
 
-// Whatever could make one person of two, or an account of nobody, is refused with the reason.
+// TestImportProductAccounts checks that accounts are refused if they could merge two people into
+// one or belong to nobody.
 func TestImportProductAccounts(t *testing.T) {
 	for _, tt := range []struct{ from, in, want string }{
 		{"auth0", `{"user_id":"auth0|1"}`, "1"},
@@ -209,7 +212,8 @@ func TestImportProductAccounts(t *testing.T) {
 	}
 }
 
-// The parameters of a project are read whole, or refused before anything is written.
+// TestImportFirebaseParams checks that the parameters of a project are read completely, or refused
+// before anything is written.
 func TestImportFirebaseParams(t *testing.T) {
 	good := sample(t, "firebase-params.txt")
 	for _, tt := range []struct{ params, want string }{
@@ -246,7 +250,7 @@ func TestImportFirebaseParams(t *testing.T) {
 	}
 }
 
-// Accounts of two models may have one key: they are not the same people.
+// TestImportTwoModels checks that accounts of two models with the same key are not merged.
 func TestImportTwoModels(t *testing.T) {
 	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann","password":"!"}},
 {"model":"shop.customer","pk":1,"fields":{"email":"ben@x.org","password":"!"}}]`

@@ -13,23 +13,24 @@ import (
 	"github.com/coffeenode/userdb/password"
 )
 
-// productUsers is the export of a product: its accounts in a list, in the list "users" of an object, or one after the other.
+// productUsers reads the export of a product: accounts in a list, in the list "users" of an object,
+// or one after the other.
 type productUsers struct {
 	product
 	firebase password.FirebaseScrypt
-	model    *string // of Django, that the accounts are of; "": not known yet
+	model    *string // the Django model of the accounts; empty until the first account is read
 	input    rowText
 	dec      *json.Decoder
 	started  bool
-	inList   bool   // the accounts stand in a list, which has not ended
-	inObject bool   // an object has the list
+	inList   bool   // within the list of accounts
+	inObject bool   // the list is in an object
 	first    string // an account that was read to find that out
-	lines    int64  // of text, that were read and cut off
-	size     int64  // their bytes
-	reported int64  // of those, as sizes of lines
+	lines    int64  // lines of text read and discarded
+	size     int64  // size of those lines
+	reported int64  // the part of size already counted in lines
 }
 
-// maxAccount is how long one account may be, in bytes.
+// maxAccount is the maximum length of an account in bytes.
 const maxAccount = maxImportLine / 2
 
 func newProductUsers(in *bufio.Reader, before int64, name string, params password.FirebaseScrypt, model *string) *productUsers {
@@ -58,7 +59,7 @@ func (s *productUsers) next(l *line) (more bool, err error) {
 	return more, nil
 }
 
-// text is what was read and not cut off.
+// text returns the text that was read but not discarded.
 func (s *productUsers) text() []byte { return s.input.text.Bytes()[:s.dec.InputOffset()-s.size] }
 
 func (s *productUsers) discardRead() {
@@ -67,7 +68,7 @@ func (s *productUsers) discardRead() {
 	s.lines += int64(bytes.Count(text, []byte("\n")))
 }
 
-// account reads the next account.
+// nextAccount reads the next account.
 func (s *productUsers) nextAccount() (text string, more bool, err error) {
 	if !s.started {
 		s.started = true
@@ -90,7 +91,7 @@ func (s *productUsers) nextAccount() (text string, more bool, err error) {
 	return string(raw), err == nil, err
 }
 
-// begin reads up to the list, or an account where there is none.
+// findList reads up to the list of accounts, or one account if there is no list.
 func (s *productUsers) findList() error {
 	token, err := s.dec.Token()
 	switch {
@@ -119,7 +120,8 @@ func (s *productUsers) findList() error {
 	return err
 }
 
-// member reads over a member of the object that may have the list, or up to the first account where it is that.
+// readMember skips a member of the object that may hold the list. If the member is the list,
+// readMember stops at its first account.
 func (s *productUsers) readMember() (isList bool, err error) {
 	name, err := s.dec.Token()
 	switch {
@@ -137,7 +139,7 @@ func (s *productUsers) readMember() (isList bool, err error) {
 	return true, err
 }
 
-// skip reads over a value, of any length.
+// skipValue skips a value of any length.
 func (s *productUsers) skipValue() error {
 	for depth := 0; ; {
 		token, err := s.dec.Token()
@@ -159,7 +161,7 @@ func (s *productUsers) skipValue() error {
 	}
 }
 
-// end reads what comes after the list.
+// readEnd reads what follows the list.
 func (s *productUsers) readEnd() error {
 	_, err := s.dec.Token()
 	s.inList = false

@@ -8,14 +8,14 @@ import (
 	"github.com/coffeenode/userdb/password"
 )
 
-// An export may have more than its accounts, of any size; an account may not.
+// TestLargeProductExports checks that everything in an export except an account may have any size.
 func TestLargeProductExports(t *testing.T) {
 	const one = `{"localId":"1"}`
 	much := `["` + strings.Repeat(`0123456789","`, 2<<20) + `"]`
 	for _, tt := range []struct {
 		name, in string
 		lines    []int64 // of the accounts
-		refused  bool    // the last of those
+		refused  bool    // the last account is refused
 		err      string
 	}{
 		{"more before and after", "{\"a\":" + much + ",\n\"users\":[\n" + one + ",\n" + one + "],\"b\":" + much + "}", []int64{3, 4}, false, ""},

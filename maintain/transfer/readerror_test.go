@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// An input that cannot be read to its end is an error, which says where that was. What stands before it is in, and
-// noted, so that Resume goes on after it when the input can be read.
+// TestImportReadError checks that an input that cannot be read to its end is an error that says
+// where. The lines before it are imported and saved, so that Resume can continue when the input is
+// readable.
 func TestImportReadError(t *testing.T) {
 	errBroken := errors.New("the cable is out")
 	jsonLine, row := `{"facets":{"uid":"%d","name":"N%d"}}`+"\n", "%d,N%d\n"
@@ -27,12 +28,12 @@ func TestImportReadError(t *testing.T) {
 		name   string
 		csv    bool
 		good   string // what can be read
-		rest   string // what follows when it is mended
+		rest   string // what follows once the input is repaired
 		broken bool   // the reader fails after good
-		bad    string // stands instead of rest
+		bad    string // replaces rest in the first import
 		lines  int64  // before the error
 		line   int64  // of the error
-		all    int64  // entries, when it is mended
+		all    int64  // entries after the resumed import
 	}{
 		{"nothing", false, "", lines(jsonLine, 3), true, "", 0, 1, 0},
 		{"after a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
@@ -83,7 +84,7 @@ func TestImportReadError(t *testing.T) {
 	}
 }
 
-// A quote in the wrong place that swallows whole rows says so.
+// TestImportUnclosedQuote checks the error for a quote that swallows whole rows.
 func TestImportUnclosedQuote(t *testing.T) {
 	const in = "uid,job\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -14,8 +14,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// replacements begins to watch a directory. What it returns says how often a file there was replaced since. Events
-// that follow each other would be one if they were alike; between two of them the temporary file is created.
+// replacements watches a directory and returns a function that counts how often a file in it was
+// replaced. The kernel merges equal events that follow each other, but here the creation of the
+// temporary file always comes between two replacements.
 func replacements(t *testing.T, dir, file string) func() int {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -45,8 +46,8 @@ func replacements(t *testing.T, dir, file string) func() int {
 	}
 }
 
-// TestImportSyncs: an embedded file is replaced once a batch, by imports of new entries and of old ones, and once for the secret by which
-// an import knows its store.
+// TestImportSyncs checks that an embedded store replaces its file once per batch, for new entries
+// and for updates, and once for the secret by which an import recognizes its store.
 func TestImportSyncs(t *testing.T) {
 	dir := t.TempDir()
 	db, err := userdb.Open(t.Context(), "file:"+filepath.Join(dir, "store"), userdb.Options{Schema: full()})
@@ -63,7 +64,7 @@ func TestImportSyncs(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		job, on string
-		want    int // replacements
+		want    int // number of replacements
 	}{
 		{"a", transfer.DuplicateFail, 5},
 		{"b", transfer.DuplicateUpdate, 4},

@@ -13,20 +13,22 @@ import (
 	"github.com/coffeenode/userdb/maintain/internal/records"
 )
 
-// A batch is some lines in a row.
+// A batch holds consecutive lines of the input.
 type batch struct {
 	lines   []line
-	sum     string         // of the input up to here
-	toWrite []*line        // those that are to be written, by type
-	needs   store.Needs    // what creating their entries needs to be absent
-	changes []store.Change // room for those that create them
+	sum     string         // checksum of the input up to the end of the batch
+	toWrite []*line        // lines to write, ordered by type
+	needs   store.Needs    // the keys that must be free to create the entries
+	changes []store.Change // buffer for the changes that create the entries
 
 	ctx     context.Context
-	endBulk func(context.Context) error // of bulk
-	created chan error                  // one, when the lines that wait for none are done; what ends the import, or nil
+	endBulk func(context.Context) error // ends the bulk write of ctx
+	// Receives one error or nil after the lines that can be created at once; an error ends the
+	// import.
+	created chan error
 }
 
-// blank is a batch without lines.
+// newBatch returns a batch without lines.
 func (im *importer) newBatch() *batch {
 	if len(im.freeBatches) == 0 {
 		return &batch{lines: make([]line, 0, max(im.firstSize, im.batchSize)), needs: store.Needs{}}
@@ -39,8 +41,9 @@ func (im *importer) newBatch() *batch {
 	return b
 }
 
-// begin creates the entries of a batch, but for those of lines that wait for others. What keeps one of them from it may be
-// gone when the batches before are concluded: see resolve.
+// startBatch creates the entries of a batch, except those of lines that depend on other lines. A
+// line that fails because a key is taken may succeed after the batches before it are finished; see
+// resolve.
 func (im *importer) startBatch(ctx context.Context, b *batch) {
 	b.ctx, b.endBulk = im.Engine.Bulk(ctx)
 	b.created = make(chan error, 1)
@@ -51,8 +54,8 @@ func (im *importer) startBatch(ctx context.Context, b *batch) {
 	go func() { b.created <- im.create(b.ctx, b, b.toWrite) }()
 }
 
-// conclude brings a batch to its end, when those before it have come to theirs. After one that failed, nothing more of it
-// is done.
+// finishBatch completes a batch after all batches before it. If one of those failed, finishBatch
+// does nothing more with the batch.
 func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) error {
 	err := cmp.Or(failed, <-b.created)
 	switch {
@@ -72,7 +75,7 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	return im.recordBatch(b)
 }
 
-// record counts what became of a batch, tells of the lines that are refused, and has that saved.
+// recordBatch counts the outcomes of a batch, reports the refused lines, and saves the state.
 func (im *importer) recordBatch(b *batch) error {
 	s, r := &im.state, &im.state.Report
 	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
@@ -100,8 +103,9 @@ func (im *importer) recordBatch(b *batch) error {
 	return im.o.Save(*s)
 }
 
-// create creates the entries of lines. Where lines may update entries, one that shares a key with a line before it only
-// counts as taken: what becomes of it is seen when that is done. An error ends the import.
+// create creates the entries of lines. If lines may update entries, a line that shares a key with a
+// line before it is only marked as taken; its outcome is decided after that line. An error ends the
+// import.
 func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	var of []*line
 	b.changes = b.changes[:0]
@@ -116,11 +120,11 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	return err
 }
 
-// mostFollows is how often lines are built again because another schema is in force than they were built by.
+// maxRebuilds limits how often lines are rebuilt because the schema in force has changed.
 const maxRebuilds = 16
 
-// apply makes the changes of lines, and returns the lines whose entries somebody else changed meanwhile. Its error ends
-// the import.
+// apply writes the changes of lines. It returns the lines whose entries were changed by others
+// meanwhile. An error ends the import.
 func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
 	for range maxRebuilds {
 		some, stale, refusal := im.applyOnce(ctx, lines, changes)
@@ -146,8 +150,8 @@ func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Ch
 	return again, store.ErrConflict
 }
 
-// applyOnce is apply, but for the lines that were built by another schema than the one in force: those are stale, and the error is
-// why.
+// applyOnce writes the changes of lines without rebuilding any. It returns as stale the lines that
+// were built under a schema that is no longer in force, together with the error of one of them.
 func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []store.Change) (again, stale []*line, err error) {
 	var refusal error
 	for i, err := range im.ApplyAll(ctx, changes) {
@@ -167,7 +171,7 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 			again = append(again, l)
 			l.refuse(err)
 		case errors.Is(err, store.ErrDuplicate), errors.Is(err, change.ErrInvalid), errors.Is(err, store.ErrCorrupt),
-			errors.Is(err, store.ErrNotFound): // of one entry: the import goes on
+			errors.Is(err, store.ErrNotFound): // concerns one entry: the import continues
 			l.refuse(err)
 		default:
 			return nil, nil, err
@@ -176,7 +180,7 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 	return again, stale, refusal
 }
 
-// rehearse finds out what would become of lines, and writes nothing.
+// simulateLines determines the outcome of lines without writing anything.
 func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	for _, l := range lines {
 		lookups := []store.Lookup{{PRK: l.create.Key}}
@@ -192,7 +196,7 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	return nil
 }
 
-// foresee judges a line by what is there, of the entries that it may mean.
+// simulate determines the outcome of a line from the entries that exist and may be meant by it.
 func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) {
 	taken, uid := "", l.create.Key.Field()
 	for i, f := range found {
@@ -229,10 +233,11 @@ func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) 
 	}
 }
 
-// mostMet bounds the memory of a dry run: duplicates inside the input are found among the first half million of its keys.
+// maxSeen bounds the memory of a dry run. Duplicates within the input are found among its first
+// half million keys.
 const maxSeen = 500_000
 
-// met notes an entry, or a value of a type, and reports whether it was met before.
+// seenInInput records an entry, or a value of a type, and reports whether it was recorded before.
 func (im *importer) seenInInput(typ, value string) bool {
 	d := records.Digest(typ, value)
 	seen := im.seen[d]

@@ -13,7 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// importIn imports text in batches of some lines, the first one of another size, into an empty store.
+// importBatches imports text into an empty store, with a first batch of one size and later batches
+// of another.
 func importBatches(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
 	var refused []string
 	o := ImportOptions{OnDuplicate: on, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
@@ -28,7 +29,7 @@ func importBatches(t *rapid.T, db *userdb.DB, text string, on string, first, mos
 	return im.state.Report, refused
 }
 
-// entriesOf are all entries with their facets, but for what every write makes anew.
+// entriesOf returns all entries with their facets, except what every write generates anew.
 func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
 	typ, err := db.Type("user")
 	if err != nil {
@@ -49,7 +50,7 @@ func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// lineGen draws lines that share UIDs and identifiers all the time.
+// lineGen draws lines that often share UIDs and identifiers.
 func lineGen() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		facets := []string{fmt.Sprintf(`"uid":"u%d"`, rapid.IntRange(0, 12).Draw(t, "uid"))}
@@ -64,7 +65,8 @@ func lineGen() *rapid.Generator[string] {
 	})
 }
 
-// TestImportOrder: however many lines are under way at once, all becomes of them that becomes of them one by one.
+// TestImportOrder checks that lines processed concurrently have the same outcome as lines processed
+// one by one.
 func TestImportOrder(t *testing.T) {
 	shared := redistest.Shared(t).Client()
 	rapid.Check(t, func(t *rapid.T) {
