@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	rewriters   = 16  // how many records are worked on at once
-	removers    = 3   // how many batches of keys are gone through at once
-	memberBatch = 500 // how many members of a set are read at a time, about
+	concurrentRewrites = 16  // how many records are worked on at once
+	concurrentRemovals = 3   // how many batches of keys are gone through at once
+	memberBatch        = 500 // how many members of a set are read at a time, about
 )
 
 // Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
@@ -30,21 +30,21 @@ const (
 // each as soon as it was brought over. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
-		if err := tc.refused(); err != nil {
+		if err := tc.collisionError(); err != nil {
 			return err
 		}
 	}
 	for _, tc := range ch.Types {
-		s, err := newStep(ctx, view.Of(ch.db), tc.Type, progress)
+		s, err := newMigration(ctx, view.Of(ch.db), tc.Type, progress)
 		if err != nil {
 			return err
 		}
-		if to := merged(s.from, s.typ().Schema); tc.Online && !s.begun {
-			if err = onlyMore(s.from, to); err == nil {
-				err = s.target(to, gone(s.from, to))
+		if to := mergeStored(s.from, s.currentType().Schema); tc.Online && !s.resumed {
+			if err = checkOnlyAdds(s.from, to); err == nil {
+				err = s.setTarget(to, removedNames(s.from, to))
 			}
 		}
-		if err == nil && s.due() {
+		if err == nil && s.needsApply() {
 			err = s.apply(ctx)
 		}
 		if err != nil {
@@ -54,20 +54,20 @@ func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) er
 	return nil
 }
 
-func (tc TypeChange) refused() error {
+func (tc TypeChange) collisionError() error {
 	if len(tc.Collisions) > 0 {
 		return fmt.Errorf("%w: type %s: %s", ErrCollision, records.Quoted(tc.Type), tc.Collisions[0].Reason)
 	}
 	return nil
 }
 
-func (s *step) apply(ctx context.Context) error {
+func (s *migration) apply(ctx context.Context) error {
 	if s.online {
 		return s.applyOnline(ctx)
 	}
-	err := s.applyAlone(ctx)
+	err := s.applyExclusive(ctx)
 	if errors.Is(err, store.ErrConflict) || view.Followable(err) { // another process makes the same change, and is there first
-		stored, failed := s.read(ctx)
+		stored, failed := s.readStored(ctx)
 		if failed == nil && stored.Generation == s.guard.Fingerprint {
 			return nil
 		}
@@ -76,22 +76,22 @@ func (s *step) apply(ctx context.Context) error {
 }
 
 // applyAlone brings the entries to the new schema while nobody else writes.
-func (s *step) applyAlone(ctx context.Context) error {
+func (s *migration) applyExclusive(ctx context.Context) error {
 	seen := s.fields[store.FieldFingerprint]
-	if s.moves() {
-		if err := s.begin(ctx); err != nil {
+	if s.changesRecords() {
+		if err := s.stopWriters(ctx); err != nil {
 			return err
 		}
-		if err := s.pass(ctx, s.expel, s.build, s.tidy, s.removeObsolete); err != nil {
+		if err := s.runPasses(ctx, s.removeStale, s.convertEntries, s.removeOldKeys, s.removeObsolete); err != nil {
 			return err
 		}
-		seen = s.typ().Guard.Fingerprint
+		seen = s.currentType().Guard.Fingerprint
 	}
-	return s.restate(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
+	return s.replaceStored(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
 }
 
 // pass goes over the records, once for each step.
-func (s *step) pass(ctx context.Context, steps ...func(context.Context) error) error {
+func (s *migration) runPasses(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, pass := range steps {
 		bulk, end := s.Engine.Bulk(ctx)
 		if err := cmp.Or(pass(bulk), end(context.WithoutCancel(ctx))); err != nil {
@@ -102,7 +102,7 @@ func (s *step) pass(ctx context.Context, steps ...func(context.Context) error) e
 }
 
 // restate replaces what is stored of the schema, if its fingerprint is still the one seen.
-func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next string) error {
+func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored, next string) error {
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
 	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})
 	state = slices.DeleteFunc(state, func(f store.Facet) bool { return f.Wire == "" })
@@ -115,76 +115,76 @@ func (s *step) restate(ctx context.Context, seen, fingerprint, stored, next stri
 
 // begin stops all other writers, and then makes sure that nothing collides. If something does, and
 // nothing was changed, they may go on.
-func (s *step) begin(ctx context.Context) error {
+func (s *migration) stopWriters(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
-	under := s.typ().Guard.Fingerprint
-	if !s.begun {
+	under := s.currentType().Guard.Fingerprint
+	if !s.resumed {
 		from := schema
 		if !s.stored {
 			from = change.StoredText(s.from)
 		}
-		if err := s.restate(ctx, before, under, from, s.guard.JSON); err != nil {
+		if err := s.replaceStored(ctx, before, under, from, s.guard.JSON); err != nil {
 			return err
 		}
 	}
-	if err := s.mend(ctx, store.AwaitSchema{}); err != nil {
+	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
 	}
 	tc, err := s.survey(ctx)
 	if err != nil {
 		return err
 	}
-	collision := tc.refused()
-	if collision == nil || s.begun {
+	collision := tc.collisionError()
+	if collision == nil || s.resumed {
 		return collision
 	}
-	return errors.Join(collision, s.restate(ctx, under, before, schema, ""))
+	return errors.Join(collision, s.replaceStored(ctx, under, before, schema, ""))
 }
 
-func (s *step) mend(ctx context.Context, m store.Step) error {
+func (s *migration) applyStep(ctx context.Context, m store.Step) error {
 	_, err := s.Engine.Mend(ctx, m)
 	return err
 }
 
 // build brings all entries over; what they were found by before stays. An entry that gets a value which another one has by
 // the old schema and not by the new one can be brought over only after that one.
-func (s *step) build(ctx context.Context) error {
+func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
-	var late []recordkey.Key
-	var why error
-	postpone := func(ctx context.Context, prk recordkey.Key) error {
-		err := s.reshape(ctx, prk)
+	var postponed []recordkey.Key
+	var reason error
+	convert := func(ctx context.Context, prk recordkey.Key) error {
+		err := s.convertEntry(ctx, prk)
 		if errors.Is(err, store.ErrDuplicate) {
 			mu.Lock()
 			defer mu.Unlock()
-			late, why, err = append(late, prk), err, nil
+			postponed, reason, err = append(postponed, prk), err, nil
 		}
 		return err
 	}
-	err := s.eachEntry(ctx, postpone)
-	for err == nil && len(late) > 0 {
-		waiting := late
-		late = nil
-		for _, prk := range waiting {
-			if err = postpone(ctx, prk); err != nil {
+	err := s.forEachEntry(ctx, convert)
+	for err == nil && len(postponed) > 0 {
+		previous := postponed
+		postponed = nil
+		for _, prk := range previous {
+			if err = convert(ctx, prk); err != nil {
 				return err
 			}
 		}
-		if len(late) == len(waiting) {
-			return why
+		if len(postponed) == len(previous) {
+			return reason
 		}
 	}
 	return err
 }
 
 // reshape brings one entry over, and puts it into the indexes that are new.
-func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
+func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 	facets, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
 		if s.online && len(s.newSRKs) == 0 {
 			return store.Change{}, false, nil
 		}
-		held, err := s.held(ctx, r)
-		c, due := t.Reshape(r, s.renames, func(srk recordkey.Key) bool { return slices.Contains(held, srk) })
+		owned, err := s.ownedSRKs(ctx, r)
+		c, due := t.Reshape(r, s.renames, func(srk recordkey.Key) bool { return slices.Contains(owned, srk) })
 		return c, due && r.Live(), err
 	})
 	r := store.Record{Key: prk, Fields: facets}
@@ -194,19 +194,19 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 	for _, name := range s.newIndexes {
 		wire, has := r.Fields[name]
 		switch {
-		case s.typ().Schema.Tertiary[name].Indexed:
+		case s.currentType().Schema.Tertiary[name].Indexed:
 			err = s.indexMembers(ctx, prk, name)
 		case has:
-			err = s.join(ctx, prk, name, store.Align{At: store.Ranked{Facet: store.Facet{Field: name, Wire: wire}}})
+			err = s.addToIndex(ctx, prk, name, store.Align{At: store.Ranked{Facet: store.Facet{Field: name, Wire: wire}}})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	places, _ := s.typ().Places(r) // check tells of entries that have none
+	places, _ := s.currentType().Places(r) // check tells of entries that have none
 	for _, place := range places {
 		if slices.Contains(s.newOrders, place.Facet.Field) {
-			if err := s.mend(ctx, store.Align{Entry: prk, At: place}); err != nil {
+			if err := s.applyStep(ctx, store.Align{Entry: prk, At: place}); err != nil {
 				return err
 			}
 		}
@@ -215,29 +215,29 @@ func (s *step) reshape(ctx context.Context, prk recordkey.Key) error {
 }
 
 // held are the SRKs of an entry's values by the new schema that name it already.
-func (s *step) held(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
-	srks := s.typ().Secondaries(s.facets(r))
+func (s *migration) ownedSRKs(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
+	srks := s.currentType().Secondaries(s.renamedFacets(r))
 	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
-	var held []recordkey.Key
+	var owned []recordkey.Key
 	for i, srv := range srvs {
 		if srv.Is && store.Owner(srv.Wire) == records.Relative(r.Key) {
-			held = append(held, srks[i])
+			owned = append(owned, srks[i])
 		}
 	}
-	return held, err
+	return owned, err
 }
 
-func (s *step) join(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
-	index, ok := s.typ().Index(name, m.At.Facet.Wire)
+func (s *migration) addToIndex(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
+	index, ok := s.currentType().Index(name, m.At.Facet.Wire)
 	if !ok {
 		return nil // check says so
 	}
 	m.Entry, m.At.Key, m.At.Member = prk, index, records.Relative(prk)
-	return s.mend(ctx, m)
+	return s.applyStep(ctx, m)
 }
 
 // indexMembers puts an entry into the index sets of all members of one of its sets.
-func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string) error {
+func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name string) error {
 	set, err := prk.Tertiary(name)
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 			return err
 		}
 		for _, m := range members {
-			if err := s.join(ctx, prk, name, store.Align{Set: set, At: store.Ranked{Facet: store.Facet{Wire: m}}}); err != nil {
+			if err := s.addToIndex(ctx, prk, name, store.Align{Set: set, At: store.Ranked{Facet: store.Facet{Wire: m}}}); err != nil {
 				return err
 			}
 		}
@@ -259,8 +259,8 @@ func (s *step) indexMembers(ctx context.Context, prk recordkey.Key, name string)
 }
 
 // tidy removes from the entries what they were found by before.
-func (s *step) tidy(ctx context.Context) error {
-	return s.eachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
+func (s *migration) removeOldKeys(ctx context.Context) error {
+	return s.forEachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		_, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
 			c, due := t.Tidy(r)
 			return c, due && r.Live(), nil
@@ -270,10 +270,10 @@ func (s *step) tidy(ctx context.Context) error {
 }
 
 // eachEntry calls f for each entry, several at once.
-func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
-	w := records.Walk{Pattern: s.typ().Guard.Entries, Size: 1, AtOnce: rewriters, Progress: s.progress}
+func (s *migration) forEachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
+	w := records.Walk{Pattern: s.currentType().Guard.Entries, Size: 1, AtOnce: concurrentRewrites, Progress: s.progress}
 	return w.Each(ctx, s.View, func(ctx context.Context, keys []string) error {
-		for _, prk := range s.PRKs(s.typ(), keys) {
+		for _, prk := range s.PRKs(s.currentType(), keys) {
 			if err := f(ctx, prk); err != nil {
 				return err
 			}
@@ -284,30 +284,30 @@ func (s *step) eachEntry(ctx context.Context, f func(context.Context, recordkey.
 
 // discard removes what the new schema does not have any more, while nobody has changed what is stored of the schema: another
 // process may have finished the change, and what goes here may have come back since.
-func (s *step) discard(ctx context.Context, r store.Remove) error {
-	r.Schema = s.typ().Guard
-	return s.mend(ctx, r)
+func (s *migration) removeGuarded(ctx context.Context, r store.Remove) error {
+	r.Schema = s.currentType().Guard
+	return s.applyStep(ctx, r)
 }
 
 // removeObsolete removes the SRKs and the indexes that the old schema had and the new one has not.
-func (s *step) removeObsolete(ctx context.Context) error {
+func (s *migration) removeObsolete(ctx context.Context) error {
 	for _, field := range s.oldOrders {
-		key, err := s.typ().OrderKey(field)
+		key, err := s.currentType().OrderKey(field)
 		if err == nil {
-			err = s.discard(ctx, store.Remove{Key: key.String()})
+			err = s.removeGuarded(ctx, store.Remove{Key: key.String()})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.typ().Name)+"/") + "*"
-	w := records.Walk{Pattern: pattern, Size: records.LookBatch, AtOnce: removers, Progress: s.progress}
-	return w.Each(ctx, s.View, s.removeAmong)
+	pattern := recordkey.Glob(s.NS.String()+recordkey.Escape(s.currentType().Name)+"/") + "*"
+	w := records.Walk{Pattern: pattern, Size: records.LookBatch, AtOnce: concurrentRemovals, Progress: s.progress}
+	return w.Each(ctx, s.View, s.removeObsoleteAmong)
 }
 
 // removeAmong removes the index sets that are obsolete among some keys of the type, and of the SRKs those of fields that are
 // no keys any more, and those that by the new schema name an entry without the value.
-func (s *step) removeAmong(ctx context.Context, keys []string) error {
+func (s *migration) removeObsoleteAmong(ctx context.Context, keys []string) error {
 	var srks []recordkey.Key
 	for _, raw := range keys {
 		k, _ := recordkey.Parse(raw) // what does not parse is of no kind
@@ -315,7 +315,7 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 		case k.Kind() == recordkey.KindSRK:
 			srks = append(srks, k)
 		case k.Kind() == recordkey.KindIndex && slices.Contains(s.oldIndexes, k.Field()):
-			if err := s.discard(ctx, store.Remove{Key: raw}); err != nil {
+			if err := s.removeGuarded(ctx, store.Remove{Key: raw}); err != nil {
 				return err
 			}
 		}
@@ -332,10 +332,10 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 		switch {
 		case !srvs[i].Is:
 		case slices.Contains(s.oldSRKs, srk.Field()):
-			if err := s.discard(ctx, remove); err != nil {
+			if err := s.removeGuarded(ctx, remove); err != nil {
 				return err
 			}
-		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.typ().Name && slices.Contains(s.typ().Secondary, srk.Field()):
+		case err == nil && owner.Kind() == recordkey.KindPRK && owner.Type() == s.currentType().Name && slices.Contains(s.currentType().Secondary, srk.Field()):
 			remove.Owner, remove.Field, remove.Value = owner.String(), srk.Field(), srk.Value()
 			named, owners = append(named, remove), append(owners, remove.Owner)
 		}
@@ -343,10 +343,10 @@ func (s *step) removeAmong(ctx context.Context, keys []string) error {
 	hashes, err := store.Hashes(ctx, s.Engine, owners)
 	for i, h := range hashes {
 		facet, has := h.Fields[named[i].Field]
-		if h.Other || records.Gone(h.Fields) || has && s.typ().Schema.Canonical(facet) == named[i].Value {
+		if h.Other || records.Gone(h.Fields) || has && s.currentType().Schema.Canonical(facet) == named[i].Value {
 			continue
 		}
-		if err := s.mend(ctx, named[i]); err != nil {
+		if err := s.applyStep(ctx, named[i]); err != nil {
 			return err
 		}
 	}

@@ -31,16 +31,16 @@ func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 // A site is a store, with what the tests here do to it.
 type site struct{ *testdb.Site }
 
-func on(s *testdb.Site) *site { return &site{s} }
+func newSite(s *testdb.Site) *site { return &site{s} }
 
 var (
-	eachStore  = testdb.Each(testdb.EachStore, on)
-	eachEngine = testdb.Each(testdb.EachEngine, on)
-	twoEngines = testdb.Each(testdb.TwoEngines, on)
+	eachStore  = testdb.Each(testdb.EachStore, newSite)
+	eachEngine = testdb.Each(testdb.EachEngine, newSite)
+	twoEngines = testdb.Each(testdb.TwoEngines, newSite)
 )
 
 // typed is a schema of one type "user", which fields and sets are added to.
-func typed(fold schema.Fold, change ...func(*schema.Type)) schema.Schema {
+func userSchema(fold schema.Fold, change ...func(*schema.Type)) schema.Schema {
 	t := schema.Type{
 		Primary: "uid", Fold: fold, Open: true, Password: &schema.Password{},
 		Fields: map[string]schema.Field{
@@ -78,53 +78,53 @@ var changes = []struct {
 	from, to schema.Schema
 	srks     int64 // to be written for the people
 }{
-	{"another fold", typed(schema.FoldExact), typed(schema.FoldCasefold), 6},
-	{"back to exact", typed(schema.FoldCasefold), typed(schema.FoldExact), 6},
-	{"a new secondary field", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("nick", secondary)), 5},
-	{"a dropped one", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("name", schema.Field{})), 0},
-	{"a dropped one, not even declared", typed(schema.FoldExact), typed(schema.FoldExact, drop("name")), 0},
-	{"a renamed one", typed(schema.FoldCasefold), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 5},
-	{"renamed, and another fold", typed(schema.FoldExact), typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
-	{"a field without a role renamed", typed(schema.FoldExact), typed(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
-	{"an undeclared facet renamed to a key", typed(schema.FoldCasefold), typed(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
-	{"a new index", typed(schema.FoldExact), typed(schema.FoldExact, field("city", index)), 0},
-	{"a dropped index", typed(schema.FoldExact), typed(schema.FoldExact, field("job", schema.Field{})), 0},
-	{"a renamed index", typed(schema.FoldExact), typed(schema.FoldExact, drop("job"), field("work", schema.Field{Role: schema.RoleIndexed, Was: "job"})), 0},
-	{"an index of members", typed(schema.FoldExact), typed(schema.FoldExact, indexed("likes", true)), 0},
-	{"no index of members", typed(schema.FoldExact), typed(schema.FoldExact, indexed("tags", false)), 0},
-	{"a new order", typed(schema.FoldExact), typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), 0},
-	{"no order", typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})), typed(schema.FoldExact), 0},
+	{"another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold), 6},
+	{"back to exact", userSchema(schema.FoldCasefold), userSchema(schema.FoldExact), 6},
+	{"a new secondary field", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("nick", secondary)), 5},
+	{"a dropped one", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("name", schema.Field{})), 0},
+	{"a dropped one, not even declared", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("name")), 0},
+	{"a renamed one", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 5},
+	{"renamed, and another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
+	{"a field without a role renamed", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
+	{"an undeclared facet renamed to a key", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
+	{"a new index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("city", index)), 0},
+	{"a dropped index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("job", schema.Field{})), 0},
+	{"a renamed index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("job"), field("work", schema.Field{Role: schema.RoleIndexed, Was: "job"})), 0},
+	{"an index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("likes", true)), 0},
+	{"no index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("tags", false)), 0},
+	{"a new order", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), 0},
+	{"no order", userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})), userSchema(schema.FoldExact), 0},
 	{
 		"an order of other values",
-		typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})),
-		typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered})), 0,
+		userSchema(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})),
+		userSchema(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered})), 0,
 	},
 	{
 		"a renamed order",
-		typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
-		typed(schema.FoldExact, field("town", schema.Field{Role: schema.RoleOrdered, Was: "city"})), 0,
+		userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
+		userSchema(schema.FoldExact, field("town", schema.Field{Role: schema.RoleOrdered, Was: "city"})), 0,
 	},
 	{
 		"a second role",
-		typed(schema.FoldCasefold, field("nick", secondary)),
-		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 0,
+		userSchema(schema.FoldCasefold, field("nick", secondary)),
+		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 0,
 	},
 	{
 		"another of two roles",
-		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
-		typed(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 5,
+		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
+		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 5,
 	},
-	{"only a rule", typed(schema.FoldExact), typed(schema.FoldExact, field("age", schema.Field{})), 0},
-	{"all at once", typed(schema.FoldExact), typed(
+	{"only a rule", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("age", schema.Field{})), 0},
+	{"all at once", userSchema(schema.FoldExact), userSchema(
 		schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}), field("nick", secondary),
 		field("email", schema.Field{}), drop("job"), field("city", index), indexed("likes", true), indexed("tags", false),
 	), 10},
 }
 
 // people creates five entries, of which two have names that no fold changes.
-func (s *site) people(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
+func (s *site) createPeople(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
 	t.Helper()
-	db := s.by(t, sch)
+	db := s.withSchema(t, sch)
 	user := testdb.Must(db.Type("user"))
 	want := map[string]map[string]string{}
 	for n, name := range []string{"Bob", "ＦＵＬＬ", "x  y ", "plain", "ÄÖ"} {
@@ -149,7 +149,7 @@ func (s *site) people(t testdb.Tester, sch schema.Schema) map[string]map[string]
 	return want
 }
 
-func (s *site) by(t testdb.Tester, sch schema.Schema) *userdb.DB {
+func (s *site) withSchema(t testdb.Tester, sch schema.Schema) *userdb.DB {
 	t.Helper()
 	db, err := s.DB.With(sch)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *site) by(t testdb.Tester, sch schema.Schema) *userdb.DB {
 	return db
 }
 
-func (s *site) empty(t testdb.Tester) {
+func (s *site) flush(t testdb.Tester) {
 	t.Helper()
 	testdb.Skip(time.Minute)
 	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
@@ -180,11 +180,11 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 
 // after wants that all is as if the people had been created by the schema: no damage, no record too much,
 // and everybody to be found by every value.
-func (s *site) after(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
+func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
-	s.DB = s.by(t, sch)
+	s.DB = s.withSchema(t, sch)
 	testdb.Same(t, what+": check", s.Check(t, check.Options{}), nil)
-	if lost := s.unfound(t, s.DB, sch, people); len(lost) > 0 {
+	if lost := s.notFound(t, s.DB, sch, people); len(lost) > 0 {
 		t.Errorf("%s: not found: %q", what, lost)
 	}
 	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
@@ -198,7 +198,7 @@ func (s *site) after(t testdb.Tester, what string, sch schema.Schema, people map
 			continue
 		}
 		for field, wire := range facets {
-			if got, _ := e.Get(renamed(sch, field)); got.Wire() != wire {
+			if got, _ := e.Get(renamedField(sch, field)); got.Wire() != wire {
 				t.Errorf("%s: %s %s is %q, want %q", what, uid, field, got.Wire(), wire)
 			}
 		}
@@ -210,7 +210,7 @@ func (s *site) after(t testdb.Tester, what string, sch schema.Schema, people map
 	}
 }
 
-func renamed(sch schema.Schema, field string) string {
+func renamedField(sch schema.Schema, field string) string {
 	for name, f := range sch.Types["user"].Fields {
 		if f.Was == field {
 			return name
@@ -220,13 +220,13 @@ func renamed(sch schema.Schema, field string) string {
 }
 
 // unfound are the values of the secondary fields of a schema by which somebody is not found, as "field uid".
-func (s *site) unfound(t testdb.Tester, db *userdb.DB, sch schema.Schema, people map[string]map[string]string) []string {
+func (s *site) notFound(t testdb.Tester, db *userdb.DB, sch schema.Schema, people map[string]map[string]string) []string {
 	t.Helper()
 	user := testdb.Must(db.Type("user"))
 	var lost []string
 	for _, uid := range slices.Sorted(maps.Keys(people)) {
 		for field, wire := range people[uid] {
-			if field = renamed(sch, field); !slices.Contains(sch.Types["user"].Secondary(), field) {
+			if field = renamedField(sch, field); !slices.Contains(sch.Types["user"].Secondary(), field) {
 				continue
 			}
 			e, err := user.Find(s.Ctx, hints.Field(field, wire).Of("user"))
@@ -245,21 +245,21 @@ func TestApply(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, ch := range changes {
 			t.Run(ch.name, func(t *testing.T) {
-				s.empty(t)
-				people := s.people(t, ch.from)
-				old := s.by(t, ch.from)
-				before := s.records(t)
+				s.flush(t)
+				people := s.createPeople(t, ch.from)
+				old := s.withSchema(t, ch.from)
+				before := s.allRecords(t)
 				plan, err := migrate.Plan(s.Ctx, old, ch.to)
 				if err != nil || len(plan.Types) != 1 || plan.Types[0].Entries != 5 || plan.Types[0].SRKs != ch.srks {
 					t.Fatalf("plan %+v, %v; want %d SRKs", plan.Types, err, ch.srks)
 				}
-				if got := s.records(t); !maps.Equal(before, got) {
+				if got := s.allRecords(t); !maps.Equal(before, got) {
 					t.Error("the plan wrote something")
 				}
 				if err := plan.Apply(s.Ctx, nil); err != nil {
 					t.Fatal(err)
 				}
-				s.after(t, "applied", ch.to, people)
+				s.requireMigrated(t, "applied", ch.to, people)
 				if again, err := s.apply(s.Ctx, ch.to); err != nil || len(again.Types) != 0 {
 					t.Errorf("once more: %+v, %v", again.Types, err)
 				}
@@ -284,10 +284,10 @@ func TestApply(t *testing.T) {
 }
 
 // records are all records, as text.
-func (s *site) records(t testdb.Tester) map[string]string {
+func (s *site) allRecords(t testdb.Tester) map[string]string {
 	t.Helper()
 	var keys []string
-	for k := range s.all(t) {
+	for k := range s.allKeys(t) {
 		keys = append(keys, k)
 	}
 	raws, err := store.Inspect(s.Ctx, view.Of(s.DB).Engine, keys, 1000)
@@ -303,7 +303,7 @@ func (s *site) records(t testdb.Tester) map[string]string {
 	return all
 }
 
-func (s *site) all(t testdb.Tester) map[string]bool {
+func (s *site) allKeys(t testdb.Tester) map[string]bool {
 	t.Helper()
 	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
 	if err != nil {
@@ -318,7 +318,7 @@ func (s *site) all(t testdb.Tester) map[string]bool {
 
 func TestApplyCollisions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		from, to := typed(schema.FoldExact), typed(schema.FoldCasefold, field("nick", secondary))
+		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("nick", secondary))
 		for _, tt := range []struct {
 			name   string
 			change func(*userdb.Entry)
@@ -329,21 +329,21 @@ func TestApplyCollisions(t *testing.T) {
 			{"in two fields", func(e *userdb.Entry) { e.Put("email", schema.Text(" BOB")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
 			{"in the new field", func(e *userdb.Entry) { e.Put("nick", schema.Text("nu1")) }, to, `user/uid:u1 and user/uid:u4 would both have the value "nu1"`},
 			{"no key", func(e *userdb.Entry) { e.Put("nick", schema.Text(" ")) }, to, `user/uid:u4: "nick": no key can name it: it is empty`},
-			{"no index", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, typed(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can name it: it is empty`},
+			{"no index", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, userSchema(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can name it: it is empty`},
 			{
 				"no place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
-				typed(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
+				userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
 				`user/uid:u4: "city": it has no place in an order: over 1 KiB, or not readable`,
 			},
 			{
 				"two facets of one name",
 				func(e *userdb.Entry) { e.Put("years", schema.Text("x")) },
-				typed(schema.FoldExact, drop("age"), field("years", schema.Field{Was: "age"})), `user/uid:u4: "years": it has a facet "age", too: one of the two would be lost`,
+				userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Was: "age"})), `user/uid:u4: "years": it has a facet "age", too: one of the two would be lost`,
 			},
 		} {
-			s.empty(t)
-			s.people(t, from)
-			s.DB = s.by(t, from)
+			s.flush(t)
+			s.createPeople(t, from)
+			s.DB = s.withSchema(t, from)
 			_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("u4").Of("user"), func(e *userdb.Entry) error {
 				tt.change(e)
 				return nil
@@ -351,7 +351,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := s.records(t)
+			before := s.allRecords(t)
 			plan, err := migrate.Plan(s.Ctx, s.DB, tt.to)
 			if err != nil || len(plan.Types) != 1 || len(plan.Types[0].Collisions) != 1 || plan.Types[0].Collisions[0].Reason != tt.want {
 				t.Errorf("%s: plan %+v, %v\nwant %s", tt.name, plan.Types, err, tt.want)
@@ -364,7 +364,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: %v", tt.name, err)
 			}
-			if after := s.records(t); !maps.Equal(before, after) {
+			if after := s.allRecords(t); !maps.Equal(before, after) {
 				t.Errorf("%s: records changed", tt.name)
 			}
 			testdb.Same(t, tt.name, s.Check(t, check.Options{}), nil)
@@ -373,9 +373,9 @@ func TestApplyCollisions(t *testing.T) {
 }
 
 func TestApplyRefuses(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, typed(schema.FoldExact)))
-	s.people(t, typed(schema.FoldExact))
-	other := typed(schema.FoldExact, func(t *schema.Type) { t.Primary = "id" })
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, userSchema(schema.FoldExact)))
+	s.createPeople(t, userSchema(schema.FoldExact))
+	other := userSchema(schema.FoldExact, func(t *schema.Type) { t.Primary = "id" })
 	if _, err := migrate.Plan(s.Ctx, s.DB, other); !errors.Is(err, schema.ErrSchema) || !strings.HasSuffix(err.Error(), "a primary field cannot change; it was uid") {
 		t.Errorf("another primary field: %v", err)
 	}
@@ -383,7 +383,7 @@ func TestApplyRefuses(t *testing.T) {
 		t.Errorf("no schema: %v", err)
 	}
 	s.Do(t, "HSET", "~/schema/user", "next", "{}")
-	if _, err := migrate.Plan(s.Ctx, s.DB, typed(schema.FoldCasefold)); !errors.Is(err, userdb.ErrSchemaMismatch) {
+	if _, err := migrate.Plan(s.Ctx, s.DB, userSchema(schema.FoldCasefold)); !errors.Is(err, userdb.ErrSchemaMismatch) {
 		t.Errorf("another change under way: %v", err)
 	}
 }
@@ -398,9 +398,9 @@ func TestApplyInterrupted(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
 			c.Left.Store(free)
 			ch := rapid.SampledFrom(changes).Draw(r, "change")
-			s.empty(r)
-			people := s.people(r, ch.from)
-			old, to := s.by(r, ch.from), s.by(r, ch.to)
+			s.flush(r)
+			people := s.createPeople(r, ch.from)
+			old, to := s.withSchema(r, ch.from), s.withSchema(r, ch.to)
 			s.DB = old
 			for range 3 {
 				ctx, cancel := context.WithCancel(s.Ctx)
@@ -411,14 +411,14 @@ func TestApplyInterrupted(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if a, b := s.unfound(r, old, ch.from, people), s.unfound(r, to, ch.to, people); len(a) > 0 && len(b) > 0 {
+				if a, b := s.notFound(r, old, ch.from, people), s.notFound(r, to, ch.to, people); len(a) > 0 && len(b) > 0 {
 					r.Errorf("by the old schema not found %q; by the new one %q", a, b)
 				}
 			}
 			if _, err := s.apply(s.Ctx, ch.to); err != nil {
 				r.Fatal(err)
 			}
-			s.after(r, ch.name, ch.to, people)
+			s.requireMigrated(r, ch.name, ch.to, people)
 		})
 	})
 }
@@ -427,9 +427,9 @@ func TestApplyInterrupted(t *testing.T) {
 func TestApplyWhileWriting(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, ch := range changes {
-			s.empty(t)
-			s.people(t, ch.from)
-			old, to := s.by(t, ch.from), s.by(t, ch.to)
+			s.flush(t)
+			s.createPeople(t, ch.from)
+			old, to := s.withSchema(t, ch.from), s.withSchema(t, ch.to)
 			s.DB = old
 			ctx, cancel := context.WithCancel(s.Ctx)
 			var writers sync.WaitGroup

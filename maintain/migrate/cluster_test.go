@@ -15,14 +15,14 @@ import (
 )
 
 // TestCareOnCluster goes once over everything on a cluster of several servers.
-func TestCareOnCluster(t *testing.T) {
+func TestMaintenanceOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
-	from := typed(schema.FoldExact)
+	from := userSchema(schema.FoldExact)
 	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: from})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := on(&testdb.Site{Ctx: t.Context(), DB: db})
+	s := newSite(&testdb.Site{Ctx: t.Context(), DB: db})
 	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
 	user := s.Type(t, "user")
 	for _, name := range []string{"Alice", "Bob", "Carol"} {
@@ -51,17 +51,17 @@ func TestCareOnCluster(t *testing.T) {
 	}
 	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
 
-	to := typed(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}))
+	to := userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}))
 	if _, err := s.apply(s.Ctx, to); err != nil {
 		t.Fatal(err)
 	}
-	s.DB = s.by(t, to)
+	s.DB = s.withSchema(t, to)
 	testdb.Same(t, "by the new schema", s.Check(t, check.Options{}), nil)
 	copied, err := migrate.CopyNamespace(s.Ctx, testdb.Must(s.DB.In(testdb.Space(t, "a"))), testdb.Space(t, "a"), testdb.Space(t, "b"))
 	if !errors.Is(err, userdb.ErrNotFound) || copied != 0 {
 		t.Errorf("copying nothing: %d, %v", copied, err)
 	}
-	a := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
+	a := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
 	if _, err := a.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "1", Tags: []string{"x"}, Facets: schema.Texts("alias", "Dora", "email", "d@x.org")}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestCareOnCluster(t *testing.T) {
 	if err != nil || n < 5 {
 		t.Errorf("copied %d, %v", n, err)
 	}
-	b := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "b")))})
+	b := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "b")))})
 	testdb.Same(t, "the copy", b.Check(t, check.Options{}), nil)
 	if _, err := b.Type(t, "user").Find(s.Ctx, hints.Field("alias", "DORA").Of("user")); err != nil {
 		t.Errorf("in the copy: %v", err)

@@ -24,7 +24,7 @@ import (
 )
 
 // firstForm stores a schema as a program of the first canonical form has stored it: without a version.
-func (s *site) firstForm(t testdb.Tester, sch schema.Schema) {
+func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	t.Helper()
 	for name, typ := range sch.Types {
 		text := testdb.Must(json.Marshal(typ))
@@ -38,7 +38,7 @@ func (s *site) firstForm(t testdb.Tester, sch schema.Schema) {
 }
 
 // asWritten makes an entry with canonical values as another program made them, by their fields.
-func (s *site) asWritten(t testdb.Tester, uid string, facets, canonical map[string]string) {
+func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[string]string) {
 	t.Helper()
 	prk := "user/uid:" + uid
 	words := []string{"HSET", prk, "~isa", "user", "~prk", prk, "~rev", "rev-of-" + (uid + "-----")[:5], "uid", uid}
@@ -53,13 +53,13 @@ func (s *site) asWritten(t testdb.Tester, uid string, facets, canonical map[stri
 }
 
 // first are entries of the first form. Pairs: of each, one takes the value that the other one leaves.
-func (s *site) first(t testdb.Tester, pairs int) map[string]map[string]string {
+func (s *site) createFirstForm(t testdb.Tester, pairs int) map[string]map[string]string {
 	t.Helper()
-	s.firstForm(t, typed(schema.FoldCasefold))
+	s.storeFirstForm(t, userSchema(schema.FoldCasefold))
 	people := map[string]map[string]string{}
 	add := func(uid string, facets, canonical map[string]string) {
 		people[uid] = facets
-		s.asWritten(t, uid, facets, canonical)
+		s.writeEntry(t, uid, facets, canonical)
 	}
 	for n := range pairs {
 		a, b := fmt.Sprintf("a%d", n), fmt.Sprintf("b%d", n)
@@ -76,15 +76,15 @@ func (s *site) first(t testdb.Tester, pairs int) map[string]map[string]string {
 
 func TestApplyOtherForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.empty(t)
-		sch := typed(schema.FoldCasefold)
-		people := s.first(t, 20)
-		s.DB = s.by(t, sch)
+		s.flush(t)
+		sch := userSchema(schema.FoldCasefold)
+		people := s.createFirstForm(t, 20)
+		s.DB = s.withSchema(t, sch)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
 			t.Errorf("a writer of this form: %v", err)
 		}
-		s.neverSomebodyElse(t)
+		s.requireNoWrongEntry(t)
 		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
 			t.Fatalf("plan %+v, %v", plan.Types, err)
@@ -95,7 +95,7 @@ func TestApplyOtherForm(t *testing.T) {
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		s.after(t, "applied", sch, people)
+		s.requireMigrated(t, "applied", sch, people)
 		if again, err := s.apply(s.Ctx, sch); err != nil || len(again.Types) != 0 {
 			t.Errorf("once more: %+v, %v", again.Types, err)
 		}
@@ -117,7 +117,7 @@ func TestApplyOtherForm(t *testing.T) {
 }
 
 // neverSomebodyElse looks for who is another one by the form that the records have, in every way.
-func (s *site) neverSomebodyElse(t *testing.T) {
+func (s *site) requireNoWrongEntry(t *testing.T) {
 	t.Helper()
 	user := s.Type(t, "user")
 	others := []hints.Hint{
@@ -145,7 +145,7 @@ func (s *site) neverSomebodyElse(t *testing.T) {
 // TestApplyOtherFormCollides never merges two entries that have one value by this form.
 func TestApplyOtherFormCollides(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		sch := typed(schema.FoldCasefold)
+		sch := userSchema(schema.FoldCasefold)
 		for _, c := range []struct{ one, two, want string }{
 			{"bob@bücher.de", "bob@xn--bcher-kva.de", `user/uid:x and user/uid:y would both have the value "bob@xn--bcher-kva.de"`},
 			{`"bob"@x.de`, "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
@@ -153,18 +153,18 @@ func TestApplyOtherFormCollides(t *testing.T) {
 			{"bob@x.de.", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
 			{"\u034f", "bob@x.de", `user/uid:x: "email": no key can name it: it is empty`},
 		} {
-			s.empty(t)
-			s.first(t, 1)
+			s.flush(t)
+			s.createFirstForm(t, 1)
 			fold := map[string]string{"bo\u3164b@x.de": "bo\u1160b@x.de"}
 			for uid, email := range map[string]string{"x": c.one, "y": c.two} {
 				canonical := email
 				if folded, is := fold[email]; is {
 					canonical = folded
 				}
-				s.asWritten(t, uid, map[string]string{"email": email}, map[string]string{"email": canonical})
+				s.writeEntry(t, uid, map[string]string{"email": email}, map[string]string{"email": canonical})
 			}
-			s.DB = s.by(t, sch)
-			before := s.records(t)
+			s.DB = s.withSchema(t, sch)
+			before := s.allRecords(t)
 			plan, err := migrate.Plan(s.Ctx, s.DB, sch)
 			if err != nil || len(plan.Types) != 1 || len(plan.Types[0].Collisions) != 1 || plan.Types[0].Collisions[0].Reason != c.want {
 				t.Errorf("%q, %q: plan %+v, %v\nwant %s", c.one, c.two, plan.Types, err, c.want)
@@ -172,7 +172,7 @@ func TestApplyOtherFormCollides(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%q, %q: apply: %v", c.one, c.two, err)
 			}
-			if got := s.records(t); !maps.Equal(before, got) {
+			if got := s.allRecords(t); !maps.Equal(before, got) {
 				t.Errorf("%q, %q: something was written", c.one, c.two)
 			}
 		}
@@ -183,19 +183,19 @@ func TestApplyOtherFormCollides(t *testing.T) {
 // and writes nothing else to them.
 func TestOtherFormGivesUp(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.empty(t)
-		sch := typed(schema.FoldCasefold)
-		s.firstForm(t, sch)
+		s.flush(t)
+		sch := userSchema(schema.FoldCasefold)
+		s.storeFirstForm(t, sch)
 		for uid, email := range map[string]string{"v": `"bob"@x.de`, "x": "bob@x.de", "y": `"\b\ob"@x.de`, "z": "a@straße.de"} {
 			canonical := email
 			if uid == "z" {
 				canonical = "a@strasse.de"
 			}
-			s.asWritten(t, uid, map[string]string{"email": email, "name": uid}, map[string]string{"email": canonical, "name": uid})
+			s.writeEntry(t, uid, map[string]string{"email": email, "name": uid}, map[string]string{"email": canonical, "name": uid})
 		}
-		s.DB = s.by(t, sch)
+		s.DB = s.withSchema(t, sch)
 		user := s.Type(t, "user")
-		before := s.records(t)
+		before := s.allRecords(t)
 		refused := map[string]func(e *userdb.Entry) error{
 			"another value": func(e *userdb.Entry) error { e.Put("email", schema.Text("v@x.de")); return nil },
 			"a plain facet": func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil },
@@ -210,7 +210,7 @@ func TestOtherFormGivesUp(t *testing.T) {
 		if _, err := user.SetPassword(s.Ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
 			t.Errorf("a password: %v", err)
 		}
-		if got := s.records(t); !maps.Equal(before, got) {
+		if got := s.allRecords(t); !maps.Equal(before, got) {
 			t.Error("something was written")
 		}
 		if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), func(e *userdb.Entry) error { e.Drop("email"); return nil }); err != nil {
@@ -236,10 +236,10 @@ func TestOtherFormGivesUp(t *testing.T) {
 // TestCheckOtherForm finds the entries that this program does not find by their values.
 func TestCheckOtherForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.empty(t)
-		s.first(t, 1)
-		s.DB = s.by(t, typed(schema.FoldCasefold))
-		before := s.records(t)
+		s.flush(t)
+		s.createFirstForm(t, 1)
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold))
+		before := s.allRecords(t)
 		for _, o := range []check.Options{{}, {Repair: true}, {Only: hints.UID("u").Of("user")}} {
 			var found []string
 			var failed error
@@ -263,7 +263,7 @@ func TestCheckOtherForm(t *testing.T) {
 			slices.Sort(found)
 			testdb.Same(t, "told", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
 		}
-		if got := s.records(t); !maps.Equal(before, got) {
+		if got := s.allRecords(t); !maps.Equal(before, got) {
 			t.Error("something was written")
 		}
 	})
@@ -272,15 +272,15 @@ func TestCheckOtherForm(t *testing.T) {
 // TestOtherFormOnCluster brings records over that lie on a cluster of several servers.
 func TestOtherFormOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
-	old := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, typed(schema.FoldCasefold)))
-	old.empty(t)
-	people := old.first(t, 10)
+	old := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, userSchema(schema.FoldCasefold)))
+	old.flush(t)
+	people := old.createFirstForm(t, 10)
 	old.copy(t, client)
-	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: typed(schema.FoldCasefold)})
+	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: userSchema(schema.FoldCasefold)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := on(&testdb.Site{Ctx: t.Context(), DB: db})
+	s := newSite(&testdb.Site{Ctx: t.Context(), DB: db})
 	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
 	found := 0
 	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
@@ -294,12 +294,12 @@ func TestOtherFormOnCluster(t *testing.T) {
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"}); !errors.Is(err, userdb.ErrSchemaMismatch) {
 		t.Errorf("a writer of this form: %v", err)
 	}
-	if _, err := s.apply(s.Ctx, typed(schema.FoldCasefold)); err != nil {
+	if _, err := s.apply(s.Ctx, userSchema(schema.FoldCasefold)); err != nil {
 		t.Fatal(err)
 	}
 	testdb.Skip(time.Minute)
 	testdb.Same(t, "applied: check", s.Check(t, check.Options{}), nil)
-	if lost := s.unfound(t, s.DB, s.DB.Schema(), people); len(lost) > 0 {
+	if lost := s.notFound(t, s.DB, s.DB.Schema(), people); len(lost) > 0 {
 		t.Errorf("not found: %q", lost)
 	}
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {
@@ -310,7 +310,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 // copy copies all records.
 func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	t.Helper()
-	for key := range s.all(t) {
+	for key := range s.allKeys(t) {
 		dump, err := s.Raw.Dump(s.Ctx, key).Result()
 		if err == nil {
 			err = to.Restore(s.Ctx, key, 0, dump).Err()
@@ -328,13 +328,13 @@ func TestOtherFormInterrupted(t *testing.T) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
 		const free = 1 << 40
-		sch := typed(schema.FoldCasefold)
+		sch := userSchema(schema.FoldCasefold)
 		complete := false
 		for commands := int64(1); !complete; commands += 2 {
 			c.Left.Store(free)
-			s.empty(t)
-			people := s.first(t, 1)
-			s.DB = s.by(t, sch)
+			s.flush(t)
+			people := s.createFirstForm(t, 1)
+			s.DB = s.withSchema(t, sch)
 			c.Left.Store(commands)
 			_, err := s.apply(s.Ctx, sch)
 			c.Left.Store(free)
@@ -347,19 +347,19 @@ func TestOtherFormInterrupted(t *testing.T) {
 					t.Fatalf("after %d commands: %v", commands, err)
 				}
 			}
-			s.after(t, fmt.Sprintf("after %d commands", commands), sch, people)
+			s.requireMigrated(t, fmt.Sprintf("after %d commands", commands), sch, people)
 		}
 	})
 }
 
 // TestOtherFormBesideAnAttempt brings an entry over whose new value another attempt has claimed for it, as that of a program
 // that was stopped: it gives the claim back later, and the entry is found all the same.
-func TestOtherFormBesideAnAttempt(t *testing.T) {
+func TestOtherFormWithPendingClaim(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
-		s.empty(t)
-		sch := typed(schema.FoldCasefold)
-		people := s.first(t, 1)
-		s.DB = s.by(t, sch)
+		s.flush(t)
+		sch := userSchema(schema.FoldCasefold)
+		people := s.createFirstForm(t, 1)
+		s.DB = s.withSchema(t, sch)
 		srk, claimed := s.Key("user/email:bob0@xn--strae-oqa.de/~prk"), "user/uid:a0 111111111111"
 		s.Do(t, "SET", srk, claimed)
 		if _, err := s.apply(s.Ctx, sch); err != nil {
@@ -368,7 +368,7 @@ func TestOtherFormBesideAnAttempt(t *testing.T) {
 		if s.Raw.Get(s.Ctx, srk).Val() == claimed {
 			s.Do(t, "DEL", srk)
 		}
-		s.after(t, "the claim was given back", sch, people)
+		s.requireMigrated(t, "the claim was given back", sch, people)
 	})
 }
 
@@ -376,10 +376,10 @@ func TestOtherFormBesideAnAttempt(t *testing.T) {
 // newer form.
 func TestNewerForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.empty(t)
-		sch := typed(schema.FoldCasefold)
-		s.people(t, sch)
-		s.DB = s.by(t, sch)
+		s.flush(t)
+		sch := userSchema(schema.FoldCasefold)
+		s.createPeople(t, sch)
+		s.DB = s.withSchema(t, sch)
 		newer := sch.Types["user"]
 		newer.Form = "3/17.0.0"
 		s.Do(t, "HSET", "~/schema/user", "fingerprint", newer.Fingerprint(), "schema", string(testdb.Must(json.Marshal(newer))))

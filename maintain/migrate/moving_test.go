@@ -29,7 +29,7 @@ type original struct {
 	clear  string // the password; "" where it is no text
 }
 
-func originals(t *testing.T) []original {
+func readOriginals(t *testing.T) []original {
 	t.Helper()
 	file, err := os.Open(originalFixture)
 	if err != nil {
@@ -61,7 +61,7 @@ func originals(t *testing.T) []original {
 }
 
 // errorsOf are the codes of what a check says are errors, and how often.
-func (s *site) errorsOf(t *testing.T, o check.Options) map[string]int {
+func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	t.Helper()
 	codes := map[string]int{}
 	for p, err := range check.Run(s.Ctx, s.DB, o) {
@@ -78,21 +78,21 @@ func (s *site) errorsOf(t *testing.T, o check.Options) map[string]int {
 // TestMoving goes the way of docs/moving.md.
 func TestMoving(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = on(s.Under(t, testdb.OriginalSchema(t)))
+		s = newSite(s.Under(t, testdb.OriginalSchema(t)))
 		s.Load(t, originalFixture)
-		all := originals(t)
+		all := readOriginals(t)
 
 		// Check, repair, decide who is alice@hotmail.com.
 		want := map[string]int{"facet_undecodable": 1, "key_unparsable": 3, "value_shared": 1, "value_unkeyable": 3}
-		if left := s.errorsOf(t, check.Options{Repair: true}); !maps.Equal(left, want) {
+		if left := s.errorCodes(t, check.Options{Repair: true}); !maps.Equal(left, want) {
 			t.Errorf("left by the repair: %v, want %v", left, want)
 		}
 		alice := testdb.Must(recordkey.PRK("user", "uid", "17c07627d35e"))
 		delete(want, "value_shared")
-		if left := s.errorsOf(t, check.Options{Repair: true, Keep: []recordkey.Key{alice}}); !maps.Equal(left, want) {
+		if left := s.errorCodes(t, check.Options{Repair: true, Keep: []recordkey.Key{alice}}); !maps.Equal(left, want) {
 			t.Errorf("left by the decision: %v, want %v", left, want)
 		}
-		s.asBefore(t, all)
+		s.requireUnchanged(t, all)
 		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
 			e.Put("rating", schema.Null()) // it was undefined, which is no JSON
 			return nil
@@ -121,11 +121,11 @@ func TestMoving(t *testing.T) {
 		if _, err := s.apply(s.Ctx, to); err != nil {
 			t.Fatal(err)
 		}
-		s.DB = s.by(t, to)
-		if left := s.errorsOf(t, check.Options{}); !maps.Equal(left, want) {
+		s.DB = s.withSchema(t, to)
+		if left := s.errorCodes(t, check.Options{}); !maps.Equal(left, want) {
 			t.Errorf("by casefold: %v, want %v", left, want)
 		}
-		s.asBefore(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
+		s.requireUnchanged(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
 		for _, name := range []string{"BOB", "just a. user", "JUST  A. USER"} {
 			if _, err := s.Type(t, "user").Find(s.Ctx, hints.Field("name", name).Of("user")); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -169,15 +169,15 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 // asBefore wants what the original wrote to be there as it wrote it, but for fields that it ignores,
 // and for the facet that was decided about. but are entries that were changed since, when logins may have
 // made new hashes, too.
-func (s *site) asBefore(t *testing.T, all []original, but ...string) {
+func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) {
 	t.Helper()
 	for _, o := range all {
-		if slices.Contains(but, o.key) {
+		if slices.Contains(except, o.key) {
 			continue
 		}
 		fields := s.Raw.HGetAll(s.Ctx, s.Key(o.key)).Val()
 		for field, wire := range o.fields {
-			rehashed := field == "password" && len(but) > 0
+			rehashed := field == "password" && len(except) > 0
 			if got, is := fields[field]; (!is || got != wire) && fields["~lost:"+field] != wire && !rehashed {
 				t.Errorf("%s %s is %q, was %q", o.key, field, got, wire)
 			}

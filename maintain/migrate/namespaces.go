@@ -29,11 +29,11 @@ type NamespaceCount struct {
 // as SCAN may find a record twice while the server's tables grow or shrink, so may be counted twice.
 func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 	v, counts := view.Of(db), map[recordkey.Namespace]NamespaceCount{}
-	err := within(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
+	err := keysUnder(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
 		var reads []store.LookAt
 		var of []recordkey.Namespace
 		for _, raw := range keys {
-			ns := spaceOf(raw)
+			ns := namespaceOf(raw)
 			if ns == v.NS || view.IsReserved(ns) {
 				continue // the store's own
 			}
@@ -58,7 +58,7 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 }
 
 // spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
-func spaceOf(raw string) (ns recordkey.Namespace) {
+func namespaceOf(raw string) (ns recordkey.Namespace) {
 	for strings.HasPrefix(raw, "~") {
 		crumb, rest, found := strings.Cut(raw[1:], "/")
 		name, err := recordkey.Unescape(crumb)
@@ -72,15 +72,15 @@ func spaceOf(raw string) (ns recordkey.Namespace) {
 }
 
 // within goes over the keys that begin with a text.
-func within(prefix string) records.Walk {
+func keysUnder(prefix string) records.Walk {
 	return records.Walk{Pattern: recordkey.Glob(prefix) + "*", Size: records.ScanBatch, AtOnce: 1}
 }
 
 // eachKey calls f for the raw keys of a namespace, several at once, and counts for how many of them it did something.
-func eachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
+func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
 	var n atomic.Int64
-	w := within(ns.String())
-	w.Size, w.AtOnce = 1, rewriters
+	w := keysUnder(ns.String())
+	w.Size, w.AtOnce = 1, concurrentRewrites
 	err := w.Each(ctx, v, func(ctx context.Context, keys []string) error {
 		if !strings.HasPrefix(keys[0], ns.String()) {
 			return nil // no server would find it: nothing outside is touched
@@ -112,14 +112,14 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	v := view.Of(db)
 	mark, _ := recordkey.Own(records.CopyMark) // a constant: it cannot fail
 	mark = mark.In(to)
-	if err := beginCopy(ctx, v, mark, from, to); err != nil {
+	if err := markCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err
 	}
-	n, err := eachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
+	n, err := forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
 			return false, nil // one of an entry, such as its tokens
 		}
-		return v.Engine.Mend(ctx, store.Copy{From: key, To: copyOf(key, from, to)})
+		return v.Engine.Mend(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
 	})
 	if err == nil {
 		_, err = v.Engine.Mend(ctx, store.Remove{Key: mark.String()})
@@ -128,8 +128,8 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 }
 
 // beginCopy marks the target, unless it holds anything but the beginning of the same copy.
-func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to recordkey.Namespace) error {
-	if holds, err := anyKey(ctx, v, from); err != nil {
+func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to recordkey.Namespace) error {
+	if holds, err := hasKeys(ctx, v, from); err != nil {
 		return err
 	} else if !holds {
 		return fmt.Errorf("namespace %q: %w", from.Path(), store.ErrNotFound)
@@ -138,7 +138,7 @@ func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to r
 	if err != nil || marks[0].Is && marks[0].Wire == from.Path() {
 		return err
 	}
-	if holds, err := anyKey(ctx, v, to); err != nil {
+	if holds, err := hasKeys(ctx, v, to); err != nil {
 		return err
 	} else if holds {
 		return fmt.Errorf("%w: %q", ErrNotEmpty, to.Path())
@@ -148,8 +148,8 @@ func beginCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to r
 }
 
 // anyKey reports whether a namespace, or one inside it, holds a record.
-func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
-	for keys, err := range store.ScanAll(ctx, v.Engine, store.Scan{Pattern: within(ns.String()).Pattern, Count: records.ScanBatch}) {
+func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
+	for keys, err := range store.ScanAll(ctx, v.Engine, store.Scan{Pattern: keysUnder(ns.String()).Pattern, Count: records.ScanBatch}) {
 		if err != nil || len(keys) > 0 {
 			return err == nil, err
 		}
@@ -158,7 +158,7 @@ func anyKey(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, er
 }
 
 // copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
-func copyOf(key string, from, to recordkey.Namespace) string {
+func copyKey(key string, from, to recordkey.Namespace) string {
 	if set, rev, ok := store.ParseStage(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
 			return store.StageKey(copied, rev)
@@ -179,7 +179,7 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 	}
 	v, n := view.Of(db), int64(0)
 	for entries := true; ; entries = false { // they go first: an entry without its identifiers could get a rival
-		some, err := eachKey(ctx, v, ns, func(ctx context.Context, key string) (bool, error) {
+		some, err := forEachKey(ctx, v, ns, func(ctx context.Context, key string) (bool, error) {
 			if k, err := recordkey.Parse(key); entries && (err != nil || k.Kind() != recordkey.KindPRK) {
 				return false, nil
 			}
@@ -193,7 +193,7 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 
 // CountNamespace counts all records of a namespace and of those inside it.
 func CountNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (n int64, err error) {
-	err = within(ns.String()).Each(ctx, view.Of(db), func(_ context.Context, keys []string) error {
+	err = keysUnder(ns.String()).Each(ctx, view.Of(db), func(_ context.Context, keys []string) error {
 		n += int64(len(keys))
 		return nil
 	})

@@ -24,15 +24,15 @@ import (
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
 // towns puts an entry with all that belongs to it into each of the paths.
-func (s *site) towns(t testdb.Tester) {
+func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
-	s.empty(t)
+	s.flush(t)
 	for _, path := range append(paths, "") {
 		in, err := s.DB.In(testdb.Space(t, path))
 		if err != nil {
 			t.Fatal(err)
 		}
-		view := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: testdb.Space(t, path), DB: in})
+		view := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: testdb.Space(t, path), DB: in})
 		view.User(t, 1)
 		view.User(t, 2)
 		if err := view.Type(t, "user").Delete(s.Ctx, testdb.HintOf(testdb.Must(view.Type(t, "user").Find(s.Ctx, hints.UID("u2").Of("user"))))); err != nil {
@@ -41,7 +41,7 @@ func (s *site) towns(t testdb.Tester) {
 	}
 }
 
-func (s *site) listed(t testdb.Tester) []string {
+func (s *site) listNamespaces(t testdb.Tester) []string {
 	t.Helper()
 	var got []string
 	for _, n := range testdb.Must(migrate.Namespaces(s.Ctx, s.DB)) {
@@ -51,7 +51,7 @@ func (s *site) listed(t testdb.Tester) []string {
 }
 
 // inside are the records whose keys begin with a prefix, by the rest of the key.
-func inside(all map[string]string, prefix string) map[string]string {
+func withPrefix(all map[string]string, prefix string) map[string]string {
 	some := map[string]string{}
 	for k, v := range all {
 		if rest, is := strings.CutPrefix(k, prefix); is {
@@ -61,25 +61,25 @@ func inside(all map[string]string, prefix string) map[string]string {
 	return some
 }
 
-func onEach(t *testing.T, test func(t *testing.T, s *site)) {
-	t.Run("embedded", func(t *testing.T) { test(t, openBy(t, "memory:")) })
+func onBothStores(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Run("embedded", func(t *testing.T) { test(t, openURL(t, "memory:")) })
 	t.Run("redis", func(t *testing.T) {
-		test(t, on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())))
+		test(t, newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())))
 	})
 }
 
 func TestNamespaces(t *testing.T) {
-	onEach(t, func(t *testing.T, s *site) {
-		s.towns(t)
+	onBothStores(t, func(t *testing.T, s *site) {
+		s.fillNamespaces(t)
 		var want []string
 		for _, path := range paths {
 			want = append(want, path+" 1")
 		}
-		testdb.Same(t, "listed", slices.Sorted(slices.Values(s.listed(t))), want)
-		a := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
-		testdb.Same(t, "listed inside a", a.listed(t), []string{"a/b 1", "a/~+, 1"})
+		testdb.Same(t, "listed", slices.Sorted(slices.Values(s.listNamespaces(t))), want)
+		a := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
+		testdb.Same(t, "listed inside a", a.listNamespaces(t), []string{"a/b 1", "a/~+, 1"})
 		for _, n := range testdb.Must(migrate.Namespaces(s.Ctx, s.DB)) {
-			all := inside(s.records(t), n.Namespace.String())
+			all := withPrefix(s.allRecords(t), n.Namespace.String())
 			maps.DeleteFunc(all, func(k, _ string) bool { return strings.HasPrefix(k, "~") && !strings.HasPrefix(k, "~/") })
 			if n.Records != int64(len(all)) {
 				t.Errorf("%s: %d records, want %d", n.Namespace.Path(), n.Records, len(all))
@@ -87,59 +87,59 @@ func TestNamespaces(t *testing.T) {
 		}
 		s.Do(t, "SET", "~broken/user/name:\t/~prk", "x")
 		s.Do(t, "SET", "~no slash", "x")
-		if got := s.listed(t); !slices.Contains(got, "broken 0") || len(got) != len(want)+1 {
+		if got := s.listNamespaces(t); !slices.Contains(got, "broken 0") || len(got) != len(want)+1 {
 			t.Errorf("with keys that do not parse: %q", got)
 		}
 	})
 }
 
 func TestCopyAndDropNamespace(t *testing.T) {
-	onEach(t, func(t *testing.T, s *site) {
+	onBothStores(t, func(t *testing.T, s *site) {
 		for _, path := range paths {
-			s.towns(t)
+			s.fillNamespaces(t)
 			from, to := testdb.Space(t, path), testdb.Space(t, "x/y")
 			s.Do(t, "SET", from.String()+"~/session", "short", "EX", "1000")
-			before := s.records(t)
-			source := inside(before, from.String())
+			before := s.allRecords(t)
+			source := withPrefix(before, from.String())
 			n, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to)
 			if err != nil || n != int64(len(source)) {
 				t.Errorf("%s: copied %d, %v; want %d", path, n, err, len(source))
 			}
-			after := s.records(t)
-			if copied := inside(after, to.String()); !maps.Equal(copied, source) {
+			after := s.allRecords(t)
+			if copied := withPrefix(after, to.String()); !maps.Equal(copied, source) {
 				t.Errorf("%s: the copy is\n%q\nwant\n%q", path, copied, source)
 			}
 			if ttl := s.Raw.TTL(s.Ctx, to.String()+"~/session").Val(); ttl <= 0 {
 				t.Errorf("%s: the copy's time to live is %v", path, ttl)
 			}
-			copied := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
+			copied := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
 			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
 			if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); !errors.Is(err, migrate.ErrNotEmpty) {
 				t.Errorf("%s: once more: %v", path, err)
 			}
 
 			n, err = migrate.DropNamespace(s.Ctx, s.DB, to)
-			if err != nil || n != int64(len(source)) || !maps.Equal(s.records(t), before) {
+			if err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), before) {
 				t.Errorf("%s: dropping the copy: %d, %v", path, n, err)
 			}
 			outside := maps.Clone(before)
 			maps.DeleteFunc(outside, func(k, _ string) bool { return strings.HasPrefix(k, from.String()) })
-			if n, err = migrate.DropNamespace(s.Ctx, s.DB, from); err != nil || n != int64(len(source)) || !maps.Equal(s.records(t), outside) {
-				t.Errorf("%s: dropping: %d, %v; left %q", path, n, err, s.records(t))
+			if n, err = migrate.DropNamespace(s.Ctx, s.DB, from); err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), outside) {
+				t.Errorf("%s: dropping: %d, %v; left %q", path, n, err, s.allRecords(t))
 			}
 		}
 	})
 }
 
 // TestCopyGoesOn stops copies at any command.
-func TestCopyGoesOn(t *testing.T) {
-	onEach(t, func(t *testing.T, s *site) {
+func TestCopyResumes(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
 		c.Left.Store(1 << 40)
-		s.towns(t)
+		s.fillNamespaces(t)
 		from, to := testdb.Space(t, "a"), testdb.Space(t, "copy")
-		source := inside(s.records(t), from.String())
+		source := withPrefix(s.allRecords(t), from.String())
 		for n := range 30 {
 			c.Left.Store(int64(n))
 			_, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to)
@@ -151,22 +151,22 @@ func TestCopyGoesOn(t *testing.T) {
 		if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); err != nil && !errors.Is(err, migrate.ErrNotEmpty) {
 			t.Fatal(err)
 		}
-		if copied := inside(s.records(t), to.String()); !maps.Equal(copied, source) {
+		if copied := withPrefix(s.allRecords(t), to.String()); !maps.Equal(copied, source) {
 			t.Errorf("the copy is\n%q\nwant\n%q", copied, source)
 		}
 	})
 }
 
 // TestDropStops stops drops at any command: an entry that is left has its identifiers.
-func TestDropStops(t *testing.T) {
-	onEach(t, func(t *testing.T, s *site) {
+func TestDropInterrupted(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
 		from, stopped := testdb.Space(t, "a"), 0
-		left := on(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: from, DB: testdb.Must(s.DB.In(from))})
+		left := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: from, DB: testdb.Must(s.DB.In(from))})
 		for n := 0; n < 60; n += 3 {
 			c.Left.Store(1 << 40)
-			s.empty(t)
+			s.flush(t)
 			left.User(t, 1)
 			left.User(t, 2)
 			c.Left.Store(int64(n))
@@ -191,10 +191,10 @@ func TestDropStops(t *testing.T) {
 	})
 }
 
-func TestNamespacesRefuse(t *testing.T) {
-	s := openBy(t, "memory:")
-	s.towns(t)
-	before := s.records(t)
+func TestNamespaceErrors(t *testing.T) {
+	s := openURL(t, "memory:")
+	s.fillNamespaces(t)
+	before := s.allRecords(t)
 	for _, tt := range []struct {
 		from, to string
 		want     error
@@ -217,16 +217,16 @@ func TestNamespacesRefuse(t *testing.T) {
 	if n, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "nobody")); n != 0 || err != nil {
 		t.Errorf("drop of nothing: %d, %v", n, err)
 	}
-	if n, err := migrate.CountNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || n != int64(len(inside(before, "~a/"))) {
+	if n, err := migrate.CountNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || n != int64(len(withPrefix(before, "~a/"))) {
 		t.Errorf("count: %d, %v", n, err)
 	}
-	if !maps.Equal(before, s.records(t)) {
+	if !maps.Equal(before, s.allRecords(t)) {
 		t.Error("something was written")
 	}
 }
 
 // openBy opens a store by its URL, and reaches for its client.
-func openBy(t *testing.T, url string) *site {
+func openURL(t *testing.T, url string) *site {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.House()})
 	if err != nil {
@@ -234,5 +234,5 @@ func openBy(t *testing.T, url string) *site {
 	}
 	t.Cleanup(func() { db.Close() })
 	raw := view.Of(db).Engine.(*single.Engine).Client().(*redis.Client)
-	return on(&testdb.Site{Ctx: t.Context(), Raw: raw, DB: db})
+	return newSite(&testdb.Site{Ctx: t.Context(), Raw: raw, DB: db})
 }

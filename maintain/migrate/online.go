@@ -22,38 +22,38 @@ import (
 // one after anybody else has given up, or has begun to build more.
 
 // rounds is how often the stored schema is read again because others have changed it.
-const rounds = 100
+const maxRetries = 100
 
-var errLeft = errors.New("others do not stop changing the stored schema")
+var errContention = errors.New("others do not stop changing the stored schema")
 
 // applyOnline brings the entries to the new schema. Any number of processes may do it at once, and go on where others were
 // stopped.
-func (s *step) applyOnline(ctx context.Context) error {
-	for range rounds {
-		building, err := s.announce(ctx)
+func (s *migration) applyOnline(ctx context.Context) error {
+	for range maxRetries {
+		building, err := s.startBuilding(ctx)
 		if err != nil || building == nil {
 			return err
 		}
-		if err := s.fill(ctx); err != nil {
+		if err := s.convertAll(ctx); err != nil {
 			return err
 		}
-		whole, err := s.declare(ctx, building.ID)
-		if err != nil || whole {
+		finished, err := s.finishBuilding(ctx, building.ID)
+		if err != nil || finished {
 			return err
 		}
 	}
-	return errLeft
+	return errContention
 }
 
 // announce stores what is new as being built, and goes by that. Nil: it is whole by now.
-func (s *step) announce(ctx context.Context) (*schema.Building, error) {
-	for range rounds {
-		stored, err := s.read(ctx)
+func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error) {
+	for range maxRetries {
+		stored, err := s.readStored(ctx)
 		if err != nil {
 			return nil, err
 		}
-		next := merged(stored.Type, s.typ().Schema)
-		if err := onlyMore(stored.Type, next); err != nil {
+		next := mergeStored(stored.Type, s.currentType().Schema)
+		if err := checkOnlyAdds(stored.Type, next); err != nil {
 			return nil, err
 		}
 		more := next.Beyond(stored.Type.Whole())
@@ -63,19 +63,19 @@ func (s *step) announce(ctx context.Context) (*schema.Building, error) {
 		if next.Building == nil && change.StoredText(next.InForm()) == stored.Text {
 			return nil, nil
 		}
-		is, err := s.put(ctx, stored, next)
+		is, err := s.storeType(ctx, stored, next)
 		if is { // others may have begun with more than this step knew of: all of it is stored as whole in the end
-			s.compare(s.typ().Schema, stored.Type.Whole())
+			s.compareSchemas(s.currentType().Schema, stored.Type.Whole())
 		}
 		if err != nil || is {
 			return next.Building, err
 		}
 	}
-	return nil, errLeft
+	return nil, errContention
 }
 
 // merged is a schema with what the stored one has besides: others may have added to that.
-func merged(stored, to schema.Type) schema.Type {
+func mergeStored(stored, to schema.Type) schema.Type {
 	next := to
 	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
 	next.Fields, next.Tertiary = maps.Clone(stored.Fields), maps.Clone(stored.Tertiary)
@@ -105,7 +105,7 @@ func merged(stored, to schema.Type) schema.Type {
 }
 
 // onlyMore is ErrConflict where a schema, which was planned to have only more than the stored one, says otherwise than that by now.
-func onlyMore(stored, to schema.Type) error {
+func checkOnlyAdds(stored, to schema.Type) error {
 	relation, difference := stored.Against(to)
 	if relation <= schema.Lacks {
 		return nil
@@ -118,12 +118,12 @@ func sameBuilding(b *schema.Building, what map[string][]string) bool {
 }
 
 // read reads what is stored of the type.
-func (s *step) read(ctx context.Context) (change.Stored, error) {
+func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 	hashes, err := store.Hashes(ctx, s.Engine, []string{s.guard.Key.String()})
 	if err != nil {
 		return change.Stored{}, err
 	}
-	stored, err := change.ParseStored(s.typ().Name, hashes[0].Fields)
+	stored, err := change.ParseStored(s.currentType().Name, hashes[0].Fields)
 	switch {
 	case hashes[0].Other || err != nil:
 		return stored, records.Corrupt(s.guard.Key, "not a schema that can be read")
@@ -134,7 +134,7 @@ func (s *step) read(ctx context.Context) (change.Stored, error) {
 }
 
 // put stores a schema in place of another one, and goes by it. False: others have changed that.
-func (s *step) put(ctx context.Context, stored change.Stored, next schema.Type) (bool, error) {
+func (s *migration) storeType(ctx context.Context, stored change.Stored, next schema.Type) (bool, error) {
 	text := change.StoredText(next.InForm())
 	if text != stored.Text {
 		state := []store.Facet{{Field: store.FieldFingerprint, Wire: change.Generation(text)}, {Field: store.FieldSchema, Wire: text}}
@@ -144,12 +144,12 @@ func (s *step) put(ctx context.Context, stored change.Stored, next schema.Type) 
 		}
 		stored.Generation, stored.Text = change.Generation(text), text
 	}
-	return true, s.goBy(next, stored)
+	return true, s.use(next, stored)
 }
 
 // goBy has the step write by a stored schema.
-func (s *step) goBy(in schema.Type, stored change.Stored) error {
-	t, err := s.typ().Follow(in, stored.Generation, stored.Text)
+func (s *migration) use(in schema.Type, stored change.Stored) error {
+	t, err := s.currentType().Follow(in, stored.Generation, stored.Text)
 	if err == nil {
 		s.mu.Lock()
 		s.t = t
@@ -159,18 +159,18 @@ func (s *step) goBy(in schema.Type, stored change.Stored) error {
 }
 
 // typ is the type by which the step writes now.
-func (s *step) typ() *change.Type {
+func (s *migration) currentType() *change.Type {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.t
 }
 
 // rewrite makes a change of an entry: again, by the stored schema, where others have added to that.
-func (s *step) rewrite(
+func (s *migration) rewrite(
 	ctx context.Context, prk recordkey.Key, how func(*change.Type, store.Record) (c store.Change, due bool, err error),
 ) (facets map[string]string, err error) {
-	for range rounds {
-		t := s.typ()
+	for range maxRetries {
+		t := s.currentType()
 		facets, err = records.Rewrite(ctx, s.View, t, prk, func(r store.Record) (store.Change, bool, error) { return how(t, r) })
 		switch {
 		case s.online && errors.Is(err, store.ErrNotFound): // it was deleted meanwhile
@@ -178,47 +178,49 @@ func (s *step) rewrite(
 		case !s.online || !view.Followable(err):
 			return facets, err
 		}
-		stored, failed := s.read(ctx)
-		if failed == nil && len(s.newIn(stored.Type)) > 0 {
+		stored, failed := s.readStored(ctx)
+		if failed == nil && len(s.missingIn(stored.Type)) > 0 {
 			failed = err // others have given up what this step brings entries to
 		}
 		if failed == nil {
-			failed = s.goBy(stored.Type, stored)
+			failed = s.use(stored.Type, stored)
 		}
 		if failed != nil {
 			return nil, failed
 		}
 	}
-	return nil, errLeft
+	return nil, errContention
 }
 
 // newIn is what the step brings entries to and a stored schema does not have.
-func (s *step) newIn(stored schema.Type) map[string][]string { return s.typ().Schema.Beyond(stored) }
+func (s *migration) missingIn(stored schema.Type) map[string][]string {
+	return s.currentType().Schema.Beyond(stored)
+}
 
 // fill brings all entries to what is being built, when nobody goes on without it. Where their values collide, it is given up.
-func (s *step) fill(ctx context.Context) error {
-	if err := s.mend(ctx, store.AwaitSchema{}); err != nil {
+func (s *migration) convertAll(ctx context.Context) error {
+	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
 	}
 	tc, err := s.survey(ctx)
 	if err == nil {
-		err = tc.refused()
+		err = tc.collisionError()
 	}
 	if err == nil {
-		err = s.pass(ctx, s.expel, s.build)
+		err = s.runPasses(ctx, s.removeStale, s.convertEntries)
 	}
 	if err == nil && len(s.newSRKs) > 0 {
-		err = s.pass(ctx, s.tidy, s.removeObsolete)
+		err = s.runPasses(ctx, s.removeOldKeys, s.removeObsolete)
 	}
 	if errors.Is(err, ErrCollision) || errors.Is(err, store.ErrDuplicate) {
-		return errors.Join(err, s.giveUp(ctx))
+		return errors.Join(err, s.rollBack(ctx))
 	}
 	return err
 }
 
 // giveUp brings the entries back to the schema without what is being built. For that, others are stopped.
-func (s *step) giveUp(ctx context.Context) error {
-	stored, err := s.read(ctx)
+func (s *migration) rollBack(ctx context.Context) error {
+	stored, err := s.readStored(ctx)
 	if err != nil || stored.Type.Building == nil {
 		return err
 	}
@@ -232,25 +234,25 @@ func (s *step) giveUp(ctx context.Context) error {
 		}
 	}
 	c := s.Config
-	c.Schema = schema.Schema{Types: map[string]schema.Type{s.typ().Name: before}}
+	c.Schema = schema.Schema{Types: map[string]schema.Type{s.currentType().Name: before}}
 	v, err := view.New(c)
 	if err != nil {
 		return err
 	}
-	back, err := newStep(ctx, v, s.typ().Name, s.progress)
+	back, err := newMigration(ctx, v, s.currentType().Name, s.progress)
 	if err != nil {
 		return err
 	}
-	if err := back.target(before, stored.Type.Retired); err != nil {
+	if err := back.setTarget(before, stored.Type.Retired); err != nil {
 		return err
 	}
 	return back.apply(ctx)
 }
 
 // declare stores as whole what was being built, if it still is what the entries were brought to.
-func (s *step) declare(ctx context.Context, id string) (bool, error) {
-	for range rounds {
-		stored, err := s.read(ctx)
+func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error) {
+	for range maxRetries {
+		stored, err := s.readStored(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -259,25 +261,25 @@ func (s *step) declare(ctx context.Context, id string) (bool, error) {
 		}
 		next := stored.Type
 		next.Building = nil
-		if is, err := s.put(ctx, stored, next); err != nil || is {
+		if is, err := s.storeType(ctx, stored, next); err != nil || is {
 			return is, err
 		}
 	}
-	return false, errLeft
+	return false, errContention
 }
 
 // expel takes out of the new indexes what is not due there: what entries have left while not all writers kept those, and what stood
 // there by another schema.
-func (s *step) expel(ctx context.Context) error {
+func (s *migration) removeStale(ctx context.Context) error {
 	for _, field := range s.newOrders {
-		if err := s.expelPlaces(ctx, field); err != nil {
+		if err := s.removeStalePlaces(ctx, field); err != nil {
 			return err
 		}
 	}
 	for _, name := range s.newIndexes {
-		pattern := recordkey.Pattern{Namespace: s.NS, Kind: recordkey.KindIndex, Type: s.typ().Name, Field: name}
-		w := records.Walk{Pattern: pattern.String(), Size: 1, AtOnce: rewriters, Progress: s.progress}
-		if err := w.Each(ctx, s.View, func(ctx context.Context, keys []string) error { return s.expelMembers(ctx, name, keys[0]) }); err != nil {
+		pattern := recordkey.Pattern{Namespace: s.NS, Kind: recordkey.KindIndex, Type: s.currentType().Name, Field: name}
+		w := records.Walk{Pattern: pattern.String(), Size: 1, AtOnce: concurrentRewrites, Progress: s.progress}
+		if err := w.Each(ctx, s.View, func(ctx context.Context, keys []string) error { return s.removeStaleMembers(ctx, name, keys[0]) }); err != nil {
 			return err
 		}
 	}
@@ -285,9 +287,9 @@ func (s *step) expel(ctx context.Context) error {
 }
 
 // expelMembers looks at the members of one index set.
-func (s *step) expelMembers(ctx context.Context, name, raw string) error {
+func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) error {
 	index, err := recordkey.Parse(raw)
-	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.typ().Name {
+	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.currentType().Name {
 		return nil
 	}
 	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: index, Count: memberBatch}) {
@@ -303,11 +305,11 @@ func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 				continue // check says so
 			}
 			a := store.Align{Entry: entry, At: store.Ranked{Key: index, Member: m, Facet: store.Facet{Field: name, Wire: index.Value()}}}
-			if s.typ().Schema.Tertiary[name].Indexed {
+			if s.currentType().Schema.Tertiary[name].Indexed {
 				a.At.Facet.Field = ""
 				a.Set, _ = entry.Tertiary(name)
 			}
-			if err := s.mend(ctx, a); err != nil {
+			if err := s.applyStep(ctx, a); err != nil {
 				return err
 			}
 		}
@@ -316,10 +318,10 @@ func (s *step) expelMembers(ctx context.Context, name, raw string) error {
 }
 
 // expelPlaces looks at the places in the ordered index of one field.
-func (s *step) expelPlaces(ctx context.Context, field string) error {
-	key, err := s.typ().OrderKey(field)
+func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
+	key, err := s.currentType().OrderKey(field)
 	if err == nil {
-		err = s.mend(ctx, store.Remove{Key: key.String(), Kind: "zset"})
+		err = s.applyStep(ctx, store.Remove{Key: key.String(), Kind: "zset"})
 	}
 	if err != nil {
 		return err
@@ -340,11 +342,11 @@ func (s *step) expelPlaces(ctx context.Context, field string) error {
 				continue // check says so
 			}
 			wire, has := hashes[i].Fields[field]
-			if place, ok := s.typ().Place(entry, field, wire); has && ok && place.Member == m {
+			if place, ok := s.currentType().Place(entry, field, wire); has && ok && place.Member == m {
 				continue
 			}
 			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}}
-			if err := s.mend(ctx, store.Align{Entry: entry, At: at, Free: true}); err != nil {
+			if err := s.applyStep(ctx, store.Align{Entry: entry, At: at, Free: true}); err != nil {
 				return err
 			}
 		}

@@ -16,8 +16,8 @@ import (
 )
 
 // richer has more of everything that entries must be brought to.
-func richer() schema.Schema {
-	return typed(
+func largerSchema() schema.Schema {
+	return userSchema(
 		schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), field("city", index),
 		field("email", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), indexed("likes", true),
 	)
@@ -59,10 +59,10 @@ func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, er
 // and all find what they found before. Then all is whole.
 func TestOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		people := s.people(t, typed(schema.FoldCasefold))
-		old, to := s.by(t, typed(schema.FoldCasefold)), s.by(t, richer())
+		people := s.createPeople(t, userSchema(schema.FoldCasefold))
+		old, to := s.withSchema(t, userSchema(schema.FoldCasefold)), s.withSchema(t, largerSchema())
 		user := testdb.Must(old.Type("user"))
-		plan := testdb.Must(migrate.Plan(s.Ctx, old, richer()))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, largerSchema()))
 		meanwhile := func(int64, int64) {
 			if len(testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"].Building.What) == 0 {
 				t.Error("what is built is not stored as that")
@@ -97,17 +97,17 @@ func TestOnline(t *testing.T) {
 		}
 		delete(people["u1"], "age")
 		delete(people["u1"], "city")
-		s.after(t, "whole", richer(), people)
+		s.requireMigrated(t, "whole", largerSchema(), people)
 	})
 }
 
 // TestGiveUp: where two entries come to have one value while they are brought to a new field, all is as before, and programs go on.
-func TestGiveUp(t *testing.T) {
+func TestRollBack(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.people(t, typed(schema.FoldCasefold))
-		old := s.by(t, typed(schema.FoldCasefold))
+		s.createPeople(t, userSchema(schema.FoldCasefold))
+		old := s.withSchema(t, userSchema(schema.FoldCasefold))
 		user := testdb.Must(old.Type("user"))
-		plan := testdb.Must(migrate.Plan(s.Ctx, old, richer()))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, largerSchema()))
 		var once sync.Once
 		err := plan.Apply(s.Ctx, func(int64, int64) {
 			once.Do(func() {
@@ -124,7 +124,7 @@ func TestGiveUp(t *testing.T) {
 			t.Fatalf("applying: %v", err)
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
-		if relation, words := typed(schema.FoldCasefold).Types["user"].Against(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
+		if relation, words := userSchema(schema.FoldCasefold).Types["user"].Against(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
 			t.Errorf("left in the stored schema: %s, %+v", words, stored)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
@@ -137,13 +137,13 @@ func TestGiveUp(t *testing.T) {
 }
 
 // TestAppliersAtOnce: of processes that bring entries to different things at once, each ends with what it wanted being whole.
-func TestAppliersAtOnce(t *testing.T) {
+func TestConcurrentGoals(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.people(t, typed(schema.FoldCasefold))
-		db := s.by(t, typed(schema.FoldCasefold))
+		s.createPeople(t, userSchema(schema.FoldCasefold))
+		db := s.withSchema(t, userSchema(schema.FoldCasefold))
 		goals := []schema.Schema{
-			richer(), typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered})), richer(),
-			typed(schema.FoldCasefold, field("job", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
+			largerSchema(), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered})), largerSchema(),
+			userSchema(schema.FoldCasefold, field("job", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
 		}
 		plans := make([]migrate.Change, len(goals))
 		for i, to := range goals {
@@ -164,7 +164,7 @@ func TestAppliersAtOnce(t *testing.T) {
 				t.Errorf("goal %d: %s, %+v", i, words, stored.Building)
 			}
 		}
-		s.DB = s.by(t, schema.Schema{Types: map[string]schema.Type{"user": stored}})
+		s.DB = s.withSchema(t, schema.Schema{Types: map[string]schema.Type{"user": stored}})
 		testdb.Same(t, "check", s.Check(t, check.Options{}), nil)
 	})
 }
@@ -173,10 +173,10 @@ func TestAppliersAtOnce(t *testing.T) {
 // holds for programs, too, that do not know the field.
 func TestRequired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		people := s.people(t, typed(schema.FoldCasefold))
-		old := s.by(t, typed(schema.FoldCasefold))
+		people := s.createPeople(t, userSchema(schema.FoldCasefold))
+		old := s.withSchema(t, userSchema(schema.FoldCasefold))
 		user := testdb.Must(old.Type("user"))
-		must := typed(schema.FoldCasefold, field("town", schema.Field{Required: true}))
+		must := userSchema(schema.FoldCasefold, field("town", schema.Field{Required: true}))
 		plan := testdb.Must(migrate.Plan(s.Ctx, old, must))
 		lacks := func(c migrate.Collision) bool { return c.Field == "town" }
 		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !slices.ContainsFunc(plan.Types[0].Collisions, lacks) {
@@ -208,28 +208,28 @@ func TestRequired(t *testing.T) {
 // TestRetired: nothing brings a removed name back but a change of the schema.
 func TestRetired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.people(t, typed(schema.FoldCasefold, field("nick", secondary)))
-		less := typed(schema.FoldCasefold, drop("age"), func(t *schema.Type) { delete(t.Tertiary, "likes") })
+		s.createPeople(t, userSchema(schema.FoldCasefold, field("nick", secondary)))
+		less := userSchema(schema.FoldCasefold, drop("age"), func(t *schema.Type) { delete(t.Tertiary, "likes") })
 		testdb.Must(s.apply(s.Ctx, less))
 		stored := func() schema.Type { return testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"] }
 		if got := stored().Retired; !slices.Equal(got, []string{"age", "likes", "nick"}) {
 			t.Errorf("retired: %q", got)
 		}
 		for _, more := range []schema.Schema{
-			typed(schema.FoldCasefold, drop("age"), field("nick", schema.Field{}), func(t *schema.Type) { delete(t.Tertiary, "likes") }),
-			typed(schema.FoldCasefold, drop("age")),
+			userSchema(schema.FoldCasefold, drop("age"), field("nick", schema.Field{}), func(t *schema.Type) { delete(t.Tertiary, "likes") }),
+			userSchema(schema.FoldCasefold, drop("age")),
 		} {
-			_, err := testdb.Must(s.by(t, more).Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "v"})
+			_, err := testdb.Must(s.withSchema(t, more).Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "v"})
 			if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), ": retired") {
 				t.Errorf("a retired name: %v", err)
 			}
 		}
-		again := typed(schema.FoldCasefold, field("nick", secondary))
+		again := userSchema(schema.FoldCasefold, field("nick", secondary))
 		testdb.Must(s.apply(s.Ctx, again))
 		if got := stored().Retired; len(got) > 0 {
 			t.Errorf("retired after it was brought back: %q", got)
 		}
-		s.DB = s.by(t, again)
+		s.DB = s.withSchema(t, again)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("nick", "NU1")})
 		if !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("the value is free: %v", err)
@@ -241,10 +241,10 @@ func TestRetired(t *testing.T) {
 // either, whenever it was opened.
 func TestStoppingChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.people(t, typed(schema.FoldCasefold))
-		next := richer()
+		s.createPeople(t, userSchema(schema.FoldCasefold))
+		next := largerSchema()
 		delete(next.Types["user"].Fields, "age") // so that it does not only add
-		db := s.by(t, typed(schema.FoldCasefold))
+		db := s.withSchema(t, userSchema(schema.FoldCasefold))
 		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "b", Facets: schema.Texts("city", "Bonn", "nick", "bonny")})
 		if err != nil {
 			t.Fatal(err)
@@ -256,13 +256,13 @@ func TestStoppingChange(t *testing.T) {
 		if tc := plan.Types[0]; !tc.Stops || !slices.Equal(tc.Retired, []string{"age"}) {
 			t.Errorf("stops writers: %v; retires %q", tc.Stops, tc.Retired)
 		}
-		to := s.by(t, next)
+		to := s.withSchema(t, next)
 		n := 0
 		if err := plan.Apply(s.Ctx, func(int64, int64) {
 			if n++; n < 4 { // it has only looked
 				return
 			}
-			for name, query := range queries(t, s.by(t, next), s) {
+			for name, query := range queries(t, s.withSchema(t, next), s) {
 				if _, err := query(); name != "find" && !errors.Is(err, userdb.ErrIndexBuilding) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -295,14 +295,14 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 			from, to schema.Schema
 			query    userdb.Query
 		}{
-			"another fold":    {typed(schema.FoldExact, field("city", ordered)), typed(schema.FoldCasefold, field("city", ordered)), userdb.Query{Order: "city"}},
-			"another codec":   {typed(schema.FoldExact, field("age", ordered)), typed(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), userdb.Query{Order: "age"}},
-			"a dropped index": {typed(schema.FoldExact), typed(schema.FoldExact, field("job", schema.Field{})), userdb.Query{Where: schema.Texts("job", "Cook")}},
-			"a dropped order": {typed(schema.FoldExact, field("city", ordered)), typed(schema.FoldExact), userdb.Query{Order: "city"}},
+			"another fold":    {userSchema(schema.FoldExact, field("city", ordered)), userSchema(schema.FoldCasefold, field("city", ordered)), userdb.Query{Order: "city"}},
+			"another codec":   {userSchema(schema.FoldExact, field("age", ordered)), userSchema(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), userdb.Query{Order: "age"}},
+			"a dropped index": {userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("job", schema.Field{})), userdb.Query{Where: schema.Texts("job", "Cook")}},
+			"a dropped order": {userSchema(schema.FoldExact, field("city", ordered)), userSchema(schema.FoldExact), userdb.Query{Order: "city"}},
 		} {
-			s.empty(t)
-			people := s.people(t, c.from)
-			s.DB = s.by(t, c.from)
+			s.flush(t)
+			people := s.createPeople(t, c.from)
+			s.DB = s.withSchema(t, c.from)
 			plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, c.to))
 			asked := 0
 			if err := plan.Apply(s.Ctx, func(int64, int64) {
@@ -311,7 +311,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 					return
 				}
 				for _, sch := range []schema.Schema{c.from, c.to} {
-					p, err := testdb.Must(s.by(t, sch).Type("user")).Page(s.Ctx, c.query)
+					p, err := testdb.Must(s.withSchema(t, sch).Type("user")).Page(s.Ctx, c.query)
 					if err == nil && len(p.Entries) != len(people) {
 						t.Errorf("%s: a part of it: %d", name, len(p.Entries))
 					}
@@ -327,11 +327,11 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 }
 
 // TestGivingUpAnIndex: while what was being built is given up, a program that opens the store gets no part of it.
-func TestGivingUpAnIndex(t *testing.T) {
+func TestRollBackIndex(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		people := s.people(t, typed(schema.FoldCasefold))
-		s.DB = s.by(t, typed(schema.FoldCasefold))
-		to := typed(schema.FoldCasefold, field("nick", secondary), field("city", index))
+		people := s.createPeople(t, userSchema(schema.FoldCasefold))
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold))
+		to := userSchema(schema.FoldCasefold, field("nick", secondary), field("city", index))
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, to))
 		n, asked := 0, 0
 		err := plan.Apply(s.Ctx, func(int64, int64) {
@@ -342,7 +342,7 @@ func TestGivingUpAnIndex(t *testing.T) {
 				return
 			}
 			asked++
-			p, err := testdb.Must(s.by(t, to).Type("user")).Page(s.Ctx, userdb.Query{Where: schema.Texts("city", "Ulm")})
+			p, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Where: schema.Texts("city", "Ulm")})
 			if err == nil && len(p.Entries) != len(people) {
 				t.Errorf("a part of it: %d", len(p.Entries))
 			}

@@ -24,29 +24,29 @@ func init() {
 // A process that brings entries to its schema when it opens the store says so in ~/applying: its name, and a time by its clock. Others
 // wait for it. One that says nothing for as long as silence is taken for dead; two at once do no harm.
 const (
-	applying = "applying"
-	silence  = 30 * time.Second
-	waiting  = 500 * time.Millisecond
+	leaseName    = "applying"
+	leaseTimeout = 30 * time.Second
+	pollInterval = 500 * time.Millisecond
 )
 
 // applyAtOpen brings entries to what a program's schema has more than the stored one, one process at a time.
 func applyAtOpen(ctx context.Context, db *userdb.DB) error {
-	key, err := recordkey.Own(applying)
+	key, err := recordkey.Own(leaseName)
 	if err != nil {
 		return err
 	}
-	l := lead{View: view.Of(db), key: key.In(view.Of(db).NS), name: rand.Text()}
+	l := lease{View: view.Of(db), key: key.In(view.Of(db).NS), name: rand.Text()}
 	for {
-		due, err := moreRoles(ctx, db)
+		due, err := additions(ctx, db)
 		if err != nil || len(due.Types) == 0 {
 			return err
 		}
-		ours, err := l.take(ctx)
+		acquired, err := l.acquire(ctx)
 		if err != nil {
 			return err
 		}
-		if ours {
-			err := l.hold(ctx, func(ctx context.Context) error {
+		if acquired {
+			err := l.run(ctx, func(ctx context.Context) error {
 				ch, err := Plan(ctx, db, due)
 				if err == nil {
 					err = ch.Apply(ctx, nil)
@@ -58,13 +58,13 @@ func applyAtOpen(ctx context.Context, db *userdb.DB) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(waiting):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
 // moreRoles are the types of a program that have roles more than the stored ones, with those.
-func moreRoles(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
+func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	due, none := schema.Schema{Types: map[string]schema.Type{}}, schema.Schema{}
 	v := view.Of(db)
 	for name, own := range v.Config.Schema.Types {
@@ -91,13 +91,13 @@ func moreRoles(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 				return none, nil // for 'userdb schema apply' alone: Open says so
 			}
 		}
-		due.Types[name] = byPolicyOf(is, merged(is, own))
+		due.Types[name] = withStoredPolicy(is, mergeStored(is, own))
 	}
 	return due, nil
 }
 
 // byPolicyOf is a type with the policy of passwords and the reserved values of another one: the stored ones hold.
-func byPolicyOf(stored, t schema.Type) schema.Type {
+func withStoredPolicy(stored, t schema.Type) schema.Type {
 	t.Password = stored.Password
 	for name, f := range t.Fields {
 		if was, had := stored.Fields[name]; had {
@@ -109,25 +109,25 @@ func byPolicyOf(stored, t schema.Type) schema.Type {
 }
 
 // A lead is the right of one process to bring entries to a schema.
-type lead struct {
+type lease struct {
 	*view.View
-	key  recordkey.Key
-	name string
-	said string // what is at key
+	key   recordkey.Key
+	name  string
+	value string // what is at key
 }
 
 // take takes the lead, if nobody has it.
-func (l *lead) take(ctx context.Context) (bool, error) {
+func (l *lease) acquire(ctx context.Context) (bool, error) {
 	for {
-		mine := l.name + " " + strconv.FormatInt(time.Now().UnixMilli(), 10)
-		is, err := l.Engine.Secret(ctx, l.key, mine)
-		if err != nil || is == mine {
-			l.said = mine
+		ours := l.name + " " + strconv.FormatInt(time.Now().UnixMilli(), 10)
+		is, err := l.Engine.Secret(ctx, l.key, ours)
+		if err != nil || is == ours {
+			l.value = ours
 			return err == nil, err
 		}
 		_, at, _ := strings.Cut(is, " ")
 		ms, err := strconv.ParseInt(at, 10, 64)
-		if err == nil && time.Since(time.UnixMilli(ms)).Abs() < silence {
+		if err == nil && time.Since(time.UnixMilli(ms)).Abs() < leaseTimeout {
 			return false, nil
 		}
 		if _, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: is, Is: true}}); err != nil {
@@ -137,7 +137,7 @@ func (l *lead) take(ctx context.Context) (bool, error) {
 }
 
 // hold runs what is done in the lead, and says all the time that somebody does it.
-func (l *lead) hold(ctx context.Context, do func(context.Context) error) error {
+func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -145,9 +145,9 @@ func (l *lead) hold(ctx context.Context, do func(context.Context) error) error {
 			select {
 			case <-done:
 				return
-			case <-time.After(silence / 4):
-				if l.leave(ctx) == nil {
-					_, _ = l.take(ctx) // who comes in between does no harm
+			case <-time.After(leaseTimeout / 4):
+				if l.release(ctx) == nil {
+					_, _ = l.acquire(ctx) // who comes in between does no harm
 				}
 			}
 		}
@@ -155,13 +155,13 @@ func (l *lead) hold(ctx context.Context, do func(context.Context) error) error {
 	err := do(ctx)
 	close(done)
 	<-ended
-	if left := l.leave(context.WithoutCancel(ctx)); left != nil && err == nil {
+	if left := l.release(context.WithoutCancel(ctx)); left != nil && err == nil {
 		err = fmt.Errorf("ending the change of the schema: %w", left)
 	}
 	return err
 }
 
-func (l *lead) leave(ctx context.Context) error {
-	_, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: l.said, Is: true}})
+func (l *lease) release(ctx context.Context) error {
+	_, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: l.value, Is: true}})
 	return err
 }

@@ -49,8 +49,8 @@ type Collision struct {
 }
 
 const (
-	mostCollisions = 1000
-	mostHolders    = 100
+	maxCollisions = 1000
+	maxHolders    = 100
 )
 
 // Plan says what it takes to bring the records of the view's namespace to another schema, and writes
@@ -67,35 +67,35 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 	}
 	ch := Change{db: next}
 	for _, name := range to.Names() {
-		s, err := newStep(ctx, view.Of(next), name, nil)
+		s, err := newMigration(ctx, view.Of(next), name, nil)
 		if err != nil {
 			return ch, err
 		}
-		if !s.due() {
+		if !s.needsApply() {
 			continue
 		}
 		tc, err := s.survey(ctx)
 		if err != nil {
 			return ch, err
 		}
-		tc.Online, tc.Stops = s.online, !s.online && s.moves()
-		tc.Retired = without(gone(s.from, s.typ().Schema), s.from.Retired)
+		tc.Online, tc.Stops = s.online, !s.online && s.changesRecords()
+		tc.Retired = difference(removedNames(s.from, s.currentType().Schema), s.from.Retired)
 		ch.Types = append(ch.Types, tc)
 	}
 	return ch, nil
 }
 
 // what names the difference.
-func (s *step) what() string {
+func (s *migration) describe() string {
 	var words []string
-	switch d := s.typ().Schema.Difference(s.from.Whole()); {
+	switch d := s.currentType().Schema.Difference(s.from.Whole()); {
 	case !s.stored:
 		words = append(words, "no schema is stored yet")
 	case d != "":
 		words = append(words, strings.ReplaceAll(d, "; here ", "; now "))
 		fallthrough
 	default:
-		words = append(words, s.whatElse(words)...)
+		words = append(words, s.describeOther(words)...)
 	}
 	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
@@ -108,10 +108,10 @@ func (s *step) what() string {
 }
 
 // whatElse names what differs besides, for which no keys of records do.
-func (s *step) whatElse(said []string) (words []string) {
+func (s *migration) describeOther(said []string) (words []string) {
 	before := s.from.Whole()
 	before.Retired = nil // what comes back is new
-	relation, text := s.typ().Schema.Against(before)
+	relation, text := s.currentType().Schema.Against(before)
 	switch relation {
 	case schema.Adds:
 		text = strings.ReplaceAll(text, ": not stored", " is new")
@@ -129,21 +129,21 @@ func (s *step) whatElse(said []string) (words []string) {
 }
 
 // survey counts what is to do, and finds collisions.
-func (s *step) survey(ctx context.Context) (TypeChange, error) {
-	tc := TypeChange{Type: s.typ().Name, What: s.what(), UnderWay: s.begun || s.from.Building != nil}
+func (s *migration) survey(ctx context.Context) (TypeChange, error) {
+	tc := TypeChange{Type: s.currentType().Name, What: s.describe(), UnderWay: s.resumed || s.from.Building != nil}
 	live := func(r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
 		}
-		return s.facets(r)
+		return s.renamedFacets(r)
 	}
 	var digests []uint64
-	err := records.EachEntry(ctx, s.View, s.typ(), s.progress, func(r store.Record) {
+	err := records.EachEntry(ctx, s.View, s.currentType(), s.progress, func(r store.Record) {
 		if r.Live() {
-			s.count(&tc, r)
+			s.countEntry(&tc, r)
 		}
-		for _, value := range s.typ().Values(live(r)) {
-			digests = append(digests, records.Digest(s.typ().Name, value))
+		for _, value := range s.currentType().Values(live(r)) {
+			digests = append(digests, records.Digest(s.currentType().Name, value))
 		}
 	})
 	if err != nil {
@@ -152,42 +152,44 @@ func (s *step) survey(ctx context.Context) (TypeChange, error) {
 	wanted := map[uint64]bool{}
 	slices.Sort(digests)
 	for i := 1; i < len(digests); i++ {
-		if digests[i] == digests[i-1] && len(wanted) < mostCollisions {
+		if digests[i] == digests[i-1] && len(wanted) < maxCollisions {
 			wanted[digests[i]] = true
 		}
 	}
-	found, err := records.Contests(ctx, s.View, s.typ(), wanted, live, s.progress)
+	found, err := records.Contests(ctx, s.View, s.currentType(), wanted, live, s.progress)
 	for _, k := range found {
-		tc.collide(k)
+		tc.addCollision(k)
 	}
 	return tc, err
 }
 
-func (tc *TypeChange) collide(k *records.Contest) {
+func (tc *TypeChange) addCollision(k *records.Contest) {
 	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) }) // two at least
 	if more := len(k.Holders) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	tc.add(Collision{
-		Field: k.Field, Value: k.Value, Entries: k.Holders[:min(mostHolders, len(k.Holders))],
+		Field: k.Field, Value: k.Value, Entries: k.Holders[:min(maxHolders, len(k.Holders))],
 		Reason: strings.Join(names, " and ") + " would both have the value " + records.Quoted(k.Value),
 	})
 }
 
 func (tc *TypeChange) add(c Collision) {
-	if len(tc.Collisions) < mostCollisions {
+	if len(tc.Collisions) < maxCollisions {
 		tc.Collisions = append(tc.Collisions, c)
 	}
 }
 
 // facets are those of an entry as they will be called.
-func (s *step) facets(r store.Record) map[string]string { return change.Renamed(r, s.renames) }
+func (s *migration) renamedFacets(r store.Record) map[string]string {
+	return change.Renamed(r, s.renames)
+}
 
 // count counts what one entry takes, and finds what no record could hold.
-func (s *step) count(tc *TypeChange, r store.Record) {
+func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	tc.Entries++
-	claimed := func(srk recordkey.Key) bool { return s.wasKey(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
-	change, due := s.typ().Reshape(r, s.renames, claimed)
+	claimed := func(srk recordkey.Key) bool { return s.wasSecondary(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
+	change, due := s.currentType().Reshape(r, s.renames, claimed)
 	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {
 		tc.Rewritten++
 	}
@@ -202,13 +204,13 @@ func (s *step) count(tc *TypeChange, r store.Record) {
 			refuse(name, wire, "it has a facet "+records.Quoted(old)+", too: one of the two would be lost")
 		}
 	}
-	facets := s.facets(r)
-	for _, field := range s.newKeys(r) {
+	facets := s.renamedFacets(r)
+	for _, field := range s.fieldsWithNewKeys(r) {
 		value, has := facets[field]
-		if slices.Contains(s.typ().Secondary, field) {
-			value = s.typ().Schema.Canonical(value)
+		if slices.Contains(s.currentType().Secondary, field) {
+			value = s.currentType().Schema.Canonical(value)
 		}
-		if _, keyable := s.typ().SRK(field, value); has && !keyable {
+		if _, keyable := s.currentType().SRK(field, value); has && !keyable {
 			refuse(field, value, "no key can name it: it is "+records.Unkeyable(value))
 		}
 	}
@@ -217,7 +219,7 @@ func (s *step) count(tc *TypeChange, r store.Record) {
 			refuse(field, "", "it has none, and the field is to be required")
 		}
 	}
-	_, without := s.typ().Places(store.Record{Key: r.Key, Fields: facets})
+	_, without := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
 	for _, field := range without {
 		if slices.Contains(s.newOrders, field) {
 			refuse(field, facets[field], "it has no place in an order: over 1 KiB, or not readable")
@@ -227,15 +229,15 @@ func (s *step) count(tc *TypeChange, r store.Record) {
 
 // newKeys are the fields of which an entry needs a new SRK or index member. A value that no key could name by the old
 // schema stays as it is; one that was named must not be lost.
-func (s *step) newKeys(r store.Record) (fields []string) {
-	for _, field := range s.typ().Secondary {
-		_, named := s.typ().SRK(field, r.SKV(field))
-		if s.stored && (!s.wasKey(field) || named && s.typ().Schema.Fold != schema.FoldExact) {
+func (s *migration) fieldsWithNewKeys(r store.Record) (fields []string) {
+	for _, field := range s.currentType().Secondary {
+		_, named := s.currentType().SRK(field, r.SKV(field))
+		if s.stored && (!s.wasSecondary(field) || named && s.currentType().Schema.Fold != schema.FoldExact) {
 			fields = append(fields, field)
 		}
 	}
 	for _, field := range s.newIndexes {
-		if slices.Contains(s.typ().Indexed, field) { // and not a tertiary set
+		if slices.Contains(s.currentType().Indexed, field) { // and not a tertiary set
 			fields = append(fields, field)
 		}
 	}
@@ -243,6 +245,6 @@ func (s *step) newKeys(r store.Record) (fields []string) {
 }
 
 // wasKey reports whether a field was a secondary one by the old schema.
-func (s *step) wasKey(field string) bool {
+func (s *migration) wasSecondary(field string) bool {
 	return s.from.Whole().Fields[field].Role.Has(schema.RoleSecondary)
 }

@@ -40,10 +40,10 @@ type program struct {
 }
 
 const (
-	eachVersion = 8     // writers of each schema
-	controls    = 2_000 // entries that nobody changes
-	enough      = 5     // rounds of a writer
-	patience    = 2 * time.Minute
+	writersPerVersion = 8     // writers of each schema
+	controlEntries    = 2_000 // entries that nobody changes
+	minRounds         = 5     // rounds of a writer
+	timeout           = 2 * time.Minute
 )
 
 // versionOf is a schema: the second has a field more, indexed and ordered, and a second role for an old field.
@@ -66,32 +66,32 @@ func TestProgram(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	var told atomic.Bool // its input has ended: so it is told to stop, and it ends with its parent
-	go func() { io.Copy(io.Discard, os.Stdin); told.Store(true) }()
-	say := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }
-	db, err := p.open(t.Context(), &told)
+	var stopping atomic.Bool // its input has ended: so it is told to stop, and it ends with its parent
+	go func() { io.Copy(io.Discard, os.Stdin); stopping.Store(true) }()
+	report := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }
+	db, err := p.open(t.Context(), &stopping)
 	if err == nil && p.Applies {
 		var plan migrate.Change
 		if plan, err = migrate.Plan(t.Context(), db, versionOf(2)); err == nil {
-			say("applies")
+			report("applies")
 			err = plan.Apply(t.Context(), nil)
 		}
 	}
-	for round := 0; err == nil && !p.Applies && !told.Load(); round++ {
+	for round := 0; err == nil && !p.Applies && !stopping.Load(); round++ {
 		if err = p.round(t.Context(), testdb.Must(db.Type("user")), round); err == nil {
-			say("round %d", round)
+			report("round %d", round)
 		}
 	}
-	if err != nil && !told.Load() {
-		say("error: %v", err)
+	if err != nil && !stopping.Load() {
+		report("error: %v", err)
 	}
 }
 
 // open opens the store. A program of schema 2 is started again and again until entries are brought to that.
-func (p program) open(ctx context.Context, told *atomic.Bool) (*userdb.DB, error) {
+func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	for {
 		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: versionOf(p.Version)})
-		if p.Version == 1 || told.Load() || !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), "userdb schema apply") {
+		if p.Version == 1 || stopping.Load() || !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), "userdb schema apply") {
 			return db, err
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -116,8 +116,8 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 			})
 			return err
 		},
-		"tags":     func() error { return second(users.Tags(hints.UID(uid)).Add(ctx, "staff")) },
-		"password": func() error { return second(users.SetPassword(ctx, hints.UID(uid), "another horse battery staple")) },
+		"tags":     func() error { return errOnly(users.Tags(hints.UID(uid)).Add(ctx, "staff")) },
+		"password": func() error { return errOnly(users.SetPassword(ctx, hints.UID(uid), "another horse battery staple")) },
 		"login": func() error {
 			_, err := users.Login(ctx, uid+"@example.com", "wrong", userdb.Attempt{})
 			if errors.Is(err, userdb.ErrLogin) {
@@ -125,7 +125,7 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 			}
 			return fmt.Errorf("let in, or refused for another reason: %v", err)
 		},
-		"what it does not know": func() error { return p.unknown(ctx, users, uid) },
+		"what it does not know": func() error { return p.writeUnknownField(ctx, users, uid) },
 		"index":                 func() error { return p.query(ctx, users, uid) },
 	} {
 		if err := do(); err != nil {
@@ -140,10 +140,10 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 	return nil
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOnly[T any](_ T, err error) error { return err }
 
 // unknown writes a field that a program of schema 1 does not know.
-func (p program) unknown(ctx context.Context, users *userdb.Type, uid string) error {
+func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 2 {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 		}
 		least := 1
 		if q.Order == "name" {
-			least = controls
+			least = controlEntries
 		}
 		if err != nil && !errors.Is(err, userdb.ErrIndexBuilding) || err == nil && n < least {
 			return fmt.Errorf("%d %s, want %d; %v", n, want, least, err)
@@ -183,19 +183,19 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 }
 
 // A running program, seen from the test.
-type running struct {
+type process struct {
 	program
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	rounds atomic.Int64
 	ended  chan struct{}
-	died   atomic.Bool // it was killed
+	killed atomic.Bool // it was killed
 }
 
 // start starts a program. What it says of errors fails the test.
-func start(t *testing.T, p program) *running {
+func startProgram(t *testing.T, p program) *process {
 	t.Helper()
-	r := &running{program: p, cmd: exec.Command(os.Args[0], "-test.run=^TestProgram$", "-test.timeout=0"), ended: make(chan struct{})}
+	r := &process{program: p, cmd: exec.Command(os.Args[0], "-test.run=^TestProgram$", "-test.timeout=0"), ended: make(chan struct{})}
 	r.cmd.Env = append(os.Environ(), programEnv+"="+string(testdb.Must(json.Marshal(p))))
 	r.cmd.Stderr = os.Stderr
 	r.input = testdb.Must(r.cmd.StdinPipe())
@@ -220,28 +220,28 @@ func start(t *testing.T, p program) *running {
 	return r
 }
 
-func (r *running) signal(s syscall.Signal) { r.cmd.Process.Signal(s) }
+func (r *process) signal(s syscall.Signal) { r.cmd.Process.Signal(s) }
 
-func (r *running) kill() {
-	r.died.Store(true)
+func (r *process) kill() {
+	r.killed.Store(true)
 	r.cmd.Process.Kill()
 	<-r.ended
 }
 
 // stop tells it to end, and waits for that.
-func (r *running) stop() {
+func (r *process) stop() {
 	r.input.Close()
 	<-r.ended
 }
 
 // until waits until each of some programs has done so many rounds more, or has ended.
-func until(t *testing.T, rs []*running, rounds int64) {
+func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	t.Helper()
 	begin := time.Now()
 	for _, r := range rs {
 		for from := r.rounds.Load(); r.rounds.Load() < from+rounds && !t.Failed(); time.Sleep(10 * time.Millisecond) {
-			if time.Since(begin) > patience {
-				t.Fatalf("%s of schema %d: %d rounds within %v", r.Name, r.Version, r.rounds.Load(), patience)
+			if time.Since(begin) > timeout {
+				t.Fatalf("%s of schema %d: %d rounds within %v", r.Name, r.Version, r.rounds.Load(), timeout)
 			}
 		}
 	}
@@ -258,67 +258,67 @@ func TestRollingDeploy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			roll(t, url(t))
+			runRollingDeploy(t, url(t))
 		})
 	}
 }
 
-func roll(t *testing.T, url string) {
+func runRollingDeploy(t *testing.T, url string) {
 	before := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(1)}))
 	defer before.Close()
 	var lines strings.Builder
-	for i := range controls {
+	for i := range controlEntries {
 		fmt.Fprintf(&lines, `{"facets":{"name":"Control %d"}}`+"\n", i)
 	}
 	if _, err := transfer.Import(t.Context(), before, strings.NewReader(lines.String()), transfer.ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var all []*running
-	writers := func(version int, generation string) (rs []*running) {
-		for i := range eachVersion {
-			rs = append(rs, start(t, program{URL: url, Name: fmt.Sprintf("p%d%s%d", version, generation, i), Version: version}))
+	var all []*process
+	writers := func(version int, generation string) (rs []*process) {
+		for i := range writersPerVersion {
+			rs = append(rs, startProgram(t, program{URL: url, Name: fmt.Sprintf("p%d%s%d", version, generation, i), Version: version}))
 		}
 		all = append(all, rs...)
 		return rs
 	}
 	old := writers(1, "a")
-	until(t, old, 2)
-	young := writers(2, "a")
+	waitRounds(t, old, 2)
+	newer := writers(2, "a")
 	apply := program{URL: url, Name: "apply", Version: 1, Applies: true}
-	first := start(t, apply)
+	first := startProgram(t, apply)
 	for begin := time.Now(); testdb.Must(migrate.StoredSchema(t.Context(), before)).Types["user"].Building == nil; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > patience {
+		if time.Since(begin) > timeout {
 			t.Fatal("nothing is being built")
 		}
 	}
 	first.kill()
 	old[0].kill()
 	old[1].kill()
-	all = append(all, start(t, program{URL: url, Name: "p1b0", Version: 1}), start(t, program{URL: url, Name: "p1b1", Version: 1}))
-	until(t, young, 1)
-	young[0].kill()
+	all = append(all, startProgram(t, program{URL: url, Name: "p1b0", Version: 1}), startProgram(t, program{URL: url, Name: "p1b1", Version: 1}))
+	waitRounds(t, newer, 1)
+	newer[0].kill()
 	still, moving := old[2:4], old[4:]
 	for _, r := range still { // somewhere in a call, until all is whole
 		r.signal(syscall.SIGSTOP)
 	}
-	again := start(t, apply)
-	until(t, moving, 2)
+	again := startProgram(t, apply)
+	waitRounds(t, moving, 2)
 	<-again.ended
 	for _, r := range still {
 		r.signal(syscall.SIGCONT)
 	}
-	until(t, old[2:], enough)
-	until(t, young[1:], enough)
+	waitRounds(t, old[2:], minRounds)
+	waitRounds(t, newer[1:], minRounds)
 	var stopping sync.WaitGroup
 	for _, r := range all {
 		stopping.Go(r.stop)
 	}
 	stopping.Wait()
-	rolled(t, url)
+	checkResult(t, url)
 }
 
 // rolled judges what is left.
-func rolled(t *testing.T, url string) {
+func checkResult(t *testing.T, url string) {
 	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(2)}))
 	defer db.Close()
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {

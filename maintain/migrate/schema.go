@@ -84,7 +84,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 }
 
 // A step brings one type to its new schema.
-type step struct {
+type migration struct {
 	*view.View
 	progress func(done, about int64)
 	guard    store.Guard       // of the new schema
@@ -93,7 +93,7 @@ type step struct {
 	fields   map[string]string // of ~/schema/TYPE
 	from     schema.Type       // of an unstored one: as the original writes, as far as that is known
 	stored   bool              // there is a schema in the database
-	begun    bool              // an earlier Apply did not end
+	resumed  bool              // an earlier Apply did not end
 	online   bool              // others write meanwhile: see online.go
 	renames  map[string]string // old name → new name
 
@@ -103,7 +103,7 @@ type step struct {
 }
 
 // newStep reads what is stored for a type of the new schema.
-func newStep(ctx context.Context, v *view.View, name string, progress func(done, about int64)) (*step, error) {
+func newMigration(ctx context.Context, v *view.View, name string, progress func(done, about int64)) (*migration, error) {
 	t, err := v.Type(name)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 	if err != nil {
 		return nil, err
 	}
-	s := &step{
+	s := &migration{
 		View: v, progress: progress, fields: hashes[0].Fields, renames: map[string]string{},
 		from: schema.Type{Primary: t.Schema.Primary, Fold: schema.FoldExact},
 	}
@@ -127,12 +127,12 @@ func newStep(ctx context.Context, v *view.View, name string, progress func(done,
 		return nil, &schema.Error{Path: "types." + name + ".primary", Reason: "a primary field cannot change; it was " + s.from.Primary}
 	}
 	s.t = t
-	_, s.begun = s.fields[change.FieldNext]
-	return s, s.target(t.Schema, gone(s.from, t.Schema))
+	_, s.resumed = s.fields[change.FieldNext]
+	return s, s.setTarget(t.Schema, removedNames(s.from, t.Schema))
 }
 
 // target has the step bring the type to a schema, with the names that are retired.
-func (s *step) target(to schema.Type, retired []string) error {
+func (s *migration) setTarget(to schema.Type, retired []string) error {
 	to.Building, to.Retired = nil, retired
 	to = to.InForm()
 	text := change.StoredText(to)
@@ -140,11 +140,11 @@ func (s *step) target(to schema.Type, retired []string) error {
 	if err != nil {
 		return err
 	}
-	if s.guard = t.Guard; s.begun && s.fields[change.FieldNext] != s.guard.JSON {
+	if s.guard = t.Guard; s.resumed && s.fields[change.FieldNext] != s.guard.JSON {
 		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' and no --schema, or with that schema",
 			store.ErrSchemaMismatch, records.Quoted(t.Name))
 	}
-	s.compare(t.Schema, s.from.Whole())
+	s.compareSchemas(t.Schema, s.from.Whole())
 	if s.online = s.addsOnly(t.Schema); s.online {
 		s.t = t
 		return nil
@@ -152,7 +152,7 @@ func (s *step) target(to schema.Type, retired []string) error {
 	under := s.guard
 	// No two attempts have one: who stood still in an earlier one ends nothing that goes on now.
 	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
-	if s.begun {
+	if s.resumed {
 		under.Fingerprint = s.fields[store.FieldFingerprint]
 	}
 	s.t = t.Under(under)
@@ -160,7 +160,7 @@ func (s *step) target(to schema.Type, retired []string) error {
 }
 
 // gone are the names that one schema of a type has, or had, and another one has not.
-func gone(from, to schema.Type) (names []string) {
+func removedNames(from, to schema.Type) (names []string) {
 	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]
 		_, tertiary := to.Tertiary[name]
@@ -174,7 +174,7 @@ func gone(from, to schema.Type) (names []string) {
 
 // compare notes what the new schema keeps beside the old one, and the other way round. whole is what all entries have already:
 // what is being built is there, and not for all of them.
-func (s *step) compare(to, whole schema.Type) {
+func (s *migration) compareSchemas(to, whole schema.Type) {
 	clear(s.renames)
 	for name, f := range to.Fields {
 		if _, had := s.from.Fields[name]; f.Was != "" && !had {
@@ -182,16 +182,16 @@ func (s *step) compare(to, whole schema.Type) {
 		}
 	}
 	after := append(to.Indexed(), to.IndexedTertiary()...)
-	s.newIndexes = without(after, append(whole.Indexed(), whole.IndexedTertiary()...))
-	s.oldIndexes = without(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
-	s.newSRKs = without(to.Secondary(), whole.Secondary())
-	s.newRequired = without(to.Required(), whole.Required())
+	s.newIndexes = difference(after, append(whole.Indexed(), whole.IndexedTertiary()...))
+	s.oldIndexes = difference(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
+	s.newSRKs = difference(to.Secondary(), whole.Secondary())
+	s.newRequired = difference(to.Required(), whole.Required())
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
 		folds := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
 		return whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
 	})
-	s.oldOrders = without(s.from.Ordered(), to.Ordered())
-	s.oldSRKs = without(s.from.Secondary(), to.Secondary())
+	s.oldOrders = difference(s.from.Ordered(), to.Ordered())
+	s.oldSRKs = difference(s.from.Secondary(), to.Secondary())
 	for old := range s.renames {
 		s.oldSRKs = append(s.oldSRKs, old)
 	}
@@ -199,24 +199,24 @@ func (s *step) compare(to, whole schema.Type) {
 
 // addsOnly reports whether the new schema only has more than the stored one, and some of it entries must be brought to. Then nobody
 // has to stop.
-func (s *step) addsOnly(to schema.Type) bool {
+func (s *migration) addsOnly(to schema.Type) bool {
 	relation, _ := s.from.Against(to)
 	sameForm := s.from.Fold == schema.FoldExact || s.from.Form == ""
-	return s.stored && !s.begun && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Beyond(s.from.Whole())) > 0
+	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Beyond(s.from.Whole())) > 0
 }
 
-func without(all, some []string) []string {
+func difference(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
 // moves reports whether records have to change, not only what is stored of the schema.
-func (s *step) moves() bool {
+func (s *migration) changesRecords() bool {
 	to := s.t.Schema.Fingerprint()
-	return s.begun || to != s.from.Fingerprint() || to != s.from.Whole().Fingerprint() ||
+	return s.resumed || to != s.from.Fingerprint() || to != s.from.Whole().Fingerprint() ||
 		len(s.renames)+len(s.newOrders)+len(s.newRequired) > 0
 }
 
 // due reports whether there is anything to do.
-func (s *step) due() bool {
-	return s.moves() || s.fields[store.FieldSchema] != s.guard.JSON
+func (s *migration) needsApply() bool {
+	return s.changesRecords() || s.fields[store.FieldSchema] != s.guard.JSON
 }

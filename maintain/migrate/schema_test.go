@@ -50,7 +50,7 @@ func TestStoredSchemaDamaged(t *testing.T) {
 		{"no name", "damaged record: ~/types: it names a type that no key can name", []string{"SADD", "~/types", ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+			s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 			s.Clean(t)
 			s.Do(t, tt.do...)
 			_, err := migrate.StoredSchema(s.Ctx, s.DB)
@@ -86,7 +86,7 @@ func TestPasswordHash(t *testing.T) {
 // TestCheckStoredUnreadable: a schema in the database that differs and cannot be read is no reason to
 // take all records for damaged.
 func TestCheckStoredUnreadable(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "~/schema/firm", "fingerprint", "other", "schema", "{")
 	testdb.Same(t, "of all", s.Check(t, check.Options{}), []string{"own_schema ~/schema/firm"})

@@ -20,13 +20,13 @@ import (
 )
 
 // A paused engine is that of a process which stands still before one of its steps, while others do something.
-type paused struct {
+type pausedEngine struct {
 	store.Engine
 	before func(store.Step) bool // the step that it stands still before; once
 	others func()
 }
 
-func (p *paused) Mend(ctx context.Context, s store.Step) (bool, error) {
+func (p *pausedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	if p.before != nil && p.before(s) {
 		p.before = nil
 		p.others()
@@ -35,9 +35,9 @@ func (p *paused) Mend(ctx context.Context, s store.Step) (bool, error) {
 }
 
 // pausing is a database whose process stands still.
-func (s *site) pausing(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
+func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
 	t.Helper()
-	db, err := view.With(s.DB, func(c *view.Config) { c.Engine = &paused{c.Engine, before, others} })
+	db, err := view.With(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +50,9 @@ func isStep[S store.Step](s store.Step) bool { _, is := s.(S); return is }
 // of neither that it is whole before all entries have both.
 func TestApplierTakesOver(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		people := s.people(t, typed(schema.FoldCasefold))
-		s.DB = s.by(t, typed(schema.FoldCasefold))
-		nick, city := typed(schema.FoldCasefold, field("nick", secondary)), typed(schema.FoldCasefold, field("city", index))
+		people := s.createPeople(t, userSchema(schema.FoldCasefold))
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold))
+		nick, city := userSchema(schema.FoldCasefold, field("nick", secondary)), userSchema(schema.FoldCasefold, field("city", index))
 		dies := func() {
 			ctx, die := context.WithCancel(s.Ctx)
 			plan := testdb.Must(migrate.Plan(ctx, s.DB, nick))
@@ -60,12 +60,12 @@ func TestApplierTakesOver(t *testing.T) {
 				t.Error("it lives")
 			}
 		}
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, isStep[store.Restate], dies), city))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.Restate], dies), city))
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		both := typed(schema.FoldCasefold, field("nick", secondary), field("city", index))
-		s.after(t, "both", both, people)
+		both := userSchema(schema.FoldCasefold, field("nick", secondary), field("city", index))
+		s.requireMigrated(t, "both", both, people)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "rival", Facets: schema.Texts("nick", "nu1")})
 		if !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a value that an entry has: %v", err)
@@ -75,9 +75,9 @@ func TestApplierTakesOver(t *testing.T) {
 
 // TestApplierComesLate: a process that stood still while it removed what a schema does not have any more, until others had finished
 // that and brought it back, takes nothing away from them.
-func TestApplierComesLate(t *testing.T) {
+func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		rich := typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
+		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
 		for name, before := range map[string]func(store.Step) bool{
 			"before it removes": isStep[store.Remove],
 			"before an identifier": func(st store.Step) bool {
@@ -86,40 +86,40 @@ func TestApplierComesLate(t *testing.T) {
 			},
 			"before it begins": isStep[store.AwaitSchema],
 		} {
-			s.empty(t)
-			s.DB = s.by(t, rich)
-			people := s.people(t, rich)
-			poor := typed(schema.FoldCasefold)
+			s.flush(t)
+			s.DB = s.withSchema(t, rich)
+			people := s.createPeople(t, rich)
+			poor := userSchema(schema.FoldCasefold)
 			others := func() {
 				testdb.Must(s.apply(s.Ctx, poor))
 				testdb.Must(s.apply(s.Ctx, rich))
 			}
-			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, before, others), poor))
+			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, before, others), poor))
 			err := plan.Apply(s.Ctx, nil)
 			if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrSchemaMismatch) {
 				t.Errorf("%s: the one who came late: %v", name, err)
 			}
-			s.after(t, name, rich, people)
+			s.requireMigrated(t, name, rich, people)
 		}
 	})
 }
 
 // TestAppliersOfOneChange: of two processes that make the same change for which others stop, the slower one takes nothing away from
 // what the faster one has declared.
-func TestAppliersOfOneChange(t *testing.T) {
+func TestConcurrentAppliers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		from, to := typed(schema.FoldExact), typed(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))
-		people := s.people(t, from)
-		s.DB = s.by(t, from)
+		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))
+		people := s.createPeople(t, from)
+		s.DB = s.withSchema(t, from)
 		count := func() {
-			n, err := testdb.Must(s.by(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
+			n, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
 			if err != nil || len(n.Entries) != len(people) {
 				t.Errorf("a part of the index: %d, %v", len(n.Entries), err)
 			}
 		}
 		whole := false
 		others := func() { testdb.Must(s.apply(s.Ctx, to)); whole = true }
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausing(t, isStep[store.AwaitSchema], others), to))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], others), to))
 		err := plan.Apply(s.Ctx, func(int64, int64) {
 			if whole {
 				count()
@@ -128,70 +128,70 @@ func TestAppliersOfOneChange(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		s.after(t, "both", to, people)
+		s.requireMigrated(t, "both", to, people)
 	})
 }
 
 // A late command is sent only after others have done something.
-type late struct {
-	is     func(redis.Cmder) bool // the command; once
+type delayedCommand struct {
+	match  func(redis.Cmder) bool // the command; once
 	others func()
 }
 
-func (l *late) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *delayedCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *delayedCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if l.is != nil && l.is(cmd) {
-			l.is = nil
+		if l.match != nil && l.match(cmd) {
+			l.match = nil
 			l.others()
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *delayedCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
 // TestMembersComeLate: on a cluster, what a process puts into a set, or takes out, after it stood still while others indexed the
 // set, is in the index, or is not.
-func TestMembersComeLate(t *testing.T) {
-	s := on(testdb.AsCluster(t, typed(schema.FoldCasefold)))
-	s.people(t, typed(schema.FoldCasefold))
+func TestDelayedMembers(t *testing.T) {
+	s := newSite(testdb.AsCluster(t, userSchema(schema.FoldCasefold)))
+	s.createPeople(t, userSchema(schema.FoldCasefold))
 	for name, write := range map[string]func(userdb.Set) (int64, error){
 		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
 		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
 	} {
-		older := testdb.Must(view.With(s.by(t, typed(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		older := testdb.Must(view.With(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
 		user := testdb.Must(older.Type("user"))
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil { // by what it has read
 			t.Fatal(err)
 		}
-		s.Raw.AddHook(&late{
+		s.Raw.AddHook(&delayedCommand{
 			func(cmd redis.Cmder) bool {
 				return cmd.Name() == name && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), "user/uid:u1/likes")
 			},
-			func() { testdb.Must(s.apply(s.Ctx, typed(schema.FoldCasefold, indexed("likes", true)))) },
+			func() { testdb.Must(s.apply(s.Ctx, userSchema(schema.FoldCasefold, indexed("likes", true)))) },
 		})
 		n, err := write(user.Set(hints.UID("u1"), "likes"))
 		if err != nil || n != 1 {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}
-		s.DB = s.by(t, typed(schema.FoldCasefold, indexed("likes", true)))
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold, indexed("likes", true)))
 		testdb.Same(t, name, s.Check(t, check.Options{}), nil)
-		testdb.Must(s.apply(s.Ctx, typed(schema.FoldCasefold)))
-		s.DB = s.by(t, typed(schema.FoldCasefold))
+		testdb.Must(s.apply(s.Ctx, userSchema(schema.FoldCasefold)))
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold))
 	}
 }
 
 // TestPlannedOnline: what was planned to go on beside others stops nobody, and takes back nothing that others have stored since.
 func TestPlannedOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.people(t, typed(schema.FoldCasefold))
-		s.DB = s.by(t, typed(schema.FoldCasefold))
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, typed(schema.FoldCasefold, field("city", index))))
-		other := typed(schema.FoldCasefold, field("age", schema.Field{}))
+		s.createPeople(t, userSchema(schema.FoldCasefold))
+		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, userSchema(schema.FoldCasefold, field("city", index))))
+		other := userSchema(schema.FoldCasefold, field("age", schema.Field{}))
 		testdb.Must(s.apply(s.Ctx, other))
 		err := plan.Apply(s.Ctx, nil)
 		if !errors.Is(err, userdb.ErrConflict) {
