@@ -81,14 +81,16 @@ func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 type checker struct {
 	*view.View
 	o Options
-	// All records are checked, so report a problem of two entries at only one of them.
+	// checksAll is set if all records are checked. A problem of two entries is then reported at
+	// only one of them.
 	checksAll bool
 	out       chan<- update
 	fix       *repair // nil: report only
 	inSteps   bool    // a change takes several steps, so a writer may be in the middle of one
 
 	mu sync.Mutex
-	// Those of one round, resolved together so that the round waits only once.
+	// candidates are those of one round. They are resolved together, so that the round waits only
+	// once.
 	candidates   []candidate
 	findingCount int // number of findings in candidates
 }
@@ -182,7 +184,8 @@ func (c *checker) runRound(ctx context.Context) error {
 // An item is one thing to check: a record, or one member of a set.
 type item struct {
 	raw string // the key as stored in Redis
-	// The parsed key; zero if raw does not parse. For staged elements, the key of their record.
+	// key is raw parsed, or zero if raw does not parse. For staged elements it is the key of their
+	// record.
 	key    recordkey.Key
 	member string // the member of that set; for staged elements, the rev of their change
 }

@@ -148,7 +148,7 @@ type finding struct {
 	Problem
 	code *code
 	at   int // index of the checked item
-	// Distinguishes it from other findings, including the revs of the entries involved.
+	// seen tells the finding from others. It includes the revs of the entries involved.
 	seen   string
 	values []uint64   // digests of the secondary values that another entry may also have
 	step   store.Step // for fixFirst and fixRecord; nil if a person must decide

@@ -40,10 +40,11 @@ func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx 
 // A classified value holds items sorted by their kind.
 type classified struct {
 	entries, undeclared, srks, tertiary, indexes, unparsable []item
-	// Records of the store's own: ordered indexes, login counters, staged elements.
+	// orders, throttles and staged are records of the store's own: ordered indexes, login counters
+	// and staged elements.
 	orders, throttles, staged []item
 
-	// Relative PRKs of the entries whose places are checked; nil for all.
+	// placeOwners holds the relative PRKs of the entries whose places are checked; nil means all.
 	placeOwners map[string]bool
 }
 

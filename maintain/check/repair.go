@@ -26,11 +26,13 @@ type repair struct {
 
 	mu         sync.Mutex
 	needsRound bool // something is left for the next round
-	// Digests of problems that an earlier round confirmed: no writer is in the middle of them.
+	// noted holds digests of problems that an earlier round confirmed: no writer is in the middle
+	// of them.
 	noted map[uint64]bool
-	// Digests of values that damaged entries have, twice for a value seen at another entry as well.
+	// suspectValues holds digests of values that damaged entries have. A value seen at another
+	// entry as well is listed twice.
 	suspectValues []uint64
-	// Digests of values that several entries have and Keep does not decide.
+	// contested holds digests of values that several entries have and Keep does not decide.
 	contested map[uint64]bool
 }
 

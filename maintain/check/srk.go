@@ -18,7 +18,7 @@ type owner struct {
 	t     *change.Type
 	key   recordkey.Key // zero if there is nothing to read
 	field string        // the field that usually suffices to judge the owner
-	// Reports whether the facet is as it should be; nil to read the whole entry at once.
+	// fits reports whether the facet is as it should be. If nil, the whole entry is read at once.
 	fits func(facet string) bool
 
 	matched bool // the facet fits, and nothing else was read

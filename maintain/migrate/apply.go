@@ -16,18 +16,20 @@ import (
 )
 
 const (
-	concurrentRewrites = 16  // how many records are worked on at once
-	concurrentRemovals = 3   // how many batches of keys are gone through at once
-	memberBatch        = 500 // how many members of a set are read at a time, about
+	concurrentRewrites = 16  // number of records processed at once
+	concurrentRemovals = 3   // number of batches of keys processed at once
+	memberBatch        = 500 // approximate number of members read from a set at a time
 )
 
-// Apply makes the change. Where values collide, nothing is changed: that is an ErrCollision. It may be
-// stopped at any moment; the same Plan and Apply go on where it was. progress, which may be nil, is told how many
-// records were gone through of how many about, anew for each pass.
+// Apply makes the change. If values collide, it changes nothing and returns ErrCollision. Apply can
+// be stopped at any moment; the same Plan and Apply then continue where it stopped. progress, which
+// may be nil, is called with the number of records processed and the approximate total. It starts
+// again at zero for each pass.
 //
-// From its first to its last step nobody else can write entries of a type that changes: ErrSchemaMismatch. Those who look
-// for entries find them as by the old schema until all were brought over, then as by the new one; by the new one they find
-// each as soon as it was brought over. The stored fingerprint changes last.
+// Unless a type is changed online (TypeChange.Online), nobody else can write its entries until
+// Apply has finished: they get ErrSchemaMismatch. Readers find the entries under the old schema
+// until all are converted, and then under the new one; under the new schema they find each entry as
+// soon as it is converted. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
 		if err := tc.collisionError(); err != nil {
@@ -66,7 +68,8 @@ func (s *migration) apply(ctx context.Context) error {
 		return s.applyOnline(ctx)
 	}
 	err := s.applyExclusive(ctx)
-	if errors.Is(err, store.ErrConflict) || view.Followable(err) { // another process makes the same change, and is there first
+	// Another process makes the same change and was faster.
+	if errors.Is(err, store.ErrConflict) || view.Followable(err) {
 		stored, failed := s.readStored(ctx)
 		if failed == nil && stored.Generation == s.guard.Fingerprint {
 			return nil
@@ -75,7 +78,7 @@ func (s *migration) apply(ctx context.Context) error {
 	return err
 }
 
-// applyAlone brings the entries to the new schema while nobody else writes.
+// applyExclusive converts the entries to the new schema while nobody else writes.
 func (s *migration) applyExclusive(ctx context.Context) error {
 	seen := s.fields[store.FieldFingerprint]
 	if s.changesRecords() {
@@ -90,7 +93,7 @@ func (s *migration) applyExclusive(ctx context.Context) error {
 	return s.replaceStored(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
 }
 
-// pass goes over the records, once for each step.
+// runPasses runs each step as one pass over the records.
 func (s *migration) runPasses(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, pass := range steps {
 		bulk, end := s.Engine.Bulk(ctx)
@@ -101,7 +104,7 @@ func (s *migration) runPasses(ctx context.Context, steps ...func(context.Context
 	return nil
 }
 
-// restate replaces what is stored of the schema, if its fingerprint is still the one seen.
+// replaceStored replaces the stored schema if its fingerprint is still seen.
 func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored, next string) error {
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
 	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})
@@ -113,8 +116,8 @@ func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored
 	return err
 }
 
-// begin stops all other writers, and then makes sure that nothing collides. If something does, and
-// nothing was changed, they may go on.
+// stopWriters stops all other writers and then checks that nothing collides. If something does and
+// nothing was changed yet, it lets them continue.
 func (s *migration) stopWriters(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
 	under := s.currentType().Guard.Fingerprint
@@ -146,8 +149,9 @@ func (s *migration) applyStep(ctx context.Context, m store.Step) error {
 	return err
 }
 
-// build brings all entries over; what they were found by before stays. An entry that gets a value which another one has by
-// the old schema and not by the new one can be brought over only after that one.
+// convertEntries converts all entries and keeps the keys by which they were found before. If an
+// entry gets a value that another entry has under the old schema only, it is converted after that
+// entry.
 func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
 	var postponed []recordkey.Key
@@ -177,7 +181,7 @@ func (s *migration) convertEntries(ctx context.Context) error {
 	return err
 }
 
-// reshape brings one entry over, and puts it into the indexes that are new.
+// convertEntry converts one entry and adds it to the new indexes.
 func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 	facets, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
 		if s.online && len(s.newSRKs) == 0 {
@@ -203,7 +207,7 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 			return err
 		}
 	}
-	places, _ := s.currentType().Places(r) // check tells of entries that have none
+	places, _ := s.currentType().Places(r) // check reports entries without a place
 	for _, place := range places {
 		if slices.Contains(s.newOrders, place.Facet.Field) {
 			if err := s.applyStep(ctx, store.Align{Entry: prk, At: place}); err != nil {
@@ -214,7 +218,7 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 	return nil
 }
 
-// held are the SRKs of an entry's values by the new schema that name it already.
+// ownedSRKs returns the SRKs of an entry's values under the new schema that already name the entry.
 func (s *migration) ownedSRKs(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
 	srks := s.currentType().Secondaries(s.renamedFacets(r))
 	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
@@ -230,13 +234,13 @@ func (s *migration) ownedSRKs(ctx context.Context, r store.Record) ([]recordkey.
 func (s *migration) addToIndex(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
 	index, ok := s.currentType().Index(name, m.At.Facet.Wire)
 	if !ok {
-		return nil // check says so
+		return nil // check reports it
 	}
 	m.Entry, m.At.Key, m.At.Member = prk, index, records.Relative(prk)
 	return s.applyStep(ctx, m)
 }
 
-// indexMembers puts an entry into the index sets of all members of one of its sets.
+// indexMembers adds an entry to the index sets of all members of one of its sets.
 func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name string) error {
 	set, err := prk.Tertiary(name)
 	if err != nil {
@@ -244,7 +248,7 @@ func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name st
 	}
 	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: set, Count: memberBatch}) {
 		if store.IsEntryError(err) {
-			return nil // another Redis type: check says so
+			return nil // another Redis type, which check reports
 		}
 		if err != nil {
 			return err
@@ -258,7 +262,7 @@ func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name st
 	return nil
 }
 
-// tidy removes from the entries what they were found by before.
+// removeOldKeys removes the keys by which entries were found before.
 func (s *migration) removeOldKeys(ctx context.Context) error {
 	return s.forEachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		_, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
@@ -269,7 +273,7 @@ func (s *migration) removeOldKeys(ctx context.Context) error {
 	})
 }
 
-// eachEntry calls f for each entry, several at once.
+// forEachEntry calls f for each entry, several at once.
 func (s *migration) forEachEntry(ctx context.Context, f func(context.Context, recordkey.Key) error) error {
 	w := records.Walk{Pattern: s.currentType().Guard.Entries, Size: 1, AtOnce: concurrentRewrites, Progress: s.progress}
 	return w.Each(ctx, s.View, func(ctx context.Context, keys []string) error {
@@ -282,14 +286,15 @@ func (s *migration) forEachEntry(ctx context.Context, f func(context.Context, re
 	})
 }
 
-// discard removes what the new schema does not have any more, while nobody has changed what is stored of the schema: another
-// process may have finished the change, and what goes here may have come back since.
+// removeGuarded removes something that the new schema does not have, but only while the stored
+// schema is unchanged. Another process may have finished the change, and what is removed here may
+// have been added again since.
 func (s *migration) removeGuarded(ctx context.Context, r store.Remove) error {
 	r.Schema = s.currentType().Guard
 	return s.applyStep(ctx, r)
 }
 
-// removeObsolete removes the SRKs and the indexes that the old schema had and the new one has not.
+// removeObsolete removes the SRKs and indexes that the old schema had and the new one does not.
 func (s *migration) removeObsolete(ctx context.Context) error {
 	for _, field := range s.oldOrders {
 		key, err := s.currentType().OrderKey(field)
@@ -305,12 +310,12 @@ func (s *migration) removeObsolete(ctx context.Context) error {
 	return w.Each(ctx, s.View, s.removeObsoleteAmong)
 }
 
-// removeAmong removes the index sets that are obsolete among some keys of the type, and of the SRKs those of fields that are
-// no keys any more, and those that by the new schema name an entry without the value.
+// removeObsoleteAmong removes obsolete records among keys of the type: index sets, SRKs of fields
+// that are no longer secondary, and SRKs that name an entry without the value under the new schema.
 func (s *migration) removeObsoleteAmong(ctx context.Context, keys []string) error {
 	var srks []recordkey.Key
 	for _, raw := range keys {
-		k, _ := recordkey.Parse(raw) // what does not parse is of no kind
+		k, _ := recordkey.Parse(raw) // a key that does not parse has no kind
 		switch {
 		case k.Kind() == recordkey.KindSRK:
 			srks = append(srks, k)

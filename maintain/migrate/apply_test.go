@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// A site is a store, with what the tests here do to it.
+// A site is a store under test, with helpers.
 type site struct{ *testdb.Site }
 
 func newSite(s *testdb.Site) *site { return &site{s} }
@@ -39,7 +39,7 @@ var (
 	twoEngines = testdb.Each(testdb.TwoEngines, newSite)
 )
 
-// typed is a schema of one type "user", which fields and sets are added to.
+// userSchema returns a schema with one type "user", modified by change.
 func userSchema(fold schema.Fold, change ...func(*schema.Type)) schema.Schema {
 	t := schema.Type{
 		Primary: "uid", Fold: fold, Open: true, Password: &schema.Password{},
@@ -72,11 +72,11 @@ var (
 	index     = schema.Field{Role: schema.RoleIndexed}
 )
 
-// changes are from one schema to another, of which each pair must be brought over both ways.
+// changes are pairs of schemas. Records must convert from each to the other.
 var changes = []struct {
 	name     string
 	from, to schema.Schema
-	srks     int64 // to be written for the people
+	srks     int64 // number of SRKs to write for the people
 }{
 	{"another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold), 6},
 	{"back to exact", userSchema(schema.FoldCasefold), userSchema(schema.FoldExact), 6},
@@ -121,7 +121,7 @@ var changes = []struct {
 	), 10},
 }
 
-// people creates five entries, of which two have names that no fold changes.
+// createPeople creates five entries, two of which have names that no fold changes.
 func (s *site) createPeople(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
 	t.Helper()
 	db := s.withSchema(t, sch)
@@ -178,8 +178,8 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 	return ch, ch.Apply(ctx, nil)
 }
 
-// after wants that all is as if the people had been created by the schema: no damage, no record too much,
-// and everybody to be found by every value.
+// requireMigrated checks that the records are as if people had been created under the schema sch:
+// there is no damage, nothing is left over, and everybody is found by every value.
 func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
 	s.DB = s.withSchema(t, sch)
@@ -219,7 +219,7 @@ func renamedField(sch schema.Schema, field string) string {
 	return field
 }
 
-// unfound are the values of the secondary fields of a schema by which somebody is not found, as "field uid".
+// notFound returns the secondary values, as "field uid", by which an entry is not found.
 func (s *site) notFound(t testdb.Tester, db *userdb.DB, sch schema.Schema, people map[string]map[string]string) []string {
 	t.Helper()
 	user := testdb.Must(db.Type("user"))
@@ -265,7 +265,7 @@ func TestApply(t *testing.T) {
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
-					return // it may go on for some seconds by what it has read
+					return // the engine may use the schema that it has read for some seconds
 				}
 				relation, _ := ch.from.Types["user"].Against(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
@@ -283,7 +283,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// records are all records, as text.
+// allRecords returns all records as text.
 func (s *site) allRecords(t testdb.Tester) map[string]string {
 	t.Helper()
 	var keys []string
@@ -359,7 +359,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s: apply: %v", tt.name, err)
 			}
-			// What collides only after the plan is found when nobody writes any more.
+			// A collision that arises after the plan is found once nobody writes any more.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: %v", tt.name, err)
@@ -388,8 +388,9 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestApplyInterrupted ends changes at any command. At every moment all are found by the old schema or
-// all by the new one, no entry is damaged, nobody writes, and the next run goes on.
+// TestApplyInterrupted stops changes after any number of commands. At every moment all entries are
+// found under the old schema or all under the new one, no entry is damaged, and nobody writes. The
+// next run continues.
 func TestApplyInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -423,7 +424,7 @@ func TestApplyInterrupted(t *testing.T) {
 	})
 }
 
-// TestApplyWhileWriting has writers by the old schema and by the new one at work.
+// TestApplyWhileWriting applies changes while writers use the old schema and the new one.
 func TestApplyWhileWriting(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, ch := range changes {
@@ -467,7 +468,8 @@ func TestApplyWhileWriting(t *testing.T) {
 			}
 			s.DB = to
 			var got []string
-			for end := time.Now().Add(12 * time.Second); ; time.Sleep(50 * time.Millisecond) { // what a writer gave up may be under way
+			// A writer's abandoned call may still be running.
+			for end := time.Now().Add(12 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				got = s.Check(t, check.Options{})
 				got = slices.DeleteFunc(got, func(p string) bool { return strings.HasPrefix(p, "field_missing ") })
 				if len(got) == 0 || time.Now().After(end) {

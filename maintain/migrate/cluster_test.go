@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCareOnCluster goes once over everything on a cluster of several servers.
+// TestMaintenanceOnCluster runs every kind of maintenance once on a cluster of several servers.
 func TestMaintenanceOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
 	from := userSchema(schema.FoldExact)

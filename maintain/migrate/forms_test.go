@@ -23,7 +23,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// firstForm stores a schema as a program of the first canonical form has stored it: without a version.
+// storeFirstForm stores a schema as a program of the first canonical form did: without a version.
 func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	t.Helper()
 	for name, typ := range sch.Types {
@@ -37,7 +37,7 @@ func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	}
 }
 
-// asWritten makes an entry with canonical values as another program made them, by their fields.
+// writeEntry writes an entry with canonical values as another program made them, by field.
 func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[string]string) {
 	t.Helper()
 	prk := "user/uid:" + uid
@@ -52,7 +52,8 @@ func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[str
 	s.Do(t, words...)
 }
 
-// first are entries of the first form. Pairs: of each, one takes the value that the other one leaves.
+// createFirstForm creates entries of the first form, including the given number of pairs. In each
+// pair, one entry takes the value that the other one gives up.
 func (s *site) createFirstForm(t testdb.Tester, pairs int) map[string]map[string]string {
 	t.Helper()
 	s.storeFirstForm(t, userSchema(schema.FoldCasefold))
@@ -116,7 +117,8 @@ func TestApplyOtherForm(t *testing.T) {
 	})
 }
 
-// neverSomebodyElse looks for who is another one by the form that the records have, in every way.
+// requireNoWrongEntry looks up, in every way, a value that belongs to different entries under the
+// two forms. Nothing may be found.
 func (s *site) requireNoWrongEntry(t *testing.T) {
 	t.Helper()
 	user := s.Type(t, "user")
@@ -142,7 +144,8 @@ func (s *site) requireNoWrongEntry(t *testing.T) {
 	}
 }
 
-// TestApplyOtherFormCollides never merges two entries that have one value by this form.
+// TestApplyOtherFormCollides checks that two entries with the same value under this form are never
+// merged.
 func TestApplyOtherFormCollides(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := userSchema(schema.FoldCasefold)
@@ -179,8 +182,8 @@ func TestApplyOtherFormCollides(t *testing.T) {
 	})
 }
 
-// TestOtherFormGivesUp takes values away from entries of another form, which is the way out of a collision,
-// and writes nothing else to them.
+// TestOtherFormGivesUp checks that values can be removed from entries of another form, which is how
+// to resolve a collision, and that nothing else can be written to them.
 func TestOtherFormGivesUp(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -233,7 +236,8 @@ func TestOtherFormGivesUp(t *testing.T) {
 	})
 }
 
-// TestCheckOtherForm finds the entries that this program does not find by their values.
+// TestCheckOtherForm checks that a check reports the entries that this program cannot find by their
+// values.
 func TestCheckOtherForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -269,7 +273,7 @@ func TestCheckOtherForm(t *testing.T) {
 	})
 }
 
-// TestOtherFormOnCluster brings records over that lie on a cluster of several servers.
+// TestOtherFormOnCluster converts records on a cluster of several servers.
 func TestOtherFormOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
 	old := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, userSchema(schema.FoldCasefold)))
@@ -307,7 +311,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	}
 }
 
-// copy copies all records.
+// copy copies all records to another server.
 func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	t.Helper()
 	for key := range s.allKeys(t) {
@@ -321,8 +325,8 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	}
 }
 
-// TestOtherFormInterrupted ends the change after every number of commands: nobody writes meanwhile, and
-// the next one goes on.
+// TestOtherFormInterrupted stops the change after every number of commands. Nobody can write
+// meanwhile, and the next run continues.
 func TestOtherFormInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -352,8 +356,9 @@ func TestOtherFormInterrupted(t *testing.T) {
 	})
 }
 
-// TestOtherFormBesideAnAttempt brings an entry over whose new value another attempt has claimed for it, as that of a program
-// that was stopped: it gives the claim back later, and the entry is found all the same.
+// TestOtherFormWithPendingClaim converts an entry whose new value is already claimed for it by an
+// attempt of a stopped program. That attempt releases its claim later, and the entry must still be
+// found.
 func TestOtherFormWithPendingClaim(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -372,8 +377,8 @@ func TestOtherFormWithPendingClaim(t *testing.T) {
 	})
 }
 
-// TestNewerForm stops a running program at its next write when another one has brought the records to a
-// newer form.
+// TestNewerForm checks that a running program can no longer write after another one has converted
+// the records to a newer form.
 func TestNewerForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

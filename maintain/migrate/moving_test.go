@@ -26,7 +26,7 @@ const originalFixture = "../../testdata/original/original_fixture.jsonl"
 type original struct {
 	key    string
 	fields map[string]string
-	clear  string // the password; "" where it is no text
+	clear  string // the clear password; empty if it is not text
 }
 
 func readOriginals(t *testing.T) []original {
@@ -60,7 +60,7 @@ func readOriginals(t *testing.T) []original {
 	return all
 }
 
-// errorsOf are the codes of what a check says are errors, and how often.
+// errorCodes returns how often a check reports each code as an error.
 func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	t.Helper()
 	codes := map[string]int{}
@@ -75,14 +75,14 @@ func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	return codes
 }
 
-// TestMoving goes the way of docs/moving.md.
+// TestMoving follows docs/moving.md.
 func TestMoving(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = newSite(s.Under(t, testdb.OriginalSchema(t)))
 		s.Load(t, originalFixture)
 		all := readOriginals(t)
 
-		// Check, repair, decide who is alice@hotmail.com.
+		// Check, repair, and decide who is alice@hotmail.com.
 		want := map[string]int{"facet_undecodable": 1, "key_unparsable": 3, "value_shared": 1, "value_unkeyable": 3}
 		if left := s.errorCodes(t, check.Options{Repair: true}); !maps.Equal(left, want) {
 			t.Errorf("left by the repair: %v, want %v", left, want)
@@ -94,7 +94,7 @@ func TestMoving(t *testing.T) {
 		}
 		s.requireUnchanged(t, all)
 		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
-			e.Put("rating", schema.Null()) // it was undefined, which is no JSON
+			e.Put("rating", schema.Null()) // it was undefined, which is not JSON
 			return nil
 		})
 		if err != nil {
@@ -103,7 +103,7 @@ func TestMoving(t *testing.T) {
 		delete(want, "facet_undecodable")
 		s.loginAll(t, all, map[bool]int{true: 1, false: 20}[t.Name() == "TestMoving/redis_" && !testdb.Raced])
 
-		// Change to casefold: one more address differs by its case alone.
+		// Change to casefold: one more address differs only in case.
 		to := testdb.OriginalSchema(t)
 		user := to.Types["user"]
 		user.Fold = schema.FoldCasefold
@@ -134,9 +134,9 @@ func TestMoving(t *testing.T) {
 	})
 }
 
-// loginAll logs in everybody who has a password that is a text of at most 72 bytes, by the address or
-// the name, whichever leads to the entry. Hashes as the original made them take their time: on all stores but
-// one it is one in so many.
+// loginAll logs in everybody whose password is text of at most 72 bytes, by address or name,
+// whichever leads to the entry. The original's hashes are slow to verify, so on all stores but one
+// only one in oneIn logs in.
 func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 	t.Helper()
 	user, n := s.Type(t, "user"), 0
@@ -166,9 +166,9 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 	}
 }
 
-// asBefore wants what the original wrote to be there as it wrote it, but for fields that it ignores,
-// and for the facet that was decided about. but are entries that were changed since, when logins may have
-// made new hashes, too.
+// requireUnchanged checks that everything that the original wrote is still there, except fields
+// that it ignores and the facet that was decided. The entries in except were changed meanwhile; if
+// there are any, logins may have replaced password hashes.
 func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) {
 	t.Helper()
 	for _, o := range all {

@@ -16,17 +16,17 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A NamespaceCount says what is in a namespace itself, without those inside it.
+// A NamespaceCount counts the records of one namespace, without namespaces inside it.
 type NamespaceCount struct {
 	Namespace recordkey.Namespace // absolute
-	Entries   int64               // live ones
-	Records   int64               // of any kind, the store's own included
+	Entries   int64               // live entries
+	Records   int64               // records of any kind, including the store's own
 }
 
-// Namespaces returns the namespaces inside the view's, at any depth, that hold records, in the order of
-// their paths; the view's own is not one of them. It goes over all records of the view, and keeps the
-// counts of all namespaces in memory. What is written meanwhile may be missed, and
-// as SCAN may find a record twice while the server's tables grow or shrink, so may be counted twice.
+// Namespaces returns the namespaces inside the view's, at any depth, that hold records, ordered by
+// path. It does not include the view's own. It reads the keys of all records of the view and keeps
+// the counts of all namespaces in memory. Records written meanwhile may be missed, and a record may
+// be counted twice if the server's tables grow or shrink.
 func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 	v, counts := view.Of(db), map[recordkey.Namespace]NamespaceCount{}
 	err := keysUnder(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
@@ -57,12 +57,12 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 	return slices.SortedFunc(maps.Values(counts), byPath), err
 }
 
-// spaceOf is the namespace that a raw key lies in, also where the rest of the key does not parse.
+// namespaceOf returns the namespace of a raw key, even if the rest of the key does not parse.
 func namespaceOf(raw string) (ns recordkey.Namespace) {
 	for strings.HasPrefix(raw, "~") {
 		crumb, rest, found := strings.Cut(raw[1:], "/")
 		name, err := recordkey.Unescape(crumb)
-		sub, nameless := ns.Sub(name) // as in the store's own ~/…
+		sub, nameless := ns.Sub(name) // fails for the store's own ~/…
 		if !found || cmp.Or(err, nameless) != nil {
 			break
 		}
@@ -71,19 +71,20 @@ func namespaceOf(raw string) (ns recordkey.Namespace) {
 	return ns
 }
 
-// within goes over the keys that begin with a text.
+// keysUnder returns a walk over the keys that begin with prefix.
 func keysUnder(prefix string) records.Walk {
 	return records.Walk{Pattern: recordkey.Glob(prefix) + "*", Size: records.ScanBatch, AtOnce: 1}
 }
 
-// eachKey calls f for the raw keys of a namespace, several at once, and counts for how many of them it did something.
+// forEachKey calls f for the raw keys of a namespace, several at once, and counts those for which f
+// returns true.
 func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
 	var n atomic.Int64
 	w := keysUnder(ns.String())
 	w.Size, w.AtOnce = 1, concurrentRewrites
 	err := w.Each(ctx, v, func(ctx context.Context, keys []string) error {
 		if !strings.HasPrefix(keys[0], ns.String()) {
-			return nil // no server would find it: nothing outside is touched
+			return nil // no server returns such a key, but nothing outside must be touched
 		}
 		done, err := f(ctx, keys[0])
 		if done {
@@ -94,14 +95,16 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 	return n.Load(), err
 }
 
-// CopyNamespace copies all records of one namespace, and of those inside it, to another that holds
-// none, and says how many there were. Values inside records are relative, so they are copied as they
-// are, with their times to live. Single-use tokens are left out: they are good in one namespace. It goes on where it was
-// stopped if it is called again. Records that are written meanwhile may be copied or not: let nobody write to the source,
-// or check the copy. To move a namespace, copy and then drop it.
+// CopyNamespace copies all records of a namespace, and of those inside it, to a namespace without
+// records. It returns the number of records copied. Values inside records are relative, so they are
+// copied unchanged, with their times to live. Single-use tokens are left out, since a token is
+// valid in one namespace only. If CopyNamespace was stopped, calling it again continues the copy.
+// Records that are written meanwhile may or may not be copied: stop writers to the source, or check
+// the copy. To move a namespace, copy it and then drop it.
 //
-// ErrNotEmpty: the target holds records; they are left alone. ErrNamespace: the source is the whole
-// store, or one of them the store's own, or one lies inside the other. ErrNotFound: the source holds nothing.
+// It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
+// source is the whole store, either is the store's own, or one is inside the other; and ErrNotFound
+// if the source holds nothing.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
 		return 0, fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, from.Path(), to.Path())
@@ -110,14 +113,14 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)
 	}
 	v := view.Of(db)
-	mark, _ := recordkey.Own(records.CopyMark) // a constant: it cannot fail
+	mark, _ := recordkey.Own(records.CopyMark) // a constant, which is valid
 	mark = mark.In(to)
 	if err := markCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err
 	}
 	n, err := forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
-			return false, nil // one of an entry, such as its tokens
+			return false, nil // belongs to an entry, such as its tokens
 		}
 		return v.Engine.Mend(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
 	})
@@ -127,7 +130,8 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	return n, err
 }
 
-// beginCopy marks the target, unless it holds anything but the beginning of the same copy.
+// markCopy marks the target as a copy in progress. It returns an error if the target holds anything
+// except an unfinished copy of the same source.
 func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to recordkey.Namespace) error {
 	if holds, err := hasKeys(ctx, v, from); err != nil {
 		return err
@@ -147,7 +151,7 @@ func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to re
 	return err
 }
 
-// anyKey reports whether a namespace, or one inside it, holds a record.
+// hasKeys reports whether a namespace, or one inside it, holds a record.
 func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
 	for keys, err := range store.ScanAll(ctx, v.Engine, store.Scan{Pattern: keysUnder(ns.String()).Pattern, Count: records.ScanBatch}) {
 		if err != nil || len(keys) > 0 {
@@ -157,7 +161,8 @@ func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, e
 	return false, nil
 }
 
-// copyOf is the key of a copy. What was laid ready for an entry names that entry's record in its own key.
+// copyKey returns the key of a copied record. The key of staged elements contains the key of their
+// entry's record, which changes as well.
 func copyKey(key string, from, to recordkey.Namespace) string {
 	if set, rev, ok := store.ParseStage(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
@@ -167,9 +172,10 @@ func copyKey(key string, from, to recordkey.Namespace) string {
 	return to.String() + strings.TrimPrefix(key, from.String())
 }
 
-// DropNamespace removes all records of a namespace and of those inside it, and says how many. Nothing
-// outside is touched. It may be stopped and called again. Let nobody write to it
-// meanwhile: half of what is written may go. ErrNamespace: it is the whole store, or the store's own.
+// DropNamespace removes all records of a namespace and of those inside it, and returns their
+// number. It touches nothing outside. It can be stopped and called again. Nobody should write to
+// the namespace meanwhile, since half of what is written may be removed. It returns ErrNamespace
+// for the whole store and for the store's own namespaces.
 func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
 	if ns == (recordkey.Namespace{}) {
 		return 0, fmt.Errorf("%w: it is the whole store", ErrNamespace)
@@ -178,7 +184,8 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)
 	}
 	v, n := view.Of(db), int64(0)
-	for entries := true; ; entries = false { // they go first: an entry without its identifiers could get a rival
+	// Remove entries first: an entry without its identifiers could get a rival.
+	for entries := true; ; entries = false {
 		some, err := forEachKey(ctx, v, ns, func(ctx context.Context, key string) (bool, error) {
 			if k, err := recordkey.Parse(key); entries && (err != nil || k.Kind() != recordkey.KindPRK) {
 				return false, nil

@@ -20,10 +20,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// paths are namespaces with names that begin alike, lie in each other, or look like something else.
+// paths are namespaces that have names with a common prefix, are nested, or look like something
+// else.
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
-// towns puts an entry with all that belongs to it into each of the paths.
+// fillNamespaces creates an entry with everything that belongs to it in each of the paths.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -50,7 +51,7 @@ func (s *site) listNamespaces(t testdb.Tester) []string {
 	return got
 }
 
-// inside are the records whose keys begin with a prefix, by the rest of the key.
+// withPrefix returns the records whose keys begin with prefix, by the rest of the key.
 func withPrefix(all map[string]string, prefix string) map[string]string {
 	some := map[string]string{}
 	for k, v := range all {
@@ -131,7 +132,7 @@ func TestCopyAndDropNamespace(t *testing.T) {
 	})
 }
 
-// TestCopyGoesOn stops copies at any command.
+// TestCopyResumes stops copies after any number of commands.
 func TestCopyResumes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -157,7 +158,8 @@ func TestCopyResumes(t *testing.T) {
 	})
 }
 
-// TestDropStops stops drops at any command: an entry that is left has its identifiers.
+// TestDropInterrupted stops drops after any number of commands. An entry that remains must have its
+// identifiers.
 func TestDropInterrupted(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -225,7 +227,7 @@ func TestNamespaceErrors(t *testing.T) {
 	}
 }
 
-// openBy opens a store by its URL, and reaches for its client.
+// openURL opens a store by its URL and gets hold of its client.
 func openURL(t *testing.T, url string) *site {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.House()})

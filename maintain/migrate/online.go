@@ -16,18 +16,19 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Where a schema only has more, entries are brought to it while others write them. What is new is stored as being built:
-// from then on writers keep it. When none goes on by what was stored before, all entries are gone over, and then it is
-// stored as whole. The ID of what is being built tells whether that is still what the entries were brought to: it is another
-// one after anybody else has given up, or has begun to build more.
+// If a schema only adds to the stored one, entries are converted while others write them. The
+// addition is first stored as being built, and from then on writers maintain it. Once nobody uses
+// the schema stored before, all entries are converted, and then the addition is stored as complete.
+// The ID of what is being built shows whether the entries were converted to exactly that: it
+// changes when anybody rolls back, or starts to build more.
 
-// rounds is how often the stored schema is read again because others have changed it.
+// maxRetries limits how often the stored schema is read again because others have changed it.
 const maxRetries = 100
 
 var errContention = errors.New("others do not stop changing the stored schema")
 
-// applyOnline brings the entries to the new schema. Any number of processes may do it at once, and go on where others were
-// stopped.
+// applyOnline converts the entries to the new schema. Any number of processes may run it at once,
+// and continue where others were stopped.
 func (s *migration) applyOnline(ctx context.Context) error {
 	for range maxRetries {
 		building, err := s.startBuilding(ctx)
@@ -45,7 +46,8 @@ func (s *migration) applyOnline(ctx context.Context) error {
 	return errContention
 }
 
-// announce stores what is new as being built, and goes by that. Nil: it is whole by now.
+// startBuilding stores the addition as being built and uses that schema from then on. It returns
+// nil if the addition is already complete.
 func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error) {
 	for range maxRetries {
 		stored, err := s.readStored(ctx)
@@ -64,7 +66,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 			return nil, nil
 		}
 		is, err := s.storeType(ctx, stored, next)
-		if is { // others may have begun with more than this step knew of: all of it is stored as whole in the end
+		// If others began to build more than this migration knew of, convert entries to all of it.
+		if is {
 			s.compareSchemas(s.currentType().Schema, stored.Type.Whole())
 		}
 		if err != nil || is {
@@ -74,7 +77,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 	return nil, errContention
 }
 
-// merged is a schema with what the stored one has besides: others may have added to that.
+// mergeStored returns the schema to, extended by what the stored schema has in addition. Others may
+// have added to the stored schema.
 func mergeStored(stored, to schema.Type) schema.Type {
 	next := to
 	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
@@ -104,7 +108,8 @@ func mergeStored(stored, to schema.Type) schema.Type {
 	return next
 }
 
-// onlyMore is ErrConflict where a schema, which was planned to have only more than the stored one, says otherwise than that by now.
+// checkOnlyAdds returns ErrConflict if the schema to, which was planned to only add to the stored
+// one, now differs from it in another way.
 func checkOnlyAdds(stored, to schema.Type) error {
 	relation, difference := stored.Against(to)
 	if relation <= schema.Lacks {
@@ -117,7 +122,7 @@ func sameBuilding(b *schema.Building, what map[string][]string) bool {
 	return b != nil && maps.EqualFunc(b.What, what, slices.Equal)
 }
 
-// read reads what is stored of the type.
+// readStored reads the stored schema of the type.
 func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 	hashes, err := store.Hashes(ctx, s.Engine, []string{s.guard.Key.String()})
 	if err != nil {
@@ -133,7 +138,8 @@ func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 	return stored, nil
 }
 
-// put stores a schema in place of another one, and goes by it. False: others have changed that.
+// storeType replaces the stored schema and uses the new one. It returns false if others have
+// changed the stored schema.
 func (s *migration) storeType(ctx context.Context, stored change.Stored, next schema.Type) (bool, error) {
 	text := change.StoredText(next.InForm())
 	if text != stored.Text {
@@ -147,7 +153,7 @@ func (s *migration) storeType(ctx context.Context, stored change.Stored, next sc
 	return true, s.use(next, stored)
 }
 
-// goBy has the step write by a stored schema.
+// use makes the migration write under a stored schema.
 func (s *migration) use(in schema.Type, stored change.Stored) error {
 	t, err := s.currentType().Follow(in, stored.Generation, stored.Text)
 	if err == nil {
@@ -158,14 +164,15 @@ func (s *migration) use(in schema.Type, stored change.Stored) error {
 	return err
 }
 
-// typ is the type by which the step writes now.
+// currentType returns the type under which the migration currently writes.
 func (s *migration) currentType() *change.Type {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.t
 }
 
-// rewrite makes a change of an entry: again, by the stored schema, where others have added to that.
+// rewrite makes a change of an entry. If others have added to the stored schema, it retries under
+// that.
 func (s *migration) rewrite(
 	ctx context.Context, prk recordkey.Key, how func(*change.Type, store.Record) (c store.Change, due bool, err error),
 ) (facets map[string]string, err error) {
@@ -180,7 +187,7 @@ func (s *migration) rewrite(
 		}
 		stored, failed := s.readStored(ctx)
 		if failed == nil && len(s.missingIn(stored.Type)) > 0 {
-			failed = err // others have given up what this step brings entries to
+			failed = err // others have rolled back what this migration adds
 		}
 		if failed == nil {
 			failed = s.use(stored.Type, stored)
@@ -192,12 +199,13 @@ func (s *migration) rewrite(
 	return nil, errContention
 }
 
-// newIn is what the step brings entries to and a stored schema does not have.
+// missingIn returns what the migration adds and a stored schema does not have.
 func (s *migration) missingIn(stored schema.Type) map[string][]string {
 	return s.currentType().Schema.Beyond(stored)
 }
 
-// fill brings all entries to what is being built, when nobody goes on without it. Where their values collide, it is given up.
+// convertAll converts all entries to what is being built, once nobody works without it. If values
+// collide, it rolls back.
 func (s *migration) convertAll(ctx context.Context) error {
 	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
@@ -218,7 +226,8 @@ func (s *migration) convertAll(ctx context.Context) error {
 	return err
 }
 
-// giveUp brings the entries back to the schema without what is being built. For that, others are stopped.
+// rollBack converts the entries back to the schema without what is being built. Other writers are
+// stopped meanwhile.
 func (s *migration) rollBack(ctx context.Context) error {
 	stored, err := s.readStored(ctx)
 	if err != nil || stored.Type.Building == nil {
@@ -249,7 +258,8 @@ func (s *migration) rollBack(ctx context.Context) error {
 	return back.apply(ctx)
 }
 
-// declare stores as whole what was being built, if it still is what the entries were brought to.
+// finishBuilding stores what was being built as complete, if it is still what the entries were
+// converted to.
 func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error) {
 	for range maxRetries {
 		stored, err := s.readStored(ctx)
@@ -268,8 +278,8 @@ func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error)
 	return false, errContention
 }
 
-// expel takes out of the new indexes what is not due there: what entries have left while not all writers kept those, and what stood
-// there by another schema.
+// removeStale removes wrong members from the new indexes: those that entries left while not all
+// writers maintained the indexes, and those that another schema put there.
 func (s *migration) removeStale(ctx context.Context) error {
 	for _, field := range s.newOrders {
 		if err := s.removeStalePlaces(ctx, field); err != nil {
@@ -286,7 +296,7 @@ func (s *migration) removeStale(ctx context.Context) error {
 	return nil
 }
 
-// expelMembers looks at the members of one index set.
+// removeStaleMembers checks the members of one index set.
 func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) error {
 	index, err := recordkey.Parse(raw)
 	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.currentType().Name {
@@ -294,7 +304,7 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 	}
 	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: index, Count: memberBatch}) {
 		if store.IsEntryError(err) {
-			return nil // another Redis type: check says so
+			return nil // another Redis type, which check reports
 		}
 		if err != nil {
 			return err
@@ -302,7 +312,7 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 		for _, m := range members {
 			entry, err := recordkey.Parse(s.NS.String() + m)
 			if err != nil || entry.Kind() != recordkey.KindPRK {
-				continue // check says so
+				continue // check reports it
 			}
 			a := store.Align{Entry: entry, At: store.Ranked{Key: index, Member: m, Facet: store.Facet{Field: name, Wire: index.Value()}}}
 			if s.currentType().Schema.Tertiary[name].Indexed {
@@ -317,7 +327,7 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 	return nil
 }
 
-// expelPlaces looks at the places in the ordered index of one field.
+// removeStalePlaces checks the places in the ordered index of one field.
 func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 	key, err := s.currentType().OrderKey(field)
 	if err == nil {
@@ -339,7 +349,7 @@ func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 		for i, m := range members {
 			entry, err := recordkey.Parse(prks[i])
 			if err != nil || entry.Kind() != recordkey.KindPRK {
-				continue // check says so
+				continue // check reports it
 			}
 			wire, has := hashes[i].Fields[field]
 			if place, ok := s.currentType().Place(entry, field, wire); has && ok && place.Member == m {

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// richer has more of everything that entries must be brought to.
+// largerSchema adds everything that entries must be converted for.
 func largerSchema() schema.Schema {
 	return userSchema(
 		schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), field("city", index),
@@ -23,7 +23,8 @@ func largerSchema() schema.Schema {
 	)
 }
 
-// queries are those that only richer answers, and how many entries they find.
+// queries returns queries that only largerSchema can answer. They return the number of entries
+// found.
 func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, error) {
 	user := testdb.Must(db.Type("user"))
 	all := func(q userdb.Query) func() (int, error) {
@@ -55,8 +56,9 @@ func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, er
 	}
 }
 
-// TestOnline: while entries are brought to more, a program that runs goes on to write, no query answers by what is not whole,
-// and all find what they found before. Then all is whole.
+// TestOnline applies an addition while a program writes. The program must not be stopped, no query
+// may use an incomplete index, and lookups must find what they found before. Afterwards everything
+// is complete.
 func TestOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -101,7 +103,8 @@ func TestOnline(t *testing.T) {
 	})
 }
 
-// TestGiveUp: where two entries come to have one value while they are brought to a new field, all is as before, and programs go on.
+// TestRollBack makes two entries collide while a field is added. Everything must then be as before,
+// and programs must be able to write.
 func TestRollBack(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -116,7 +119,7 @@ func TestRollBack(t *testing.T) {
 				if stored.Building == nil {
 					t.Errorf("not being built: %v", state)
 				}
-				// As a program would have that wrote just before.
+				// Simulates a program that wrote just before.
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
 			})
 		})
@@ -136,7 +139,8 @@ func TestRollBack(t *testing.T) {
 	})
 }
 
-// TestAppliersAtOnce: of processes that bring entries to different things at once, each ends with what it wanted being whole.
+// TestConcurrentGoals applies different additions in several processes at once. Each must end with
+// its addition complete.
 func TestConcurrentGoals(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -169,8 +173,9 @@ func TestConcurrentGoals(t *testing.T) {
 	})
 }
 
-// TestRequired: what is to be required is kept by writers before entries are looked at, is given up where one lacks it, and then
-// holds for programs, too, that do not know the field.
+// TestRequired checks that writers enforce a new requirement before entries are checked, that the
+// change is rolled back if an entry lacks the field, and that the requirement then also holds for
+// programs that do not know the field.
 func TestRequired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -205,7 +210,7 @@ func TestRequired(t *testing.T) {
 	})
 }
 
-// TestRetired: nothing brings a removed name back but a change of the schema.
+// TestRetired checks that only a change of the schema brings a removed name back.
 func TestRetired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold, field("nick", secondary)))
@@ -237,13 +242,13 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestStoppingChange: while a change is under way for which others stop, a program of the schema after it gets no part of an index
-// either, whenever it was opened.
+// TestStoppingChange checks that during a change for which writers must stop, a program with the
+// new schema never gets part of an index, whenever it was opened.
 func TestStoppingChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
 		next := largerSchema()
-		delete(next.Types["user"].Fields, "age") // so that it does not only add
+		delete(next.Types["user"].Fields, "age") // so that the change does not only add
 		db := s.withSchema(t, userSchema(schema.FoldCasefold))
 		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "b", Facets: schema.Texts("city", "Bonn", "nick", "bonny")})
 		if err != nil {
@@ -259,7 +264,7 @@ func TestStoppingChange(t *testing.T) {
 		to := s.withSchema(t, next)
 		n := 0
 		if err := plan.Apply(s.Ctx, func(int64, int64) {
-			if n++; n < 4 { // it has only looked
+			if n++; n < 4 { // it has only read so far
 				return
 			}
 			for name, query := range queries(t, s.withSchema(t, next), s) {
@@ -286,8 +291,9 @@ func TestStoppingChange(t *testing.T) {
 	})
 }
 
-// TestStoppingChangeOfIndexes: while a change is under way for which others stop, a program that opens the store gets no part of an
-// order that is made anew, nor of an index that goes, nor of what was being built and is given up.
+// TestStoppingChangeOfIndexes checks that during a change for which writers must stop, a program
+// that opens the store never gets part of an order that is rebuilt, an index that is removed, or an
+// addition that is rolled back.
 func TestStoppingChangeOfIndexes(t *testing.T) {
 	ordered := schema.Field{Role: schema.RoleOrdered}
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -326,7 +332,8 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 	})
 }
 
-// TestGivingUpAnIndex: while what was being built is given up, a program that opens the store gets no part of it.
+// TestRollBackIndex checks that a program that opens the store during a rollback gets no part of
+// what was being built.
 func TestRollBackIndex(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))

@@ -21,15 +21,16 @@ func init() {
 	view.ApplySchema = func(ctx context.Context, db view.DB) error { return applyAtOpen(ctx, db.(*userdb.DB)) }
 }
 
-// A process that brings entries to its schema when it opens the store says so in ~/applying: its name, and a time by its clock. Others
-// wait for it. One that says nothing for as long as silence is taken for dead; two at once do no harm.
+// A process that converts entries when it opens the store records its name and the time by its
+// clock in ~/applying. Other processes wait for it. A process that has not renewed the record for
+// leaseTimeout is considered dead; two at once do no harm.
 const (
 	leaseName    = "applying"
 	leaseTimeout = 30 * time.Second
 	pollInterval = 500 * time.Millisecond
 )
 
-// applyAtOpen brings entries to what a program's schema has more than the stored one, one process at a time.
+// applyAtOpen applies what a program's schema adds to the stored one, in one process at a time.
 func applyAtOpen(ctx context.Context, db *userdb.DB) error {
 	key, err := recordkey.Own(leaseName)
 	if err != nil {
@@ -63,7 +64,8 @@ func applyAtOpen(ctx context.Context, db *userdb.DB) error {
 	}
 }
 
-// moreRoles are the types of a program that have roles more than the stored ones, with those.
+// additions returns the types of a program that have more roles than the stored ones, including
+// those roles.
 func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	due, none := schema.Schema{Types: map[string]schema.Type{}}, schema.Schema{}
 	v := view.Of(db)
@@ -88,7 +90,7 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 		for field, f := range own.Fields {
 			_, had := is.Fields[field]
 			if f.Required && !is.Fields[field].Required || f.Was != "" && !had {
-				return none, nil // for 'userdb schema apply' alone: Open says so
+				return none, nil // needs 'userdb schema apply'; Open reports it
 			}
 		}
 		due.Types[name] = withStoredPolicy(is, mergeStored(is, own))
@@ -96,7 +98,8 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return due, nil
 }
 
-// byPolicyOf is a type with the policy of passwords and the reserved values of another one: the stored ones hold.
+// withStoredPolicy returns t with the password policy and the reserved values of the stored type,
+// which take precedence.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
 	t.Password = stored.Password
 	for name, f := range t.Fields {
@@ -108,15 +111,15 @@ func withStoredPolicy(stored, t schema.Type) schema.Type {
 	return t
 }
 
-// A lead is the right of one process to bring entries to a schema.
+// A lease gives one process the right to convert entries.
 type lease struct {
 	*view.View
 	key   recordkey.Key
 	name  string
-	value string // what is at key
+	value string // the value stored at key
 }
 
-// take takes the lead, if nobody has it.
+// acquire takes the lease if no other process has it.
 func (l *lease) acquire(ctx context.Context) (bool, error) {
 	for {
 		ours := l.name + " " + strconv.FormatInt(time.Now().UnixMilli(), 10)
@@ -136,7 +139,7 @@ func (l *lease) acquire(ctx context.Context) (bool, error) {
 	}
 }
 
-// hold runs what is done in the lead, and says all the time that somebody does it.
+// run calls do and renews the lease until do returns.
 func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -147,7 +150,7 @@ func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 				return
 			case <-time.After(leaseTimeout / 4):
 				if l.release(ctx) == nil {
-					_, _ = l.acquire(ctx) // who comes in between does no harm
+					_, _ = l.acquire(ctx) // another process in between does no harm
 				}
 			}
 		}

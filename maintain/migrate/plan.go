@@ -1,4 +1,5 @@
-// Package migrate brings the records of an account store to another schema, and copies and drops namespaces.
+// Package migrate converts the records of an account store to another schema, and copies and drops
+// namespaces.
 package migrate
 
 import (
@@ -16,36 +17,43 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Change brings the records of a view's namespace to another schema. Types that the new schema does
-// not name are left as they are.
+// A Change converts the records of a view's namespace to another schema. It leaves types that the
+// new schema does not name as they are.
 type Change struct {
-	Types []TypeChange // that differ from what is stored, by name; none: nothing to do
-	db    *userdb.DB   // by the new schema
+	// Types that differ from the stored schema, by name; empty if there is nothing to do.
+	Types []TypeChange
+	db    *userdb.DB // with the new schema
 }
 
-// A TypeChange is what happens to one type.
+// A TypeChange describes the change of one type.
 type TypeChange struct {
-	Type      string `json:"type"`
-	What      string `json:"what"`      // what differs, for people; "" where only what counts for no record does, such as a reserved value
-	UnderWay  bool   `json:"under_way"` // it was begun, and is not finished
-	Entries   int64  `json:"entries"`   // of the type
-	Rewritten int64  `json:"rewritten"` // entries in which fields change
-	SRKs      int64  `json:"srks"`      // SRKs to be created
-	// Online says that the schema only has more than the stored one, so that programs go on to write, and Apply keeps what others
-	// add to it meanwhile.
+	Type string `json:"type"`
+	// What describes the difference in words. It is empty if the difference affects no record, such
+	// as a reserved value.
+	What      string `json:"what"`
+	UnderWay  bool   `json:"under_way"` // the change was started and not finished
+	Entries   int64  `json:"entries"`   // entries of the type
+	Rewritten int64  `json:"rewritten"` // entries whose fields change
+	SRKs      int64  `json:"srks"`      // SRKs to create
+	// Online reports whether the schema only adds to the stored one. Programs then continue to
+	// write, and Apply keeps what others add to the schema meanwhile.
 	Online bool `json:"online"`
-	// Stops says that nobody else can write entries of the type from the beginning of Apply to its end.
-	Stops      bool        `json:"stops_writers"`
-	Retired    []string    `json:"retired,omitempty"`    // names that go: programs that declare them are refused from then on
-	Collisions []Collision `json:"collisions,omitempty"` // what must be decided before; at most 1000 are listed
+	// Stops reports whether nobody else can write entries of the type while Apply runs.
+	Stops bool `json:"stops_writers"`
+	// Retired lists names that are removed. Programs that declare them are refused from then on.
+	Retired []string `json:"retired,omitempty"`
+	// Collisions lists what must be resolved first, at most 1000.
+	Collisions []Collision `json:"collisions,omitempty"`
 }
 
-// A Collision keeps a schema from being applied.
+// A Collision prevents a schema from being applied.
 type Collision struct {
-	Field   string          `json:"field"`
-	Value   string          `json:"value"`   // canonical, by the new schema; may hold any bytes
-	Reason  string          `json:"message"` // for people, in one line of printable text
-	Entries []recordkey.Key `json:"entries"` // relative PRKs of those who have the value; at most 100 are listed
+	Field string `json:"field"`
+	// Value is canonical under the new schema. It may hold any bytes.
+	Value  string `json:"value"`
+	Reason string `json:"message"` // explanation in one line of printable text
+	// Entries lists the relative PRKs of the entries with the value, at most 100.
+	Entries []recordkey.Key `json:"entries"`
 }
 
 const (
@@ -53,13 +61,13 @@ const (
 	maxHolders    = 100
 )
 
-// Plan says what it takes to bring the records of the view's namespace to another schema, and writes
-// nothing. It goes over all entries of the types that change: twice, where values collide. What is
-// stored in the database says by which schema they were written; where nothing is stored, they are
-// taken for the original's: exact, with SRKs of any field. A field with Was is a renamed one.
+// Plan determines how to convert the records of the view's namespace to another schema. It writes
+// nothing. It reads all entries of the types that change, twice if values collide. The stored
+// schema is the one that the entries were written with. If none is stored, Plan assumes that of the
+// original: exact, with SRKs of any field. A field with Was is a renamed one.
 //
-// The primary field cannot change: that is a *schema.Error. A change to yet another schema that is
-// under way is an ErrSchemaMismatch.
+// The primary field cannot change: Plan then returns a *schema.Error. If a change to yet another
+// schema is under way, Plan returns ErrSchemaMismatch.
 func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) {
 	next, err := db.With(to)
 	if err != nil {
@@ -85,7 +93,7 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 	return ch, nil
 }
 
-// what names the difference.
+// describe returns the difference between the schemas in words.
 func (s *migration) describe() string {
 	var words []string
 	switch d := s.currentType().Schema.Difference(s.from.Whole()); {
@@ -107,17 +115,17 @@ func (s *migration) describe() string {
 	return strings.Join(words, ", and ")
 }
 
-// whatElse names what differs besides, for which no keys of records do.
+// describeOther returns the differences that affect no keys of records.
 func (s *migration) describeOther(said []string) (words []string) {
 	before := s.from.Whole()
-	before.Retired = nil // what comes back is new
+	before.Retired = nil // a name that comes back counts as new
 	relation, text := s.currentType().Schema.Against(before)
 	switch relation {
 	case schema.Adds:
 		text = strings.ReplaceAll(text, ": not stored", " is new")
 	case schema.Differs:
 		text = strings.ReplaceAll(text, "; here ", "; now ")
-	default: // what is required or renamed from now on is said elsewhere, and so is what is retired
+	default: // requirements, renames and retired names are described elsewhere
 		return nil
 	}
 	for _, word := range strings.Split(text, ", and ") {
@@ -128,7 +136,7 @@ func (s *migration) describeOther(said []string) (words []string) {
 	return words
 }
 
-// survey counts what is to do, and finds collisions.
+// survey counts what has to be done, and finds collisions.
 func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 	tc := TypeChange{Type: s.currentType().Name, What: s.describe(), UnderWay: s.resumed || s.from.Building != nil}
 	live := func(r store.Record) map[string]string {
@@ -164,7 +172,8 @@ func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 }
 
 func (tc *TypeChange) addCollision(k *records.Contest) {
-	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) }) // two at least
+	// There are at least two.
+	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	if more := len(k.Holders) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
@@ -180,12 +189,12 @@ func (tc *TypeChange) add(c Collision) {
 	}
 }
 
-// facets are those of an entry as they will be called.
+// renamedFacets returns the facets of an entry under their new names.
 func (s *migration) renamedFacets(r store.Record) map[string]string {
 	return change.Renamed(r, s.renames)
 }
 
-// count counts what one entry takes, and finds what no record could hold.
+// countEntry adds the work for one entry to tc, and reports values that no record can hold.
 func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	tc.Entries++
 	claimed := func(srk recordkey.Key) bool { return s.wasSecondary(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
@@ -227,8 +236,9 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	}
 }
 
-// newKeys are the fields of which an entry needs a new SRK or index member. A value that no key could name by the old
-// schema stays as it is; one that was named must not be lost.
+// fieldsWithNewKeys returns the fields in which an entry needs a new SRK or index member. A value
+// that had no key under the old schema may stay without one, but a value that had one must not lose
+// it.
 func (s *migration) fieldsWithNewKeys(r store.Record) (fields []string) {
 	for _, field := range s.currentType().Secondary {
 		_, named := s.currentType().SRK(field, r.SKV(field))
@@ -237,14 +247,14 @@ func (s *migration) fieldsWithNewKeys(r store.Record) (fields []string) {
 		}
 	}
 	for _, field := range s.newIndexes {
-		if slices.Contains(s.currentType().Indexed, field) { // and not a tertiary set
+		if slices.Contains(s.currentType().Indexed, field) { // not a tertiary set
 			fields = append(fields, field)
 		}
 	}
 	return fields
 }
 
-// wasKey reports whether a field was a secondary one by the old schema.
+// wasSecondary reports whether a field was secondary under the old schema.
 func (s *migration) wasSecondary(field string) bool {
 	return s.from.Whole().Fields[field].Role.Has(schema.RoleSecondary)
 }

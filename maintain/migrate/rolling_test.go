@@ -28,25 +28,27 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// programEnv holds what a process of a rolling deploy is, as JSON; a process that has it is one.
+// programEnv is the environment variable that holds the JSON of a program. A process that has it
+// runs that program.
 const programEnv = "USERDB_ROLLING_PROGRAM"
 
-// A program is a process of a rolling deploy.
+// A program describes a process of a rolling deploy.
 type program struct {
 	URL     string
-	Name    string // in the UIDs of its entries
-	Version int    // of its schema: 1 or 2
-	Applies bool   // it brings entries to schema 2, and ends
+	Name    string // part of the UIDs of its entries
+	Version int    // version of its schema: 1 or 2
+	Applies bool   // it converts entries to schema 2 and ends
 }
 
 const (
-	writersPerVersion = 8     // writers of each schema
+	writersPerVersion = 8     // writers for each schema
 	controlEntries    = 2_000 // entries that nobody changes
-	minRounds         = 5     // rounds of a writer
+	minRounds         = 5     // rounds of each writer
 	timeout           = 2 * time.Minute
 )
 
-// versionOf is a schema: the second has a field more, indexed and ordered, and a second role for an old field.
+// versionOf returns a version of the schema. Version 2 adds a field, indexed and ordered, and a
+// second role for an existing field.
 func versionOf(version int) schema.Schema {
 	t := schema.User().Types["user"]
 	if version == 2 {
@@ -56,7 +58,7 @@ func versionOf(version int) schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": t}}
 }
 
-// TestProgram is a process of TestRollingDeploy, and no test.
+// TestProgram runs a process of TestRollingDeploy. It is not a test of its own.
 func TestProgram(t *testing.T) {
 	text := os.Getenv(programEnv)
 	if text == "" {
@@ -66,7 +68,8 @@ func TestProgram(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	var stopping atomic.Bool // its input has ended: so it is told to stop, and it ends with its parent
+	// Set when the input ends: the parent wants the process to stop, or has ended.
+	var stopping atomic.Bool
 	go func() { io.Copy(io.Discard, os.Stdin); stopping.Store(true) }()
 	report := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }
 	db, err := p.open(t.Context(), &stopping)
@@ -87,7 +90,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// open opens the store. A program of schema 2 is started again and again until entries are brought to that.
+// open opens the store. With schema 2 it retries until the entries are converted.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	for {
 		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: versionOf(p.Version)})
@@ -98,7 +101,7 @@ func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, e
 	}
 }
 
-// round is one of each verb, on entries that nobody else has.
+// round calls each operation once, on entries that nobody else uses.
 func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 	uid := fmt.Sprintf("%s-%d", p.Name, n)
 	facets := schema.Texts("name", uid+" Name", "email", uid+"@example.com")
@@ -142,7 +145,7 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 
 func errOnly[T any](_ T, err error) error { return err }
 
-// unknown writes a field that a program of schema 1 does not know.
+// writeUnknownField writes a field that a program of schema 1 does not know.
 func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 2 {
 		return nil
@@ -154,7 +157,8 @@ func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid 
 	return fmt.Errorf("it was written, or refused for another reason: %v", err)
 }
 
-// query asks by what is new in schema 2: an answer has all entries, or there is none yet.
+// query uses what is new in schema 2. It must return all entries, or an error while the index is
+// being built.
 func (p program) query(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 1 {
 		return nil
@@ -182,17 +186,17 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 	return nil
 }
 
-// A running program, seen from the test.
+// A process is a running program, as the test sees it.
 type process struct {
 	program
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	rounds atomic.Int64
 	ended  chan struct{}
-	killed atomic.Bool // it was killed
+	killed atomic.Bool
 }
 
-// start starts a program. What it says of errors fails the test.
+// startProgram starts a program. If the program reports an error, the test fails.
 func startProgram(t *testing.T, p program) *process {
 	t.Helper()
 	r := &process{program: p, cmd: exec.Command(os.Args[0], "-test.run=^TestProgram$", "-test.timeout=0"), ended: make(chan struct{})}
@@ -214,7 +218,7 @@ func startProgram(t *testing.T, p program) *process {
 				r.rounds.Add(1)
 			}
 		}
-		r.cmd.Wait() // how it ended is known
+		r.cmd.Wait() // kill and stop know how it ended
 	}()
 	t.Cleanup(r.kill)
 	return r
@@ -228,13 +232,13 @@ func (r *process) kill() {
 	<-r.ended
 }
 
-// stop tells it to end, and waits for that.
+// stop tells the process to end and waits for it.
 func (r *process) stop() {
 	r.input.Close()
 	<-r.ended
 }
 
-// until waits until each of some programs has done so many rounds more, or has ended.
+// waitRounds waits until each process has completed rounds more rounds or has ended.
 func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	t.Helper()
 	begin := time.Now()
@@ -247,9 +251,10 @@ func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	}
 }
 
-// TestRollingDeploy has programs of two schemas write, each a process of its own, while entries are brought from the one to the
-// other. Programs are killed meanwhile, or stand still, and so is killed the one that brings them. No call fails but where a program writes a field that
-// it does not know, and no query answers by a part of an index.
+// TestRollingDeploy runs programs of two schemas as processes that write while entries are
+// converted from one schema to the other. Programs are killed or suspended meanwhile, and so is the
+// one that converts the entries. No call may fail, except for writing a field that the program does
+// not know, and no query may use an incomplete index.
 func TestRollingDeploy(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
@@ -298,7 +303,7 @@ func runRollingDeploy(t *testing.T, url string) {
 	waitRounds(t, newer, 1)
 	newer[0].kill()
 	still, moving := old[2:4], old[4:]
-	for _, r := range still { // somewhere in a call, until all is whole
+	for _, r := range still { // suspended in the middle of a call until everything is complete
 		r.signal(syscall.SIGSTOP)
 	}
 	again := startProgram(t, apply)
@@ -317,14 +322,15 @@ func runRollingDeploy(t *testing.T, url string) {
 	checkResult(t, url)
 }
 
-// rolled judges what is left.
+// checkResult checks the final state.
 func checkResult(t *testing.T, url string) {
 	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(2)}))
 	defer db.Close()
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
 		t.Errorf("still being built: %+v", stored.Building)
 	}
-	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")} // what killed programs leave there
+	// Repair what killed programs leave on a cluster.
+	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")}
 	for range 2 {
 		for p, err := range check.Run(t.Context(), db, repair) {
 			if err != nil || p.Severity == check.SeverityError && !repair.Repair {

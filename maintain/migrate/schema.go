@@ -19,32 +19,33 @@ import (
 )
 
 var (
-	// ErrCollision is a schema by which two entries would have one secondary value, or that needs a key
-	// that no record can have. Nothing was changed.
+	// ErrCollision is returned if two entries would have the same secondary value under a schema,
+	// or if a schema requires a key that no record can have. Nothing was changed.
 	ErrCollision = errors.New("the records do not fit the schema")
-	// ErrNamespace is a namespace that cannot be copied or dropped.
+	// ErrNamespace is returned for a namespace that cannot be copied or dropped.
 	ErrNamespace = errors.New("not a namespace for this")
-	// ErrNotEmpty is a namespace to copy to that holds records.
+	// ErrNotEmpty is returned if the namespace to copy to holds records.
 	ErrNotEmpty = errors.New("the namespace holds records already")
 )
 
-// StoredSchema is the schema in the database: the types by which entries of the view's namespace were
-// written. It has no types where nothing was written yet, or only by the original.
-// userdb.ErrCorrupt says that it cannot be read, as that of a newer version, or is not the one that its fingerprint is of.
+// StoredSchema returns the schema in the database: the types with which entries of the view's
+// namespace were written. It has no types if nothing has been written yet, or only by the original.
+// The error is userdb.ErrCorrupt if the schema cannot be read, for example because a newer version
+// wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, store.FieldSchema)
 }
 
-// BegunSchema is the schema that Apply has begun to bring records to, of the types that it has not
-// finished. Errors are those of StoredSchema.
+// BegunSchema returns the schema that an unfinished Apply is converting records to, with only the
+// types that are not finished. Errors are those of StoredSchema.
 func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, change.FieldNext)
 }
 
-// storedIn reads the types that have a schema in a field of ~/schema/TYPE.
+// storedIn reads the types with a schema in the given field of ~/schema/TYPE.
 func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
 	v := view.Of(db)
-	types, _ := recordkey.Own("types") // a constant: it cannot fail
+	types, _ := recordkey.Own("types") // a constant, which is valid
 	raws, err := store.Inspect(ctx, v.Engine, []string{types.In(v.NS).String()}, 0)
 	if err != nil {
 		return schema.Schema{}, err
@@ -69,7 +70,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	for i, h := range hashes {
 		text, is := h.Fields[field]
 		if !is && (field != store.FieldSchema || !h.Other && len(h.Fields) == 0) {
-			continue // nothing was stored but the name
+			continue // only the name is stored
 		}
 		t, err := change.ParseType(names[i], text)
 		if err != nil {
@@ -83,26 +84,29 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	return schema.Schema{Types: stored}, nil
 }
 
-// A step brings one type to its new schema.
+// A migration converts one type to its new schema.
 type migration struct {
 	*view.View
 	progress func(done, about int64)
-	guard    store.Guard       // of the new schema
-	mu       sync.RWMutex      // of t, which changes while the step is online
-	t        *change.Type      // by the new schema, under the guard of the change itself: nothing else writes under that
-	fields   map[string]string // of ~/schema/TYPE
-	from     schema.Type       // of an unstored one: as the original writes, as far as that is known
-	stored   bool              // there is a schema in the database
-	resumed  bool              // an earlier Apply did not end
-	online   bool              // others write meanwhile: see online.go
-	renames  map[string]string // old name → new name
+	guard    store.Guard  // of the new schema
+	mu       sync.RWMutex // guards t, which changes while the migration is online
+	// t is the type under the new schema. Its guard is that of the change itself, with which
+	// nothing else writes.
+	t      *change.Type
+	fields map[string]string // fields of ~/schema/TYPE
+	// from is the stored schema or, if there is none, that of the original as far as it is known.
+	from    schema.Type
+	stored  bool              // the database has a schema
+	resumed bool              // an earlier Apply was interrupted
+	online  bool              // others write meanwhile; see online.go
+	renames map[string]string // maps old names to new ones
 
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
 	newSRKs, newRequired           []string // fields
-	oldSRKs, oldIndexes, oldOrders []string // what the old schema kept and the new one does not
+	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
 }
 
-// newStep reads what is stored for a type of the new schema.
+// newMigration reads the stored schema for a type of the new schema.
 func newMigration(ctx context.Context, v *view.View, name string, progress func(done, about int64)) (*migration, error) {
 	t, err := v.Type(name)
 	if err != nil {
@@ -131,7 +135,7 @@ func newMigration(ctx context.Context, v *view.View, name string, progress func(
 	return s, s.setTarget(t.Schema, removedNames(s.from, t.Schema))
 }
 
-// target has the step bring the type to a schema, with the names that are retired.
+// setTarget sets the schema to convert the type to, and the names to retire.
 func (s *migration) setTarget(to schema.Type, retired []string) error {
 	to.Building, to.Retired = nil, retired
 	to = to.InForm()
@@ -150,7 +154,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 		return nil
 	}
 	under := s.guard
-	// No two attempts have one: who stood still in an earlier one ends nothing that goes on now.
+	// The fingerprint is unique to this attempt, so a stalled earlier attempt cannot affect it.
 	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
 	if s.resumed {
 		under.Fingerprint = s.fields[store.FieldFingerprint]
@@ -159,7 +163,8 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	return nil
 }
 
-// gone are the names that one schema of a type has, or had, and another one has not.
+// removedNames returns the names that the type from has or has retired and the type to does not
+// have.
 func removedNames(from, to schema.Type) (names []string) {
 	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]
@@ -172,8 +177,8 @@ func removedNames(from, to schema.Type) (names []string) {
 	return slices.Compact(names)
 }
 
-// compare notes what the new schema keeps beside the old one, and the other way round. whole is what all entries have already:
-// what is being built is there, and not for all of them.
+// compareSchemas determines what the new schema adds to the old one and what it drops. whole is the
+// schema that all entries conform to already, so it lacks what is still being built.
 func (s *migration) compareSchemas(to, whole schema.Type) {
 	clear(s.renames)
 	for name, f := range to.Fields {
@@ -197,8 +202,8 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	}
 }
 
-// addsOnly reports whether the new schema only has more than the stored one, and some of it entries must be brought to. Then nobody
-// has to stop.
+// addsOnly reports whether the new schema only adds to the stored one and entries have to be
+// converted. Then no writer has to stop.
 func (s *migration) addsOnly(to schema.Type) bool {
 	relation, _ := s.from.Against(to)
 	sameForm := s.from.Fold == schema.FoldExact || s.from.Form == ""
@@ -209,14 +214,14 @@ func difference(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
-// moves reports whether records have to change, not only what is stored of the schema.
+// changesRecords reports whether records have to change, and not only the stored schema.
 func (s *migration) changesRecords() bool {
 	to := s.t.Schema.Fingerprint()
 	return s.resumed || to != s.from.Fingerprint() || to != s.from.Whole().Fingerprint() ||
 		len(s.renames)+len(s.newOrders)+len(s.newRequired) > 0
 }
 
-// due reports whether there is anything to do.
+// needsApply reports whether there is anything to do.
 func (s *migration) needsApply() bool {
 	return s.changesRecords() || s.fields[store.FieldSchema] != s.guard.JSON
 }

@@ -83,8 +83,8 @@ func TestPasswordHash(t *testing.T) {
 	})
 }
 
-// TestCheckStoredUnreadable: a schema in the database that differs and cannot be read is no reason to
-// take all records for damaged.
+// TestCheckStoredUnreadable checks that a stored schema that cannot be read does not make all
+// records seem damaged.
 func TestCheckStoredUnreadable(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)

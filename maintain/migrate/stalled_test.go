@@ -19,10 +19,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A paused engine is that of a process which stands still before one of its steps, while others do something.
+// A pausedEngine pauses its process before one step, while others do something.
 type pausedEngine struct {
 	store.Engine
-	before func(store.Step) bool // the step that it stands still before; once
+	before func(store.Step) bool // whether to pause before the step; used once
 	others func()
 }
 
@@ -34,7 +34,7 @@ func (p *pausedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	return p.Engine.Mend(ctx, s)
 }
 
-// pausing is a database whose process stands still.
+// pausedDB returns a database whose process pauses.
 func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
 	t.Helper()
 	db, err := view.With(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
@@ -46,8 +46,8 @@ func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others fu
 
 func isStep[S store.Step](s store.Step) bool { _, is := s.(S); return is }
 
-// TestApplierTakesOver: a process that brings entries to one thing, and finds that another one has begun with more and is dead, says
-// of neither that it is whole before all entries have both.
+// TestApplierTakesOver checks a process that finds an addition of a dead process in progress. It
+// must not store either addition as complete before all entries have both.
 func TestApplierTakesOver(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -73,8 +73,8 @@ func TestApplierTakesOver(t *testing.T) {
 	})
 }
 
-// TestApplierComesLate: a process that stood still while it removed what a schema does not have any more, until others had finished
-// that and brought it back, takes nothing away from them.
+// TestStalledApplier stalls a process that removes what its schema lacks, until others have
+// finished that change and reverted it. The process must then remove nothing.
 func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
@@ -104,8 +104,8 @@ func TestStalledApplier(t *testing.T) {
 	})
 }
 
-// TestAppliersOfOneChange: of two processes that make the same change for which others stop, the slower one takes nothing away from
-// what the faster one has declared.
+// TestConcurrentAppliers checks that when two processes make the same change, for which writers
+// must stop, the slower one removes nothing that the faster one has finished.
 func TestConcurrentAppliers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))
@@ -132,9 +132,9 @@ func TestConcurrentAppliers(t *testing.T) {
 	})
 }
 
-// A late command is sent only after others have done something.
+// A delayedCommand hook sends a command only after others have done something.
 type delayedCommand struct {
-	match  func(redis.Cmder) bool // the command; once
+	match  func(redis.Cmder) bool // whether to delay the command; used once
 	others func()
 }
 
@@ -154,8 +154,8 @@ func (l *delayedCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 	return next
 }
 
-// TestMembersComeLate: on a cluster, what a process puts into a set, or takes out, after it stood still while others indexed the
-// set, is in the index, or is not.
+// TestDelayedMembers delays a change of a set on a cluster until others have indexed the set. The
+// change must still reach the index.
 func TestDelayedMembers(t *testing.T) {
 	s := newSite(testdb.AsCluster(t, userSchema(schema.FoldCasefold)))
 	s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -165,7 +165,8 @@ func TestDelayedMembers(t *testing.T) {
 	} {
 		older := testdb.Must(view.With(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
 		user := testdb.Must(older.Type("user"))
-		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil { // by what it has read
+		// Uses the schema that it has read.
+		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {
 			t.Fatal(err)
 		}
 		s.Raw.AddHook(&delayedCommand{
@@ -185,7 +186,8 @@ func TestDelayedMembers(t *testing.T) {
 	}
 }
 
-// TestPlannedOnline: what was planned to go on beside others stops nobody, and takes back nothing that others have stored since.
+// TestPlannedOnline checks that a change planned as online stops nobody, and reverts nothing that
+// others have stored since.
 func TestPlannedOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))

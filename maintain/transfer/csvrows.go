@@ -93,8 +93,8 @@ func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, e
 // row continues, and forgets an error that follows half a row that is itself malformed; a rowText
 // keeps the error.
 type rowText struct {
-	// Fails only after everything before was read; larger than the buffer of a csv.Reader, which
-	// would otherwise read past it.
+	// r fails only after everything before was read. It is larger than the buffer of a csv.Reader,
+	// which would otherwise read past it.
 	r       *bufio.Reader
 	before  int64  // bytes of the input read before r
 	tooLong string // the message for a row that has not ended after maxImportLine

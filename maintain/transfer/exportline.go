@@ -28,7 +28,7 @@ type exportLine struct {
 	Password string                     `json:"password,omitempty"`
 	Changed  string                     `json:"password_changed,omitempty"`
 	Disabled string                     `json:"disabled,omitempty"`
-	// Facets whose owner has proved to receive messages there.
+	// Verified lists addresses whose owner has proved to receive messages there.
 	Verified []string `json:"verified,omitempty"`
 }
 

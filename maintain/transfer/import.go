@@ -86,7 +86,7 @@ type ImportState struct {
 	Lines int64  `json:"lines"` // number of lines processed
 	Bytes int64  `json:"bytes"` // size of those lines in the input
 	Sum   string `json:"sum"`   // checksum of those lines
-	// Checksum of the store, the namespace and the options that affect reading.
+	// How is a checksum of the store, the namespace and the options that affect reading.
 	How    string `json:"how"`
 	Report Report `json:"report"`
 }
@@ -162,11 +162,11 @@ type importer struct {
 	state          ImportState
 	resumed        bool
 	namesChecked   bool // every name in the input is known to be valid
-	// Size of the input before its lines: a byte order mark and a header.
+	// headerBytes is the size of the input before its lines: a byte order mark and a header.
 	headerBytes int64
 	bytes       int64           // size of the lines read so far
 	seen        map[uint64]bool // digests of the keys that a dry run has seen in the input
-	// For reuse, since most of the memory of an import is in its batches.
+	// freeBatches are reused, since most of the memory of an import is in its batches.
 	freeBatches []*batch
 	firstSize   int // number of lines in the first batch
 	batchSize   int // number of lines in later batches

@@ -23,8 +23,8 @@ type batch struct {
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
-	// Receives one error or nil after the lines that can be created at once; an error ends the
-	// import.
+	// created receives one error or nil once the lines that depend on no others are done. An error
+	// ends the import.
 	created chan error
 }
 
