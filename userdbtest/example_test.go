@@ -14,7 +14,7 @@ import (
 
 // A link to a new password is good for ten minutes. In a test, t is its *testing.T.
 func Example() {
-	t := &judge{}
+	t := &recorder{}
 	ctx := context.Background()
 	s := userdbtest.New(t, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl"))
 	users := s.Type("user")

@@ -101,7 +101,7 @@ func (s *Store) open(o userdb.Options) error {
 	}
 	s.DB, err = view.With(db, func(c *view.Config) {
 		c.Clock = s.Clock.Now
-		c.Engine = &checked{Engine: c.Engine, close: sync.OnceValue(func() error { s.Check(); return db.Close() })}
+		c.Engine = &checkedEngine{Engine: c.Engine, close: sync.OnceValue(func() error { s.Check(); return db.Close() })}
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
@@ -116,12 +116,12 @@ func (s *Store) open(o userdb.Options) error {
 }
 
 // A checked engine is checked before it is closed, by the application or by the end of the test.
-type checked struct {
+type checkedEngine struct {
 	store.Engine
 	close func() error
 }
 
-func (c *checked) Close() error { return c.close() }
+func (c *checkedEngine) Close() error { return c.close() }
 
 // Type is the view of a declared type. A name that the schema does not have ends the test.
 func (s *Store) Type(name string) *userdb.Type {

@@ -22,25 +22,25 @@ import (
 )
 
 // A judge is a test that says how it would have ended.
-type judge struct {
-	said    []string
-	cleanup []func()
+type recorder struct {
+	messages []string
+	cleanup  []func()
 }
 
 type fatal struct{}
 
-func (j *judge) Helper() {}
-func (j *judge) Errorf(format string, args ...any) {
-	j.said = append(j.said, fmt.Sprintf(format, args...))
+func (j *recorder) Helper() {}
+func (j *recorder) Errorf(format string, args ...any) {
+	j.messages = append(j.messages, fmt.Sprintf(format, args...))
 }
-func (j *judge) Cleanup(f func()) { j.cleanup = append(j.cleanup, f) }
-func (j *judge) Fatalf(format string, args ...any) {
+func (j *recorder) Cleanup(f func()) { j.cleanup = append(j.cleanup, f) }
+func (j *recorder) Fatalf(format string, args ...any) {
 	j.Errorf("fatal: "+format, args...)
 	panic(fatal{})
 }
 
 // run plays a test to its end, and returns what it said.
-func (j *judge) run(test func(j *judge)) []string {
+func (j *recorder) run(test func(j *recorder)) []string {
 	func() {
 		defer func() {
 			if p := recover(); p != nil && p != (fatal{}) {
@@ -55,46 +55,46 @@ func (j *judge) run(test func(j *judge)) []string {
 		j.cleanup = j.cleanup[:last]
 		f()
 	}
-	return j.said
+	return j.messages
 }
 
 // says fails unless a test says just what is in the words, in that order.
-func says(t *testing.T, test func(j *judge), words ...string) {
+func requireMessages(t *testing.T, test func(j *recorder), words ...string) {
 	t.Helper()
-	said := new(judge).run(test)
-	if len(said) != len(words) {
-		t.Fatalf("said %q, want %q", said, words)
+	messages := new(recorder).run(test)
+	if len(messages) != len(words) {
+		t.Fatalf("said %q, want %q", messages, words)
 	}
 	for i, w := range words {
-		if !strings.Contains(said[i], w) || strings.Contains(said[i], "%!") {
-			t.Errorf("said %q, want %q", said[i], w)
+		if !strings.Contains(messages[i], w) || strings.Contains(messages[i], "%!") {
+			t.Errorf("said %q, want %q", messages[i], w)
 		}
 	}
 }
 
 // A door keeps the client of a store, to reach past it.
-type door struct{ client redis.UniversalClient }
+type clientObserver struct{ client redis.UniversalClient }
 
-func (d *door) Client(c redis.UniversalClient, _ bool) { d.client = c }
-func (*door) Event(context.Context, string)            {}
-func (*door) Hash(context.Context) (func(), func(userdb.Outcome)) {
+func (d *clientObserver) Client(c redis.UniversalClient, _ bool) { d.client = c }
+func (*clientObserver) Event(context.Context, string)            {}
+func (*clientObserver) Hash(context.Context) (func(), func(userdb.Outcome)) {
 	return func() {}, func(userdb.Outcome) {}
 }
 
-func (*door) Verb(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
+func (*clientObserver) Verb(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
 	return ctx, func(userdb.Outcome) {}
 }
 
 const alicePassword = "correct horse battery"
 
-func alice(t *testing.T) *userdbtest.Store {
+func storeWithAlice(t *testing.T) *userdbtest.Store {
 	t.Helper()
 	return userdbtest.New(t, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl"))
 }
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	s := alice(t)
+	s := storeWithAlice(t)
 	users := s.Type("user")
 	e, err := users.Login(t.Context(), "Alice", alicePassword, userdb.Attempt{})
 	if err != nil || e.UID() != "alice" {
@@ -141,7 +141,7 @@ func TestCheapEverywhere(t *testing.T) {
 // TestClockStandsStill: what lives for a millisecond lives until the clock is moved.
 func TestClockStandsStill(t *testing.T) {
 	t.Parallel()
-	s := alice(t)
+	s := storeWithAlice(t)
 	users := s.Type("user")
 	secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Millisecond})
 	if err != nil {
@@ -160,7 +160,7 @@ func TestClockStandsStill(t *testing.T) {
 // TestClockMovesAtOnce: what is made right after the clock was moved lives from there.
 func TestClockMovesAtOnce(t *testing.T) {
 	t.Parallel()
-	s := alice(t)
+	s := storeWithAlice(t)
 	users := s.Type("user")
 	for range 100 {
 		s.Clock.Advance(time.Hour)
@@ -179,7 +179,7 @@ func TestClockMovesAtOnce(t *testing.T) {
 // TestClock moves past the life of a token and of a session, and past the wait of a login that is held back.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	s := alice(t)
+	s := storeWithAlice(t)
 	users, ctx := s.Type("user"), t.Context()
 	secret, err := users.Issue(ctx, hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Hour})
 	if err != nil {
@@ -232,7 +232,7 @@ func TestClock(t *testing.T) {
 	if at, _ := added.Time(); err != nil || !at.Equal(before) || !s.Clock.Now().Equal(before) {
 		t.Errorf("made at %v, %v, while the clock stands at %v", at, err, before)
 	}
-	says(t, func(j *judge) { userdbtest.New(j).Clock.Advance(-time.Second) }, "fatal: userdbtest: a clock does not go back, as by -1s")
+	requireMessages(t, func(j *recorder) { userdbtest.New(j).Clock.Advance(-time.Second) }, "fatal: userdbtest: a clock does not go back, as by -1s")
 }
 
 func TestFixtures(t *testing.T) {
@@ -260,14 +260,14 @@ func TestFixtures(t *testing.T) {
 		"users.txt":  {`fatal: userdbtest: users.txt: a file that ends in ".txt"; want .jsonl, .ndjson or .csv`},
 		"none.csv":   {"fatal: userdbtest: none.csv: open none.csv: file does not exist"},
 	} {
-		says(t, func(j *judge) { userdbtest.New(j, userdbtest.Fixtures(files, name)) }, want...)
+		requireMessages(t, func(j *recorder) { userdbtest.New(j, userdbtest.Fixtures(files, name)) }, want...)
 	}
 }
 
 // TestOptions of an application count, its own schema and namespace among them.
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	var told []string
+	var events []string
 	acme, err := recordkey.ParseNamespace("acme")
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestOptions(t *testing.T) {
 	s := userdbtest.New(t, userdbtest.With(userdb.Options{
 		Namespace: acme,
 		NewUID:    func() (string, error) { return "made", nil },
-		OnEvent:   func(_ context.Context, e userdb.Event) { told = append(told, string(e.Kind)) },
+		OnEvent:   func(_ context.Context, e userdb.Event) { events = append(events, string(e.Kind)) },
 	}), userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{
 		"staff": {Primary: "id", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}},
 	}}))
@@ -283,11 +283,11 @@ func TestOptions(t *testing.T) {
 	if err != nil || e.UID() != "made" {
 		t.Error(e, err)
 	}
-	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(told) != "[create disable]" {
-		t.Error(told, err)
+	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(events) != "[create disable]" {
+		t.Error(events, err)
 	}
-	says(t, func(j *judge) { userdbtest.New(j).Type("staff") }, "fatal: userdbtest: ")
-	says(t, func(j *judge) {
+	requireMessages(t, func(j *recorder) { userdbtest.New(j).Type("staff") }, "fatal: userdbtest: ")
+	requireMessages(t, func(j *recorder) {
 		userdbtest.New(j, userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{"x": {}}}))
 	}, "fatal: userdbtest: opening a store: ")
 }
@@ -297,16 +297,18 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	const ghost, of = "user/email:ghost@example.com/~prk", "user/uid:ghost"
-	for name, test := range map[string]func(s *userdbtest.Store, d *door) error{
-		"itself":    func(_ *userdbtest.Store, d *door) error { return d.client.Set(ctx, ghost, of, 0).Err() },
-		"namespace": func(_ *userdbtest.Store, d *door) error { return d.client.Set(ctx, "~acme/"+ghost, of, 0).Err() },
-		"closed": func(s *userdbtest.Store, d *door) error {
+	for name, test := range map[string]func(s *userdbtest.Store, d *clientObserver) error{
+		"itself": func(_ *userdbtest.Store, d *clientObserver) error { return d.client.Set(ctx, ghost, of, 0).Err() },
+		"namespace": func(_ *userdbtest.Store, d *clientObserver) error {
+			return d.client.Set(ctx, "~acme/"+ghost, of, 0).Err()
+		},
+		"closed": func(s *userdbtest.Store, d *clientObserver) error {
 			return errors.Join(d.client.Set(ctx, ghost, of, 0).Err(), s.DB.Close(), s.DB.Close())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			says(t, func(j *judge) {
-				d := &door{}
+			requireMessages(t, func(j *recorder) {
+				d := &clientObserver{}
 				s := userdbtest.New(j, userdbtest.With(userdb.Options{Observers: []userdb.Observer{d}}))
 				if err := test(s, d); err != nil {
 					t.Error(err)
@@ -314,7 +316,7 @@ func TestDamage(t *testing.T) {
 			}, "userdbtest: the store is damaged: error srk_orphan user/email:ghost@example.com/~prk")
 		})
 	}
-	says(t, func(j *judge) {
+	requireMessages(t, func(j *recorder) {
 		s := userdbtest.New(j)
 		s.Check()
 		if err := s.Close(); err != nil {
@@ -332,7 +334,7 @@ func TestEachTestHasItsOwn(t *testing.T) {
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			s := alice(t)
+			s := storeWithAlice(t)
 			s.Clock.Advance(time.Duration(i) * time.Hour)
 			n := userdb.NewEntry{UID: "same", Facets: schema.Texts("email", "same@example.com")}
 			if _, err := s.Type("user").Create(t.Context(), n); err != nil {

@@ -54,7 +54,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 		o.Pattern = "*"
 	}
 	d := dumper{View: view.Of(db), Options: o, w: bufio.NewWriter(w)}
-	return d.all(ctx, Keys(ctx, db, o.Pattern))
+	return d.writeAll(ctx, Keys(ctx, db, o.Pattern))
 }
 
 // ErrFormat is a format of records that Dump does not know.
@@ -67,26 +67,26 @@ type dumper struct {
 }
 
 // all holds back the first records, and sorts them if there are no more.
-func (d *dumper) all(ctx context.Context, keys iter.Seq2[string, error]) error {
-	var held []string
-	most := dumpSorted
+func (d *dumper) writeAll(ctx context.Context, keys iter.Seq2[string, error]) error {
+	var buffered []string
+	limit := dumpSorted
 	for key, err := range keys {
 		if err != nil {
 			return err
 		}
-		if held = append(held, key); len(held) <= most {
+		if buffered = append(buffered, key); len(buffered) <= limit {
 			continue
 		}
-		if err := d.records(ctx, held); err != nil {
+		if err := d.writeRecords(ctx, buffered); err != nil {
 			return err
 		}
-		held, most = nil, records.ScanBatch
+		buffered, limit = nil, records.ScanBatch
 	}
-	return d.records(ctx, held)
+	return d.writeRecords(ctx, buffered)
 }
 
 // records writes some records, sorted, each once.
-func (d *dumper) records(ctx context.Context, keys []string) error {
+func (d *dumper) writeRecords(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	if d.Format == FormatKeys {
@@ -105,9 +105,9 @@ func (d *dumper) records(ctx context.Context, keys []string) error {
 			switch {
 			case r.Type == store.KindNone: // gone meanwhile
 			case d.Format == FormatShort:
-				d.short(some[i], r)
+				d.writeShort(some[i], r)
 			default:
-				d.long(some[i], r)
+				d.writeLong(some[i], r)
 			}
 		}
 		if err := d.w.Flush(); err != nil {

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 // A site is a store, with what the tests here do to it.
 type site struct{ *testdb.Site }
 
-func on(s *testdb.Site) *site { return &site{s} }
+func newSite(s *testdb.Site) *site { return &site{s} }
 
-var eachEngine = testdb.Each(testdb.EachEngine, on)
+var eachEngine = testdb.Each(testdb.EachEngine, newSite)
 
 func (s *site) dump(t *testing.T, o inspect.Options) string {
 	t.Helper()
@@ -34,7 +34,7 @@ func (s *site) dump(t *testing.T, o inspect.Options) string {
 }
 
 // zoo makes a record of each Redis type, some with bytes that a terminal would obey.
-func (s *site) zoo(t *testing.T) {
+func (s *site) createEveryKind(t *testing.T) {
 	t.Helper()
 	for _, c := range [][]string{
 		{
@@ -60,7 +60,7 @@ func (s *site) zoo(t *testing.T) {
 
 func TestDump(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s.zoo(t)
+		s.createEveryKind(t)
 		got := s.dump(t, inspect.Options{})
 		testdb.Golden(t, "testdata/dump.golden", got)
 		if strings.Contains(got, "secret") {
@@ -87,7 +87,7 @@ func TestDump(t *testing.T) {
 }
 
 func TestDumpStream(t *testing.T) {
-	s := on(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Do(t, "XADD", "events", "1-1", "who", "alice", "what", "a\nb")
 	for i := range 120 {
 		s.Do(t, "XADD", "long", fmt.Sprintf("2-%d", i+1), "n", "x")
@@ -126,27 +126,27 @@ func TestDumpMany(t *testing.T) {
 	})
 }
 
-type brokenWriter struct{ left int }
+type brokenWriter struct{ remaining int }
 
 var errFull = errors.New("disk full")
 
 func (w *brokenWriter) Write(p []byte) (int, error) {
-	if w.left -= len(p); w.left < 0 {
+	if w.remaining -= len(p); w.remaining < 0 {
 		return 0, errFull
 	}
 	return len(p), nil
 }
 
 func TestDumpFails(t *testing.T) {
-	s := on(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
-	s.zoo(t)
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s.createEveryKind(t)
 	err := inspect.Dump(s.Ctx, s.DB, &bytes.Buffer{}, inspect.Options{Format: "brief"})
 	if !errors.Is(err, inspect.ErrFormat) || err.Error() != `no such format of a dump: "brief"; want long, short or keys` {
 		t.Errorf("format: %v", err)
 	}
-	for _, left := range []int{0, 1000} {
-		if err := inspect.Dump(s.Ctx, s.DB, &brokenWriter{left}, inspect.Options{}); !errors.Is(err, errFull) {
-			t.Errorf("a writer that fails after %d: %v", left, err)
+	for _, remaining := range []int{0, 1000} {
+		if err := inspect.Dump(s.Ctx, s.DB, &brokenWriter{remaining}, inspect.Options{}); !errors.Is(err, errFull) {
+			t.Errorf("a writer that fails after %d: %v", remaining, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // withAlice opens a store that is gone when the program ends, with one user in it.
-func withAlice() (*userdb.DB, *userdb.Type) {
+func storeWithAlice() (*userdb.DB, *userdb.Type) {
 	ctx := context.Background()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
 	if err != nil {
@@ -29,7 +29,7 @@ func withAlice() (*userdb.DB, *userdb.Type) {
 }
 
 func ExampleKeys() {
-	db, _ := withAlice()
+	db, _ := storeWithAlice()
 	defer db.Close()
 	for key, err := range inspect.Keys(context.Background(), db, "user/name:*") {
 		fmt.Println(key, err)
@@ -39,15 +39,15 @@ func ExampleKeys() {
 
 func ExampleRemoveKeys() {
 	ctx := context.Background()
-	db, users := withAlice()
+	db, users := storeWithAlice()
 	defer db.Close()
 	// The SRK of an entry that stays, stays too; an entry goes with all that belongs to it.
 	n, err := inspect.RemoveKeys(ctx, db, "user/name:*")
 	fmt.Println(n, err)
 	n, err = inspect.RemoveKeys(ctx, db, "user/uid:17c07627d35e")
 	fmt.Println(n, err)
-	there, err := users.Exists(ctx, hints.Any("alice"))
-	fmt.Println(there, err)
+	exists, err := users.Exists(ctx, hints.Any("alice"))
+	fmt.Println(exists, err)
 	// Output:
 	// 0 <nil>
 	// 1 <nil>

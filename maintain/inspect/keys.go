@@ -28,7 +28,7 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
 		for found, err := range store.ScanAll(ctx, v.Engine, at) {
 			if err == nil {
-				found, err = visible(ctx, v, found)
+				found, err = visibleKeys(ctx, v, found)
 			}
 			if err != nil {
 				yield("", err)
@@ -55,7 +55,7 @@ func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error)
 	var failed error
 	for key, err := range Keys(ctx, db, pattern) {
 		if err == nil {
-			err = remove(ctx, view.Of(db), key)
+			err = removeKey(ctx, view.Of(db), key)
 		}
 		if err != nil && !store.IsEntryError(err) {
 			failed = err
@@ -77,13 +77,13 @@ func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err e
 }
 
 // visible makes keys relative, and leaves out the store's own records and tombstones.
-func visible(ctx context.Context, v *view.View, keys []string) ([]string, error) {
+func visibleKeys(ctx context.Context, v *view.View, keys []string) ([]string, error) {
 	var shown []string
 	var prks []store.Lookup
 	prefix := v.NS.String()
 	for _, k := range keys {
 		switch key, err := recordkey.Parse(k); {
-		case own(strings.TrimPrefix(k, prefix)), strings.HasPrefix(k, view.Reserved.String()):
+		case isOwnKey(strings.TrimPrefix(k, prefix)), strings.HasPrefix(k, view.Reserved.String()):
 		case err == nil && key.Kind() == recordkey.KindPRK:
 			prks = append(prks, store.Lookup{PRK: key})
 		default:
@@ -103,7 +103,7 @@ func visible(ctx context.Context, v *view.View, keys []string) ([]string, error)
 }
 
 // own reports whether a key is one of the store's own records, in whatever namespace: ~/… after any number of ~NAME/.
-func own(key string) bool {
+func isOwnKey(key string) bool {
 	for strings.HasPrefix(key, "~") && !strings.HasPrefix(key, "~/") {
 		_, key, _ = strings.Cut(key, "/")
 	}
@@ -112,11 +112,11 @@ func own(key string) bool {
 
 // remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while
 // its entry holds the value (I1).
-func remove(ctx context.Context, v *view.View, relative string) error {
+func removeKey(ctx context.Context, v *view.View, relative string) error {
 	l := store.Remove{Key: v.NS.String() + relative}
 	key, err := recordkey.Parse(l.Key)
 	if err != nil {
-		return discard(ctx, v, l)
+		return removeRecord(ctx, v, l)
 	}
 	t, err := v.Of(key)
 	kind := key.Kind()
@@ -126,7 +126,7 @@ func remove(ctx context.Context, v *view.View, relative string) error {
 	case kind == recordkey.KindPRK:
 		return removeEntry(ctx, v, t, key)
 	case kind == recordkey.KindTertiary && !t.Schema.Tertiary[key.Name()].Indexed:
-		return discard(ctx, v, l)
+		return removeRecord(ctx, v, l)
 	}
 	raws, err := store.Inspect(ctx, v.Engine, []string{l.Key}, 0)
 	if err != nil {
@@ -137,20 +137,20 @@ func remove(ctx context.Context, v *view.View, relative string) error {
 		l.Seen, l.Field, l.Value = raw.Text, field, key.Value()
 		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
 	case kind == recordkey.KindTertiary && raw.Type == "set":
-		return empty(ctx, v, t, key, raw.Items)
+		return emptySet(ctx, v, t, key, raw.Items)
 	case kind == recordkey.KindIndex && raw.Type == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
 		for _, member := range raw.Items { // those whose entries are live stay (I5)
 			l.Member, l.Owner = member, key.Namespace().String()+member
-			if err := discard(ctx, v, l); err != nil {
+			if err := removeRecord(ctx, v, l); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return discard(ctx, v, l)
+	return removeRecord(ctx, v, l)
 }
 
-func discard(ctx context.Context, v *view.View, l store.Remove) error {
+func removeRecord(ctx context.Context, v *view.View, l store.Remove) error {
 	_, err := v.Engine.Mend(ctx, l)
 	return err
 }
@@ -160,7 +160,7 @@ func discard(ctx context.Context, v *view.View, l store.Remove) error {
 func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key) error {
 	_, err := v.FindOne(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {
-		return discard(ctx, v, store.Remove{Key: key.String()})
+		return removeRecord(ctx, v, store.Remove{Key: key.String()})
 	}
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 
 // empty empties an indexed set of a live entry as a verb does, so that its index members go with it (I5), and unlinks
 // it where there is no entry.
-func empty(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
+func emptySet(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {
 		if index, ok := t.Index(key.Name(), member); ok {
@@ -194,7 +194,7 @@ func empty(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key,
 	}
 	_, err := v.Tertiary(ctx, t, op)
 	if errors.Is(err, store.ErrNotFound) {
-		return discard(ctx, v, store.Remove{Key: key.String(), Owner: key.PRK().String()})
+		return removeRecord(ctx, v, store.Remove{Key: key.String(), Owner: key.PRK().String()})
 	}
 	return err
 }

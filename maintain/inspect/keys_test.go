@@ -2,13 +2,13 @@ package inspect
 
 import "testing"
 
-func TestOwn(t *testing.T) {
+func TestIsOwnKey(t *testing.T) {
 	for key, want := range map[string]bool{
 		"~/schema/user": true, "~acme/~/schema/user": true, "~acme/~eu/~/x": true,
 		"user/uid:1": false, "~acme/user/uid:1": false, "~acme": false, "~": false, "": false, "a/~/b": false,
 	} {
-		if got := own(key); got != want {
-			t.Errorf("own(%q) = %v, want %v", key, got, want)
+		if got := isOwnKey(key); got != want {
+			t.Errorf("isOwnKey(%q) = %v, want %v", key, got, want)
 		}
 	}
 }

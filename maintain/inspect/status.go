@@ -84,11 +84,11 @@ func StatusOf(ctx context.Context, db *userdb.DB, progress func(done, about int6
 		return Status{}, err
 	}
 	st := Status{Store: survey.Store, File: survey.File, Types: []TypeStatus{}, Warnings: []Warning{}}
-	st.Servers = records.Map(survey.Servers, serverOf)
+	st.Servers = records.Map(survey.Servers, newServer)
 	for _, w := range store.Warnings(survey.Servers) {
 		st.warn(w.Code, w.Text)
 	}
-	force, err := st.declared(ctx, db)
+	inForce, err := st.loadTypes(ctx, db)
 	if err != nil {
 		return st, err
 	}
@@ -101,15 +101,15 @@ func StatusOf(ctx context.Context, db *userdb.DB, progress func(done, about int6
 	}
 	for i := range st.Types {
 		step()
-		if err := st.count(ctx, db, &st.Types[i], force[st.Types[i].Type]); err != nil {
+		if err := st.countEntries(ctx, db, &st.Types[i], inForce[st.Types[i].Type]); err != nil {
 			return st, err
 		}
 	}
 	step()
-	return st, st.namespaces(ctx, db)
+	return st, st.countNamespaces(ctx, db)
 }
 
-func serverOf(s store.Server) Server {
+func newServer(s store.Server) Server {
 	to := Server{
 		Name: s.Name, Version: s.Version, Role: s.Role, Eviction: s.Eviction,
 		AppendOnly: s.AppendOnly, AppendFsync: s.AppendFsync, LastAppend: s.LastAppend,
@@ -124,7 +124,7 @@ func serverOf(s store.Server) Server {
 func (st *Status) warn(code, text string) { st.Warnings = append(st.Warnings, Warning{code, text}) }
 
 // pass notes that something could not be learned. The error comes back where the store does not answer any more.
-func (st *Status) pass(ctx context.Context, db *userdb.DB, what string, err error) error {
+func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -140,17 +140,17 @@ func (st *Status) pass(ctx context.Context, db *userdb.DB, what string, err erro
 }
 
 // declared finds the schema in force.
-func (st *Status) declared(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
+func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
 	stored, err := migrate.StoredSchema(ctx, db)
 	begun, begunErr := migrate.BegunSchema(ctx, db)
-	if err := st.pass(ctx, db, "the stored schema", cmp.Or(err, begunErr)); err != nil {
+	if err := st.noteFailure(ctx, db, "the stored schema", cmp.Or(err, begunErr)); err != nil {
 		return nil, err
 	}
 	own := db.Schema().Types
-	force := maps.Clone(own)
-	maps.Copy(force, stored.Types)
-	for _, name := range slices.Sorted(maps.Keys(force)) {
-		t := force[name]
+	inForce := maps.Clone(own)
+	maps.Copy(inForce, stored.Types)
+	for _, name := range slices.Sorted(maps.Keys(inForce)) {
+		t := inForce[name]
 		_, is := stored.Types[name]
 		_, changing := begun.Types[name]
 		s := TypeStatus{Type: name, Stored: is, Changing: changing, Fields: len(t.Fields)}
@@ -168,14 +168,14 @@ func (st *Status) declared(ctx context.Context, db *userdb.DB) (map[string]schem
 				"if nobody does it any more, 'userdb schema apply' goes on with it", name))
 		}
 		if mine, has := own[name]; has && is {
-			st.compare(name, mine, t)
+			st.warnMismatch(name, mine, t)
 		}
 	}
-	return force, nil
+	return inForce, nil
 }
 
 // compare warns where a program with its own schema of a type could not write by the stored one.
-func (st *Status) compare(name string, own, stored schema.Type) {
+func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 	relation, difference := own.Against(stored)
 	if own.OtherForm(stored) {
 		relation, difference = schema.Differs, own.Difference(stored)
@@ -187,7 +187,7 @@ func (st *Status) compare(name string, own, stored schema.Type) {
 }
 
 // count counts the entries of a type.
-func (st *Status) count(ctx context.Context, db *userdb.DB, s *TypeStatus, t schema.Type) error {
+func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus, t schema.Type) error {
 	var n userdb.Total
 	in, err := db.With(schema.Schema{Types: map[string]schema.Type{s.Type: t}})
 	if err == nil {
@@ -199,11 +199,11 @@ func (st *Status) count(ctx context.Context, db *userdb.DB, s *TypeStatus, t sch
 	if err == nil {
 		s.Entries = &n.Entries
 	}
-	return st.pass(ctx, db, "the entries of type "+s.Type, err)
+	return st.noteFailure(ctx, db, "the entries of type "+s.Type, err)
 }
 
 // namespaces counts what is in each.
-func (st *Status) namespaces(ctx context.Context, db *userdb.DB) error {
+func (st *Status) countNamespaces(ctx context.Context, db *userdb.DB) error {
 	found, err := migrate.Namespaces(ctx, db)
 	if err == nil {
 		outer := view.Of(db).NS.Path() + "/"
@@ -211,5 +211,5 @@ func (st *Status) namespaces(ctx context.Context, db *userdb.DB) error {
 			return NamespaceStatus{strings.TrimPrefix(n.Namespace.Path(), outer), n.Entries, n.Records}
 		})
 	}
-	return st.pass(ctx, db, "the namespaces", err)
+	return st.noteFailure(ctx, db, "the namespaces", err)
 }

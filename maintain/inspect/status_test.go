@@ -20,16 +20,16 @@ import (
 )
 
 // status is what a test compares: types, namespaces and, of those about the schema, the codes of warnings.
-func (s *site) status(t *testing.T) string {
+func (s *site) summary(t *testing.T) string {
 	t.Helper()
 	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return countsOf(st)
+	return summarize(st)
 }
 
-func countsOf(st inspect.Status) string {
+func summarize(st inspect.Status) string {
 	var parts []string
 	for _, t := range st.Types {
 		n := "?"
@@ -53,7 +53,7 @@ func TestStatus(t *testing.T) {
 	form := schema.FormVersion()
 	eachEngine(t, func(t *testing.T, s *site) {
 		want := "firm 0 stored=false changing=false fields=1 ; user 0 stored=false changing=false fields=8 " + form
-		if got := s.status(t); got != want {
+		if got := s.summary(t); got != want {
 			t.Errorf("of nothing\n got %s\nwant %s", got, want)
 		}
 		for n := range 3 {
@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 		facets := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "x")}
 		testdb.Must(testdb.Must(inner.Type("user")).Create(s.Ctx, facets))
 		want = "firm 0 stored=false changing=false fields=1 ; user 2 stored=true changing=false fields=8 " + form + "; in+_side/ 1 of 4"
-		if got := s.status(t); got != want {
+		if got := s.summary(t); got != want {
 			t.Errorf("of some\n got %s\nwant %s", got, want)
 		}
 
@@ -74,19 +74,19 @@ func TestStatus(t *testing.T) {
 		other := testdb.House()
 		other.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleSecondary}
 		delete(other.Types["user"].Fields, "motto")
-		if got := on(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.With(other))}).status(t); got != want+"; schema" {
+		if got := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.With(other))}).summary(t); got != want+"; schema" {
 			t.Errorf("by another schema\n got %s\nwant %s", got, want+"; schema")
 		}
 		s.Do(t, "HSET", "~/schema/user", "next", testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result()))
 		begun := strings.Replace(want, "stored=true changing=false", "stored=true changing=true", 1)
-		if got := s.status(t); got != begun+"; schema_change" {
+		if got := s.summary(t); got != begun+"; schema_change" {
 			t.Errorf("under way\n got %s\nwant %s", got, begun)
 		}
 
 		// What cannot be learned does not end the rest.
 		s.Do(t, "HSET", "~/schema/user", "schema", "{")
 		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
-		if got := s.status(t); got != damaged {
+		if got := s.summary(t); got != damaged {
 			t.Errorf("of a damaged schema\n got %s\nwant %s", got, damaged)
 		}
 		ctx, cancel := context.WithCancel(s.Ctx)
@@ -178,13 +178,13 @@ func TestStatusBuilding(t *testing.T) {
 		if err := plan.Apply(ctx, func(int64, int64) { cancel() }); err == nil {
 			t.Fatal("it was not stopped")
 		}
-		if got := s.status(t); !strings.HasSuffix(got, "; schema_building") {
+		if got := s.summary(t); !strings.HasSuffix(got, "; schema_building") {
 			t.Errorf("stopped: %s", got)
 		}
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.status(t); strings.Contains(got, "building") {
+		if got := s.summary(t); strings.Contains(got, "building") {
 			t.Errorf("whole: %s", got)
 		}
 	})

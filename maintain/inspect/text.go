@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	widest     = 24 // to which width the names of fields are aligned
-	shortBytes = 60 // how much of a value a short dump shows
-	shortItems = 5  // how many elements of a record
+	maxFieldWidth = 24 // to which width the names of fields are aligned
+	shortBytes    = 60 // how much of a value a short dump shows
+	shortItems    = 5  // how many elements of a record
 )
 
 // long writes a record with its contents, one element a line.
-func (d *dumper) long(key string, r store.Raw) {
+func (d *dumper) writeLong(key string, r store.Raw) {
 	fmt.Fprintf(d.w, "%s  %s\n", d.key(records.Printable(key)), d.dim(heading(r)))
 	shown := int64(0)
 	line := func(text string) {
@@ -33,13 +33,13 @@ func (d *dumper) long(key string, r store.Raw) {
 		pairs := r.Pairs[:min(len(r.Pairs), dumpElements)]
 		width := 0
 		for _, p := range pairs {
-			width = max(width, min(len(p.Field), widest))
+			width = max(width, min(len(p.Field), maxFieldWidth))
 		}
 		for _, p := range pairs {
 			line(d.field(fmt.Sprintf("%-*s", width, shorten(p.Field))) + "  " + d.value(p, shorten))
 		}
 	case "set", "list":
-		for _, item := range items(r)[:min(len(r.Items), dumpElements)] {
+		for _, item := range sortedItems(r)[:min(len(r.Items), dumpElements)] {
 			line(shorten(item))
 		}
 	case "zset":
@@ -80,7 +80,7 @@ func heading(r store.Raw) string {
 }
 
 // short writes a record in one line.
-func (d *dumper) short(key string, r store.Raw) {
+func (d *dumper) writeShort(key string, r store.Raw) {
 	var parts []string
 	switch r.Type {
 	case "string":
@@ -91,7 +91,7 @@ func (d *dumper) short(key string, r store.Raw) {
 			parts = append(parts, d.field(brief(p.Field))+"="+d.value(p, brief))
 		}
 	case "set", "list":
-		for _, item := range items(r) {
+		for _, item := range sortedItems(r) {
 			parts = append(parts, brief(item))
 		}
 	case "zset":
@@ -123,7 +123,7 @@ func (d *dumper) sortFields(pairs []store.Facet) {
 }
 
 // items are the elements of a set, which are sorted, or of a list.
-func items(r store.Raw) []string {
+func sortedItems(r store.Raw) []string {
 	if r.Type == "set" {
 		slices.Sort(r.Items)
 	}

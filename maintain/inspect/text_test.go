@@ -29,7 +29,7 @@ func TestHeading(t *testing.T) {
 func TestUnknownType(t *testing.T) {
 	var b bytes.Buffer
 	d := dumper{w: bufio.NewWriter(&b)}
-	d.long("key", store.Raw{Type: "ReJSON-RL", TTL: -1})
+	d.writeLong("key", store.Raw{Type: "ReJSON-RL", TTL: -1})
 	d.w.Flush()
 	if want := "key  ReJSON-RL\n    (contents of this type are not shown)\n"; b.String() != want {
 		t.Errorf("got %q, want %q", b.String(), want)

@@ -37,15 +37,15 @@ type Contest struct {
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
-// rewrites is how often a change of an entry that others are changing is made anew.
-const rewrites = 20
+// maxRewrites is how often a change of an entry that others are changing is made anew.
+const maxRewrites = 20
 
 // Rewrite makes a change of an entry, whole or damaged, from what it is now, and returns its facets after it; nil: it does not
 // exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
-	for range rewrites {
+	for range maxRewrites {
 		hashes, err := store.Hashes(ctx, v.Engine, []string{prk.String()})
 		if err != nil || hashes[0].Other || Gone(hashes[0].Fields) {
 			return nil, err
