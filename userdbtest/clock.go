@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// A Clock is what a store goes by: how long tokens and sessions live, how long logins are held back, and when something was done. It begins at
-// the time of the machine and stands still until it is moved. It is safe for concurrent use.
+// A Clock is the clock of a store. It determines how long tokens and sessions live, how long logins
+// are delayed, and when changes were made. It starts at the current time and stands still until a
+// test advances it. It is safe for concurrent use.
 type Clock struct {
 	t   TB
 	mu  sync.Mutex
 	now time.Time
 }
 
-// Now is the time of the clock.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock on. To move it back ends the test: no store has seen that.
+// Advance moves the clock forward by d. A negative d ends the test, since stores rely on time not
+// going back.
 func (c *Clock) Advance(d time.Duration) {
 	c.t.Helper()
 	if d < 0 {

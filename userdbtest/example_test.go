@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdbtest"
 )
 
-// A link to a new password is good for ten minutes. In a test, t is its *testing.T.
+// A password reset link is valid for ten minutes. In a real test, t is the *testing.T.
 func Example() {
 	t := &recorder{}
 	ctx := context.Background()
@@ -25,7 +25,7 @@ func Example() {
 	s.Clock.Advance(10 * time.Minute)
 	_, err = users.ResetPassword(ctx, "reset", secret, "brand new horse")
 	fmt.Println(errors.Is(err, userdb.ErrNotFound))
-	fmt.Println(s.Close()) // as the end of a test does, after a check of all records
+	fmt.Println(s.Close()) // the end of a test also closes the store, after checking all records
 	// Output:
 	// true
 	// <nil>

@@ -1,5 +1,5 @@
-// Package userdbtest gives tests of applications a store of their own: in memory, with password hashes that take no time and
-// a clock that a test moves, filled from files, and checked at the end.
+// Package userdbtest gives each test of an application its own store: in memory, with cheap
+// password hashes and a clock that the test controls, filled from files, and checked at the end.
 //
 //	func TestSignIn(t *testing.T) {
 //		t.Parallel()
@@ -10,7 +10,8 @@
 //		…
 //	}
 //
-// The store is the real one, embedded: all rules and all uniqueness hold, and nothing is mocked. It works in tests alone.
+// The store is a real one, embedded: all rules and uniqueness apply, and nothing is mocked. The
+// package works in tests only.
 package userdbtest
 
 import (
@@ -34,7 +35,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TB is what New needs of a *testing.T, a *testing.B or a *rapid.T.
+// TB holds the methods that New needs of a *testing.T, a *testing.B or a *rapid.T.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -45,11 +46,11 @@ type TB interface {
 // A Store is the store of one test. It is safe for concurrent use.
 type Store struct {
 	*userdb.DB        // for the application under test, which may close it
-	Clock      *Clock // what the store goes by
+	Clock      *Clock // the clock of the store
 	t          TB
 }
 
-// An Option is for New.
+// An Option configures New.
 type Option func(*options)
 
 type options struct {
@@ -57,21 +58,21 @@ type options struct {
 	files  []func(*Store)
 }
 
-// Schema is the schema of the store. Without it, it is schema.User().
+// Schema sets the schema of the store. The default is schema.User().
 func Schema(s schema.Schema) Option { return func(o *options) { o.userdb.Schema = s } }
 
-// With are options as an application gives them to userdb.Open: all of them count but Cache, of which an embedded store has no
-// need.
+// With sets the options that an application would pass to userdb.Open. All of them apply, except
+// Cache, which an embedded store does not need.
 func With(u userdb.Options) Option { return func(o *options) { o.userdb = u } }
 
-// Fixtures are files that the store is filled from, as with Store.Load.
+// Fixtures names files to fill the store from, as with Store.Load.
 func Fixtures(fsys fs.FS, names ...string) Option {
 	return func(o *options) { o.files = append(o.files, func(s *Store) { s.t.Helper(); s.Load(fsys, names...) }) }
 }
 
-// New opens a store that is empty but for Fixtures. When the test ends, or the DB is closed, all records are checked, those of
-// all namespaces, and each broken invariant fails the test; then the store is gone. What cannot be opened or filled ends the
-// test.
+// New opens a store that is empty except for Fixtures. When the test ends or the DB is closed, New
+// checks all records in all namespaces. Each broken invariant fails the test. Then the store is
+// removed. If the store cannot be opened or filled, New ends the test.
 func New(t TB, all ...Option) *Store {
 	t.Helper()
 	if !testing.Testing() {
@@ -115,7 +116,7 @@ func (s *Store) open(o userdb.Options) error {
 	return nil
 }
 
-// A checked engine is checked before it is closed, by the application or by the end of the test.
+// A checkedEngine is checked before it is closed, by the application or at the end of the test.
 type checkedEngine struct {
 	store.Engine
 	close func() error
@@ -123,7 +124,8 @@ type checkedEngine struct {
 
 func (c *checkedEngine) Close() error { return c.close() }
 
-// Type is the view of a declared type. A name that the schema does not have ends the test.
+// Type returns the view of a declared type. If the schema does not declare the name, Type ends the
+// test.
 func (s *Store) Type(name string) *userdb.Type {
 	s.t.Helper()
 	t, err := s.DB.Type(name)
@@ -133,9 +135,10 @@ func (s *Store) Type(name string) *userdb.Type {
 	return t
 }
 
-// Load puts the entries of files into the store: JSON lines, as export writes them, in files that end in .jsonl or .ndjson, and
-// CSV with a header in those that end in .csv. Lines that name no type are of type user; clear passwords come as
-// clear_password. A file that cannot be read ends the test, and so does a line that is refused.
+// Load adds the entries in files to the store. Files that end in .jsonl or .ndjson hold JSON lines
+// as an export writes them; files that end in .csv hold CSV with a header. Lines without a type are
+// of type user, and clear passwords are in clear_password. If a file cannot be read or a line is
+// refused, Load ends the test.
 func (s *Store) Load(fsys fs.FS, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
@@ -171,7 +174,8 @@ func (s *Store) load(fsys fs.FS, name string, refused func(int64, string)) error
 	return err
 }
 
-// Check fails the test on each broken invariant, in the middle of it: nothing may write meanwhile. At the end New does so.
+// Check fails the test for each broken invariant. Nothing may write while it runs. At the end of
+// the test, New calls it.
 func (s *Store) Check() {
 	s.t.Helper()
 	inside, err := migrate.Namespaces(context.Background(), s.DB)
@@ -185,7 +189,8 @@ func (s *Store) Check() {
 	}
 }
 
-// check goes by the schema that is stored in a namespace: a view of the application's may have another than New was given.
+// check uses the schema that is stored in the namespace, since a view of the application may use
+// another schema than New.
 func (s *Store) check(ns recordkey.Namespace) {
 	s.t.Helper()
 	db, err := s.In(ns)

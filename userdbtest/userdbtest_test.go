@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdbtest"
 )
 
-// A judge is a test that says how it would have ended.
+// A recorder is a TB that records how the test would have ended.
 type recorder struct {
 	messages []string
 	cleanup  []func()
@@ -39,7 +39,7 @@ func (j *recorder) Fatalf(format string, args ...any) {
 	panic(fatal{})
 }
 
-// run plays a test to its end, and returns what it said.
+// run runs a test and its cleanup, and returns its messages.
 func (j *recorder) run(test func(j *recorder)) []string {
 	func() {
 		defer func() {
@@ -58,7 +58,7 @@ func (j *recorder) run(test func(j *recorder)) []string {
 	return j.messages
 }
 
-// says fails unless a test says just what is in the words, in that order.
+// requireMessages checks that a test reports exactly one message for each of words, in order.
 func requireMessages(t *testing.T, test func(j *recorder), words ...string) {
 	t.Helper()
 	messages := new(recorder).run(test)
@@ -72,7 +72,7 @@ func requireMessages(t *testing.T, test func(j *recorder), words ...string) {
 	}
 }
 
-// A door keeps the client of a store, to reach past it.
+// A clientObserver keeps the client of a store, to bypass the store.
 type clientObserver struct{ client redis.UniversalClient }
 
 func (d *clientObserver) Client(c redis.UniversalClient, _ bool) { d.client = c }
@@ -109,7 +109,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestCheapEverywhere: views and types that come later hash as cheaply, and the schema keeps its cost.
+// TestCheapEverywhere checks that views and types created later also use cheap hashes, and that the
+// schema keeps its cost.
 func TestCheapEverywhere(t *testing.T) {
 	t.Parallel()
 	two := schema.User()
@@ -138,7 +139,8 @@ func TestCheapEverywhere(t *testing.T) {
 	}
 }
 
-// TestClockStandsStill: what lives for a millisecond lives until the clock is moved.
+// TestClockStandsStill checks that a token with a life of one millisecond is valid until the clock
+// is moved.
 func TestClockStandsStill(t *testing.T) {
 	t.Parallel()
 	s := storeWithAlice(t)
@@ -147,7 +149,7 @@ func TestClockStandsStill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Millisecond) // real time, that must not matter
+	time.Sleep(20 * time.Millisecond) // real time, which must not matter
 	if _, _, err := users.Peek(t.Context(), "reset", secret); err != nil {
 		t.Error(err)
 	}
@@ -157,7 +159,7 @@ func TestClockStandsStill(t *testing.T) {
 	}
 }
 
-// TestClockMovesAtOnce: what is made right after the clock was moved lives from there.
+// TestClockMovesAtOnce checks that the life of a token starts at the time of the moved clock.
 func TestClockMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := storeWithAlice(t)
@@ -169,14 +171,15 @@ func TestClockMovesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Clock.Advance(time.Minute)
-		time.Sleep(time.Millisecond) // real time, that must not matter
+		time.Sleep(time.Millisecond) // real time, which must not matter
 		if _, _, err := users.Peek(t.Context(), "reset", secret); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestClock moves past the life of a token and of a session, and past the wait of a login that is held back.
+// TestClock moves the clock past the life of a token and of a session, and past the wait of a
+// delayed login.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	s := storeWithAlice(t)
@@ -264,7 +267,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestOptions of an application count, its own schema and namespace among them.
+// TestOptions checks that an application's options apply, including its schema and namespace.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	var events []string
@@ -292,7 +295,8 @@ func TestOptions(t *testing.T) {
 	}, "fatal: userdbtest: opening a store: ")
 }
 
-// TestDamage in the store itself, in a namespace, and in a store that the application closes fails the test, once.
+// TestDamage checks that damage fails the test exactly once: in the store itself, in a namespace,
+// and in a store that the application closes.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -328,7 +332,7 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// TestEachTestHasItsOwn store, at the same time as others.
+// TestEachTestHasItsOwn checks that concurrent tests do not share a store.
 func TestEachTestHasItsOwn(t *testing.T) {
 	t.Parallel()
 	for i := range 8 {
@@ -344,7 +348,7 @@ func TestEachTestHasItsOwn(t *testing.T) {
 	}
 }
 
-// TestRapid has a store for each attempt of a random test.
+// TestRapid creates a store for each attempt of a random test.
 func TestRapid(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -357,7 +361,7 @@ func TestRapid(t *testing.T) {
 	})
 }
 
-// BenchmarkFind shows that a benchmark has a store as well.
+// BenchmarkFind checks that benchmarks can use a store as well.
 func BenchmarkFind(b *testing.B) {
 	users := userdbtest.New(b, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl")).Type("user")
 	for b.Loop() {

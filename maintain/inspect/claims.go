@@ -10,16 +10,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Claim is a record by which a value belongs to an entry.
+// A Claim is a record that assigns a value to an entry.
 type Claim struct {
 	Field  string `json:"field"`
 	Record string `json:"record"` // the SRK of the value, relative to the view's namespace
-	Holds  string `json:"holds"`  // the PRK that it names, relative like it; raw, it may hold any bytes
+	// Holds is the PRK that the SRK names, relative to the namespace. It may hold any bytes.
+	Holds string `json:"holds"`
 }
 
-// Claims are the records of a value in the secondary fields of a type, as they are now, by the names of the fields. Nothing is
-// believed: what a record names may not have the value, which check tells. A value that no record can be of has no claims. An unknown type
-// is an error as of userdb.DB.Type.
+// Claims returns the current claims of a value in the secondary fields of a type, ordered by field
+// name. It takes the records as they are: the entry that a record names may not have the value,
+// which a check reports. A value that no SRK can hold has no claims. For an unknown type it returns
+// the error of userdb.DB.Type.
 func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, error) {
 	v := view.Of(db)
 	t, err := v.Type(typ)
@@ -31,7 +33,7 @@ func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, err
 	for _, field := range t.Secondary {
 		key, err := recordkey.SRK(t.Name, field, t.Schema.Canonical(value))
 		if err != nil {
-			continue // it is too long, or empty
+			continue // too long, or empty
 		}
 		all = append(all, Claim{Field: field, Record: key.String()})
 		at = append(at, store.LookAt{Key: key.In(v.NS).String(), As: store.LookText})
@@ -46,7 +48,7 @@ func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, err
 	var claims []Claim
 	for i, raw := range found {
 		if raw.Is {
-			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ") // on a cluster it also names the change
+			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ") // on a cluster a change follows
 			claims = append(claims, all[i])
 		}
 	}

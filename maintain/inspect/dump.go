@@ -1,4 +1,5 @@
-// Package inspect is for operators: it tells about a store, shows the records themselves, lists their keys, and removes them.
+// Package inspect is for operators. It reports the status of a store, prints records, lists keys,
+// and removes records.
 package inspect
 
 import (
@@ -16,32 +17,35 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Options say what Dump shows, and how. The zero Options show all records.
+// Options say what Dump writes and how. The zero Options write all records.
 type Options struct {
-	Pattern string // a Redis glob for keys, relative to the view's namespace; "": all
-	Format  string // FormatLong (also ""), FormatShort or FormatKeys
-	Reveal  bool   // also hashes of passwords
-	Color   bool   // for terminals
+	Pattern string // a Redis glob for keys, relative to the view's namespace; empty for all
+	Format  string // FormatLong (the default), FormatShort or FormatKeys
+	Reveal  bool   // show password hashes
+	Color   bool   // add colors for terminals
 }
 
 // The formats of a dump.
 const (
-	FormatLong  = "long"  // every record with its contents
-	FormatShort = "short" // one line a record: its key, and the beginning of its contents
+	FormatLong  = "long"  // each record with its contents
+	FormatShort = "short" // one line a record: its key and the start of its contents
 	FormatKeys  = "keys"  // keys only
 )
 
 const (
-	dumpSorted   = 10_000 // up to so many records are sorted
-	dumpBatch    = 50     // how many are read at a time
-	dumpElements = 100    // how much of one record is shown
+	dumpSorted   = 10_000 // maximum number of records that are sorted
+	dumpBatch    = 50     // number of records read at a time
+	dumpElements = 100    // number of elements shown of a record
 )
 
-// Dump writes records for people to read: every record of the view's namespace and of those inside it whose key
-// matches, of whatever Redis type, with its contents; not the store's own records. Up to 10,000 records are sorted by
-// key; more come as SCAN finds them, in sorted parts, and one perhaps twice. Of one record 100 elements are shown, of a
-// value 200 bytes, and how much is left. Facets named password are hidden unless Reveal says otherwise. All text is
-// printable: what is not, is quoted as in Go. ErrFormat is another format; other errors are the store's and w's own.
+// Dump writes records in readable form. It writes every record of the view's namespace, and of
+// namespaces inside it, whose key matches Pattern, whatever its Redis type; it leaves out the
+// store's own records. Up to 10,000 records are sorted by key. Larger dumps are in the order of
+// SCAN, in sorted parts, and a record may appear twice. Of each record Dump shows 100 elements, of
+// each value 200 bytes, and how much is left out. Facets named password are hidden unless Reveal is
+// set. All output is printable: other text is quoted as in Go.
+//
+// Dump returns ErrFormat for an unknown format; other errors are those of the store and of w.
 func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 	switch o.Format {
 	case "":
@@ -57,7 +61,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 	return d.writeAll(ctx, Keys(ctx, db, o.Pattern))
 }
 
-// ErrFormat is a format of records that Dump does not know.
+// ErrFormat is returned if Dump does not know a format.
 var ErrFormat = errors.New("no such format of a dump")
 
 type dumper struct {
@@ -66,7 +70,7 @@ type dumper struct {
 	w *bufio.Writer
 }
 
-// all holds back the first records, and sorts them if there are no more.
+// writeAll buffers the first records and sorts them if there are no more.
 func (d *dumper) writeAll(ctx context.Context, keys iter.Seq2[string, error]) error {
 	var buffered []string
 	limit := dumpSorted
@@ -85,7 +89,7 @@ func (d *dumper) writeAll(ctx context.Context, keys iter.Seq2[string, error]) er
 	return d.writeRecords(ctx, buffered)
 }
 
-// records writes some records, sorted, each once.
+// writeRecords writes records, sorted and without duplicates.
 func (d *dumper) writeRecords(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
@@ -103,7 +107,7 @@ func (d *dumper) writeRecords(ctx context.Context, keys []string) error {
 		}
 		for i, r := range found {
 			switch {
-			case r.Type == store.KindNone: // gone meanwhile
+			case r.Type == store.KindNone: // removed meanwhile
 			case d.Format == FormatShort:
 				d.writeShort(some[i], r)
 			default:

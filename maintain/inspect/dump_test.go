@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// A site is a store, with what the tests here do to it.
+// A site is a store under test, with helpers.
 type site struct{ *testdb.Site }
 
 func newSite(s *testdb.Site) *site { return &site{s} }
@@ -33,7 +33,8 @@ func (s *site) dump(t *testing.T, o inspect.Options) string {
 	return b.String()
 }
 
-// zoo makes a record of each Redis type, some with bytes that a terminal would obey.
+// createEveryKind creates a record of each Redis type, some with bytes that a terminal would
+// interpret.
 func (s *site) createEveryKind(t *testing.T) {
 	t.Helper()
 	for _, c := range [][]string{
@@ -102,7 +103,7 @@ func TestDumpStream(t *testing.T) {
 	}
 }
 
-// TestDumpMany goes up to what is sorted, and beyond.
+// TestDumpMany dumps as many records as are sorted, and more.
 func TestDumpMany(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, n := range []int{10_000, 10_100} {

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// withAlice opens a store that is gone when the program ends, with one user in it.
+// storeWithAlice opens a store in memory with one user.
 func storeWithAlice() (*userdb.DB, *userdb.Type) {
 	ctx := context.Background()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
@@ -41,7 +41,8 @@ func ExampleRemoveKeys() {
 	ctx := context.Background()
 	db, users := storeWithAlice()
 	defer db.Close()
-	// The SRK of an entry that stays, stays too; an entry goes with all that belongs to it.
+	// An SRK stays as long as its entry does. Removing an entry removes everything that belongs to
+	// it.
 	n, err := inspect.RemoveKeys(ctx, db, "user/name:*")
 	fmt.Println(n, err)
 	n, err = inspect.RemoveKeys(ctx, db, "user/uid:17c07627d35e")

@@ -16,13 +16,14 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Keys yields the record keys of the view that match a Redis glob, relative to its namespace, as SCAN finds them: in no
-// order, one perhaps twice, and those of namespaces inside it too. The store's own records are left out. The pattern is
-// an operator's: never pass on what a visitor typed.
+// Keys yields the record keys of the view that match a Redis glob, relative to its namespace. They
+// come in the order of SCAN, which is no particular order; a key may appear twice. Keys of
+// namespaces inside the view's are included, and the store's own records are left out. The pattern
+// must come from an operator: never pass on user input.
 func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		v := view.Of(db)
-		if pattern == "" { // it matches none: go-redis would leave it out, and SCAN would find every record
+		if pattern == "" { // go-redis would omit it, and SCAN would return every record
 			return
 		}
 		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
@@ -43,10 +44,11 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 	}
 }
 
-// RemoveKeys removes the records that match a Redis glob, and returns how many fewer of them there are. It keeps I1 to
-// I5: an entry goes with all that belongs to it, a tertiary record with its index members; the SRK or the index set of
-// an entry that stays, stays too. The store's own records stay, and so does what belongs to a type that the schema does
-// not declare.
+// RemoveKeys removes the records that match a Redis glob, and returns how many fewer of them there
+// are afterwards. It preserves I1 to I5: an entry is removed with everything that belongs to it,
+// and a tertiary record with its index members, but the SRK or index set of an entry that remains
+// is kept. It also keeps the store's own records, and whatever belongs to a type that the schema
+// does not declare.
 func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error) {
 	before, err := countKeys(ctx, db, pattern)
 	if err != nil {
@@ -76,7 +78,7 @@ func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err e
 	return n, nil
 }
 
-// visible makes keys relative, and leaves out the store's own records and tombstones.
+// visibleKeys makes keys relative, and leaves out tombstones and the store's own records.
 func visibleKeys(ctx context.Context, v *view.View, keys []string) ([]string, error) {
 	var shown []string
 	var prks []store.Lookup
@@ -102,7 +104,8 @@ func visibleKeys(ctx context.Context, v *view.View, keys []string) ([]string, er
 	return shown, nil
 }
 
-// own reports whether a key is one of the store's own records, in whatever namespace: ~/… after any number of ~NAME/.
+// isOwnKey reports whether key is one of the store's own records in any namespace, that is, ~/…
+// after any number of ~NAME/.
 func isOwnKey(key string) bool {
 	for strings.HasPrefix(key, "~") && !strings.HasPrefix(key, "~/") {
 		_, key, _ = strings.Cut(key, "/")
@@ -110,8 +113,8 @@ func isOwnKey(key string) bool {
 	return strings.HasPrefix(key, "~/")
 }
 
-// remove removes the record at a key that is relative to the view, and what cannot stay without it. An SRK stays while
-// its entry holds the value (I1).
+// removeKey removes the record at a key relative to the view, and whatever cannot exist without it.
+// An SRK is kept while its entry has the value (I1).
 func removeKey(ctx context.Context, v *view.View, relative string) error {
 	l := store.Remove{Key: v.NS.String() + relative}
 	key, err := recordkey.Parse(l.Key)
@@ -139,7 +142,7 @@ func removeKey(ctx context.Context, v *view.View, relative string) error {
 	case kind == recordkey.KindTertiary && raw.Type == "set":
 		return emptySet(ctx, v, t, key, raw.Items)
 	case kind == recordkey.KindIndex && raw.Type == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
-		for _, member := range raw.Items { // those whose entries are live stay (I5)
+		for _, member := range raw.Items { // members whose entries are live stay (I5)
 			l.Member, l.Owner = member, key.Namespace().String()+member
 			if err := removeRecord(ctx, v, l); err != nil {
 				return err
@@ -155,8 +158,8 @@ func removeRecord(ctx context.Context, v *view.View, l store.Remove) error {
 	return err
 }
 
-// removeEntry ends an entry with all that belongs to it. What cannot be read is not an entry, and a tombstone guards
-// the key.
+// removeEntry deletes an entry with everything that belongs to it. A record that cannot be read as
+// an entry is only removed, and a tombstone is kept, since it guards the key.
 func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key) error {
 	_, err := v.FindOne(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {
@@ -183,8 +186,8 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	return err
 }
 
-// empty empties an indexed set of a live entry as a verb does, so that its index members go with it (I5), and unlinks
-// it where there is no entry.
+// emptySet removes all members of an indexed set of a live entry, together with its index members
+// (I5). If there is no entry, it removes the set.
 func emptySet(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {

@@ -17,67 +17,98 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Status is what an operator wants to know of a store first. What could not be learned is left out, and a Warning says why.
+// A Status is an overview of a store for operators. Anything that could not be determined is left
+// out, and a Warning says why.
 type Status struct {
-	Store      string            `json:"store"`             // memory, file, redis, sentinel or cluster
-	File       string            `json:"file,omitempty"`    // of the store file
-	Servers    []Server          `json:"servers,omitempty"` // the masters of a cluster, or the one server
-	Types      []TypeStatus      `json:"types"`             // by name
-	Namespaces []NamespaceStatus `json:"namespaces"`        // inside the view's, by path; nil: they could not be counted
+	// Store is memory, file, redis, sentinel or cluster.
+	Store string `json:"store"`
+	// File is the path of the store file, if there is one.
+	File string `json:"file,omitempty"`
+	// Servers are the masters of a cluster, or the one server.
+	Servers []Server `json:"servers,omitempty"`
+	// Types are ordered by name.
+	Types []TypeStatus `json:"types"`
+	// Namespaces are those inside the view's, ordered by path. It is nil if they could not be
+	// counted.
+	Namespaces []NamespaceStatus `json:"namespaces"`
 	Warnings   []Warning         `json:"warnings"`
 }
 
-// A Server is what a Redis server tells of itself. What it does not tell, or does not let this user ask (CONFIG GET, as at many
-// providers), is "" or nil.
+// A Server holds what a Redis server reports about itself. A field is empty or nil if the server
+// does not report it, or if this user may not ask (CONFIG GET, for example, is forbidden at many
+// providers).
 type Server struct {
-	Name        string `json:"name"`                            // its address
-	Version     string `json:"version,omitempty"`               // "redis 7.0.15", "valkey 8.0.1"
-	Role        string `json:"role,omitempty"`                  // master or replica
-	Eviction    string `json:"maxmemory_policy,omitempty"`      // noeviction is right
-	AppendOnly  string `json:"appendonly,omitempty"`            // yes or no
-	AppendFsync string `json:"appendfsync,omitempty"`           // always, everysec or no
-	LastAppend  string `json:"last_append,omitempty"`           // how the last write to the append-only file went: ok or err
-	Save        string `json:"save,omitempty"`                  // when it makes snapshots, as in "3600 1 300 100", or never
-	LastSave    string `json:"last_save,omitempty"`             // how the last snapshot went: ok or err
-	MayLose     string `json:"may_lose,omitempty"`              // which acknowledged changes are gone after a crash, in words
-	Replicas    *int64 `json:"replicas,omitempty"`              // that are connected
-	MinReplicas *int64 `json:"min_replicas_to_write,omitempty"` // that must be connected, or it refuses to write
+	// Name is the address of the server.
+	Name string `json:"name"`
+	// Version is the product and its version, such as "redis 7.0.15" or "valkey 8.0.1".
+	Version string `json:"version,omitempty"`
+	// Role is master or replica.
+	Role string `json:"role,omitempty"`
+	// Eviction must be noeviction: a server with another policy may drop records.
+	Eviction string `json:"maxmemory_policy,omitempty"`
+	// AppendOnly is yes or no.
+	AppendOnly string `json:"appendonly,omitempty"`
+	// AppendFsync is always, everysec or no.
+	AppendFsync string `json:"appendfsync,omitempty"`
+	// LastAppend is the result of the last write to the append-only file: ok or err.
+	LastAppend string `json:"last_append,omitempty"`
+	// Save says when the server makes snapshots, as in "3600 1 300 100", or never.
+	Save string `json:"save,omitempty"`
+	// LastSave is the result of the last snapshot: ok or err.
+	LastSave string `json:"last_save,omitempty"`
+	// MayLose describes the acknowledged changes that a crash may lose.
+	MayLose string `json:"may_lose,omitempty"`
+	// Replicas is the number of connected replicas.
+	Replicas *int64 `json:"replicas,omitempty"`
+	// MinReplicas is the number of replicas without which the server refuses writes.
+	MinReplicas *int64 `json:"min_replicas_to_write,omitempty"`
 	Clock       *Clock `json:"clock,omitempty"`
 }
 
-// A Clock is how many milliseconds a server's clock is ahead of this program's, give or take Within.
+// A Clock holds the number of milliseconds by which a server's clock is ahead of this program's,
+// with a tolerance of Within.
 type Clock struct {
 	Ahead  float64 `json:"ahead_ms"`
 	Within float64 `json:"within_ms"`
 }
 
-// A TypeStatus is about one type of the schema in force: the stored one and, of what is not stored, the program's.
+// A TypeStatus describes one type of the schema in force: the stored type or, if it is not stored,
+// the program's.
 type TypeStatus struct {
-	Type      string `json:"type"`
-	Stored    bool   `json:"stored"`              // false: the first write stores it
-	Changing  bool   `json:"changing"`            // a change of it was begun, and not finished
-	Fields    int    `json:"fields"`              // that are declared, besides the primary one
-	Canonical string `json:"canonical,omitempty"` // version of the canonical form of identifiers; "" under the fold exact
-	Entries   *int64 `json:"entries,omitempty"`   // as userdb.Type.Count counts them; nil: they could not be counted
+	Type string `json:"type"`
+	// Stored is false if the first write will store the type.
+	Stored bool `json:"stored"`
+	// Changing is set if a change of the type was started and not finished.
+	Changing bool `json:"changing"`
+	// Fields is the number of declared fields, without the primary one.
+	Fields int `json:"fields"`
+	// Canonical is the version of the canonical form of identifiers. It is empty for the fold
+	// exact.
+	Canonical string `json:"canonical,omitempty"`
+	// Entries is the number of entries as counted by userdb.Type.Count, or nil if they could not be
+	// counted.
+	Entries *int64 `json:"entries,omitempty"`
 }
 
-// A NamespaceStatus counts what is in a namespace itself, without those inside it.
+// A NamespaceStatus counts the records of one namespace, without namespaces inside it.
 type NamespaceStatus struct {
 	Namespace string `json:"namespace"` // relative to the view's
 	Entries   int64  `json:"entries"`
 	Records   int64  `json:"records"`
 }
 
-// A Warning says what is wrong, what may be lost by it, and what mends it. Codes: evicts, replica, not_persistent, save_failed,
-// append_failed, clocks, schema, schema_change, not_learned.
+// A Warning says what is wrong, what may be lost by it, and how to fix it. Codes are evicts,
+// replica, not_persistent, save_failed, append_failed, clocks, schema, schema_change,
+// schema_building and not_learned.
 type Warning struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
 
-// StatusOf asks the servers of a store about themselves, and counts what is in the view. It goes over all records once for each
-// type and once for namespaces; progress, which may be nil, is told how many times of how many it has. An error is about a
-// store that does not answer; what it refuses to tell is left out.
+// StatusOf asks the servers of a store about themselves and counts the records in the view. It
+// reads all keys once for each type and once for namespaces. progress, which may be nil, is called
+// with the number of these passes done and the total. StatusOf returns an error only if the store
+// does not answer; it leaves out what a server refuses to report.
 func StatusOf(ctx context.Context, db *userdb.DB, progress func(done, about int64)) (Status, error) {
 	survey, err := view.Of(db).Engine.Survey(ctx, true)
 	if err != nil {
@@ -123,7 +154,8 @@ func newServer(s store.Server) Server {
 
 func (st *Status) warn(code, text string) { st.Warnings = append(st.Warnings, Warning{code, text}) }
 
-// pass notes that something could not be learned. The error comes back where the store does not answer any more.
+// noteFailure adds a warning that something could not be determined. It returns err if the store no
+// longer answers.
 func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, err error) error {
 	if err == nil {
 		return nil
@@ -139,7 +171,7 @@ func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, e
 	return nil
 }
 
-// declared finds the schema in force.
+// loadTypes determines the schema in force and adds its types to st.
 func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
 	stored, err := migrate.StoredSchema(ctx, db)
 	begun, begunErr := migrate.BegunSchema(ctx, db)
@@ -174,7 +206,8 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 	return inForce, nil
 }
 
-// compare warns where a program with its own schema of a type could not write by the stored one.
+// warnMismatch adds a warning if a program with its own schema of a type could not write under the
+// stored one.
 func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 	relation, difference := own.Against(stored)
 	if own.OtherForm(stored) {
@@ -186,7 +219,7 @@ func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 	}
 }
 
-// count counts the entries of a type.
+// countEntries counts the entries of a type.
 func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus, t schema.Type) error {
 	var n userdb.Total
 	in, err := db.With(schema.Schema{Types: map[string]schema.Type{s.Type: t}})
@@ -202,7 +235,7 @@ func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus
 	return st.noteFailure(ctx, db, "the entries of type "+s.Type, err)
 }
 
-// namespaces counts what is in each.
+// countNamespaces counts the records of each namespace.
 func (st *Status) countNamespaces(ctx context.Context, db *userdb.DB) error {
 	found, err := migrate.Namespaces(ctx, db)
 	if err == nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// status is what a test compares: types, namespaces and, of those about the schema, the codes of warnings.
+// summary returns what tests compare: types, namespaces, and the codes of warnings about the
+// schema.
 func (s *site) summary(t *testing.T) string {
 	t.Helper()
 	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)
@@ -70,7 +71,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("of some\n got %s\nwant %s", got, want)
 		}
 
-		// The stored schema is in force, and what the program says otherwise is told.
+		// The stored schema is in force, and a different schema of the program is reported.
 		other := testdb.House()
 		other.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleSecondary}
 		delete(other.Types["user"].Fields, "motto")
@@ -83,7 +84,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("under way\n got %s\nwant %s", got, begun)
 		}
 
-		// What cannot be learned does not end the rest.
+		// What cannot be determined does not prevent the rest.
 		s.Do(t, "HSET", "~/schema/user", "schema", "{")
 		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
 		if got := s.summary(t); got != damaged {
@@ -97,7 +98,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestStatusOfStores opens each kind by its URL.
+// TestStatusOfStores opens each kind of store by its URL.
 func TestStatusOfStores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.jsonl")
 	right := redistest.Config("appendonly yes", "appendfsync always")
@@ -165,7 +166,8 @@ func TestStatusOfNothing(t *testing.T) {
 	}
 }
 
-// TestStatusBuilding: status tells that entries are being brought to more, and that an apply which was stopped goes on.
+// TestStatusBuilding checks that the status reports an addition that is being built, and that a
+// stopped Apply continues.
 func TestStatusBuilding(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)

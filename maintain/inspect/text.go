@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	maxFieldWidth = 24 // to which width the names of fields are aligned
-	shortBytes    = 60 // how much of a value a short dump shows
-	shortItems    = 5  // how many elements of a record
+	maxFieldWidth = 24 // maximum width to which field names are aligned
+	shortBytes    = 60 // number of bytes shown of a value in a short dump
+	shortItems    = 5  // number of elements shown of a record
 )
 
-// long writes a record with its contents, one element a line.
+// writeLong writes a record with its contents, one element a line.
 func (d *dumper) writeLong(key string, r store.Raw) {
 	fmt.Fprintf(d.w, "%s  %s\n", d.key(records.Printable(key)), d.dim(heading(r)))
 	shown := int64(0)
@@ -63,7 +63,7 @@ func (d *dumper) writeLong(key string, r store.Raw) {
 	}
 }
 
-// heading says what a record is: its Redis type, how much it has, and when it expires.
+// heading describes a record: its Redis type, its size, and when it expires.
 func heading(r store.Raw) string {
 	text := records.Printable(r.Type)
 	switch r.Type {
@@ -79,7 +79,7 @@ func heading(r store.Raw) string {
 	return text
 }
 
-// short writes a record in one line.
+// writeShort writes a record in one line.
 func (d *dumper) writeShort(key string, r store.Raw) {
 	var parts []string
 	switch r.Type {
@@ -107,8 +107,8 @@ func (d *dumper) writeShort(key string, r store.Raw) {
 	fmt.Fprintf(d.w, "%s  %s  %s\n", d.key(records.Printable(key)), d.dim(records.Printable(r.Type)), text)
 }
 
-// sortFields orders the fields of a hash by name, the store's own before the facets in a long dump, and after them in a
-// short one.
+// sortFields sorts the fields of a hash by name. The store's own fields come before the facets in a
+// long dump, and after them in a short one.
 func (d *dumper) sortFields(pairs []store.Facet) {
 	slices.SortFunc(pairs, func(a, b store.Facet) int {
 		own := store.OwnField(a.Field)
@@ -122,7 +122,7 @@ func (d *dumper) sortFields(pairs []store.Facet) {
 	})
 }
 
-// items are the elements of a set, which are sorted, or of a list.
+// sortedItems returns the elements of a set, sorted, or of a list.
 func sortedItems(r store.Raw) []string {
 	if r.Type == "set" {
 		slices.Sort(r.Items)
@@ -130,7 +130,7 @@ func sortedItems(r store.Raw) []string {
 	return r.Items
 }
 
-// value is what a field holds, unless that is secret.
+// value returns the text to show for a field, unless the field is secret.
 func (d *dumper) value(p store.Facet, show func(string) string) string {
 	if p.Field == store.FieldPassword && !d.Reveal {
 		return d.dim("(hidden)")
@@ -140,7 +140,7 @@ func (d *dumper) value(p store.Facet, show func(string) string) string {
 
 func shorten(text string) string { return records.Shorten(text, int64(len(text))) }
 
-// brief makes a value printable and short.
+// brief returns a printable, short form of a value.
 func brief(text string) string {
 	if len(text) <= shortBytes {
 		return records.Printable(text)
@@ -148,7 +148,7 @@ func brief(text string) string {
 	return records.Printable(strings.ToValidUTF8(text[:shortBytes], "")) + "…"
 }
 
-// The colours of what is printable already.
+// key, field and dim add color to printable text.
 func (d *dumper) key(s string) string   { return d.paint(1, s) }
 func (d *dumper) field(s string) string { return d.paint(36, s) }
 func (d *dumper) dim(s string) string   { return d.paint(2, s) }

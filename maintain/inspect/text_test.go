@@ -25,7 +25,7 @@ func TestHeading(t *testing.T) {
 	}
 }
 
-// TestUnknownType: what a module keeps is shown by its type.
+// TestUnknownType checks that only the type of a module's data is shown.
 func TestUnknownType(t *testing.T) {
 	var b bytes.Buffer
 	d := dumper{w: bufio.NewWriter(&b)}

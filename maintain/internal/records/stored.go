@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	ScanBatch = 1000 // how many keys SCAN is asked for at a time
-	LookBatch = 250  // how many records are judged at a time
+	ScanBatch = 1000 // number of keys that SCAN is asked for at a time
+	LookBatch = 250  // number of records checked at a time
 )
 
 // Gone reports whether there is no entry, or only its tombstone.
@@ -26,22 +26,22 @@ func Gone(fields map[string]string) bool { return len(fields) == 0 || store.Tomb
 
 var seed = maphash.MakeSeed()
 
-// Digest stands for a canonical value of a type.
+// Digest returns a hash that stands for a canonical value of a type.
 func Digest(typ, value string) uint64 { return maphash.String(seed, typ+"\x00"+value) }
 
-// A Contest is a secondary value that several entries have.
+// A Contest describes a secondary value that several entries have.
 type Contest struct {
 	Type    *change.Type
 	Value   string
-	Field   string          // under which the first of them has it
+	Field   string          // the field in which the first of them has it
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
-// maxRewrites is how often a change of an entry that others are changing is made anew.
+// maxRewrites limits how often Rewrite retries on an entry that others are changing.
 const maxRewrites = 20
 
-// Rewrite makes a change of an entry, whole or damaged, from what it is now, and returns its facets after it; nil: it does not
-// exist.
+// Rewrite changes an entry, sound or damaged, based on its current state. It returns the facets of
+// the entry afterwards, or nil if it does not exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
@@ -66,8 +66,8 @@ func Rewrite(
 	return nil, store.ErrConflict
 }
 
-// Contests goes over all entries of a type and finds those that share a value with a digest wanted, sorted by value. as says
-// by which facets an entry is judged.
+// Contests reads all entries of a type and returns the values that several of them share, sorted,
+// among those with a digest in wanted. as returns the facets that count for an entry.
 func Contests(
 	ctx context.Context, v *view.View, t *change.Type, wanted map[uint64]bool,
 	as func(store.Record) map[string]string, progress func(done, about int64),
@@ -97,15 +97,17 @@ func Contests(
 	return shared, err
 }
 
-// A Walk goes over the keys that match a pattern, a batch of SCAN's after the other.
+// A Walk describes a walk over the keys that match a pattern, in batches of SCAN.
 type Walk struct {
-	Pattern  string
-	Size     int                     // how many keys a call gets at most
-	AtOnce   int                     // how many calls run at a time
-	Progress func(done, about int64) // how many records were gone through of how many about; may be nil
+	Pattern string
+	Size    int // maximum number of keys for a call
+	AtOnce  int // number of concurrent calls
+	// Progress, if not nil, is called with the number of records read and the approximate total.
+	Progress func(done, about int64)
 }
 
-// Each calls f for the keys, until an error: in order and each once in a batch, but SCAN may find one again later.
+// Each calls f for the keys until an error. Within a batch, keys are sorted and distinct, but SCAN
+// may return a key again later.
 func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) (err error) {
 	var done, about int64
 	if w.Progress != nil {
@@ -135,7 +137,8 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 	return err
 }
 
-// EachEntry calls f for all entries of a type, whole or damaged, one after the other. SCAN may give an entry twice.
+// EachEntry calls f for all entries of a type, sound or damaged, one after the other. SCAN may
+// return an entry twice.
 func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(done, about int64), f func(store.Record)) error {
 	w := Walk{Pattern: t.Guard.Entries, Size: LookBatch, AtOnce: 1, Progress: progress}
 	return w.Each(ctx, v, func(ctx context.Context, keys []string) error {
@@ -154,5 +157,6 @@ func Corrupt(key recordkey.Key, reason string) error {
 	return &store.CorruptError{Key: key.String(), Reason: reason}
 }
 
-// CopyMark names the store's own record in a namespace that is being copied to, ~/copying: where from.
+// CopyMark names the store's own record ~/copying. It exists in a namespace that is the target of
+// an unfinished copy, and holds the path of the source.
 const CopyMark = "copying"

@@ -1,5 +1,5 @@
-// Package records is what the rooms of maintain share: texts of messages, walks over all entries, and the schema that is
-// stored beside them.
+// Package records holds what the packages of maintain share: text for messages, walks over all
+// entries, and changes of entries.
 package records
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Relative is a key as the view's callers know it.
+// Relative returns a key without its namespace, as callers of the view know it.
 func Relative(k recordkey.Key) string { return k.In(recordkey.Namespace{}).String() }
 
-// Map is what each element of a list becomes.
+// Map returns the results of calling to for each element of list.
 func Map[T, U any](list []T, to func(T) U) []U {
 	others := make([]U, len(list))
 	for i, of := range list {
@@ -23,10 +23,10 @@ func Map[T, U any](list []T, to func(T) U) []U {
 	return others
 }
 
-// ShownBytes is how much of a text a problem quotes.
+// ShownBytes is the number of bytes of a text that a problem quotes.
 const ShownBytes = 80
 
-// Quoted is text from the database, fit for a sentence.
+// Quoted returns text from the database in quotes, shortened if necessary.
 func Quoted(text string) string {
 	if len(text) <= ShownBytes {
 		return strconv.Quote(text)
@@ -34,7 +34,7 @@ func Quoted(text string) string {
 	return strconv.Quote(strings.ToValidUTF8(text[:ShownBytes], "")) + "…"
 }
 
-// Printable is text as it is, or quoted where a terminal or a reader could be misled by it.
+// Printable returns text as it is, or quoted if it could mislead a terminal or a reader.
 func Printable(text string) string {
 	if q := strconv.Quote(text); len(q) != len(text)+2 || text == "" || strings.TrimSpace(text) != text {
 		return q
@@ -42,9 +42,10 @@ func Printable(text string) string {
 	return text
 }
 
-const ValueBytes = 200 // how much of a value is shown
+const ValueBytes = 200 // number of bytes shown of a value
 
-// Shorten makes a value printable, and cuts it where it is long. size is its whole length.
+// Shorten returns a printable form of a value, truncated if it is long. size is the length of the
+// whole value in bytes.
 func Shorten(text string, size int64) string {
 	if len(text) > ValueBytes {
 		text = text[:ValueBytes]
@@ -62,7 +63,7 @@ func Shorten(text string, size int64) string {
 	return shown
 }
 
-// Unkeyable says what keeps a value out of a key.
+// Unkeyable returns why a value cannot be part of a key.
 func Unkeyable(value string) string {
 	if value == "" {
 		return "empty"

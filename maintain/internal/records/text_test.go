@@ -50,7 +50,8 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-// TestPrintableLaws: no two texts look the same, and nothing reaches a terminal but what it prints.
+// TestPrintableLaws checks that no two texts look the same, and that only printable text reaches a
+// terminal.
 func TestPrintableLaws(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
