@@ -26,7 +26,7 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) Advance(d time.Duration) {
 	c.t.Helper()
 	if d < 0 {
-		c.t.Fatalf("userdbtest: a clock does not go back, as by %v", d)
+		c.t.Fatalf("userdbtest: cannot move the clock by %v", d)
 		return
 	}
 	c.mu.Lock()

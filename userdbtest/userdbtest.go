@@ -76,7 +76,7 @@ func Fixtures(fsys fs.FS, names ...string) Option {
 func New(t TB, all ...Option) *Store {
 	t.Helper()
 	if !testing.Testing() {
-		panic("userdbtest: not in a test: its password hashes protect nobody")
+		panic("userdbtest: used outside a test: its password hashes protect nobody")
 	}
 	var o options
 	for _, option := range all {
@@ -151,7 +151,7 @@ func (s *Store) Load(fsys fs.FS, names ...string) {
 			s.t.Fatalf("userdbtest: %s: %v", name, err)
 		}
 		if refused {
-			s.t.Fatalf("userdbtest: %s: not all of it was taken", name)
+			s.t.Fatalf("userdbtest: %s: some lines were refused", name)
 		}
 	}
 }

@@ -29,45 +29,45 @@ type recorder struct {
 
 type fatal struct{}
 
-func (j *recorder) Helper() {}
-func (j *recorder) Errorf(format string, args ...any) {
-	j.messages = append(j.messages, fmt.Sprintf(format, args...))
+func (r *recorder) Helper() {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.messages = append(r.messages, fmt.Sprintf(format, args...))
 }
-func (j *recorder) Cleanup(f func()) { j.cleanup = append(j.cleanup, f) }
-func (j *recorder) Fatalf(format string, args ...any) {
-	j.Errorf("fatal: "+format, args...)
+func (r *recorder) Cleanup(f func()) { r.cleanup = append(r.cleanup, f) }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf("fatal: "+format, args...)
 	panic(fatal{})
 }
 
 // run runs a test and its cleanup, and returns its messages.
-func (j *recorder) run(test func(j *recorder)) []string {
+func (r *recorder) run(test func(r *recorder)) []string {
 	func() {
 		defer func() {
 			if p := recover(); p != nil && p != (fatal{}) {
 				panic(p)
 			}
 		}()
-		test(j)
+		test(r)
 	}()
-	for len(j.cleanup) > 0 {
-		last := len(j.cleanup) - 1
-		f := j.cleanup[last]
-		j.cleanup = j.cleanup[:last]
+	for len(r.cleanup) > 0 {
+		last := len(r.cleanup) - 1
+		f := r.cleanup[last]
+		r.cleanup = r.cleanup[:last]
 		f()
 	}
-	return j.messages
+	return r.messages
 }
 
 // requireMessages checks that a test reports exactly one message for each of words, in order.
-func requireMessages(t *testing.T, test func(j *recorder), words ...string) {
+func requireMessages(t *testing.T, test func(r *recorder), words ...string) {
 	t.Helper()
 	messages := new(recorder).run(test)
 	if len(messages) != len(words) {
-		t.Fatalf("said %q, want %q", messages, words)
+		t.Fatalf("got %q, want %q", messages, words)
 	}
 	for i, w := range words {
 		if !strings.Contains(messages[i], w) || strings.Contains(messages[i], "%!") {
-			t.Errorf("said %q, want %q", messages[i], w)
+			t.Errorf("got %q, want %q", messages[i], w)
 		}
 	}
 }
@@ -233,9 +233,9 @@ func TestClock(t *testing.T) {
 	e, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "new@example.com")})
 	added, _ := e.Get("added")
 	if at, _ := added.Time(); err != nil || !at.Equal(before) || !s.Clock.Now().Equal(before) {
-		t.Errorf("made at %v, %v, while the clock stands at %v", at, err, before)
+		t.Errorf("created at %v, %v, with the clock at %v", at, err, before)
 	}
-	requireMessages(t, func(j *recorder) { userdbtest.New(j).Clock.Advance(-time.Second) }, "fatal: userdbtest: a clock does not go back, as by -1s")
+	requireMessages(t, func(r *recorder) { userdbtest.New(r).Clock.Advance(-time.Second) }, "fatal: userdbtest: cannot move the clock by -1s")
 }
 
 func TestFixtures(t *testing.T) {
@@ -257,13 +257,13 @@ func TestFixtures(t *testing.T) {
 	}
 	for name, want := range map[string][]string{
 		"bad.jsonl": {
-			"userdbtest: bad.jsonl, line 1: ", "userdbtest: bad.jsonl, line 3: ", "fatal: userdbtest: bad.jsonl: not all of it was taken",
+			"userdbtest: bad.jsonl, line 1: ", "userdbtest: bad.jsonl, line 3: ", "fatal: userdbtest: bad.jsonl: some lines were refused",
 		},
 		"column.csv": {`fatal: userdbtest: column.csv: `},
 		"users.txt":  {`fatal: userdbtest: users.txt: a file that ends in ".txt"; want .jsonl, .ndjson or .csv`},
 		"none.csv":   {"fatal: userdbtest: none.csv: open none.csv: file does not exist"},
 	} {
-		requireMessages(t, func(j *recorder) { userdbtest.New(j, userdbtest.Fixtures(files, name)) }, want...)
+		requireMessages(t, func(r *recorder) { userdbtest.New(r, userdbtest.Fixtures(files, name)) }, want...)
 	}
 }
 
@@ -289,9 +289,9 @@ func TestOptions(t *testing.T) {
 	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(events) != "[create disable]" {
 		t.Error(events, err)
 	}
-	requireMessages(t, func(j *recorder) { userdbtest.New(j).Type("staff") }, "fatal: userdbtest: ")
-	requireMessages(t, func(j *recorder) {
-		userdbtest.New(j, userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{"x": {}}}))
+	requireMessages(t, func(r *recorder) { userdbtest.New(r).Type("staff") }, "fatal: userdbtest: ")
+	requireMessages(t, func(r *recorder) {
+		userdbtest.New(r, userdbtest.Schema(schema.Schema{Types: map[string]schema.Type{"x": {}}}))
 	}, "fatal: userdbtest: opening a store: ")
 }
 
@@ -311,23 +311,23 @@ func TestDamage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requireMessages(t, func(j *recorder) {
+			requireMessages(t, func(r *recorder) {
 				d := &clientObserver{}
-				s := userdbtest.New(j, userdbtest.With(userdb.Options{Observers: []userdb.Observer{d}}))
+				s := userdbtest.New(r, userdbtest.With(userdb.Options{Observers: []userdb.Observer{d}}))
 				if err := test(s, d); err != nil {
 					t.Error(err)
 				}
 			}, "userdbtest: the store is damaged: error srk_orphan user/email:ghost@example.com/~prk")
 		})
 	}
-	requireMessages(t, func(j *recorder) {
-		s := userdbtest.New(j)
+	requireMessages(t, func(r *recorder) {
+		s := userdbtest.New(r)
 		s.Check()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := s.Type("user").Find(ctx, hints.UID("x")); !errors.Is(err, userdb.ErrUnavailable) {
-			t.Errorf("a closed store answers: %v", err)
+			t.Errorf("a closed store: %v", err)
 		}
 	})
 }

@@ -58,13 +58,13 @@ func TestImportUnclosedQuote(t *testing.T) {
 	big := head + "4,\"Dan\n" + strings.Repeat("12345,Somebody with a long name here\n", 700_000)
 	small := head + "4,\"Dan\n5,Eve\n"
 	for _, tt := range []struct{ in, why string }{
-		{big, "a row of over 16 MiB: is there a quote that does not end?"},
+		{big, "a row of over 16 MiB: is a quote not closed?"},
 		{small, "a quote that does not end"},
 	} {
 		dir, store := folder(t, map[string]string{"staff.csv": tt.in})
 		got := process(t, dir, store, "import", "staff.csv")
 		want := result{2, "", "3 lines done with; --resume goes on from there\n" + fmt.Sprintf(
-			"userdb: reading the input: line 5, and what comes after it, was not read: bad input: %s (%d of %d bytes of staff.csv were not read)\n",
+			"userdb: reading the input: line 5 and everything after it were not read: bad input: %s (%d of %d bytes of staff.csv were not read)\n",
 			tt.why, len(tt.in)-len(head), len(tt.in))}
 		if got != want {
 			t.Errorf("%d bytes: %+v\nwant %+v", len(tt.in), got, want)
@@ -94,7 +94,7 @@ func TestImportDirectory(t *testing.T) {
 	defer in.Close()
 	cmd, errs := start(t, store, "import", "-")
 	cmd.Stdin = in
-	if err := cmd.Run(); code(err) != 1 || !strings.Contains(errs.String(), "line 1, and what comes after it, was not read: ") {
+	if err := cmd.Run(); code(err) != 1 || !strings.Contains(errs.String(), "line 1 and everything after it were not read: ") {
 		t.Errorf("a directory as standard input: exit %d, %s", code(err), errs)
 	}
 }
@@ -104,7 +104,7 @@ func TestImportDeadWriter(t *testing.T) {
 	for _, tt := range []struct{ name, in, err string }{
 		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: not all was imported: 1 line; see users.jsonl.rejects\n"},
 		{"users.csv", "uid,name\n1,Ann\n2,\"Be", "1 line done with; --resume goes on from there\n" +
-			"userdb: reading the input: line 3, and what comes after it, was not read: bad input: a quote that does not end\n"},
+			"userdb: reading the input: line 3 and everything after it were not read: bad input: a quote that is not closed\n"},
 	} {
 		dir, store := folder(t, nil)
 		cmd, errs := pipeInto(t, dir, store, tt.name)

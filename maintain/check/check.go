@@ -54,14 +54,14 @@ type Options struct {
 //
 // Without Options.Repair, Run writes nothing. It can run while the system is in use. Run yields a
 // problem only if a second check finds it again, with every entry involved at the same rev.
-// Concurrent writers therefore cause no false alarm, but Run may miss what they change meanwhile.
+// Concurrent writers therefore cause no false alarm, but Run may miss changes made while it runs.
 // On a cluster, where a change takes several steps, the problem must persist for as long as a
 // writer may take for all of them; a check that finds something takes 17 seconds longer there.
 //
 // Run reads all records with SCAN, in batches, so its memory use stays flat. Problems come in no
-// particular order, and one may be yielded twice if the server's tables grow or shrink meanwhile.
-// If two entries have a value and neither has an SRK, Run yields srk_missing for both instead of
-// value_shared.
+// particular order, and one may be yielded twice if the server's tables grow or shrink during the
+// scan. If two entries have a value and neither has an SRK, Run yields srk_missing for both instead
+// of value_shared.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, (*checker).run)
 }

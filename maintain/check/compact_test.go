@@ -39,11 +39,11 @@ var notCompactTests = []struct {
 	t         schema.Type
 	want      []string
 }{
-	{"the built-in one", "user", schema.User().Types["user"], nil},
+	{"the built-in schema", "user", schema.User().Types["user"], nil},
 	{"many fields", "user", schema.Type{Primary: "id", Fields: fields(504, schema.Field{})}, []string{`: an entry of type "user" with all its fields has 513, more than 512`}},
-	{"not quite as many", "user", schema.Type{Primary: "id", Fields: fields(503, schema.Field{})}, nil},
+	{"one field fewer", "user", schema.Type{Primary: "id", Fields: fields(503, schema.Field{})}, nil},
 	{"many secondary fields", "user", schema.Type{Primary: "id", Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, []string{`: an entry of type "user" with all its fields has 515, more than 512`}},
-	{"many secondary fields that are kept as they are", "user", schema.Type{Primary: "id", Fold: schema.FoldExact, Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, nil},
+	{"many exact secondary fields", "user", schema.Type{Primary: "id", Fold: schema.FoldExact, Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, nil},
 	{
 		"long names", "user",
 		schema.Type{Primary: "id", Fields: map[string]schema.Field{longName: {Role: schema.RoleSecondary}, longName + "12345": {}, longName + "1234": {}}},
@@ -54,19 +54,19 @@ var notCompactTests = []struct {
 	},
 	{"a type with room for the usual UID", strings.Repeat("t", 48), schema.Type{Primary: "id"}, nil},
 	{
-		"a type without", strings.Repeat("t", 47) + " ",
+		"a type without room for it", strings.Repeat("t", 47) + " ",
 		schema.Type{Primary: "id"},
-		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 47) + ` " has more than 64 bytes with a UID of more than 11; those that are made here have 12`},
+		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 47) + ` " has more than 64 bytes with a UID of more than 11; generated UIDs have 12`},
 	},
 	{
-		"a type that is too long itself", strings.Repeat("t", 80),
+		"a type name that is too long", strings.Repeat("t", 80),
 		schema.Type{Primary: "id"},
-		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 80) + `" has more than 64 bytes with a UID of more than 0; those that are made here have 12`},
+		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 80) + `" has more than 64 bytes with a UID of more than 0; generated UIDs have 12`},
 	},
 }
 
 func TestNotCompact(t *testing.T) {
-	const tail = "; such entries are not kept compact, and take more memory (by the usual limits of Redis)"
+	const tail = "; by its default limits, Redis does not keep such entries compact, so they take more memory"
 	for _, tt := range notCompactTests {
 		t.Run(tt.what, func(t *testing.T) {
 			var got []string
@@ -78,7 +78,7 @@ func TestNotCompact(t *testing.T) {
 					t.Errorf("%+v", p)
 				}
 			}
-			requireEqual(t, "told", got, tt.want)
+			requireEqual(t, "reported", got, tt.want)
 		})
 	}
 }

@@ -13,11 +13,11 @@ import (
 // notOfEntry lists the damages that leave the entry itself intact. A check of only that entry does
 // not report them.
 var notOfEntry = []string{
-	"under a field that is not primary", "a string under such a field", "shared in one field", "shared with a damaged entry",
-	"SRK of nobody", "tertiary record of nobody", "tertiary record of what is no entry", "index member of nobody",
-	"index members that are rubbish", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
-	"index that the schema does not declare, of nobody", "an entry of a type that is not declared",
-	"a tombstone without an end",
+	"hash under a field that is not primary", "string under a field that is not primary", "shared in one field", "shared with a damaged entry",
+	"SRK without an entry", "tertiary record without an entry", "tertiary record under a field that is not primary", "index member without an entry",
+	"invalid index members", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
+	"undeclared index, member without an entry", "entry of an undeclared type",
+	"endless tombstone",
 }
 
 // wantOfEntry returns what a check of only the damaged entry must report.
@@ -42,8 +42,8 @@ func TestCheckOne(t *testing.T) {
 				d.want = wantOfEntry(d)
 				want := s.damage(t, d, 1)
 				got := s.Check(t, check.Options{Only: hints.UID("u1").Of("user")})
-				testdb.Same(t, "of the entry", got, want)
-				testdb.Same(t, "of another", s.Check(t, check.Options{Only: hints.UID("u0").Of("user")}), nil)
+				testdb.Same(t, "one entry", got, want)
+				testdb.Same(t, "another entry", s.Check(t, check.Options{Only: hints.UID("u0").Of("user")}), nil)
 			})
 		}
 	})
@@ -69,12 +69,12 @@ func TestCheckOneByHints(t *testing.T) {
 		{"SRK", key("user/email:u0@x.org/~prk"), []string{own, stale}},
 		{"field", hints.Field("name", "NAME of  u0").Of("user"), []string{own, stale}},
 		{"any field, two entries", hints.Any("name of u0").Of("user"), []string{own, stale}},
-		{"a UID of nobody", hints.UID("nobody").Of("user"), []string{"entry_missing user/uid:nobody"}},
-		{"a value of nobody", hints.Field("name", "nobody").Of("user"), []string{"entry_missing user/name:nobody/~prk"}},
-		{"a value of nobody, any field", hints.Any("nobody").Of("user"), []string{"entry_missing user/email:nobody/~prk"}},
-		{"a value that no field takes", hints.Any("http://x").Of("user"), []string{"entry_missing user/email:http+.+,+,x/~prk"}},
-		{"an SRK of nobody", hints.Field("name", "gone").Of("user"), []string{"entry_missing user/name:gone/~prk", "srk_orphan user/name:gone/~prk"}},
-		{"an SRK that is rubbish", hints.Field("name", "rubbish").Of("user"), []string{"entry_missing user/name:rubbish/~prk", "srv_unparsable user/name:rubbish/~prk"}},
+		{"an unknown UID", hints.UID("nobody").Of("user"), []string{"entry_missing user/uid:nobody"}},
+		{"an unknown value", hints.Field("name", "nobody").Of("user"), []string{"entry_missing user/name:nobody/~prk"}},
+		{"an unknown value, any field", hints.Any("nobody").Of("user"), []string{"entry_missing user/email:nobody/~prk"}},
+		{"a value that no field accepts", hints.Any("http://x").Of("user"), []string{"entry_missing user/email:http+.+,+,x/~prk"}},
+		{"an SRK without an entry", hints.Field("name", "gone").Of("user"), []string{"entry_missing user/name:gone/~prk", "srk_orphan user/name:gone/~prk"}},
+		{"an invalid SRK", hints.Field("name", "rubbish").Of("user"), []string{"entry_missing user/name:rubbish/~prk", "srv_unparsable user/name:rubbish/~prk"}},
 		{"another type", hints.UID("1").Of("firm"), nil},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

@@ -83,20 +83,20 @@ func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	types := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]
 	wrong := func(step store.Step, text string) { r.add(0, ownTypes, key, "", text).step = step }
 	if types.Type != "set" && types.Type != store.KindNone {
-		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, and this a "+records.Quoted(types.Type))
+		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, but this is a "+records.Quoted(types.Type))
 		return nil
 	}
 	for _, name := range types.Items {
 		if c.ownKey("schema", name).IsValid() {
 			named = append(named, name)
 		} else {
-			wrong(store.Remove{Key: key.String(), Member: name}, "no key can name a type "+records.Quoted(name))
+			wrong(store.Remove{Key: key.String(), Member: name}, "no key can hold the type name "+records.Quoted(name))
 		}
 	}
 	declared := c.Schema.Names()
 	for i, kind := range read(ctx, r, c.Engine, c.schemaKeys(declared), store.Kinds) {
 		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
-			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema, and is not in it")
+			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema but is not in it")
 		}
 	}
 	return named
@@ -154,7 +154,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 		}
 		var step store.Step
 		if step, r.err = c.restateStep(ctx, t, h); step == nil {
-			reason += "; writers are refused, or would go by another one. If FILE is the schema that its entries were written by, " +
+			reason += "; writers are refused, or would use another one. If FILE is the schema that its entries were written with, " +
 				"'userdb check --repair --schema FILE' stores it again"
 		}
 		r.add(0, ownSchema, c.ownKey("schema", names[i]), "", reason).step = step
@@ -165,7 +165,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 func unreadableReason(name string, h store.Raw) string {
 	switch {
 	case h.Other:
-		return "the schema of a type is a hash, and this is not"
+		return "the schema of a type is a hash, but this is not"
 	case len(h.Fields) == 0:
 		return ""
 	case h.Fields[store.FieldFingerprint] == "":

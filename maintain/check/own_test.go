@@ -27,22 +27,22 @@ func TestOwnRecords(t *testing.T) {
 	}{
 		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
 		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
-		{"a type that none can have", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
+		{"an impossible type name", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
 		{"a type that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
 		{"secret of another type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
 		{"a short secret", [][]string{{"set", "~/secret", "abc"}}, []string{"own_secret ~/secret"}, true},
 		{"an empty secret", [][]string{{"set", "~/secret", ""}}, []string{"own_secret ~/secret"}, true},
 		{"counters of another type", [][]string{{"del", "~/throttle/user/uid/u1"}, {"set", "~/throttle/user/uid/u1", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"counters that are no numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"calls that are none", [][]string{{"hset", "~/throttle/user/uid/u1", "k", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"counters that are not numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"an invalid list of calls", [][]string{{"hset", "~/throttle/user/uid/u1", "k", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
 		{"half a failure", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "1.5"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"a counter that is no number but its word", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"a schema that is no JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
+		{"a counter that is the word nan", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a schema that is not JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
 		{"another schema beside the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
 		{"no schema beside the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
 		{"a schema without a fingerprint", [][]string{{"hdel", "~/schema/user", "fingerprint"}}, []string{"own_schema ~/schema/user"}, false},
 		{"a schema of another type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
-		{"a schema that is lost", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a lost schema", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, s *site) { s.testBrokenOwn(t, tt.damage, tt.want, tt.clean) })
@@ -67,7 +67,7 @@ func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItse
 		s.Do(t, words...)
 	}
 	testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
-	testdb.Same(t, "check once more: nothing was written", s.Check(t, check.Options{}), slices.Clone(want))
+	testdb.Same(t, "check again: nothing was written", s.Check(t, check.Options{}), slices.Clone(want))
 	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
 	if !byItself {
 		testdb.Same(t, "a repair without the schema", s.Check(t, check.Options{}), slices.Clone(want))
@@ -146,6 +146,6 @@ func TestUnfinishedCopy(t *testing.T) {
 		testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
 		testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
 		s.Do(t, "del", "~/copying")
-		testdb.Same(t, "a copy that is whole", s.Check(t, check.Options{}), []string{"prk_wrong user/uid:u1"})
+		testdb.Same(t, "a complete copy", s.Check(t, check.Options{}), []string{"prk_wrong user/uid:u1"})
 	})
 }

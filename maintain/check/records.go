@@ -166,7 +166,7 @@ func (c *checker) checkRemaining(ctx context.Context, check checkFunc, set item,
 	}
 	for members, err := range store.ScanAll(ctx, c.Engine, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
 		if store.IsEntryError(err) {
-			break // it became another record meanwhile
+			break // it was replaced by a record of another kind
 		}
 		if err == nil {
 			err = c.examine(ctx, check, membersOf(set, members))

@@ -267,8 +267,8 @@ func choicesText(holders []recordkey.Key, keeper recordkey.Key) string {
 	names := records.Map(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	all := strings.Join(names, " and ") + " have this value"
 	if keeper.IsValid() {
-		return all + "; " + records.Printable(keeper.String()) + " keeps it, and what the others wrote stands in their field ~lost:…"
+		return all + "; " + records.Printable(keeper.String()) + " keeps it, and the facets of the others move to their field ~lost:…"
 	}
-	return all + "; to keep one of them keeps it findable by this value, and moves what the others wrote into their field ~lost:…, " +
-		"by which nobody finds them"
+	return all + "; keeping one of them leaves only that one findable by this value, " +
+		"and moves the facets of the others to their field ~lost:…"
 }

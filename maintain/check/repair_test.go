@@ -19,9 +19,9 @@ import (
 // leftByDamage lists what remains of a damage after a repair: what a person must decide, and
 // warnings. Nothing remains of other damages.
 var leftByDamage = map[string][]string{
-	"entry of another Redis type":       {"prk_kind " + prk},
-	"under a field that is not primary": {"key_field user/nick:F"},
-	"a string under such a field":       {"key_field user/nick:F"},
+	"entry of another Redis type":              {"prk_kind " + prk},
+	"hash under a field that is not primary":   {"key_field user/nick:F"},
+	"string under a field that is not primary": {"key_field user/nick:F"},
 
 	"facet lost":                   {"field_missing " + prk},
 	"facet and ~skv lost":          {"field_missing " + prk},
@@ -38,22 +38,22 @@ var leftByDamage = map[string][]string{
 	"shared in one field, SRKs in two taken over":              {"value_shared " + name},
 	"one value in two fields of one entry, one SRK taken over": {"value_shared " + name},
 
-	"SRK of an undeclared field":                     {"srk_undeclared user/phone:F/~prk"},
-	"tertiary record of a name that is not declared": {"tertiary_undeclared " + prk + "/photo"},
-	"key with raw braces":                            {"key_unparsable user/uid:{F}"},
-	"key with an unescaped slash":                    {"key_unparsable user/uid:F/a/b"},
-	"key with an empty value":                        {"key_unparsable user/F:/~prk"},
+	"SRK of an undeclared field":              {"srk_undeclared user/phone:F/~prk"},
+	"tertiary record with an undeclared name": {"tertiary_undeclared " + prk + "/photo"},
+	"key with raw braces":                     {"key_unparsable user/uid:{F}"},
+	"key with an unescaped slash":             {"key_unparsable user/uid:F/a/b"},
+	"key with an empty value":                 {"key_unparsable user/F:/~prk"},
 
-	"indexed facet empty":                    {"index_unkeyable " + prk},
-	"member that no key can name":            {"index_unkeyable " + prk + "/tags"},
-	"index that the schema does not declare": {"index_undeclared user/color:F/~prks"},
+	"indexed facet empty":         {"index_unkeyable " + prk},
+	"member that no key can hold": {"index_unkeyable " + prk + "/tags"},
+	"undeclared index":            {"index_undeclared user/color:F/~prks"},
 
-	"a date that is not one":                            {"facet_undecodable " + prk},
-	"JSON and boolean that are none":                    {"facet_undecodable " + prk, "facet_undecodable " + prk},
-	"tertiary set of another Redis type":                {"tertiary_kind " + prk + "/tags"},
-	"tertiary list of another Redis type":               {"tertiary_kind " + prk + "/notes"},
-	"an entry of a type that is not declared":           {"schema_missing robot/id:F"},
-	"index that the schema does not declare, of nobody": nil,
+	"invalid date":                              {"facet_undecodable " + prk},
+	"invalid JSON and boolean":                  {"facet_undecodable " + prk, "facet_undecodable " + prk},
+	"tertiary set of another Redis type":        {"tertiary_kind " + prk + "/tags"},
+	"tertiary list of another Redis type":       {"tertiary_kind " + prk + "/notes"},
+	"entry of an undeclared type":               {"schema_missing robot/id:F"},
+	"undeclared index, member without an entry": nil,
 }
 
 func wantLeft(d damage, n int) []string {
@@ -204,10 +204,10 @@ func TestRepairMessages(t *testing.T) {
 		keep []recordkey.Key
 		want string
 	}{
-		{nil, "error value_shared user/email:u0@x.org/~prk: user/uid:friend and user/uid:u0 have this value; to keep one of them keeps it " +
-			"findable by this value, and moves what the others wrote into their field ~lost:…, by which nobody finds them"},
+		{nil, "error value_shared user/email:u0@x.org/~prk: user/uid:friend and user/uid:u0 have this value; keeping one of them leaves only that one " +
+			"findable by this value, and moves the facets of the others to their field ~lost:…"},
 		{[]recordkey.Key{key}, "error value_shared user/email:u0@x.org/~prk: user/uid:friend and user/uid:u0 have this value; " +
-			"user/uid:u0 keeps it, and what the others wrote stands in their field ~lost:…"},
+			"user/uid:u0 keeps it, and the facets of the others move to their field ~lost:…"},
 	} {
 		for p, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true, Keep: tt.keep}) {
 			if err != nil || p.String() != tt.want || p.Repaired != (tt.keep != nil) || len(p.Choices) != 2 {

@@ -107,9 +107,9 @@ const (
 // set.
 const defaultUID = 12
 
-// NotCompact returns a warning for every reason, visible in the schema alone, why Redis would not
-// keep entries compact under its default limits. The warnings have the code entry_not_compact and
-// the key ~/schema/TYPE. Most schemas give no warning: there the values decide.
+// NotCompact returns warnings about a schema under which Redis, with its default limits, does not
+// keep entries compact. The warnings have the code entry_not_compact and the key ~/schema/TYPE.
+// Most schemas give no warning; then it depends on the values.
 func NotCompact(s schema.Schema) (ps []Problem) {
 	for _, name := range s.Names() {
 		key, err := recordkey.Own("schema", name)
@@ -133,7 +133,7 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 		}
 		prk := len(recordkey.Escape(name)) + len("/") + len(recordkey.Escape(t.Primary)) + len(":")
 		if room := compactBytes - prk; room < defaultUID {
-			add(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; those that are made here have %d",
+			add(store.FieldPRK, "%s of type %s has more than %d bytes with a UID of more than %d; generated UIDs have %d",
 				store.FieldPRK, records.Quoted(name), compactBytes, max(room, 0), defaultUID)
 		}
 	}

@@ -132,9 +132,9 @@ func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner
 	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
 }
 
-// checkSRK checks an SRK against its owner. The whole SRV belongs to what was seen: on a cluster
-// each attempt to create an entry has an SRV of its own, and an entry that does not exist has no
-// rev.
+// checkSRK checks an SRK against its owner. A finding is identified by the whole SRV as well, since
+// on a cluster each attempt to create an entry has an SRV of its own, and an entry that does not
+// exist has no rev.
 func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
@@ -182,8 +182,8 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 			reason = syntax.Reason
 		}
 		if kind == "hash" {
-			reason += "; if an entry is in it, 'userdb dump' shows it, 'userdb create' makes it anew, " +
-				"and then 'userdb remove' takes this record away"
+			reason += "; if it holds an entry, 'userdb dump' shows it: create it again with 'userdb create', " +
+				"then remove this record with 'userdb remove'"
 		}
 		f := r.addRaw(i, keyUnparsable, strings.TrimPrefix(raw, c.NS.String()), "", reason)
 		if c.fix != nil && kind == "string" {

@@ -31,8 +31,8 @@ func TestCheckWhileWriting(t *testing.T) {
 		}
 		stop := s.startWriters(t, 4)
 		for range 10 {
-			testdb.Same(t, "of all", s.Check(t, check.Options{}), nil)
-			testdb.Same(t, "of one", s.Check(t, check.Options{Only: hints.UID("u1").Of("user")}), nil)
+			testdb.Same(t, "all entries", s.Check(t, check.Options{}), nil)
+			testdb.Same(t, "one entry", s.Check(t, check.Options{Only: hints.UID("u1").Of("user")}), nil)
 		}
 		stop()
 		testdb.Same(t, "at rest", s.Check(t, check.Options{}), nil)
@@ -213,7 +213,7 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 	}
 	t.Logf("%d checks beside %d steps of writers; %d of them looked longer", runs, pace.steps, e.first.Load())
 	if e.first.Load() < 5 {
-		t.Errorf("of %d checks only %d met a change in the middle: this shows nothing", runs, e.first.Load())
+		t.Errorf("only %[2]d of %[1]d checks met a change in progress: too few", runs, e.first.Load())
 	}
 	if err := server.Client().Set(t.Context(), "user/name:nobody/~prk", "user/uid:nobody", 0).Err(); err != nil {
 		t.Fatal(err)

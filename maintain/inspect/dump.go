@@ -28,7 +28,7 @@ type Options struct {
 // The formats of a dump.
 const (
 	FormatLong  = "long"  // each record with its contents
-	FormatShort = "short" // one line a record: its key and the start of its contents
+	FormatShort = "short" // one line per record: its key and the start of its contents
 	FormatKeys  = "keys"  // keys only
 )
 
@@ -41,9 +41,9 @@ const (
 // Dump writes records in readable form. It writes every record of the view's namespace, and of
 // namespaces inside it, whose key matches Pattern, whatever its Redis type; it leaves out the
 // store's own records. Up to 10,000 records are sorted by key. Larger dumps are in the order of
-// SCAN, in sorted parts, and a record may appear twice. Of each record Dump shows 100 elements, of
-// each value 200 bytes, and how much is left out. Facets named password are hidden unless Reveal is
-// set. All output is printable: other text is quoted as in Go.
+// SCAN, in sorted parts, and a record may appear twice. Dump shows up to 100 elements of a record
+// and 200 bytes of a value, and says how much it left out. Facets named password are hidden unless
+// Reveal is set. All output is printable: other text is quoted as in Go.
 //
 // Dump returns ErrFormat for an unknown format; other errors are those of the store and of w.
 func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {

@@ -163,9 +163,9 @@ func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, e
 	if ctx.Err() != nil || db.Ping(ctx) != nil {
 		return err
 	}
-	text := what + " cannot be told: " + err.Error()
+	text := what + " could not be determined: " + err.Error()
 	if errors.Is(err, userdb.ErrCorrupt) {
-		text += "; 'userdb check' says what mends it"
+		text += "; 'userdb check' says how to fix it"
 	}
 	st.warn("not_learned", text)
 	return nil
@@ -214,7 +214,7 @@ func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 		relation, difference = schema.Differs, own.Difference(stored)
 	}
 	if relation >= schema.Builds {
-		st.warn("schema", fmt.Sprintf("type %s: the program's schema is not the stored one, so that its writes are refused: %s; "+
+		st.warn("schema", fmt.Sprintf("type %s: the program's schema is not the stored one, so its writes are refused: %s; "+
 			"use the stored one, or bring the records over with 'userdb schema apply'", name, difference))
 	}
 }

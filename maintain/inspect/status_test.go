@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		want := "firm 0 stored=false changing=false fields=1 ; user 0 stored=false changing=false fields=8 " + form
 		if got := s.summary(t); got != want {
-			t.Errorf("of nothing\n got %s\nwant %s", got, want)
+			t.Errorf("an empty store\n got %s\nwant %s", got, want)
 		}
 		for n := range 3 {
 			s.User(t, n)
@@ -68,7 +68,7 @@ func TestStatus(t *testing.T) {
 		testdb.Must(testdb.Must(inner.Type("user")).Create(s.Ctx, facets))
 		want = "firm 0 stored=false changing=false fields=1 ; user 2 stored=true changing=false fields=8 " + form + "; in+_side/ 1 of 4"
 		if got := s.summary(t); got != want {
-			t.Errorf("of some\n got %s\nwant %s", got, want)
+			t.Errorf("some entries\n got %s\nwant %s", got, want)
 		}
 
 		// The stored schema is in force, and a different schema of the program is reported.
@@ -88,7 +88,7 @@ func TestStatus(t *testing.T) {
 		s.Do(t, "HSET", "~/schema/user", "schema", "{")
 		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
 		if got := s.summary(t); got != damaged {
-			t.Errorf("of a damaged schema\n got %s\nwant %s", got, damaged)
+			t.Errorf("a damaged schema\n got %s\nwant %s", got, damaged)
 		}
 		ctx, cancel := context.WithCancel(s.Ctx)
 		cancel()
@@ -187,7 +187,7 @@ func TestStatusBuilding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.summary(t); strings.Contains(got, "building") {
-			t.Errorf("whole: %s", got)
+			t.Errorf("complete: %s", got)
 		}
 	})
 }

@@ -133,14 +133,14 @@ func (s *site) requireNoWrongEntry(t *testing.T) {
 	}
 	for e, err := range user.FindAll(s.Ctx, others...) {
 		if !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("of many, %s, %v", e.UID(), err)
+			t.Errorf("of many: %s, %v", e.UID(), err)
 		}
 	}
 	if _, err := user.Issue(s.Ctx, others[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("a token: %v", err)
 	}
 	if e, err := user.Find(s.Ctx, hints.Any("p@X.org").Of("user")); err != nil || e.UID() != "p" {
-		t.Errorf("who is the same by both: %s, %v", e.UID(), err)
+		t.Errorf("an entry that is the same in both forms: %s, %v", e.UID(), err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestApplyOtherFormCollides(t *testing.T) {
 			{`"bob"@x.de`, "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
 			{"bo\u3164b@x.de", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
 			{"bob@x.de.", "bob@x.de", `user/uid:x and user/uid:y would both have the value "bob@x.de"`},
-			{"\u034f", "bob@x.de", `user/uid:x: "email": no key can name it: it is empty`},
+			{"\u034f", "bob@x.de", `user/uid:x: "email": no key can hold it: it is empty`},
 		} {
 			s.flush(t)
 			s.createFirstForm(t, 1)
@@ -203,7 +203,7 @@ func TestOtherFormGivesUp(t *testing.T) {
 			"another value": func(e *userdb.Entry) error { e.Put("email", schema.Text("v@x.de")); return nil },
 			"a plain facet": func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil },
 			"both":          func(e *userdb.Entry) error { e.Drop("email"); e.Put("job", schema.Text("cook")); return nil },
-			"the name of one whose address is kept in another form": func(e *userdb.Entry) error { e.Drop("name"); return nil },
+			"a name beside an address of another form": func(e *userdb.Entry) error { e.Drop("name"); return nil },
 		}
 		for what, edit := range refused {
 			if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), edit); !errors.Is(err, userdb.ErrSchemaMismatch) {
@@ -217,7 +217,7 @@ func TestOtherFormGivesUp(t *testing.T) {
 			t.Error("something was written")
 		}
 		if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), func(e *userdb.Entry) error { e.Drop("email"); return nil }); err != nil {
-			t.Errorf("an address that goes: %v", err)
+			t.Errorf("removing an address: %v", err)
 		}
 		for _, uid := range []string{"y", "z"} {
 			if err := user.Delete(s.Ctx, hints.UID(uid).Of("user")); err != nil {
@@ -225,13 +225,13 @@ func TestOtherFormGivesUp(t *testing.T) {
 			}
 		}
 		if n := s.Raw.Exists(s.Ctx, s.Key(`user/email:"bob"@x.de/~prk`), s.Key("user/email:a@strasse.de/~prk")).Val(); n != 0 {
-			t.Errorf("%d SRKs of what went are left", n)
+			t.Errorf("%d SRKs of removed values are left", n)
 		}
 		if _, err := s.apply(s.Ctx, sch); err != nil {
 			t.Error(err)
 		}
 		if e, err := user.Find(s.Ctx, hints.Any(`"bob"@x.de`).Of("user")); err != nil || e.UID() != "x" {
-			t.Errorf("who kept it: %s, %v", e.UID(), err)
+			t.Errorf("the entry that kept the value: %s, %v", e.UID(), err)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestCheckOtherForm(t *testing.T) {
 					continue
 				}
 				found = append(found, p.Code+" "+p.Key)
-				if p.Invariant != 1 || p.Severity == check.SeverityWarning || !strings.Contains(p.Text, "'userdb schema apply' brings it over") {
+				if p.Invariant != 1 || p.Severity == check.SeverityWarning || !strings.Contains(p.Text, "'userdb schema apply' converts it") {
 					t.Errorf("%+v", p)
 				}
 			}
@@ -261,11 +261,11 @@ func TestCheckOtherForm(t *testing.T) {
 				t.Errorf("%+v: %v", o, failed)
 			}
 			if o.Repair || !o.Only.IsZero() {
-				testdb.Same(t, "told", found, nil)
+				testdb.Same(t, "reported", found, nil)
 				continue
 			}
 			slices.Sort(found)
-			testdb.Same(t, "told", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
+			testdb.Same(t, "reported", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
 		}
 		if got := s.allRecords(t); !maps.Equal(before, got) {
 			t.Error("something was written")

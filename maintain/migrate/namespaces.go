@@ -107,7 +107,7 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 // if the source holds nothing.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
-		return 0, fmt.Errorf("%w: %q to %q: want two, of which none lies inside the other", ErrNamespace, from.Path(), to.Path())
+		return 0, fmt.Errorf("%w: %q to %q: want two namespaces, neither inside the other", ErrNamespace, from.Path(), to.Path())
 	}
 	if view.IsReserved(from) || view.IsReserved(to) {
 		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)

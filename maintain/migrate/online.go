@@ -25,7 +25,7 @@ import (
 // maxRetries limits how often the stored schema is read again because others have changed it.
 const maxRetries = 100
 
-var errContention = errors.New("others do not stop changing the stored schema")
+var errContention = errors.New("others keep changing the stored schema")
 
 // applyOnline converts the entries to the new schema. Any number of processes may run it at once,
 // and continue where others were stopped.
@@ -131,7 +131,7 @@ func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 	stored, err := change.ParseStored(s.currentType().Name, hashes[0].Fields)
 	switch {
 	case hashes[0].Other || err != nil:
-		return stored, records.Corrupt(s.guard.Key, "not a schema that can be read")
+		return stored, records.Corrupt(s.guard.Key, "not a readable schema")
 	case stored.UnderWay() || stored.Generation == "":
 		return stored, store.ErrConflict
 	}

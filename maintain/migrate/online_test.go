@@ -67,7 +67,7 @@ func TestOnline(t *testing.T) {
 		plan := testdb.Must(migrate.Plan(s.Ctx, old, largerSchema()))
 		meanwhile := func(int64, int64) {
 			if len(testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"].Building.What) == 0 {
-				t.Error("what is built is not stored as that")
+				t.Error("what is being built is not stored as such")
 			}
 			for name, query := range queries(t, to, s) {
 				if n, err := query(); !errors.Is(err, userdb.ErrIndexBuilding) {
@@ -85,7 +85,7 @@ func TestOnline(t *testing.T) {
 				return nil
 			})
 			if err != nil {
-				t.Errorf("a writer that runs: %v", err)
+				t.Errorf("a running writer: %v", err)
 			}
 		}
 		var once sync.Once
@@ -198,11 +198,11 @@ func TestRequired(t *testing.T) {
 		}
 		_, err := user.Create(s.Ctx, userdb.NewEntry{UID: "none"})
 		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" || refused.Field != "town" {
-			t.Errorf("made without it: %v", err)
+			t.Errorf("created without it: %v", err)
 		}
 		_, err = user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error { e.Drop("town"); return nil })
 		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" {
-			t.Errorf("left without it: %v", err)
+			t.Errorf("updated without it: %v", err)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "some", Facets: schema.Texts("town", "Ulm")}); err != nil {
 			t.Error(err)
@@ -256,7 +256,7 @@ func TestStoppingChange(t *testing.T) {
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, db, next))
 		if plan.Types[0].Online {
-			t.Fatal("nobody has to stop")
+			t.Fatal("no writer has to stop")
 		}
 		if tc := plan.Types[0]; !tc.Stops || !slices.Equal(tc.Retired, []string{"age"}) {
 			t.Errorf("stops writers: %v; retires %q", tc.Stops, tc.Retired)
@@ -319,7 +319,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 				for _, sch := range []schema.Schema{c.from, c.to} {
 					p, err := testdb.Must(s.withSchema(t, sch).Type("user")).Page(s.Ctx, c.query)
 					if err == nil && len(p.Entries) != len(people) {
-						t.Errorf("%s: a part of it: %d", name, len(p.Entries))
+						t.Errorf("%s: part of it: %d", name, len(p.Entries))
 					}
 					if asked++; err != nil && !errors.Is(err, userdb.ErrIndexBuilding) && !errors.Is(err, userdb.ErrInvalid) {
 						t.Errorf("%s: %v", name, err)
@@ -351,7 +351,7 @@ func TestRollBackIndex(t *testing.T) {
 			asked++
 			p, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Where: schema.Texts("city", "Ulm")})
 			if err == nil && len(p.Entries) != len(people) {
-				t.Errorf("a part of it: %d", len(p.Entries))
+				t.Errorf("part of it: %d", len(p.Entries))
 			}
 		})
 		if err == nil || asked == 0 {

@@ -77,7 +77,7 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 		}
 		stored, err := change.ParseStored(name, hashes[0].Fields)
 		if err != nil || hashes[0].Other {
-			return none, records.Corrupt(key, "not a schema that can be read")
+			return none, records.Corrupt(key, "not a readable schema")
 		}
 		if stored.Generation == "" {
 			continue

@@ -109,7 +109,7 @@ func (s *migration) describe() string {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
 	}
 	for _, field := range s.newRequired {
-		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it make no entries any more")
+		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it can no longer create entries")
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", and ")
@@ -210,7 +210,7 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	for old, name := range s.renames {
 		_, has := r.Fields[old]
 		if wire, both := r.Fields[name]; has && both {
-			refuse(name, wire, "it has a facet "+records.Quoted(old)+", too: one of the two would be lost")
+			refuse(name, wire, "it also has a facet "+records.Quoted(old)+": one of the two would be lost")
 		}
 	}
 	facets := s.renamedFacets(r)
@@ -220,18 +220,18 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 			value = s.currentType().Schema.Canonical(value)
 		}
 		if _, keyable := s.currentType().SRK(field, value); has && !keyable {
-			refuse(field, value, "no key can name it: it is "+records.Unkeyable(value))
+			refuse(field, value, "no key can hold it: it is "+records.Unkeyable(value))
 		}
 	}
 	for _, field := range s.newRequired {
 		if _, has := facets[field]; !has {
-			refuse(field, "", "it has none, and the field is to be required")
+			refuse(field, "", "it has none, but the field becomes required")
 		}
 	}
 	_, without := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
 	for _, field := range without {
 		if slices.Contains(s.newOrders, field) {
-			refuse(field, facets[field], "it has no place in an order: over 1 KiB, or not readable")
+			refuse(field, facets[field], "it has no place in an order: it is over 1 KiB or cannot be decoded")
 		}
 	}
 }

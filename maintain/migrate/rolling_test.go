@@ -128,8 +128,8 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 			}
 			return fmt.Errorf("let in, or refused for another reason: %v", err)
 		},
-		"what it does not know": func() error { return p.writeUnknownField(ctx, users, uid) },
-		"index":                 func() error { return p.query(ctx, users, uid) },
+		"unknown field": func() error { return p.writeUnknownField(ctx, users, uid) },
+		"index":         func() error { return p.query(ctx, users, uid) },
 	} {
 		if err := do(); err != nil {
 			return fmt.Errorf("%s: %w", what, err)

@@ -23,7 +23,7 @@ var (
 	// or if a schema requires a key that no record can have. Nothing was changed.
 	ErrCollision = errors.New("the records do not fit the schema")
 	// ErrNamespace is returned for a namespace that cannot be copied or dropped.
-	ErrNamespace = errors.New("not a namespace for this")
+	ErrNamespace = errors.New("not a namespace to copy or drop")
 	// ErrNotEmpty is returned if the namespace to copy to holds records.
 	ErrNotEmpty = errors.New("the namespace holds records already")
 )
@@ -58,7 +58,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	for i, name := range names {
 		key, err := recordkey.Own("schema", name)
 		if err != nil {
-			return schema.Schema{}, records.Corrupt(types, "it names a type that no key can name")
+			return schema.Schema{}, records.Corrupt(types, "it lists a type name that no key can hold")
 		}
 		keys[i] = key.In(v.NS)
 	}
@@ -145,7 +145,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 		return err
 	}
 	if s.guard = t.Guard; s.resumed && s.fields[change.FieldNext] != s.guard.JSON {
-		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' and no --schema, or with that schema",
+		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' without --schema, or with that schema",
 			store.ErrSchemaMismatch, records.Quoted(t.Name))
 	}
 	s.compareSchemas(t.Schema, s.from.Whole())
@@ -163,8 +163,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	return nil
 }
 
-// removedNames returns the names that the type from has or has retired and the type to does not
-// have.
+// removedNames returns the names that from has, or has retired, and that to does not have.
 func removedNames(from, to schema.Type) (names []string) {
 	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]

@@ -31,7 +31,7 @@ func TestStoredSchema(t *testing.T) {
 		}
 		s.Do(t, "DEL", "~/schema/firm")
 		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got.Names(), []string{"user"}) {
-			t.Fatalf("one with nothing stored but its name: %v, %v", got, err)
+			t.Fatalf("a type with only its name stored: %v, %v", got, err)
 		}
 	})
 }
@@ -43,11 +43,11 @@ func TestStoredSchemaDamaged(t *testing.T) {
 	}{
 		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
 		{"of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`}},
-		{"not the one of the fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
+		{"not matching the fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
 		{"without a fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HDEL", "~/schema/firm", "fingerprint"}},
 		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"SET", "~/schema/firm", "x"}},
 		{"types of another Redis type", "damaged record: ~/types: not a set", []string{"SET", "~/types", "x"}},
-		{"no name", "damaged record: ~/types: it names a type that no key can name", []string{"SADD", "~/types", ""}},
+		{"no name", "damaged record: ~/types: it lists a type name that no key can hold", []string{"SADD", "~/types", ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
@@ -89,5 +89,5 @@ func TestCheckStoredUnreadable(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
 	s.Do(t, "HSET", "~/schema/firm", "fingerprint", "other", "schema", "{")
-	testdb.Same(t, "of all", s.Check(t, check.Options{}), []string{"own_schema ~/schema/firm"})
+	testdb.Same(t, "all entries", s.Check(t, check.Options{}), []string{"own_schema ~/schema/firm"})
 }

@@ -57,7 +57,7 @@ func TestApplierTakesOver(t *testing.T) {
 			ctx, die := context.WithCancel(s.Ctx)
 			plan := testdb.Must(migrate.Plan(ctx, s.DB, nick))
 			if err := plan.Apply(ctx, func(int64, int64) { die() }); err == nil {
-				t.Error("it lives")
+				t.Error("the process did not die")
 			}
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.Restate], dies), city))
@@ -79,12 +79,12 @@ func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
 		for name, before := range map[string]func(store.Step) bool{
-			"before it removes": isStep[store.Remove],
-			"before an identifier": func(st store.Step) bool {
+			"before a removal": isStep[store.Remove],
+			"before the removal of an identifier": func(st store.Step) bool {
 				r, is := st.(store.Remove)
 				return is && r.Seen.Is
 			},
-			"before it begins": isStep[store.AwaitSchema],
+			"before the start": isStep[store.AwaitSchema],
 		} {
 			s.flush(t)
 			s.DB = s.withSchema(t, rich)
@@ -97,7 +97,7 @@ func TestStalledApplier(t *testing.T) {
 			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, before, others), poor))
 			err := plan.Apply(s.Ctx, nil)
 			if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrSchemaMismatch) {
-				t.Errorf("%s: the one who came late: %v", name, err)
+				t.Errorf("%s: the stalled process: %v", name, err)
 			}
 			s.requireMigrated(t, name, rich, people)
 		}
@@ -114,7 +114,7 @@ func TestConcurrentAppliers(t *testing.T) {
 		count := func() {
 			n, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
 			if err != nil || len(n.Entries) != len(people) {
-				t.Errorf("a part of the index: %d, %v", len(n.Entries), err)
+				t.Errorf("part of the index: %d, %v", len(n.Entries), err)
 			}
 		}
 		whole := false

@@ -55,9 +55,9 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		to := o.Map[name]
 		switch {
 		case slices.Contains(o.Ignore, name):
-			return c, fmt.Errorf("%w: %s is both to be mapped and to be ignored", ErrInput, records.Quoted(name))
+			return c, fmt.Errorf("%w: %s is both mapped and ignored", ErrInput, records.Quoted(name))
 		case strings.HasPrefix(to, "~") && !slices.Contains(specialColumns, to):
-			return c, fmt.Errorf("%w: %s cannot become %s, which is no facet", ErrInput, records.Quoted(name), records.Quoted(to))
+			return c, fmt.Errorf("%w: %s cannot become %s, which is not a facet", ErrInput, records.Quoted(name), records.Quoted(to))
 		}
 		c.to[name] = to
 		c.unused[name] = true
@@ -91,7 +91,7 @@ func (c *columns) isMapped(name string) bool {
 // The input must have been read to its end.
 func (c *columns) checkUnused() error {
 	for _, name := range slices.Sorted(maps.Keys(c.unused)) {
-		return fmt.Errorf("%w: it has nothing called %s, which was to be mapped or ignored", ErrInput, records.Quoted(name))
+		return fmt.Errorf("%w: it has nothing called %s, which the options map or ignore", ErrInput, records.Quoted(name))
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (im *importer) renameFacets(r *reading) error {
 		}
 		v, err := f.parse(codec, f.text)
 		if err != nil {
-			return fmt.Errorf("%s, which is to be %s, is no %s", records.Quoted(f.name), to, codec)
+			return fmt.Errorf("%s, mapped to %s, is not valid %s", records.Quoted(f.name), to, codec)
 		}
 		r.own[to] = v.Text()
 	}
@@ -234,7 +234,7 @@ func (im *importer) renameFacets(r *reading) error {
 	return nil
 }
 
-func duplicateName(name string) error { return fmt.Errorf("two are called %s", records.Quoted(name)) }
+func duplicateName(name string) error { return fmt.Errorf("two values for %s", records.Quoted(name)) }
 
 // resolveHeader maps the columns of a CSV header to fields and checks them.
 func (im *importer) resolveHeader(s *csvRows) error {
@@ -246,7 +246,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		case slices.Contains(s.names[:i], name):
 			return fmt.Errorf("%w: two columns are %s", ErrInput, records.Quoted(name))
 		case strings.HasPrefix(name, "~") && !slices.Contains(headerNames, name):
-			return fmt.Errorf("%w: the header names %s, which is no facet", ErrInput, records.Quoted(name))
+			return fmt.Errorf("%w: the header names %s, which is not a facet", ErrInput, records.Quoted(name))
 		}
 		s.names[i] = name
 	}
@@ -268,7 +268,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		known = known || err == nil || strings.Contains(err.Error(), "did you mean")
 	}
 	if !known { // the first line may be data, and so a secret
-		return fmt.Errorf("%w: the first line names nothing that the schema knows: is there a header?", ErrInput)
+		return fmt.Errorf("%w: the schema knows none of the names in the first line: is there a header?", ErrInput)
 	}
 	return refused
 }

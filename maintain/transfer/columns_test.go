@@ -38,12 +38,12 @@ func TestImportUnknownNames(t *testing.T) {
 		{"a column for another type", "~isa,id,email\nuser,,a@x.org\nfirm,f1,\nfirm,f2,b@x.org\n", true, 4, "email", `type "firm" has no such field`, 2},
 		{"a facet", good + good[:10] + `{"emial":"a@x.org"}}`, false, 2, "emial", `type "user" has no such field; did you mean "email"?`, 1},
 		{"a key", strings.Repeat(good, 3) + `{"facet":{}}`, false, 4, "facet", `no line of an export has such a key; did you mean "facets"?`, 3},
-		{"an entry that is flat", `{"email":"a@x.org"}`, false, 1, "email", `a line of JSON has the facets of an entry under "facets"`, 0},
+		{"a flat entry", `{"email":"a@x.org"}`, false, 1, "email", `a line of JSON has the facets of an entry under "facets"`, 0},
 		{
 			"a tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`, false, 1, "tgas",
 			`type "user" has no such tertiary record; did you mean "tags"?`, 0,
 		},
-		{"after what is refused", "no JSON\n" + `{"facets":{"Name":"Ann"}}`, false, 2, "Name", `type "user" has no such field; did you mean "name"?`, 1},
+		{"after a refused line", "no JSON\n" + `{"facets":{"Name":"Ann"}}`, false, 2, "Name", `type "user" has no such field; did you mean "name"?`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
@@ -95,14 +95,14 @@ func TestImportMaps(t *testing.T) {
 			full(),
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
-		{"two of one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
-		{"no such column", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which was to be mapped or ignored`},
+		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
+		{"no such column", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which the options map or ignore`},
 		{
 			"in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",
 			transfer.ImportOptions{CSV: true, Ignore: []string{"the\nage"}},
 			full(), `line 2: "shoes": type "user" has no such field`,
 		},
-		{"to a name that no field has", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
+		{"to an undeclared name", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
 		{
 			"flat JSON", `{"Id":"1","email":"A@x.org","shoes":44}`,
 			transfer.ImportOptions{
@@ -112,7 +112,7 @@ func TestImportMaps(t *testing.T) {
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
 		{
-			"to what is no facet", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
+			"to columns that are not facets", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
 			transfer.ImportOptions{Type: "firm", Map: map[string]string{"kind": "~isa", "locked": "~disabled"}},
 			full(),
 			`{"type":"user","facets":{"uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}`,
@@ -134,14 +134,14 @@ func TestImportMaps(t *testing.T) {
 			transfer.ImportOptions{Ignore: []string{"tgas"}},
 			full(), `{"type":"user","facets":{"uid":"1"}}`,
 		},
-		{"marks of the byte order", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, full(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
-		{"before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, full(), `{"type":"user","facets":{"uid":"1"}}`},
-		{"nothing of that name", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
+		{"a byte order mark", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, full(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
+		{"a byte order mark before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, full(), `{"type":"user","facets":{"uid":"1"}}`},
+		{"no such name in the input", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
 		{
 			"mapped and ignored", "a\ny\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}, Ignore: []string{"a"}},
 			full(),
-			`"a" is both to be mapped and to be ignored`,
+			`"a" is both mapped and ignored`,
 		},
 		{"to a record's key", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, full(), `"a" cannot become "~prk"`},
 		{"extra, not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, full(), `"shoes": type "user" has no such field`},
@@ -183,7 +183,7 @@ func TestImportDuplicateNames(t *testing.T) {
 			var reason string
 			o := transfer.ImportOptions{Map: tt.as, Refused: func(_ int64, why string) { reason = why }}
 			report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
-			if err != nil || report.Refused != 1 || !strings.HasPrefix(reason, "two are called") {
+			if err != nil || report.Refused != 1 || !strings.HasPrefix(reason, "two values for") {
 				t.Errorf("%s: %+v, %q, %v", tt.in, report, reason, err)
 			}
 		}
@@ -267,7 +267,7 @@ func TestImportResumeOptions(t *testing.T) {
 			o := begun
 			o.Resume = state
 			change(&o)
-			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "was begun") {
+			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "was started") {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
@@ -275,7 +275,7 @@ func TestImportResumeOptions(t *testing.T) {
 		o.Resume = state
 		s.importText(t, in, o, created(2))
 		s.Do(t, "DEL", "~/secret") // simulates another store
-		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "begun in another store") {
+		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "started in another store") {
 			t.Errorf("another store: %v", err)
 		}
 	})

@@ -61,7 +61,7 @@ type csvRows struct {
 
 // newCSVRows reads the header. before is the number of bytes that precede it.
 func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, error) {
-	const tooLong = "a row of over 16 MiB: is there a quote that does not end?"
+	const tooLong = "a row of over 16 MiB: is a quote not closed?"
 	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, headerWritten: headerWritten}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
@@ -146,7 +146,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		return false, s.readError(s.input.err)
 	case errors.As(err, &bad):
 		if hasUnclosedQuote(s.row(), bad) {
-			return false, s.readError(fmt.Errorf("%w: a quote that does not end", ErrInput))
+			return false, s.readError(fmt.Errorf("%w: a quote that is not closed", ErrInput))
 		}
 		l.no, l.err = int64(bad.StartLine), bad.Err
 	default:
@@ -156,10 +156,10 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	l.cells, l.raw = cells, s.takeRow()
 	l.size = int64(len(l.raw))
 	if l.err == nil && len(cells) != len(s.header) {
-		l.err = fmt.Errorf("%d cells, and the header has %d", len(cells), len(s.header))
+		l.err = fmt.Errorf("%d cells, but the header has %d", len(cells), len(s.header))
 	}
 	if l.err != nil && s.lines > l.no {
-		l.err = fmt.Errorf("%w, in a row that goes on to line %d: is there a quote that does not end?", l.err, s.lines)
+		l.err = fmt.Errorf("%w, in a row that continues to line %d: is a quote not closed?", l.err, s.lines)
 	}
 	return true, nil
 }
@@ -185,7 +185,7 @@ func (s *csvRows) parse(l *line, r *reading) error {
 		switch {
 		case cell == "" || name == "" || slices.Contains(ignoredColumns, name):
 		case name == columnText:
-			return errors.New("it could not be taken apart: put its cells in place, and empty the column ~text")
+			return errors.New("the row could not be split into cells: fill in its cells and empty the column ~text")
 		case slices.Contains(specialColumns, name):
 			r.own[name] = cell
 		default:
@@ -205,7 +205,7 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 		return change.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
 	}
 	if !json.Valid([]byte(cell)) {
-		return change.Content{}, fmt.Errorf("tertiary record %s: no JSON", records.Quoted(name))
+		return change.Content{}, fmt.Errorf("tertiary record %s: not JSON", records.Quoted(name))
 	}
 	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
 }

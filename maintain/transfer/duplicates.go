@@ -41,7 +41,7 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 		}
 		for _, l := range again {
 			if l.err = im.build(l, attempt); attempt == uidAttempts {
-				l.err = errors.New("all UIDs that were made up for it are taken")
+				l.err = errors.New("all UIDs generated for it are taken")
 			}
 		}
 		lines = slices.DeleteFunc(again, func(l *line) bool { return l.err != nil })

@@ -104,17 +104,17 @@ type ReadError struct {
 
 func (e *ReadError) Error() string {
 	if unknown, is := errors.AsType[*ColumnError](e.Err); is {
-		return fmt.Sprintf("%v; this line, and what comes after it, was not read", unknown)
+		return fmt.Sprintf("%v; this line and everything after it were not read", unknown)
 	}
-	return fmt.Sprintf("reading the input: line %d, and what comes after it, was not read: %v", e.Line, e.Err)
+	return fmt.Sprintf("reading the input: line %d and everything after it were not read: %v", e.Line, e.Err)
 }
 
 // Unwrap returns the reason.
 func (e *ReadError) Unwrap() error { return e.Err }
 
 // Import adds entries from JSON lines as Export writes them, or from CSV with a header. It writes
-// each entry with all its tertiary records or not at all, under the same rules and the same
-// uniqueness as Create, except that it does not fill in "added". Passwords are either hashes that
+// each entry with all its tertiary records or not at all, with the same rules and uniqueness
+// guarantees as Create, except that it does not fill in "added". Passwords are either hashes that
 // login can verify or clear passwords (clear_password). Clear passwords must follow the policy of
 // the type; Import hashes as many at a time as there are workers. If a line has no UID, Import
 // derives one from the import's ID and the number and text of the line.
@@ -201,7 +201,7 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	case !im.resumed:
 		im.state = ImportState{ID: rand.Text(), How: fingerprint}
 	case im.state.How != fingerprint:
-		return nil, fmt.Errorf("%w: the import was begun in another store or namespace, or with another type, form or mapping of its input", ErrInput)
+		return nil, fmt.Errorf("%w: the import was started in another store or namespace, or with another type, form or mapping of its input", ErrInput)
 	}
 	if err := im.parseOptions(); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 
 // fingerprint returns a checksum of everything that determines what the lines of the input mean and
 // where they go. It includes the secret of the store, which no other store has. An import that
-// cannot be resumed does not read the secret.
+// cannot be resumed leaves the secret out, so as not to create one.
 func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	secret := ""
 	if im.resumed || im.o.Save != nil && !im.o.DryRun {
@@ -249,11 +249,11 @@ func (im *importer) parseOptions() (err error) {
 	switch {
 	case im.o.From == "" && im.o.FromParams == "":
 	case im.o.From == "":
-		return fmt.Errorf("%w: parameters of a project are for an export of firebase", ErrInput)
+		return fmt.Errorf("%w: the parameters of a project are only for an export of firebase", ErrInput)
 	case !known:
-		return fmt.Errorf("%w: exports of %s cannot be read, but those of %s", ErrInput, records.Quoted(im.o.From), strings.Join(Products(), ", "))
+		return fmt.Errorf("%w: cannot read exports of %s; want one of %s", ErrInput, records.Quoted(im.o.From), strings.Join(Products(), ", "))
 	case im.o.CSV:
-		return fmt.Errorf("%w: an export of %s is no CSV", ErrInput, im.o.From)
+		return fmt.Errorf("%w: an export of %s is not CSV", ErrInput, im.o.From)
 	case im.o.FromParams != "" && im.o.From != "firebase":
 		return fmt.Errorf("%w: hashes of %s have no parameters of a project", ErrInput, im.o.From)
 	case im.o.FromParams != "":

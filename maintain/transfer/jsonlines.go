@@ -85,7 +85,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			j.value()
 		case columnText:
 			j.value()
-			j.fail(errors.New("it could not be read: put the line itself in place of what holds it as ~text"))
+			j.fail(errors.New("the line could not be read: replace this object with the corrected line in its ~text"))
 		default:
 			j.fail(unknownKey(name))
 		}
@@ -115,7 +115,7 @@ func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
 	return schema.ParseJSON(c, json.RawMessage(raw))
 }
 
-var errNotObject = errors.New("no JSON object as an export has it")
+var errNotObject = errors.New("not a JSON object as in an export")
 
 // malformed returns why a line is not a JSON object. It does not quote the line, which may hold
 // secrets.
@@ -127,7 +127,7 @@ func malformed(text string) error {
 	var raw json.RawMessage
 	if err := dec.Decode(&raw); err != nil {
 		if syntax, is := errors.AsType[*json.SyntaxError](err); is {
-			return fmt.Errorf("no JSON: something is wrong at byte %d", syntax.Offset)
+			return fmt.Errorf("not JSON: syntax error at byte %d", syntax.Offset)
 		}
 		return errNotObject
 	}
@@ -208,7 +208,7 @@ func (s *scanner) object(member func(name string)) {
 		return
 	}
 	if !s.accept('{') {
-		s.fail(errors.New("no JSON object where one is wanted"))
+		s.fail(errors.New("want a JSON object"))
 	}
 	seen := map[string]struct{}{}
 	for members := 0; s.err == nil && !s.accept('}'); members++ {
@@ -222,7 +222,7 @@ func (s *scanner) object(member func(name string)) {
 		case !s.accept(':'):
 			s.fail(errNotObject)
 		case len(seen) == members:
-			s.fail(fmt.Errorf("%s stands there twice", records.Quoted(name)))
+			s.fail(fmt.Errorf("%s appears twice", records.Quoted(name)))
 		default:
 			member(name)
 		}
@@ -232,7 +232,7 @@ func (s *scanner) object(member func(name string)) {
 // objectOf reads the object under a name.
 func (s *scanner) objectOf(name string, member func(name string)) {
 	if c := s.peek(); c != '{' && c != 'n' {
-		s.fail(fmt.Errorf("%s: no JSON object", records.Quoted(name)))
+		s.fail(fmt.Errorf("%s: not a JSON object", records.Quoted(name)))
 		return
 	}
 	s.object(member)
@@ -250,7 +250,7 @@ func (s *scanner) value() string {
 		}
 		end = int(dec.InputOffset())
 		if strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
-			s.fail(errors.New("half a surrogate pair in a text: nobody can tell what it was"))
+			s.fail(errors.New("half a surrogate pair in a string"))
 		}
 	}
 	s.at += end
@@ -291,7 +291,7 @@ func (s *scanner) string(name string) string {
 // decodeAs decodes the JSON of a member as T.
 func decodeAs[T any](s *scanner, name, raw string) (v T) {
 	if json.Unmarshal([]byte(raw), &v) != nil {
-		s.fail(fmt.Errorf("%s is of another JSON type", records.Quoted(name)))
+		s.fail(fmt.Errorf("%s has the wrong JSON type", records.Quoted(name)))
 	}
 	return v
 }
@@ -300,7 +300,7 @@ func decodeAs[T any](s *scanner, name, raw string) (v T) {
 func (s *scanner) tertiary(name string) tertiaryRecord {
 	x := tertiaryRecord{name: name}
 	if c := s.peek(); c != '{' && c != 'n' {
-		s.fail(fmt.Errorf("tertiary record %s: want a JSON object as {\"kind\":\"set\",\"value\":[\"a\"]}", records.Quoted(name)))
+		s.fail(fmt.Errorf("tertiary record %s: want a JSON object like {\"kind\":\"set\",\"value\":[\"a\"]}", records.Quoted(name)))
 		return x
 	}
 	s.object(func(member string) {

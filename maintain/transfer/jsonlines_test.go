@@ -161,7 +161,7 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	if err != nil || len(r.facets) != n {
 		t.Errorf("%d facets, and %d were read: %v", n, len(r.facets), err)
 	}
-	if _, err = parseLine(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" stands there twice` {
+	if _, err = parseLine(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" appears twice` {
 		t.Error(err)
 	}
 }
@@ -170,23 +170,23 @@ func TestParseLineOfManyFacets(t *testing.T) {
 // of a line.
 func TestParseLineExactNames(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" stands there twice`,
-		`{"password":"a","\u0070assword":"b"}`:                                    `"password" stands there twice`,
+		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" appears twice`,
+		`{"password":"a","\u0070assword":"b"}`:                                    `"password" appears twice`,
 		`{"Facets":{"uid":"1"}}`:                                                  `bad input: line 0: "Facets": no line of an export has such a key; did you mean "facets"?`,
 		`{"facets":{"uid":"1"},"PASSWORD":"$2a$10$x"}`:                            `bad input: line 0: "PASSWORD": no line of an export has such a key; did you mean "password"?`,
-		`{"facets":{"a":"1","\u0061":"2"}}`:                                       `"a" stands there twice`,
-		`{"facets":{"a\u009b":[1],"a\u009b":"2"}}`:                                `"a\u009b" stands there twice`,
-		`{"wire":{"a":"eA==","a":"eQ=="}}`:                                        `"a" stands there twice`,
-		`{"tertiary":{"tags":{"kind":"set"},"tags":{"kind":"set"}}}`:              `"tags" stands there twice`,
-		`{"tertiary":{"tags":{"kind":"set","kind":"list"}}}`:                      `"kind" stands there twice`,
+		`{"facets":{"a":"1","\u0061":"2"}}`:                                       `"a" appears twice`,
+		`{"facets":{"a\u009b":[1],"a\u009b":"2"}}`:                                `"a\u009b" appears twice`,
+		`{"wire":{"a":"eA==","a":"eQ=="}}`:                                        `"a" appears twice`,
+		`{"tertiary":{"tags":{"kind":"set"},"tags":{"kind":"set"}}}`:              `"tags" appears twice`,
+		`{"tertiary":{"tags":{"kind":"set","kind":"list"}}}`:                      `"kind" appears twice`,
 		`{"tertiary":{"tags":{"Kind":"set","value":[]}}}`:                         `unknown field "Kind"`,
-		`{"~rejected":{},"~rejected":{}}`:                                         `"~rejected" stands there twice`,
-		`null`:                                                                    `no JSON object as an export has it`,
-		`[]`:                                                                      `no JSON object as an export has it`,
-		`{"facets":[]}`:                                                           `"facets": no JSON object`,
-		`{"facets":{"a":"1"},"tertiary":"x"}`:                                     `"tertiary": no JSON object`,
-		`{"tertiary":{"tags":["a","b"]}}`:                                         `tertiary record "tags": want a JSON object as {"kind":"set","value":["a"]}`,
-		`{"type":1}`:                                                              `"type" is of another JSON type`,
+		`{"~rejected":{},"~rejected":{}}`:                                         `"~rejected" appears twice`,
+		`null`:                                                                    `not a JSON object as in an export`,
+		`[]`:                                                                      `not a JSON object as in an export`,
+		`{"facets":[]}`:                                                           `"facets": not a JSON object`,
+		`{"facets":{"a":"1"},"tertiary":"x"}`:                                     `"tertiary": not a JSON object`,
+		`{"tertiary":{"tags":["a","b"]}}`:                                         `tertiary record "tags": want a JSON object like {"kind":"set","value":["a"]}`,
+		`{"type":1}`:                                                              `"type" has the wrong JSON type`,
 		"{\"facets\":{\"a\":\"\xff\"}}":                                           `not UTF-8`,
 		`{"facets":{"a":1}}x`:                                                     `there is more after the JSON object`,
 		`{"tertiary":{"a":{"kind":"hash","value":{"x":"1","x":"2"}}}}`:            `tertiary record "a": its value is not of kind "hash"`,
@@ -214,7 +214,7 @@ func TestParseLineExactNames(t *testing.T) {
 		}
 	}
 	if _, err := parseJSON(schema.CodecJSON, `{"a":[{"b":1,"b":2}]}`); err == nil {
-		t.Error("a member in a facet stands there twice")
+		t.Error("a member in a facet appears twice")
 	}
 }
 

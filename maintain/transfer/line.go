@@ -169,7 +169,7 @@ func (im *importer) makeUID(l *line, attempt int) string {
 
 // A reading holds the content of a line before the schema gives it meaning.
 type reading struct {
-	own      map[string]string // content that is no facet, by CSV column name
+	own      map[string]string // content that is not a facet, by CSV column name
 	facets   []facet
 	tertiary []tertiaryRecord
 	verified []string // facets that the line calls verified
@@ -239,7 +239,7 @@ func (l *line) addFacet(f facet) error {
 		return l.t.EncodeFacet(l.draft.Facets, f.field, v, nil)
 	}
 	if l.draft.UID = v.Wire(); l.draft.UID == "" || v.IsNull() {
-		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one made up")
+		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one generated")
 	}
 	return nil
 }
@@ -266,10 +266,10 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 		return err
 	}
 	if l.clearPassword != "" {
-		return errors.New("both a password's hash and a clear password")
+		return errors.New("both a password hash and a clear password")
 	}
 	if err := im.Config.Hashing.Of(l.t).Usable(hash); err != nil {
-		advice := " (a clear password is called clear_password)"
+		advice := " (a clear password goes into clear_password)"
 		if im.o.From != "" {
 			advice = ""
 		}
@@ -303,7 +303,7 @@ func (l *line) setOwnDate(field, date string, now time.Time) error {
 	v, err := schema.ParseText(schema.CodecDate, date)
 	at, isDate := v.Time()
 	if err != nil || !isDate {
-		return fmt.Errorf("%s is no date", records.Quoted(date[:min(len(date), 40)]))
+		return fmt.Errorf("%s is not a date", records.Quoted(date[:min(len(date), 40)]))
 	}
 	if at.After(now) {
 		at = now

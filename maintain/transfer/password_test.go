@@ -79,7 +79,7 @@ func TestImportSetsPasswords(t *testing.T) {
 			before := s.passwordChanged(t)
 			s.importText(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
 			if at := s.passwordChanged(t); !at.After(before) || at.After(noon.Add(time.Second)) {
-				t.Errorf("%s: the password is of %v, and was of %v", tt.line, at, before)
+				t.Errorf("%s: the password was set at %v, before at %v", tt.line, at, before)
 			}
 			if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
 				t.Errorf("%s: a token: %v", tt.line, err)
@@ -88,7 +88,7 @@ func TestImportSetsPasswords(t *testing.T) {
 				t.Errorf("%s: login: %v", tt.line, err)
 			}
 			if n := strings.Count(log.String(), `msg="userdb password" prk=user/uid:u1`); n != 1 {
-				t.Errorf("%s: told %d times:\n%s", tt.line, n, log)
+				t.Errorf("%s: logged %d times:\n%s", tt.line, n, log)
 			}
 			if err := typ.Delete(s.Ctx, hints.UID("u1")); err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestImportKeepsPasswords(t *testing.T) {
 `
 		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 2, Updated: 2})
 		if at := s.passwordChanged(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
-			t.Errorf("the password is of %v, and was of %v; told: %s", at, before, log)
+			t.Errorf("the password was set at %v, before at %v; logged: %s", at, before, log)
 		}
 		if _, err := typ.Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
 			t.Errorf("login: %v", err)
@@ -136,7 +136,7 @@ func TestImportDisables(t *testing.T) {
 			t.Errorf("%s\nthen\n%s", first, again)
 		}
 		if n := strings.Count(log.String(), `msg="userdb disable" prk=user/uid:u1`); n != 1 {
-			t.Errorf("told %d times:\n%s", n, log)
+			t.Errorf("logged %d times:\n%s", n, log)
 		}
 		if err := typ.Enable(s.Ctx, hints.UID("u1")); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestImportFutureDates(t *testing.T) {
 `
 		s.importText(t, in, transfer.ImportOptions{}, created(2))
 		if at := s.passwordChanged(t); !at.Equal(noon) {
-			t.Errorf("the password is of %v", at)
+			t.Errorf("the password was set at %v", at)
 		}
 		got := s.export(t, transfer.ExportOptions{})
 		if !strings.Contains(got, `"disabled":"2026-11-20T12:00:00.000Z"}`) || !strings.Contains(got, `"password_changed":"2001-02-03T03:05:06.000Z","disabled":"2001-02-03T00:00:00.000Z"}`) {
@@ -297,7 +297,7 @@ func TestVerifiedRoundTrip(t *testing.T) {
 			return e
 		}
 		if !find().Verified("email") || find().Verified("name") {
-			t.Error("a new entry: not as the line says")
+			t.Error("a new entry: not verified as in the line")
 		}
 		var out bytes.Buffer
 		if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || !strings.Contains(out.String(), `"verified":["email"]`) || strings.Contains(out.String(), "~") {
@@ -305,17 +305,17 @@ func TestVerifiedRoundTrip(t *testing.T) {
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
 		if err := importLine(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {
-			t.Errorf("an update that says nothing of it: %v", err)
+			t.Errorf("an update without verified: %v", err)
 		}
 		if err := importLine(strings.Replace(strings.Replace(line, `,"verified":["email"]`, "", 1), "v@x", "w@x", 1), update); err != nil || find().Verified("email") {
 			t.Errorf("an update to another address: %v", err)
 		}
 		if err := importLine(strings.Replace(line, "v@x", "w@x", 1), update); err != nil || !find().Verified("email") {
-			t.Errorf("an update that says so: %v", err)
+			t.Errorf("an update with verified: %v", err)
 		}
 		for _, bad := range []string{`"verified":["job"]`, `"verified":"email"`, `"verified":["uid"]`, `"verified":[1]`} {
 			if err := importLine(strings.Replace(line, `"verified":["email"]`, bad, 1), update); err == nil {
-				t.Errorf("%s is taken", bad)
+				t.Errorf("%s is accepted", bad)
 			}
 		}
 	})

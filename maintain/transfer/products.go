@@ -24,7 +24,7 @@ import (
 type product struct {
 	id    string            // the name of the key that every account must have
 	names map[string]string // default mapping of names to fields; empty for the primary field
-	// parse takes the password and everything else that is no facet out of an account. The names
+	// parse takes the password and everything else that is not a facet out of an account. The names
 	// map what remains.
 	parse func(s *productUsers, a account, r *reading) error
 }
@@ -47,7 +47,7 @@ func (s *productUsers) parse(l *line, r *reading) error {
 		return err
 	}
 	if err = s.product.parse(s, a, r); err == nil && a.text(s.id) == "" {
-		err = fmt.Errorf("no account as the product writes one: it has no %s", s.id)
+		err = fmt.Errorf("not an account of this product: it has no %s", s.id)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		r.facets = append(r.facets, facet{name: name, text: a.text(name), parse: schema.ParseText, field: name})
@@ -177,9 +177,9 @@ func (a account) auth0Hash() (string, error) {
 	case err != nil:
 		return "", err
 	case !slices.Contains([]string{"argon2", "bcrypt", "pbkdf2"}, algorithm):
-		return "", fmt.Errorf("its password has the algorithm %s, which is not verified here", records.Quoted(algorithm))
+		return "", fmt.Errorf("its password has the unsupported algorithm %s", records.Quoted(algorithm))
 	case hash == "" || encoding != "utf8" && encoding != "ascii":
-		return "", fmt.Errorf("its password has no hash, or the encoding %s, which is not verified here", records.Quoted(encoding))
+		return "", fmt.Errorf("its password has no hash, or the unsupported encoding %s", records.Quoted(encoding))
 	}
 	if m := pbkdf2Costs.FindStringSubmatch(hash); m != nil {
 		hash = m[1] + m[2] + "$" + strings.ReplaceAll(hash[len(m[0]):], "+", ".")
@@ -196,10 +196,10 @@ func parseDjango(s *productUsers, a account, r *reading) error {
 	case err != nil:
 		return err
 	case hash == "":
-		return errors.New("no account as dumpdata writes one: it has no password")
+		return errors.New("not an account as dumpdata writes it: it has no password")
 	}
 	if *s.model = cmp.Or(*s.model, a.text("model")); *s.model != a.text("model") {
-		return fmt.Errorf("it is of the model %s, and the accounts before it of %s: import one after the other, into types of their own",
+		return fmt.Errorf("it is of the model %s, but the accounts before it are of %s: import each model separately, into a type of its own",
 			records.Quoted(a.text("model")), records.Quoted(*s.model))
 	}
 	delete(fields, "password")
@@ -241,10 +241,10 @@ type keycloakCredential struct {
 func parseKeycloak(_ *productUsers, a account, r *reading) error {
 	a.convertMillis("createdTimestamp")
 	if a["realm"] != "" || a.text("username") == "" {
-		return errors.New("no account, but a realm or a part of one: export it with --users same_file and --realm")
+		return errors.New("not an account but a realm or a part of one: export it with --users same_file and --realm")
 	}
 	if client := a.text("serviceAccountClientId"); client != "" {
-		return errors.New("it is the service account of a client, and nobody's")
+		return errors.New("it is the service account of a client, not of a person")
 	}
 	if err := a.setDisabled(r, "enabled", false); err != nil {
 		return err
@@ -305,7 +305,7 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	found := map[string]string{}
 	for _, m := range paramPattern.FindAllStringSubmatch(text, -1) {
 		if _, again := found[m[1]]; again {
-			return p, fmt.Errorf("%s stands there twice", m[1])
+			return p, fmt.Errorf("%s appears twice", m[1])
 		}
 		found[m[1]] = m[2]
 	}
@@ -340,17 +340,17 @@ func checkParams(p password.FirebaseScrypt) error {
 	case keyErr != nil:
 		return errors.New("base64_signer_key is not base64")
 	case key < 16 || key > 128:
-		return fmt.Errorf("base64_signer_key has %d bytes, which are not 16 to 128: is it whole?", key)
+		return fmt.Errorf("base64_signer_key has %d bytes; want 16 to 128: is it complete?", key)
 	case separatorErr != nil:
 		return errors.New("base64_salt_separator is not base64")
 	case separator > 120: // the separator is appended to a salt of 8 bytes
-		return fmt.Errorf("base64_salt_separator has %d bytes, which are over 120", separator)
+		return fmt.Errorf("base64_salt_separator has %d bytes; want at most 120", separator)
 	case p.Rounds < 1 || p.Rounds > 32:
-		return fmt.Errorf("rounds is %d, which is not 1 to 32", p.Rounds)
+		return fmt.Errorf("rounds is %d; want 1 to 32", p.Rounds)
 	case p.MemCost < 1 || p.MemCost > 20:
-		return fmt.Errorf("mem_cost is %d, which is not 1 to 20", p.MemCost)
+		return fmt.Errorf("mem_cost is %d; want 1 to 20", p.MemCost)
 	case p.Rounds<<p.MemCost > 2<<20:
-		return fmt.Errorf("mem_cost %d and rounds %d take %d MiB a login, which are over 256", p.MemCost, p.Rounds, p.Rounds<<p.MemCost>>13)
+		return fmt.Errorf("mem_cost %d and rounds %d take %d MiB a login; want at most 256", p.MemCost, p.Rounds, p.Rounds<<p.MemCost>>13)
 	}
 	return nil
 }

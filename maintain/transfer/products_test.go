@@ -104,7 +104,7 @@ func TestImportProductRejects(t *testing.T) {
 		var rejects bytes.Buffer
 		s.importText(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, transfer.Report{Read: 3, Refused: 3})
 		text := rejects.String()
-		for _, want := range []string{`"line":1,"reason":"two`, `"line":3,"reason":"no account as dumpdata writes one`, `"line":4,"reason":"password: `} {
+		for _, want := range []string{`"line":1,"reason":"two`, `"line":3,"reason":"not an account as dumpdata writes it`, `"line":4,"reason":"password: `} {
 			if want = strings.TrimSuffix(want, "two"); !strings.Contains(text, want) {
 				t.Errorf("no %s in\n%s", want, text)
 			}
@@ -136,18 +136,18 @@ func TestImportProductErrors(t *testing.T) {
 		{`{"version":[1],"users":[` + one + `],"more":{"users":[1]}}`, transfer.ImportOptions{From: "firebase"}, 1, ""},
 		{one, transfer.ImportOptions{From: "firebase"}, 1, ""},
 		{one + "\n" + strings.Replace(one, "1", "2", 1) + "\n", transfer.ImportOptions{From: "firebase", OnDuplicate: transfer.DuplicateSkip}, 2, ""},
-		{"[" + one, transfer.ImportOptions{From: "firebase"}, 1, "line 1, and what comes after it, was not read"},
-		{"[" + one + ",", transfer.ImportOptions{From: "firebase"}, 1, "was not read"},
-		{`{"users":[` + one + `]`, transfer.ImportOptions{From: "firebase"}, 1, "was not read"},
+		{"[" + one, transfer.ImportOptions{From: "firebase"}, 1, "line 1 and everything after it were not read"},
+		{"[" + one + ",", transfer.ImportOptions{From: "firebase"}, 1, "were not read"},
+		{`{"users":[` + one + `]`, transfer.ImportOptions{From: "firebase"}, 1, "were not read"},
 		{"[" + one + "]\n[" + one + "]", transfer.ImportOptions{From: "firebase"}, 1, "there is more after the list of accounts"},
-		{`{"users":[` + one + `],"users":[` + one + `]}`, transfer.ImportOptions{From: "firebase"}, 1, "users stands there twice"},
+		{`{"users":[` + one + `],"users":[` + one + `]}`, transfer.ImportOptions{From: "firebase"}, 1, "users appears twice"},
 		{"[" + one, transfer.ImportOptions{From: "firebase"}, 1, "the list of accounts does not end"},
-		{`{"users":{}}`, transfer.ImportOptions{From: "firebase"}, 0, "users is no list"},
-		{"17", transfer.ImportOptions{From: "firebase"}, 0, "no list of accounts, and no object"},
-		{"[" + one + ",\n{]", transfer.ImportOptions{From: "firebase"}, 1, "line 1, and"},
-		{"[]", transfer.ImportOptions{From: "myspace"}, 0, "exports of \"myspace\" cannot be read, but those of auth0, django, firebase, keycloak"},
+		{`{"users":{}}`, transfer.ImportOptions{From: "firebase"}, 0, "users is not a list"},
+		{"17", transfer.ImportOptions{From: "firebase"}, 0, "neither a list of accounts nor an object"},
+		{"[" + one + ",\n{]", transfer.ImportOptions{From: "firebase"}, 1, "line 1 and"},
+		{"[]", transfer.ImportOptions{From: "myspace"}, 0, "cannot read exports of \"myspace\"; want one of auth0, django, firebase, keycloak"},
 		{"[]", transfer.ImportOptions{From: "django", FromParams: "x"}, 0, "no parameters"},
-		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "no CSV"},
+		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "not CSV"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())
@@ -169,30 +169,30 @@ func TestImportProductAccounts(t *testing.T) {
 		{"auth0", `{"user_id":"1","identifiers":[{"type":"email","value":"a@x.org"},{"type":"email","value":"b@x.org"}]}`, "1"},
 		{"auth0", `{"user_id":"1","identifiers":["a@x.org"]}`, "its identifiers are not those of an export"},
 		{"auth0", `{"user_id":"1","blocked":"yes"}`, "blocked is neither true nor false"},
-		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"md5","hash":{"value":"0123"}}}`, `its password has the algorithm "md5", which is not verified here`},
-		{"auth0", `{"email":"a@x.org"}`, "no account as the product writes one: it has no user_id"},
-		{"auth0", `{}`, "no account as the product writes one: it has no user_id"},
-		{"auth0", `null`, "no account as the product writes one: it has no user_id"},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"md5","hash":{"value":"0123"}}}`, `its password has the unsupported algorithm "md5"`},
+		{"auth0", `{"email":"a@x.org"}`, "not an account of this product: it has no user_id"},
+		{"auth0", `{}`, "not an account of this product: it has no user_id"},
+		{"auth0", `null`, "not an account of this product: it has no user_id"},
 		{"auth0", `{"user_id":"1","~uid":"2"}`, "1"},
-		{"auth0", `{"user_id":"1","user_id":"2"}`, `"user_id" stands there twice`},
+		{"auth0", `{"user_id":"1","user_id":"2"}`, `"user_id" appears twice`},
 		{"auth0", `{"user_id":"auth0|google-oauth2|1"}`, "auth0|google-oauth2|1"},
-		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt","hash":"x"}}`, "hash: no JSON object as an export has it"},
-		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt"}}`, `its password has no hash, or the encoding "utf8", which is not verified here`},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt","hash":"x"}}`, "hash: not a JSON object as in an export"},
+		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt"}}`, `its password has no hash, or the unsupported encoding "utf8"`},
 		{
 			"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"bcrypt","password":{"encoding":"utf16le"},"hash":{"value":"x"}}}`,
-			`its password has no hash, or the encoding "utf16le", which is not verified here`,
+			`its password has no hash, or the unsupported encoding "utf16le"`,
 		},
 		{"firebase", `{"localId":"b` + "\xff" + `"}`, "not UTF-8"},
-		{"firebase", `{"localId":"b\ud800"}`, "half a surrogate pair in a text: nobody can tell what it was"},
+		{"firebase", `{"localId":"b\ud800"}`, "half a surrogate pair in a string"},
 		{"firebase", `{"localId":"b\ud83d\ude00"}`, "b\U0001f600"},
-		{"keycloak", `{"id":"1","realm":"shop","username":"x"}`, "no account, but a realm or a part of one: export it with --users same_file and --realm"},
-		{"keycloak", `{"id":"1"}`, "no account, but a realm or a part of one: export it with --users same_file and --realm"},
-		{"firebase", `{"user_id":"1"}`, "no account as the product writes one: it has no localId"},
+		{"keycloak", `{"id":"1","realm":"shop","username":"x"}`, "not an account but a realm or a part of one: export it with --users same_file and --realm"},
+		{"keycloak", `{"id":"1"}`, "not an account but a realm or a part of one: export it with --users same_file and --realm"},
+		{"firebase", `{"user_id":"1"}`, "not an account of this product: it has no localId"},
 		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: no date: not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"},
 		{"firebase", `{"localId":"1","passwordHash":"AAAA"}`, "its password has no salt"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":"false"}`, "1"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "enabled is neither true nor false"},
-		{"keycloak", `{"id":"1","username":"service-account-api","serviceAccountClientId":"api"}`, "it is the service account of a client, and nobody's"},
+		{"keycloak", `{"id":"1","username":"service-account-api","serviceAccountClientId":"api"}`, "it is the service account of a client, not of a person"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())
@@ -222,18 +222,18 @@ func TestImportFirebaseParams(t *testing.T) {
 		{`{"base64_signer_key":"` + strings.Repeat("A", 86) + `==","base64_salt_separator":"","rounds":"8","mem_cost":14}`, ""},
 		{"hello", "base64_signer_key is missing"},
 		{strings.Replace(good, "rounds", "arounds", 1), "rounds is missing"},
-		{good + "rounds: 9", "rounds stands there twice"},
+		{good + "rounds: 9", "rounds appears twice"},
 		{strings.Replace(good, "SCRYPT", "BCRYPT", 1), `the algorithm is "BCRYPT", not SCRYPT`},
 		{strings.Replace(good, "rounds: 8", "rounds: eight", 1), "rounds and mem_cost are numbers"},
-		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds is 0, which is not 1 to 32"},
-		{strings.Replace(good, "rounds: 8", "rounds: 33", 1), "rounds is 33, which is not 1 to 32"},
+		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds is 0; want 1 to 32"},
+		{strings.Replace(good, "rounds: 8", "rounds: 33", 1), "rounds is 33; want 1 to 32"},
 		{strings.Replace(good, "rounds: 8", "rounds: 32", 1), ""},
-		{strings.Replace(good, "mem_cost: 14", "mem_cost: 0", 1), "mem_cost is 0, which is not 1 to 20"},
-		{strings.Replace(good, "mem_cost: 14", "mem_cost: 40", 1), "mem_cost is 40, which is not 1 to 20"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 0", 1), "mem_cost is 0; want 1 to 20"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 40", 1), "mem_cost is 40; want 1 to 20"},
 		{strings.Replace(good, "mem_cost: 14", "mem_cost: 18", 1), ""},
-		{strings.Replace(good, "mem_cost: 14", "mem_cost: 19", 1), "mem_cost 19 and rounds 8 take 512 MiB a login, which are over 256"},
+		{strings.Replace(good, "mem_cost: 14", "mem_cost: 19", 1), "mem_cost 19 and rounds 8 take 512 MiB a login; want at most 256"},
 		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: *", 1), "base64_signer_key is not base64"},
-		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: AAAA, #", 1), "base64_signer_key has 3 bytes, which are not 16 to 128"},
+		{strings.Replace(good, "base64_signer_key: ", "base64_signer_key: AAAA, #", 1), "base64_signer_key has 3 bytes; want 16 to 128"},
 		{strings.Replace(good, "separator: Bw==", "separator: *", 1), "base64_salt_separator is not base64"},
 		{strings.Replace(good, "separator: Bw==", "separator: "+strings.Repeat("A", 160), 1), ""},
 		{strings.Replace(good, "separator: Bw==", "separator: "+strings.Repeat("A", 164), 1), "base64_salt_separator has 123 bytes"},
@@ -259,7 +259,7 @@ func TestImportTwoModels(t *testing.T) {
 		reason := ""
 		o := transfer.ImportOptions{From: "django", OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, why string) { reason = why }}
 		s.importText(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})
-		if !strings.HasPrefix(reason, `it is of the model "shop.customer", and the accounts before it of "auth.user"`) {
+		if !strings.HasPrefix(reason, `it is of the model "shop.customer", but the accounts before it are of "auth.user"`) {
 			t.Error(reason)
 		}
 	})

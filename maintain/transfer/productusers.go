@@ -102,7 +102,7 @@ func (s *productUsers) findList() error {
 		s.inList = true
 		return nil
 	case err == nil && token != json.Delim('{'):
-		return errors.New("no list of accounts, and no object")
+		return errors.New("neither a list of accounts nor an object")
 	}
 	for err == nil && s.dec.More() {
 		if s.inObject, err = s.readMember(); s.inObject {
@@ -114,7 +114,7 @@ func (s *productUsers) findList() error {
 		_, err = s.dec.Token()
 	}
 	if err == nil && s.size > 0 {
-		err = errors.New("no list of accounts, and an account of over 8 MiB")
+		err = errors.New("no list of accounts, but an account of over 8 MiB")
 	}
 	s.first = strings.TrimSpace(string(s.text()))
 	return err
@@ -130,11 +130,11 @@ func (s *productUsers) readMember() (isList bool, err error) {
 	case name != "users":
 		return false, s.skipValue()
 	case s.inObject:
-		return false, errors.New("users stands there twice")
+		return false, errors.New("users appears twice")
 	}
 	token, err := s.dec.Token()
 	if err == nil && token != json.Delim('[') {
-		err = errors.New("users is no list")
+		err = errors.New("users is not a list")
 	}
 	return true, err
 }

@@ -18,10 +18,10 @@ func TestLargeProductExports(t *testing.T) {
 		refused  bool    // the last account is refused
 		err      string
 	}{
-		{"more before and after", "{\"a\":" + much + ",\n\"users\":[\n" + one + ",\n" + one + "],\"b\":" + much + "}", []int64{3, 4}, false, ""},
-		{"no list", `{"a":` + much + `}`, nil, false, "no list of accounts, and an account of over 8 MiB"},
+		{"other members before and after", "{\"a\":" + much + ",\n\"users\":[\n" + one + ",\n" + one + "],\"b\":" + much + "}", []int64{3, 4}, false, ""},
+		{"no list", `{"a":` + much + `}`, nil, false, "no list of accounts, but an account of over 8 MiB"},
 		{"a large account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxAccount) + `"}]`, []int64{1, 1}, true, ""},
-		{"a larger one", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
+		{"a larger account", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
 	} {
 		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), 0, "firebase", password.FirebaseScrypt{}, new(string))
 		var lines []int64

@@ -39,16 +39,16 @@ func TestImportReadError(t *testing.T) {
 		{"after a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
 		{"within a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, `{"facets":{"u`, 2, 3, 3},
 		{"after many", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
-		{"after a mark of the byte order", false, "\ufeff" + lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
+		{"after a byte order mark", false, "\ufeff" + lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
 		{"CSV header", true, "", "uid,name\n" + lines(row, 3), true, "uid,na", 0, 1, 0},
 		{"CSV after a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
-		{"CSV after a mark of the byte order", true, "\ufeffuid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
+		{"CSV after a byte order mark", true, "\ufeffuid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
 		{"CSV within a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "x", 3, 5, 4},
-		{"CSV within a row that is wrong", true, "uid,name\n" + lines(row, 3), `x,"X ""the"" "` + "\n", true, `x,"X "the" `, 3, 5, 4},
+		{"CSV within a malformed row", true, "uid,name\n" + lines(row, 3), `x,"X ""the"" "` + "\n", true, `x,"X "the" `, 3, 5, 4},
 		{"CSV within quotes", true, "uid,job\n" + lines(row, 3), "x,\"X\n X\"\n", true, "x,\"X\n", 3, 5, 4},
-		{"quote that does not end", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X\ny,Y\n", 3, 5, 5},
-		{"quote that does not end, of other systems", true, "uid,name\r\n" + lines(row, 3), "x,X\r\ny,Y\r\n", false, "x,\"X\r\ny,Y\r\n", 3, 5, 5},
-		{"quote that does not end in the last line", true, "uid,name\n" + lines(row, 3), "x,X", false, "x,\"X", 3, 5, 4},
+		{"unclosed quote", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X\ny,Y\n", 3, 5, 5},
+		{"unclosed quote with CRLF", true, "uid,name\r\n" + lines(row, 3), "x,X\r\ny,Y\r\n", false, "x,\"X\r\ny,Y\r\n", 3, 5, 5},
+		{"unclosed quote in the last line", true, "uid,name\n" + lines(row, 3), "x,X", false, "x,\"X", 3, 5, 4},
 		{"endless row", true, "uid,name\n" + lines(row, 3), "x,X\ny,Y\n", false, "x,\"X" + strings.Repeat("0123456,N\n", 1_700_000), 3, 5, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestImportUnclosedQuote(t *testing.T) {
 		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
 		s.importText(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})
 		want := []string{
-			`2 extraneous or missing " in quoted-field, in a row that goes on to line 4: is there a quote that does not end?`,
-			`8 3 cells, and the header has 2, in a row that goes on to line 9: is there a quote that does not end?`,
+			`2 extraneous or missing " in quoted-field, in a row that continues to line 4: is a quote not closed?`,
+			`8 3 cells, but the header has 2, in a row that continues to line 9: is a quote not closed?`,
 		}
 		testdb.Same(t, "reasons", reasons, want)
 	})
