@@ -153,6 +153,7 @@ func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(
 	})
 }
 
+// Corrupt returns the error for a damaged record.
 func Corrupt(key recordkey.Key, reason string) error {
 	return &store.CorruptError{Key: key.String(), Reason: reason}
 }
