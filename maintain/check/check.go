@@ -37,8 +37,8 @@ type Options struct {
 	Keep []recordkey.Key
 	// Restate stores the view's schema again if the one at ~/schema/TYPE is lost or unreadable and
 	// nothing is left that identifies it. The view's schema must then be the one that the entries
-	// were written with. Run first checks that all records fit it, but that is no proof: no stored
-	// value may tell two folds apart, for example. Restate needs Repair. Without it, the schema is
+	// were written with. Run first checks that all records fit it, but that is no proof: two folds
+	// can agree on every stored value, for example. Restate needs Repair. Without it, the schema is
 	// stored again only if the stored fingerprint is that of the view's schema.
 	Restate bool
 	// Progress, if not nil, is called from time to time with the number of records read and the
@@ -204,7 +204,8 @@ func (f checkFunc) run(ctx context.Context, items []item) (findings, error) {
 	return r.found, nil
 }
 
-// A candidate holds findings that may not be real, and how to check their items again.
+// A candidate holds findings that a concurrent writer may have caused, and the function that checks
+// their items again.
 type candidate struct {
 	check checkFunc
 	items []item

@@ -85,8 +85,8 @@ func (c *checker) declaresIndex(set recordkey.Key) bool {
 	return slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed
 }
 
-// alignStep returns the step that adds an entry to an index set or removes it, according to the
-// entry's values. It also reports whether the schema declares the index set.
+// alignStep returns the step that adds an entry to an index set or removes it from there, according
+// to the entry's values. It also reports whether the schema declares the index set.
 func (c *checker) alignStep(index item, entry recordkey.Key) (m store.Align, declared bool) {
 	t, field := c.ByName[index.key.Type()], index.key.Field()
 	at := store.Ranked{Key: index.key, Member: index.member, Facet: store.Facet{Wire: index.key.Value()}}

@@ -18,7 +18,8 @@ func (c *checker) checkOne(ctx context.Context) error {
 		return err
 	}
 	var keys []recordkey.Key
-	// Includes fields whose rules forbid the value: damage follows no rules.
+	// The keys include fields whose rules forbid the value, since damaged records need not follow
+	// the rules.
 	for _, k := range target.Keys {
 		keys = append(keys, k.In(c.NS))
 	}

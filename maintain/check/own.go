@@ -120,13 +120,14 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 				continue
 			}
 			var state []store.Facet
-			// Sorted, so that the fingerprint comes first.
+			// The fields are sorted, so that the fingerprint comes first.
 			for _, field := range slices.Sorted(maps.Keys(h.Fields)) {
 				state = append(state, store.Facet{Field: field, Wire: h.Fields[field]})
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
 			err = c.applyStep(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
-			// Otherwise the type is named, and its schema is repaired next.
+			// If the schema has a wrong Redis type, the type is named all the same, and its schema
+			// is repaired next.
 			if err != nil && !redisx.WrongType(err) {
 				return err
 			}
@@ -141,7 +142,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for i, h := range read(ctx, r, c.Engine, c.schemaKeys(names), store.Hashes) {
-		// Nil for types that are only named: the layout of their entries is unknown.
+		// t is nil for types that are only named: the layout of their entries is unknown.
 		t, declared := c.ByName[names[i]]
 		reason := unreadableReason(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// Number of batches checked at once, so that the server never waits for us.
+	// concurrentBatches is the number of batches checked at once, so that the server never waits
+	// for us.
 	concurrentBatches = 3
 	setBatch          = 100 // number of sets read together
 	memberBatch       = 500 // approximate number of members read from a set at a time
@@ -92,7 +93,7 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if _, _, is := orderOf(key); is {
 		s.orders = append(s.orders, item{raw: raw, key: key})
 	}
-	// ~/throttle/TYPE/KIND/NAME.
+	// ~/throttle/TYPE/KIND/NAME
 	if parts := key.Parts(); len(parts) == 4 && parts[0] == "throttle" {
 		s.throttles = append(s.throttles, item{raw: raw, key: key})
 	}

@@ -130,7 +130,7 @@ func (r *repair) reportable(found, left findings) (reported findings) {
 		switch at := r.reportRound(f); {
 		case at > r.round:
 			r.needsRound = true
-		// ResolveContest has reported those.
+		// resolveContest has already reported those.
 		case at == r.round && !(f.code == valueShared && r.contested[f.values[0]]):
 			reported = append(reported, f)
 		}

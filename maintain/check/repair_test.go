@@ -275,13 +275,13 @@ func TestRepairWhileWriting(t *testing.T) {
 			s.Do(t, "HDEL", "user/uid:u4", "~skv:name", "~prk")
 			s.Do(t, "SET", "user/name:ghost/~prk", "user/uid:nobody")
 			s.Repaired(t, check.Options{})
-			// On a cluster, secondary changes follow later.
+			// On a cluster, the indexes follow a change only later.
 			if _, is := view.Of(s.DB).Engine.(*cluster.Engine); !is {
 				testdb.Same(t, "after a repair", s.Check(t, check.Options{}), nil)
 			}
 		}
 		stop()
-		// A writer that was cut off leaves an index behind its entry.
+		// An interrupted writer may leave an outdated index.
 		if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
 			s.Repaired(t, check.Options{})
 		}

@@ -84,7 +84,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("under way\n got %s\nwant %s", got, begun)
 		}
 
-		// What cannot be determined does not prevent the rest.
+		// The status still includes everything else if something cannot be determined.
 		s.Do(t, "HSET", "~/schema/user", "schema", "{")
 		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
 		if got := s.summary(t); got != damaged {

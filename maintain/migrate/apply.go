@@ -27,9 +27,9 @@ const (
 // again at zero for each pass.
 //
 // Unless a type is changed online (TypeChange.Online), nobody else can write its entries until
-// Apply has finished: they get ErrSchemaMismatch. Readers find the entries under the old schema
-// until all are converted, and then under the new one; under the new schema they find each entry as
-// soon as it is converted. The stored fingerprint changes last.
+// Apply has finished: other writers get ErrSchemaMismatch. Readers find the entries under the old
+// schema until all are converted, and then under the new one; under the new schema they find each
+// entry as soon as it is converted. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
 		if err := tc.collisionError(); err != nil {
@@ -68,7 +68,7 @@ func (s *migration) apply(ctx context.Context) error {
 		return s.applyOnline(ctx)
 	}
 	err := s.applyExclusive(ctx)
-	// Another process makes the same change and was faster.
+	// Another process may have made the same change first.
 	if errors.Is(err, store.ErrConflict) || view.Followable(err) {
 		stored, failed := s.readStored(ctx)
 		if failed == nil && stored.Generation == s.guard.Fingerprint {
@@ -104,7 +104,7 @@ func (s *migration) runPasses(ctx context.Context, steps ...func(context.Context
 	return nil
 }
 
-// replaceStored replaces the stored schema if its fingerprint is still seen.
+// replaceStored replaces the stored schema if its fingerprint still equals seen.
 func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored, next string) error {
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
 	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})

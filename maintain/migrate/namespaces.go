@@ -84,7 +84,7 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 	w.Size, w.AtOnce = 1, concurrentRewrites
 	err := w.Each(ctx, v, func(ctx context.Context, keys []string) error {
 		if !strings.HasPrefix(keys[0], ns.String()) {
-			return nil // no server returns such a key, but nothing outside must be touched
+			return nil // no server returns such a key, but make sure that it is not touched
 		}
 		done, err := f(ctx, keys[0])
 		if done {
@@ -113,7 +113,7 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		return 0, fmt.Errorf("%w: it is the store's own", ErrNamespace)
 	}
 	v := view.Of(db)
-	mark, _ := recordkey.Own(records.CopyMark) // a constant, which is valid
+	mark, _ := recordkey.Own(records.CopyMark) // a valid constant
 	mark = mark.In(to)
 	if err := markCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err

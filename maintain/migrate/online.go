@@ -77,8 +77,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 	return nil, errContention
 }
 
-// mergeStored returns the schema to, extended by what the stored schema has in addition. Others may
-// have added to the stored schema.
+// mergeStored returns to with everything that only the stored schema has, since others may have
+// added to that.
 func mergeStored(stored, to schema.Type) schema.Type {
 	next := to
 	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
@@ -108,8 +108,8 @@ func mergeStored(stored, to schema.Type) schema.Type {
 	return next
 }
 
-// checkOnlyAdds returns ErrConflict if the schema to, which was planned to only add to the stored
-// one, now differs from it in another way.
+// checkOnlyAdds returns ErrConflict unless to only adds to the stored schema. The change was
+// planned that way, but others may have changed the stored schema since.
 func checkOnlyAdds(stored, to schema.Type) error {
 	relation, difference := stored.Against(to)
 	if relation <= schema.Lacks {

@@ -119,7 +119,7 @@ func TestRollBack(t *testing.T) {
 				if stored.Building == nil {
 					t.Errorf("not being built: %v", state)
 				}
-				// Simulates a program that wrote just before.
+				// This simulates a program that wrote just before.
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
 			})
 		})

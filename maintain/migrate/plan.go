@@ -20,7 +20,8 @@ import (
 // A Change converts the records of a view's namespace to another schema. It leaves types that the
 // new schema does not name as they are.
 type Change struct {
-	// Types that differ from the stored schema, by name; empty if there is nothing to do.
+	// Types lists the types that differ from the stored schema, by name. It is empty if there is
+	// nothing to do.
 	Types []TypeChange
 	db    *userdb.DB // with the new schema
 }

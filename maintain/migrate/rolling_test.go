@@ -68,7 +68,7 @@ func TestProgram(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	// Set when the input ends: the parent wants the process to stop, or has ended.
+	// stopping is set when the input ends: the parent wants the process to stop, or has ended.
 	var stopping atomic.Bool
 	go func() { io.Copy(io.Discard, os.Stdin); stopping.Store(true) }()
 	report := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }

@@ -45,7 +45,7 @@ func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 // storedIn reads the types with a schema in the given field of ~/schema/TYPE.
 func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
 	v := view.Of(db)
-	types, _ := recordkey.Own("types") // a constant, which is valid
+	types, _ := recordkey.Own("types") // a valid constant
 	raws, err := store.Inspect(ctx, v.Engine, []string{types.In(v.NS).String()}, 0)
 	if err != nil {
 		return schema.Schema{}, err

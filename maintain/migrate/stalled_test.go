@@ -165,7 +165,7 @@ func TestDelayedMembers(t *testing.T) {
 	} {
 		older := testdb.Must(view.With(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
 		user := testdb.Must(older.Type("user"))
-		// Uses the schema that it has read.
+		// This write uses the schema that the process has read before.
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {
 			t.Fatal(err)
 		}

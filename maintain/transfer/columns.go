@@ -37,7 +37,7 @@ func (e *ColumnError) Unwrap() error { return ErrInput }
 
 // columns maps names of the input, which are columns of CSV or facets in JSON, to names of fields.
 type columns struct {
-	to         map[string]string // by name in the input
+	to         map[string]string // field names by name in the input
 	ignored    []string
 	mappedOnly bool            // leave out names that are not in to
 	unused     map[string]bool // names in the options that have not occurred in the input

@@ -73,7 +73,7 @@ type exporter struct {
 	report Report
 }
 
-// exportBatch is the number of entries held at a time.
+// exportBatch is the number of entries in memory at a time.
 const exportBatch = 100
 
 func (x *exporter) export(ctx context.Context) error {

@@ -72,7 +72,7 @@ type ImportOptions struct {
 
 // A Report counts what an import or an export did.
 type Report struct {
-	Read    int64 `json:"read"` // entries, or lines
+	Read    int64 `json:"read"` // entries exported, or lines imported
 	Created int64 `json:"created"`
 	Updated int64 `json:"updated"`
 	Skipped int64 `json:"skipped"`

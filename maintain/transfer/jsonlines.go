@@ -142,8 +142,8 @@ func malformed(text string) error {
 
 const memberRejected = `,"~rejected":`
 
-// reject adds a member ~rejected to the line. A line that is no JSON object becomes a string in a
-// new object.
+// reject adds a member ~rejected to the line. A line that is not a JSON object becomes a string in
+// a new object.
 func (*jsonLines) reject(w io.Writer, l *line) error {
 	text := strings.TrimSpace(l.raw)
 	if i := strings.LastIndex(text, memberRejected); i > 0 {

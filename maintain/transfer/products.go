@@ -25,7 +25,7 @@ type product struct {
 	id    string            // the name of the key that every account must have
 	names map[string]string // default mapping of names to fields; empty for the primary field
 	// parse takes the password and everything else that is not a facet out of an account. The names
-	// map what remains.
+	// then map what remains in the account.
 	parse func(s *productUsers, a account, r *reading) error
 }
 
@@ -40,7 +40,7 @@ var productsByName = map[string]product{
 func Products() []string { return slices.Sorted(maps.Keys(productsByName)) }
 
 // parse parses an account: its strings, numbers and booleans become facets under the product's
-// names, and its password is taken over.
+// names, and product.parse reads its password.
 func (s *productUsers) parse(l *line, r *reading) error {
 	a, err := accountOf(l.raw)
 	if err != nil {

@@ -24,7 +24,7 @@ type productUsers struct {
 	started  bool
 	inList   bool   // within the list of accounts
 	inObject bool   // the list is in an object
-	first    string // an account that was read to find that out
+	first    string // the account that findList has read, if there is no list
 	lines    int64  // lines of text read and discarded
 	size     int64  // size of those lines
 	reported int64  // the part of size already counted in lines
