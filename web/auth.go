@@ -12,25 +12,34 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An Auth knows who sends a request. It is safe for concurrent use; its fields stay as they are from its first use on.
+// An Auth identifies the visitor who sends a request. It is safe for concurrent use once its fields
+// are set; do not change them after the first request.
 type Auth struct {
-	Users      *userdb.Type
-	SignInPath string                // where Require sends visitors who are not signed in; "": it answers 401
-	Cookie     Cookie                // that of sessions
-	Proxies    []netip.Prefix        // see Origin; none: the visitor's address is that of the connection
-	Session    userdb.SessionOptions // Life and Idle of sessions; the rest is taken from the request
-	// Allowed reports whether an entry may sign in here, and stay signed in; nil: every entry that can log in. To any other the answer
-	// is that of a wrong password.
+	Users *userdb.Type
+	// SignInPath is where Require redirects visitors who are not signed in. If "", it answers 401.
+	SignInPath string
+	// Cookie describes the session cookie.
+	Cookie Cookie
+	// Proxies holds the addresses of trusted proxies, see Origin. If there are none, the peer of
+	// the connection is the visitor.
+	Proxies []netip.Prefix
+	// Session holds the Life and Idle of sessions. Origin and Agent are taken from the request.
+	Session userdb.SessionOptions
+	// Allowed reports whether an entry may sign in here and stay signed in. If nil, every entry
+	// that can log in may. Visitors who are not allowed get the same answer as after a wrong
+	// password.
 	Allowed func(e userdb.Entry) bool
-	// Failed answers a request where the store did not within ten seconds; nil: 503, and what failed is not shown.
+	// Failed answers a request for which the store failed or did not answer within ten seconds. If
+	// nil, the answer is 503 and does not show the error.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 }
 
-// A Cookie says how the cookie of sessions is called. It is always HttpOnly and SameSite=Lax and of the whole site, and ends with the
-// session's life. Where the request came over TLS, its own or a trusted proxy's, it is Secure, and its name begins with __Host-:
-// then no other site of the domain can set it.
+// A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, covers the
+// whole site, and expires with the session. If the request came over TLS, directly or through a
+// trusted proxy, the cookie is also Secure and its name begins with __Host-, so that no other site
+// of the same domain can set it.
 type Cookie struct {
-	Name string // "": session
+	Name string // if "", session
 }
 
 const hostPrefix = "__Host-"
@@ -46,7 +55,7 @@ func (c Cookie) name(secure bool) string {
 	return name
 }
 
-// patience is how long a request waits for the store.
+// patience limits how long a request waits for the store.
 const patience = 10 * time.Second
 
 func patient(r *http.Request) (context.Context, context.CancelFunc) {
@@ -55,37 +64,39 @@ func patient(r *http.Request) (context.Context, context.CancelFunc) {
 
 type visitorKey struct{}
 
-// A visitor is who sent a request.
+// A visitor holds the entry and the session of the visitor who sent a request.
 type visitor struct {
 	entry   userdb.Entry
 	session userdb.Session
 }
 
-// Entry is the entry of the visitor, as it was when the request came; the zero Entry where nobody is signed in, or no handler of an
-// Auth is around.
+// Entry returns the visitor's entry as it was when the request came. It returns the zero Entry if
+// nobody is signed in, or if the handler is not wrapped by an Auth.
 func Entry(ctx context.Context) userdb.Entry {
 	v, _ := ctx.Value(visitorKey{}).(visitor)
 	return v.entry
 }
 
-// Session is the session of the visitor, like Entry.
+// Session returns the visitor's session, or the zero Session under the same conditions as Entry.
 func Session(ctx context.Context) userdb.Session {
 	v, _ := ctx.Value(visitorKey{}).(visitor)
 	return v.session
 }
 
-// Visitor puts the visitor's entry and session into the context, if there is a session, and goes on in any case.
+// Visitor puts the visitor's entry and session into the request's context, if there is a session,
+// and always calls next.
 func (a Auth) Visitor(next http.Handler) http.Handler {
 	return a.handler(next, func(http.ResponseWriter, *http.Request, userdb.Entry) bool { return true })
 }
 
-// Require goes on for visitors who are signed in. Others are sent to SignInPath with 303, and with the path that they came for, where
-// that can be asked for once more: see ReturnPath.
+// Require calls next for visitors who are signed in. It redirects others to SignInPath with 303,
+// adding the path of the request if that can be requested again (see ReturnPath).
 func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
 
-// RequireTag is Require, and answers 403 to those whose entry lacks the tag, at the cost of one more round trip.
+// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag. It
+// takes one more round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, e userdb.Entry) bool {
 		if !a.signedIn(w, r, e) {
@@ -95,7 +106,7 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		defer done()
 		has, err := a.Users.Tags(hints.Key(e.Key())).Has(ctx, tag)
 		switch {
-		case errors.Is(err, userdb.ErrNotFound): // deleted since
+		case errors.Is(err, userdb.ErrNotFound): // deleted meanwhile
 			has = false
 		case err != nil:
 			a.fail(w, r, err)
@@ -108,7 +119,7 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	})
 }
 
-// signedIn reports whether somebody is, and else answers.
+// signedIn reports whether the visitor is signed in. If not, it answers the request.
 func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, e userdb.Entry) bool {
 	switch {
 	case e.Key().IsValid():
@@ -125,7 +136,8 @@ func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, e userdb.Entry) b
 	return false
 }
 
-// handler asks who the visitor is, and goes on if may says so. What is shown to somebody who is signed in is kept by no cache.
+// handler finds out who the visitor is and calls next if may returns true. It forbids caches to
+// keep the response.
 func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Request, userdb.Entry) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
@@ -159,7 +171,7 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, Texts["unavailable"], http.StatusServiceUnavailable)
 }
 
-// secret is that of the request's cookie, "" for none.
+// secret returns the value of the request's session cookie, or "" if it has none.
 func (a Auth) secret(r *http.Request) string {
 	c, err := r.Cookie(a.Cookie.name(a.secure(r)))
 	if err != nil {
@@ -168,17 +180,18 @@ func (a Auth) secret(r *http.Request) string {
 	return c.Value
 }
 
-// Attempt is where a login comes from, for Login and the verbs for visitors.
+// Attempt returns the origin of the request, for Login and for the methods that visitors call.
 func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 	return userdb.Attempt{Origin: Origin(r, a.Proxies)}
 }
 
-// SignIn logs a visitor in, and begins a session with its cookie. The errors are those of Login: tell the visitor the same of ErrLogin,
-// whatever was wrong, and how long to wait of a *userdb.WaitError.
+// SignIn logs a visitor in, starts a session and sets its cookie. It returns the errors of Login.
+// Show the same message for every ErrLogin, whatever was wrong; for a *userdb.WaitError, say how
+// long to wait.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
 	ctx, done := patient(r)
 	defer done()
-	const logins = 3 // a login that is overtaken by a new password begins again
+	const logins = 3 // a login starts over if the password changes meanwhile
 	for n := range logins {
 		e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
 		if err == nil && !a.allows(e) {
@@ -194,8 +207,8 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 	return userdb.Entry{}, userdb.ErrConflict
 }
 
-// Start begins a session of an entry that a verb has just returned, such as Accept, ResetPassword or ChangePassword, and sets its
-// cookie. A session that the visitor had here before ends.
+// Start starts a session for an entry that Accept, ResetPassword, ChangePassword or the like has
+// just returned, and sets its cookie. It ends the session that the visitor had here before.
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	o := a.Session
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
@@ -210,12 +223,13 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
 	}
-	a.setCookie(w, r, secret, s.Ends.Sub(s.Begun)) // both by the clock of the store
+	a.setCookie(w, r, secret, s.Ends.Sub(s.Begun)) // both by the store's clock
 	return nil
 }
 
-// Verify asks the visitor who is signed in for the password once more, before something delicate: the errors are those of Login, and
-// [userdb.Session.Verified] is new after it. A handler asks only if that is long ago.
+// Verify checks the password of the visitor who is signed in once more, before a sensitive change.
+// It returns the errors of Login, and sets [userdb.Session.Verified] to now on success. Call it
+// only if Verified is too long ago.
 func (a Auth) Verify(r *http.Request, password string) error {
 	ctx, done := patient(r)
 	defer done()
@@ -223,7 +237,8 @@ func (a Auth) Verify(r *http.Request, password string) error {
 	return err
 }
 
-// SignOut ends the visitor's session, and removes the cookie. It is for POST requests: any site can have a visitor send a GET.
+// SignOut ends the visitor's session and removes its cookie. Call it only for POST requests: any
+// site can make a visitor send a GET.
 func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	secret := a.secret(r)
 	if secret == "" {
@@ -241,7 +256,7 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 func (a Auth) setCookie(w http.ResponseWriter, r *http.Request, value string, life time.Duration) {
 	secure, age := a.secure(r), int(life/time.Second)
 	if value == "" {
-		age = -1 // it goes
+		age = -1 // delete the cookie
 	}
 	http.SetCookie(w, &http.Cookie{
 		Name: a.Cookie.name(secure), Value: value, Path: "/", MaxAge: age,

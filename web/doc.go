@@ -1,11 +1,13 @@
-// Package web signs visitors in over net/http: a session in a cookie, handlers that ask for an entry or a tag, the visitor's address
-// behind proxies, and the problems of a form. It has no templates, and no framework.
+// Package web signs visitors in over net/http. It keeps a session in a cookie, guards handlers that
+// need an entry or a tag, finds the visitor's address behind proxies, and lists what is wrong with
+// a form. It needs no templates and no framework.
 //
 //	auth := web.Auth{Users: users, SignInPath: "/signin"}
 //	mux.Handle("GET /account", auth.Require(account))
 //	mux.Handle("/admin/", auth.RequireTag("admin", admin))
 //	http.ListenAndServe(addr, http.NewCrossOriginProtection().Handler(mux))
 //
-// The cookie holds the secret of a session of package userdb, which every request asks the store for: after a session was ended, no
-// process accepts it. Requests of other sites are refused by net/http's own protection, around all handlers as above.
+// The cookie holds the secret of a session of package userdb. Every request looks that session up
+// in the store, so no process accepts it after it has ended. Wrap all handlers in net/http's own
+// protection, as above: it refuses requests from other sites.
 package web

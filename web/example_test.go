@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// From a store to a page for administrators: an account is made by mail, its owner signs in and gets a tag.
+// This example goes from a new store to a page for administrators: ann creates an account with an
+// invitation sent by mail, signs in, and gets a tag.
 func Example() {
 	ctx := context.Background()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
@@ -30,7 +31,7 @@ func Example() {
 		return
 	}
 
-	// Who reads the mail makes the account.
+	// The mailed secret proves that whoever uses it can read mail sent to the address.
 	invitation, err := users.Invite(ctx, "email", "ann@example.com", userdb.Token{}, userdb.Attempt{Origin: "192.0.2.7"})
 	if err != nil {
 		fmt.Println(err)

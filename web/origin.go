@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Origin is the address of the visitor who sent a request, of IPv6 its /64 prefix: what a visitor cannot choose. It is that of the
-// connection, unless a proxy of yours made that. Then it is the last one in X-Forwarded-For that is no proxy's: each proxy appends
-// the address that it was sent the request from, and what comes before that is whatever the visitor wrote. "": it is not known, as
-// with a connection over a Unix socket.
+// Origin returns the address of the visitor who sent a request; for IPv6, its /64 prefix, because
+// visitors can choose the rest. That is the peer of the connection, unless the peer is one of the
+// proxies. In that case it is the last address in X-Forwarded-For that is not a proxy's: each proxy
+// appends the address that it received the request from, and everything before that is text the
+// visitor wrote. Origin returns "" if the address is unknown, as for a Unix socket.
 func Origin(r *http.Request, proxies []netip.Prefix) string {
 	address, ok := connected(r)
 	var before []string
-	if ok && trusted(address, proxies) { // else it is whatever the visitor wrote, however long
+	if ok && trusted(address, proxies) { // anyone else could write anything here, of any length
 		before = forwarded(r)
 	}
 	for _, text := range slices.Backward(before) {
@@ -29,14 +30,14 @@ func Origin(r *http.Request, proxies []netip.Prefix) string {
 	case address.Is4():
 		return address.String()
 	}
-	prefix, _ := address.Prefix(64) // every IPv6 address has one
+	prefix, _ := address.Prefix(64) // never fails for an IPv6 address
 	return prefix.String()
 }
 
-// connected is the address at the other end of the connection.
+// connected returns the address of the connection's peer.
 func connected(r *http.Request) (netip.Addr, bool) { return parse(r.RemoteAddr) }
 
-// forwarded are the addresses in X-Forwarded-For, in the order in which proxies have appended them.
+// forwarded returns the addresses in X-Forwarded-For, in the order in which proxies appended them.
 func forwarded(r *http.Request) []string {
 	text := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
 	if text == "" {
@@ -45,7 +46,7 @@ func forwarded(r *http.Request) []string {
 	return strings.Split(text, ",")
 }
 
-// parse takes an address with or without a port, and without a zone.
+// parse parses an address with or without a port, and drops its zone.
 func parse(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if at, err := netip.ParseAddrPort(text); err == nil {
@@ -59,8 +60,8 @@ func trusted(address netip.Addr, proxies []netip.Prefix) bool {
 	return slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// secure reports whether the visitor sent the request over TLS, as far as that is known: to this process, or to a proxy that says so
-// in X-Forwarded-Proto.
+// secure reports whether the visitor is known to have sent the request over TLS: to this process,
+// or to a trusted proxy that says so in X-Forwarded-Proto.
 func (a Auth) secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true

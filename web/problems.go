@@ -10,20 +10,24 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Problem is one thing that is wrong with a form.
+// A Problem describes one thing that is wrong with a form.
 type Problem struct {
-	Field  string            // the facet; "password"; "" for the form as a whole
-	Rule   string            // as in *userdb.FieldError and *password.PolicyError; "taken", "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable" besides
-	Params map[string]string // what a text may name: "reason", in English, and of "wait" and "busy" the "seconds"
-	Text   string            // for the visitor, by Texts
+	Field string // the facet, or "password", or "" for the whole form
+	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
+	// "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
+	Rule string
+	// Params holds values for the text: "reason", in English, and "seconds" for "wait" and "busy".
+	Params map[string]string
+	Text   string // for the visitor, from Texts
 }
 
-// A Catalogue has the texts of problems: by field and rule, such as "email taken", or else by the rule alone, or else by "". In {braces}
-// stands the name of a parameter.
+// A Catalogue holds the texts of problems. Its keys are a field and a rule ("email taken"), a rule,
+// or "", and the first of these that exists is used. A text contains the names of parameters in
+// {braces}.
 type Catalogue map[string]string
 
-// Texts is what Problems writes. An application replaces it, or some of it, before it serves; one with several languages has a
-// Catalogue for each, and takes Text of that.
+// Texts holds the texts that Problems uses. Change it, or parts of it, before serving. An
+// application in several languages has a Catalogue for each and calls its Text method.
 var Texts = Catalogue{
 	"taken":               "Somebody has this already. Choose another one.",
 	"required":            "This is needed.",
@@ -45,8 +49,9 @@ var Texts = Catalogue{
 	"":                    "This cannot be: {reason}.",
 }
 
-// Problems are all that an error says is wrong, for a form: nil for a nil error. An error that is about nothing that a visitor did
-// becomes one of the rule "unavailable" without a word of its text.
+// Problems returns everything that an error says is wrong with a form, and nil for a nil error. An
+// error that the visitor did not cause becomes a problem with the rule "unavailable" that quotes
+// none of its text.
 func Problems(err error) []Problem {
 	if err == nil {
 		return nil
@@ -61,7 +66,7 @@ func Problems(err error) []Problem {
 	return []Problem{problem(err)}
 }
 
-// known reports whether an error that joins others is one of its own.
+// known reports whether err has a meaning of its own although it wraps several errors.
 func known(err error) bool {
 	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrUnavailable)
 }
@@ -89,7 +94,8 @@ func problem(err error) Problem {
 		p.Rule = "conflict"
 	case errors.Is(err, userdb.ErrNotFound):
 		p.Rule = "gone"
-	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed): // it may have been done, or was
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
+		// The change may have been made, or was made.
 		p.Rule = "unknown"
 	default:
 		p.Rule = "unavailable"
@@ -98,10 +104,10 @@ func problem(err error) Problem {
 	return p
 }
 
-// seconds returns a duration in whole seconds, rounded up.
+// seconds formats d in whole seconds, rounded up.
 func seconds(d time.Duration) string { return fmt.Sprint(int64((d + time.Second - 1) / time.Second)) }
 
-// Text is what the catalogue has for a problem.
+// Text returns the catalogue's text for a problem.
 func (c Catalogue) Text(p Problem) string {
 	text, has := c[strings.TrimSpace(p.Field+" "+p.Rule)]
 	if !has {

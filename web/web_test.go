@@ -32,14 +32,14 @@ const (
 	other = "battery staple horse"
 )
 
-// A place is a site with one account, alice.
+// A site serves one account, alice, over HTTP.
 type place struct {
 	t      *testing.T
 	users  *userdb.Type
 	auth   web.Auth
 	server *httptest.Server
 	client *http.Client
-	last   error // of the last form
+	last   error // of the latest form
 }
 
 func newPlace(t *testing.T, tls bool, edit func(*web.Auth)) *place {
@@ -96,7 +96,7 @@ func (p *place) mux() http.Handler {
 	return mux
 }
 
-// do sends a request, and returns the status and the body, or where it is sent.
+// do sends a request. It returns the status with the body, or with the target of a redirect.
 func (p *place) do(method, path string, form ...string) string {
 	p.t.Helper()
 	values := url.Values{}
@@ -132,7 +132,7 @@ func (p *place) signIn() {
 	p.want("sign in", p.do("POST", "/signin", "identifier", "alice", "password", clear), "303 /")
 }
 
-// TestSignIn: in and out, with the pages that ask for it.
+// TestSignIn signs in and out, and visits pages that require an entry or a tag.
 func TestSignIn(t *testing.T) {
 	for _, tls := range []bool{false, true} {
 		p := newPlace(t, tls, nil)
@@ -173,7 +173,8 @@ func mustURL(t *testing.T, text string) *url.URL {
 	return u
 }
 
-// TestOneSession: who signs in twice in one browser has one session; a new password ends it.
+// TestOneSession checks that signing in twice in one browser leaves one session, and that a new
+// password ends it.
 func TestOneSession(t *testing.T) {
 	p := newPlace(t, false, nil)
 	p.signIn()
@@ -193,7 +194,8 @@ func TestOneSession(t *testing.T) {
 	p.want("ended", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
 }
 
-// TestAllowed: one who is not allowed is answered as after a wrong password, and a session that began before counts for nothing.
+// TestAllowed checks that visitors who are not allowed get the answer of a wrong password, and that
+// their earlier sessions no longer count.
 func TestAllowed(t *testing.T) {
 	var refuse atomic.Bool
 	p := newPlace(t, false, func(a *web.Auth) {
@@ -209,7 +211,8 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// TestNoSignInPage: without one the answer is 401; and a store that does not answer is no visitor who is not signed in.
+// TestNoSignInPage checks that the answer is 401 without a sign-in page, and that a visitor is not
+// taken for signed out because the store does not answer.
 func TestNoSignInPage(t *testing.T) {
 	p := newPlace(t, false, func(a *web.Auth) { a.SignInPath = "" })
 	p.want("nobody", p.do("GET", "/account"), "401 Unauthorized")
@@ -233,7 +236,7 @@ func TestNoSignInPage(t *testing.T) {
 	p.want("no answer, of the application's own", fmt.Sprint(w.Code, told), "418/account")
 }
 
-// TestCookie: what a browser is told of it, by how the request came.
+// TestCookie checks the cookie's attributes for requests over HTTP, TLS and proxies.
 func TestCookie(t *testing.T) {
 	proxy := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	for _, tt := range []struct{ url, from, proto, name, want string }{
@@ -263,7 +266,8 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// TestCookieClock: a cookie lives as long as its session, whatever the difference between the clocks of the store and of this program.
+// TestCookieClock checks that a cookie lives as long as its session even if the store's clock
+// differs from this program's.
 func TestCookieClock(t *testing.T) {
 	for _, off := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
 		p := newPlace(t, false, nil)
@@ -294,7 +298,8 @@ func TestCookieClock(t *testing.T) {
 	}
 }
 
-// TestOrigin: the last address that no proxy of ours has, whatever a visitor sends.
+// TestOrigin checks that the origin is the last address that is not a proxy's, whatever the visitor
+// sends.
 func TestOrigin(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	for _, tt := range []struct {
@@ -320,7 +325,7 @@ func TestOrigin(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.RemoteAddr = tt.from
 		if tt.forwarded != "" {
-			for part := range strings.SplitSeq(tt.forwarded, ", ") { // as several headers and as one
+			for part := range strings.SplitSeq(tt.forwarded, ", ") { // as several headers
 				r.Header.Add("X-Forwarded-For", part)
 			}
 		}
@@ -334,7 +339,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestOriginOfStranger: what a visitor writes is not even taken apart where no proxy of ours has sent it.
+// TestOriginOfStranger checks that X-Forwarded-For is not even parsed unless a proxy sent it.
 func TestOriginOfStranger(t *testing.T) {
 	work := func(forwarded string) float64 {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
@@ -346,7 +351,7 @@ func TestOriginOfStranger(t *testing.T) {
 	}
 }
 
-// TestReturnPath: nobody is sent to another site.
+// TestReturnPath checks that no visitor is redirected to another site.
 func TestReturnPath(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"/account", "/account"},
@@ -374,7 +379,8 @@ func TestReturnPath(t *testing.T) {
 	}
 }
 
-// TestProblems: all that is wrong with a form, each with its field and a text, and nothing of what visitors need not know.
+// TestProblems checks that Problems returns everything that is wrong with a form, each with its
+// field and a text, and nothing that visitors need not know.
 func TestProblems(t *testing.T) {
 	p := newPlace(t, false, nil)
 	_, err := p.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "alice", "email", "x"), Password: "short"})

@@ -20,7 +20,7 @@ func TestUse(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		client redis.UniversalClient
-		want   string // of the error
+		want   string // part of the error
 	}{
 		{"one server", redis.NewClient(&redis.Options{Addr: addrs[0]}), ""},
 		{"a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), ""},

@@ -1,4 +1,4 @@
-// Package connect finds the engine for a URL or for a client.
+// Package connect makes the engine for a store's URL or for a caller's client.
 package connect
 
 import (
@@ -19,10 +19,11 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// ErrURL is a store that no URL of ours names.
+// ErrURL is returned for text that is not the URL of a store.
 var ErrURL = errors.New("bad store URL")
 
-// Open returns the engine for a URL, with a cache where one helps; closing it closes the connections.
+// Open returns the engine for a URL, with a cache if it supports one. Closing the engine closes its
+// connections.
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -43,7 +44,8 @@ func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, er
 	return nil, badURL("unknown scheme; want redis, rediss, unix, redis+cluster, redis+sentinel, file or memory")
 }
 
-// Use returns an engine over a client of the caller's, which closing the engine leaves open.
+// Use returns an engine that uses the caller's client. Closing the engine does not close the
+// client.
 func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: the client is the caller's, and a cache has one of its own; open the store by its URL", store.ErrCache)
@@ -67,7 +69,7 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	return nil, fmt.Errorf("%w: %T; want *redis.Client or *redis.ClusterClient", store.ErrUnsuitable, c)
 }
 
-// Clients are those that an engine of Open or Use talks through.
+// Clients returns the clients through which an engine made by Open or Use sends its commands.
 func Clients(e store.Engine) []redis.UniversalClient {
 	switch e := e.(type) {
 	case *single.Engine:
@@ -80,17 +82,17 @@ func Clients(e store.Engine) []redis.UniversalClient {
 	return nil
 }
 
-// File returns the path of the file in which a URL names an embedded store; "" for any other URL.
+// File returns the path of the embedded store's file that a URL names, or "" for any other URL.
 func File(text string) string {
 	rest, is := strings.CutPrefix(text, "file:")
 	if !is {
 		return ""
 	}
-	path, _ := filePath(rest) // what is no path, Open refuses
+	path, _ := filePath(rest) // Open reports a bad path
 	return path
 }
 
-// filePath reads what follows file: a path, or ///PATH as browsers write it.
+// filePath parses what follows "file:", a path or ///PATH as browsers write it.
 func filePath(rest string) (string, error) {
 	if strings.HasPrefix(rest, "///") {
 		u, err := url.Parse("file:" + rest)
@@ -134,7 +136,7 @@ func openServer(text string, cache store.Cache) (store.Engine, error) {
 		return nil, err
 	}
 	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
-	o.DialerRetries = 1 // the engine tries again itself
+	o.DialerRetries = 1 // the engine retries
 	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewClient(o)
 	e := single.New(c, single.Options{Close: c.Close})
@@ -168,7 +170,7 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	return single.New(c, single.Options{Close: c.Close}), nil
 }
 
-// A sentinelHook knows what Sentinels answer for a master that does not exist.
+// A sentinelHook translates the Sentinels' answer for an unknown master into an error.
 type sentinelHook struct{ boundHook }
 
 func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
@@ -178,7 +180,8 @@ func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
 	}
 }
 
-// noMaster keeps the nil of Sentinels that know no such master from passing for the server's: that nothing is there.
+// noMaster replaces the nil that Sentinels return for an unknown master, so that it is not mistaken
+// for the server's nil, which means that a key does not exist.
 func noMaster(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return fmt.Errorf("%w: no Sentinel that answers knows a master of the name that is asked for", store.ErrUnsuitable)
@@ -186,8 +189,8 @@ func noMaster(err error) error {
 	return err
 }
 
-// reload is how often a cluster's topology is read anew: a client notices a failover no earlier than
-// it meets an answer that says so, and a dead master answers nothing.
+// reload is how often a cluster client reads the topology again. Without it a client learns of a
+// failover only from a node's redirect, and a dead master sends none.
 const reload = 2 * time.Second
 
 func openCluster(text string, cache store.Cache) (store.Engine, error) {
@@ -208,7 +211,7 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 	return cluster.New(c, cluster.Options{Close: c.Close}), nil
 }
 
-// writesWhereItReads refuses clients that read from replicas, which may be behind.
+// writesWhereItReads returns an error for clients that read from replicas, which may be behind.
 func writesWhereItReads(o *redis.ClusterOptions) error {
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 		return fmt.Errorf("%w: it reads from replicas, which may be behind, so that one identifier could mean two people; "+
@@ -217,14 +220,16 @@ func writesWhereItReads(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis has one logger for the process, which prints to standard error what callers are told as errors
-// anyway. It is disabled before main begins, so that a program that wants those words may set one of its own.
+// go-redis logs, through one logger for the whole process, to standard error what it also returns
+// as errors. The logger is disabled before main begins, so that a program that wants the log can
+// set its own.
 func init() { logging.Disable() }
 
-// ErrShared is said by [Share] where another process does that with the file already.
+// ErrShared is returned by [Share] if another process already shares the file.
 var ErrShared = embedded.ErrServed
 
-// Share lets other processes of this user use the file of an embedded store, until stop is called; of other stores it does nothing.
+// Share lets other processes of this user use the file of an embedded store until stop is called.
+// For other stores it does nothing.
 func Share(e store.Engine) (stop func() error, err error) {
 	if s, is := e.(*single.Engine); is {
 		return s.Share()

@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// counter is a server that answers everything by one reply, but what a connection begins with.
+// counter starts a server that refuses the commands with which a connection begins and answers
+// every other one with the same reply.
 func counter(t *testing.T, reply string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +53,7 @@ func counter(t *testing.T, reply string) (addr string) {
 	return l.Addr().String()
 }
 
-// request reads one, which is a list of texts.
+// request reads a command, which is an array of bulk strings.
 func request(in *bufio.Reader) (words []string, err error) {
 	line, err := in.ReadString('\n')
 	n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "*")))
@@ -72,7 +73,8 @@ func request(in *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-// A number is a reply like any other, so no framing refuses it: what reads it must not take it for the length of a list.
+// TestNumbersAreNoLists checks that a number is not taken for the length of an array. The framing
+// cannot refuse it, since a number is a valid reply.
 func TestNumbersAreNoLists(t *testing.T) {
 	for _, number := range []string{":-1\r\n", ":9223372036854775807\r\n", "$-1\r\n", "$1\r\n1\r\n"} {
 		e, err := Open(t.Context(), "redis://"+counter(t, number)+"?max_retries=-1", store.Cache{})

@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestQuiet has a process of its own meet what go-redis has words for: nothing is printed.
+// TestQuiet lets a process of its own run into errors that go-redis logs, and checks that it prints
+// nothing.
 func TestQuiet(t *testing.T) {
 	var reply atomic.Pointer[string]
 	refusal := "-ERR no\r\n"

@@ -18,28 +18,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errReply is what a connection reads where a reply cannot be one.
+// errReply is the error for a reply that no Redis server sends.
 var errReply = errors.New("the server announces a reply that cannot be one")
 
-// What a reply may announce. A client allocates room for it before it comes, and a program does not survive a lack
-// of memory.
+// Limits of a reply. A client allocates memory for a reply as soon as its length is announced, and
+// a program does not survive running out of memory.
 const (
-	mostBytes = 512 << 20 // of a text: Redis has no longer ones
-	mostItems = 1 << 24   // that are still to come, of all lists
-	mostDepth = 32        // of lists in lists
-	mostLine  = 1 << 20   // bytes of a line: an error, a number
+	mostBytes = 512 << 20 // of a bulk string, as in Redis
+	mostItems = 1 << 24   // still expected, in all open arrays together
+	mostDepth = 32        // of nested arrays
+	mostLine  = 1 << 20   // bytes of a line, such as an error or a number
 )
 
-// A framing follows the replies on a connection, as far as to know what they announce.
+// A framing parses a stream of replies just far enough to know the lengths that they announce.
 type framing struct {
-	skip  int    // bytes of a text that are still to come
-	line  []byte // the beginning of a line that was cut
-	lists []int  // of those that are open, how many items are still to come
-	items int    // their sum
+	skip  int    // bytes of a bulk string still to come
+	line  []byte // the beginning of a line that is not yet complete
+	lists []int  // the items still to come of each open array, the outermost first
+	items int    // the sum of lists
 	bad   error
 }
 
-// take reads on. After an error it returns that error for ever.
+// take parses the next bytes. After an error it returns the same error forever.
 func (f *framing) take(b []byte) error {
 	for f.bad == nil {
 		n := min(f.skip, len(b))
@@ -67,8 +67,9 @@ func (f *framing) take(b []byte) error {
 	return f.bad
 }
 
-// short takes the header of a text of some thousand bytes at most, as most lines are, and returns its length; 0 where b does not
-// begin with one. With it, entries are followed in a third of the time.
+// short parses the header of a bulk string of less than 10,000 bytes, which most headers are, and
+// returns the header's length, or 0 if b does not begin with one. It makes reading entries three
+// times as fast.
 func (f *framing) short(b []byte) int {
 	if len(f.line) > 0 || len(b) == 0 || b[0] != '$' {
 		return 0
@@ -89,7 +90,7 @@ func (f *framing) short(b []byte) int {
 	return 0
 }
 
-// header takes a line that begins a reply, or is one.
+// header parses a line that begins a reply or is a whole one.
 func (f *framing) header(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
@@ -103,7 +104,7 @@ func (f *framing) header(line []byte) error {
 	}
 	if most > 0 {
 		var err error
-		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1 is nil
+		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1: nil
 			return fmt.Errorf("%w: %.40q", errReply, line)
 		}
 	}
@@ -113,7 +114,7 @@ func (f *framing) header(line []byte) error {
 	case line[0] == '%':
 		n *= 2
 	case line[0] == '|':
-		n = 2*max(n, 0) + 1 // an attribute, and the reply that it belongs to
+		n = 2*max(n, 0) + 1 // the attribute and the reply that it belongs to
 	}
 	if n > 0 {
 		f.lists, f.items = append(f.lists, n), f.items+n
@@ -126,7 +127,7 @@ func (f *framing) header(line []byte) error {
 	return nil
 }
 
-// endItem ends an item, and every list of which it is the last.
+// endItem counts one item as complete, and every array whose last item it was.
 func (f *framing) endItem() {
 	for last := len(f.lists) - 1; last >= 0; last-- {
 		f.items--
@@ -137,14 +138,15 @@ func (f *framing) endItem() {
 	}
 }
 
-// A bounded connection reads no reply that announces what no server has: go-redis makes room for it at once, and
-// then the process ends. Its caller is told that the store is unavailable.
+// A bounded connection fails on a reply that announces more than a server can have. Without it
+// go-redis would allocate that much at once, and the process would die. The caller gets the error
+// that the store is unavailable.
 type bounded struct {
 	net.Conn
 	replies framing
 }
 
-// Read implements net.Conn. After a reply that cannot be one it reads nothing any more.
+// Read implements net.Conn. After a bad reply it reads nothing more.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.replies.bad == nil {
 		n, err := b.Conn.Read(p)
@@ -155,10 +157,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return 0, b.replies.bad
 }
 
-// NetConn is the connection inside, as go-redis asks for it.
+// NetConn returns the underlying connection. go-redis asks for it.
 func (b *bounded) NetConn() net.Conn { return b.Conn }
 
-// A boundHook makes a client's connections bounded ones.
+// A boundHook wraps the connections that a client dials as bounded ones.
 type boundHook struct{}
 
 func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
@@ -168,7 +170,8 @@ func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
 			return nil, noMaster(err)
 		}
 		b := &bounded{Conn: conn}
-		if socket, is := conn.(syscall.Conn); is { // go-redis looks at it, to know whether it is still open
+		// go-redis uses a syscall.Conn to check that the connection is open.
+		if socket, is := conn.(syscall.Conn); is {
 			return struct {
 				*bounded
 				syscall.Conn
@@ -184,16 +187,16 @@ func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// newDialer is for the clients that Open makes: a hook sees no connection to a Sentinel. Where a URL names no timeout,
-// it is go-redis' own.
+// newDialer returns the dialer for the clients that Open makes. A hook would not see the
+// connections to Sentinels. If timeout is 0, go-redis' own applies.
 func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
 	return boundHook{}.DialHook(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
 }
 
-// hooked are the clients that have the hook: Use may be given one more than once.
+// hooked holds the clients that already have the hook, since Use may get the same client twice.
 var hooked sync.Map
 
-// boundClient bounds the connections that a client makes from now on.
+// boundClient makes the client's future connections bounded.
 func boundClient(c *redis.Client) {
 	key := weak.Make(c)
 	if _, known := hooked.LoadOrStore(key, true); known {

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// liar is a server that answers everything by one reply, while it has one, and nothing ever by what it should.
+// liar starts a server that answers every command with the current reply.
 func liar(t *testing.T, reply *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +36,8 @@ func liar(t *testing.T, reply *atomic.Pointer[string]) (addr string) {
 	return l.Addr().String()
 }
 
-// answerAll reads requests, which are lists of texts.
+// answerAll reads commands, which are arrays of bulk strings, and answers each with the current
+// reply.
 func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -57,7 +58,7 @@ func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 	}
 }
 
-// absurd are replies that no server has; a client that believes the first of them dies.
+// absurd holds replies that no server sends. Believing the first one kills a client.
 var absurd = map[string]string{
 	"a text":            "$9999999999999\r\n",
 	"a verbatim text":   "=9999999999999\r\n",
@@ -111,8 +112,8 @@ func TestAbsurdReplies(t *testing.T) {
 	}
 }
 
-// TestBoundedRealServer talks to a real server through what is bounded: long texts, long lists, and a client that is
-// handed in with connections made.
+// TestBoundedRealServer sends long strings and long arrays to a real server through bounded
+// connections. The client is passed to Use several times and has connections of its own already.
 func TestBoundedRealServer(t *testing.T) {
 	ctx, srv := t.Context(), redistest.Shared(t)
 	for _, protocol := range []int{2, 3} {
@@ -148,7 +149,7 @@ func TestBoundedRealServer(t *testing.T) {
 	}
 }
 
-// everyReply is a stream of complete replies of every kind.
+// everyReply holds complete replies of every type.
 const everyReply = "+OK\r\n-ERR x\r\n:1\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*2\r\n*2\r\n:1\r\n$1\r\n*\r\n%1\r\n+a\r\n*1\r\n_\r\n" +
 	"|1\r\n+ttl\r\n:3\r\n~2\r\n#t\r\n,1.5\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n=5\r\ntxt:x\r\n!3\r\nERR\r\n(123\r\n%0\r\n|0\r\n+end\r\n"
 

@@ -12,7 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestNotThere opens what a server or its Sentinels do not have. Nothing that is asked there counts as absent.
+// TestNotThere opens masters and databases that do not exist, and checks that keys are not reported
+// as missing there.
 func TestNotThere(t *testing.T) {
 	sentinels := redistest.StartSentinel(t)
 	key, err := recordkey.Parse("user/uid:1")

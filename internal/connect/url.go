@@ -14,14 +14,15 @@ import (
 	"strings"
 )
 
-// No error about a URL quotes any of it: what was mistyped may be a password.
+// No error about a URL quotes any part of it: what was mistyped may be a password.
 
 func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
 }
 
-// optionsOf reads a URL by one of go-redis' functions, and what secures the connections, which go-redis does not read.
-// Where go-redis would understand another server or another password than was meant, it is refused.
+// optionsOf parses a URL with one of go-redis' functions, and its TLS parameters, which go-redis
+// does not know. It refuses URLs that go-redis would read as another server or another password
+// than the user meant.
 func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -43,7 +44,7 @@ func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Con
 	}
 	theirs := u.Query()
 	for _, ours := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
-		theirs.Del(ours) // go-redis refuses parameters that it does not know
+		theirs.Del(ours) // go-redis refuses unknown parameters
 	}
 	u.RawQuery = theirs.Encode()
 	o, err := parse(u.String())
@@ -54,12 +55,13 @@ func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Con
 	return o, secured, err
 }
 
-// unverified reports whether the parameters of a URL leave the server's certificate unchecked.
+// unverified reports whether the parameters of a URL turn off the check of the server's
+// certificate.
 func unverified(q url.Values) bool {
 	return q.Get("skip_verify") == "1" || q.Get("skip_verify") == "true"
 }
 
-// secure is the configuration of TLS that a URL asks for; nil: none.
+// secure returns the TLS configuration for a URL, or nil if it does not use TLS.
 func secure(u *url.URL, q url.Values) (*tls.Config, error) {
 	if u.Scheme != "rediss" {
 		return nil, nil
@@ -89,7 +91,7 @@ func secure(u *url.URL, q url.Values) (*tls.Config, error) {
 	return c, nil
 }
 
-// badFile is the error for a file, without its name, which the URL holds.
+// badFile returns the error for a file without the file's name, which is part of the URL.
 func badFile(parameter string, err error) error {
 	if path, is := errors.AsType[*fs.PathError](err); is {
 		return badURL("%s: a file cannot be read: %v", parameter, path.Err)
@@ -97,7 +99,7 @@ func badFile(parameter string, err error) error {
 	return badURL("%s: %v", parameter, err)
 }
 
-// Warnings are what is to be said about a URL that opens a store.
+// Warnings returns what to warn the user of about a valid URL.
 func Warnings(text string) []string {
 	u, err := url.Parse(text)
 	if err != nil || !strings.HasPrefix(u.Scheme, "rediss") || !unverified(u.Query()) {
@@ -107,10 +109,10 @@ func Warnings(text string) []string {
 		"name its CA with tls_ca"}
 }
 
-// refused are the words of go-redis about a URL that hold nothing of it.
+// refused matches those of go-redis' errors about a URL that quote nothing of it.
 var refused = regexp.MustCompile(`^redis: (invalid [a-z_]+ (?:number|duration|boolean)|empty unix socket path|invalid database number)`)
 
-// hidden is an error of go-redis about a URL, without what it quotes.
+// hidden returns go-redis' error about a URL without the part that quotes it.
 func hidden(err error) error {
 	if words := refused.FindStringSubmatch(err.Error()); words != nil {
 		return badURL("%s", words[1])

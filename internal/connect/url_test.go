@@ -25,7 +25,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestErrorsQuoteNoURL: whatever is wrong with a URL, no error says any of what may be a password.
+// TestErrorsQuoteNoURL checks that no error about a URL quotes a part that may be a password.
 func TestErrorsQuoteNoURL(t *testing.T) {
 	for _, url := range []string{
 		"hush@host", "hush@host:6379", "hush:hush@host:6379", "hush", "hush:", "hush://x", ":hush@host", "//u:hush@host",
@@ -62,7 +62,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestHalfAPair: a certificate without its key is told as that, and not as a file that cannot be read.
+// TestHalfAPair checks that a certificate without its key gets its own error, not that of an
+// unreadable file.
 func TestHalfAPair(t *testing.T) {
 	for _, query := range []string{"tls_cert=me.crt", "tls_key=me.key", "tls_cert=me.crt&tls_key="} {
 		_, err := Open(context.Background(), "rediss://h?"+query, store.Cache{})
@@ -72,7 +73,7 @@ func TestHalfAPair(t *testing.T) {
 	}
 }
 
-// pki is a CA with the certificates of a server at 127.0.0.1 and of a client, in files.
+// A pki holds the files of a CA and of the certificates of a server at 127.0.0.1 and of a client.
 type pki struct{ ca, serverCert, serverKey, clientCert, clientKey string }
 
 func newPKI(t *testing.T) pki {
@@ -119,7 +120,8 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// TestTLS opens a real server, alone and as a cluster of one, that wants certificates of its clients.
+// TestTLS opens a real server, as a single one and as a cluster of one, that requires client
+// certificates.
 func TestTLS(t *testing.T) {
 	p, other := newPKI(t), newPKI(t)
 	for _, kind := range []string{"rediss", "rediss+cluster"} {
@@ -160,7 +162,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSOptions has all kinds of clients get what the URL says, those of Sentinels and of copies among them.
+// TestTLSOptions checks that all clients get the TLS options of the URL, including those of
+// Sentinels and replicas.
 func TestTLSOptions(t *testing.T) {
 	p := newPKI(t)
 	query := "skip_verify=1&tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey

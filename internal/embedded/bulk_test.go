@@ -26,7 +26,8 @@ func TestBulk(t *testing.T) {
 	if got, records := d.renames.Load(), len(onDisk(t, path)); got != 1 || records != 100 {
 		t.Errorf("%d writes, %d records; want 1, 100", got, records)
 	}
-	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil { // an ended bulk has no effect
+	// A bulk that has ended has no effect.
+	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.renames.Load(); got != 2 {
@@ -34,7 +35,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// A bulk that nobody ended, after Ctrl-C say, is written by Close.
+// TestCloseWritesBulk checks that Close writes a bulk that was never ended, for example because of
+// Ctrl-C.
 func TestCloseWritesBulk(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -66,7 +68,7 @@ func TestLimit(t *testing.T) {
 	do(t, s.Client(), "DEL 1")
 }
 
-// A file that is over the limit already, written by other means, may shrink.
+// TestOverfullShrinks checks that a file over the limit, written by other means, may shrink.
 func TestOverfullShrinks(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v")

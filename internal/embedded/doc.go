@@ -1,18 +1,19 @@
-// Package embedded is a Redis without a server: miniredis inside this process, kept in one file.
+// Package embedded runs miniredis, a Redis in Go, inside this process and keeps its records in one
+// file.
 //
-// Nothing listens. The client that [Store.Client] returns talks to miniredis in memory, so no other user of the machine
-// can reach the records.
+// Nothing listens on the network. The client that [Store.Client] returns talks to miniredis in
+// memory, so no other user of the machine can reach the records.
 //
 // # Durability
 //
-// A command that changes records is answered when the change is in the file. Commands that wait at the same time share
-// one write. The file is always written whole, to a temporary file beside it, synced, and renamed over the old one, so
-// a crash at any moment leaves the old records or the new ones.
-// [Store.Bulk] puts many changes into one write.
+// A command that changes records is answered once the change is in the file. Commands that wait at
+// the same time share one write. The whole file is written each time: to a temporary file beside
+// it, which is synced and renamed over the old one, so that a crash at any moment leaves either the
+// old records or the new ones. [Store.Bulk] puts many changes into one write.
 //
-// When a write fails, on a full disk say, all commands that wait for it get
-// [ErrUnsaved], the old file stays, and the records in memory go back to what
-// the file holds before the next command runs. Until they are told, other readers in the process may see such a change.
+// If a write fails, for example because the disk is full, all commands that wait for it return
+// [ErrUnsaved] and the old file stays. Before the next command runs, the records in memory go back
+// to those of the file. Until then, other readers in the process may see a change that is undone.
 //
 // # The file
 //
@@ -22,18 +23,22 @@
 //	{"base64":true,"key":"/w==","list":["AA=="],"until":1767225600000,"crc":"…"}
 //	{"records":3,"crc":"…"}
 //
-// One record a line, sorted by key. The value stands under its Redis type: string, hash, list, set, or zset (pairs of
-// member and score). A record with bytes that are not UTF-8 has all its text in base64. until is when it expires, in
-// milliseconds since 1970. crc is the CRC-32C of everything in the file up to it, line ends and the sums before it left
-// out, so that damage is found on its line. A file that is not exactly so is refused and left alone.
+// Each line holds one record, and lines are sorted by key. The value is named after its Redis type:
+// string, hash, list, set, zset (pairs of member and score) or stream. A record with bytes that are
+// not UTF-8 has all its text in base64. until is the time at which it expires, in milliseconds
+// since 1970. crc is the CRC-32C of everything in the file before it, without line ends and earlier
+// sums, so that damage is found on its line. A file that differs from this in any way is refused
+// and not changed.
 //
 // # Limits
 //
-// One process at a time, which may let others ask it (socket.go), 50,000 records (of the store's own that end by themselves 20,000:
-// passing.go), 1 GiB, database 0, strings, hashes, lists, sets and zsets. The one client is
-// the engine of package single, which sends no pattern that miniredis cannot match, and no command that waits. Expiry
-// lags by at most a twentieth of the time that the store is busy: a millisecond while it is small, about half a second
-// at 50,000 records.
+// One process at a time opens the file; it may let others use it (socket.go). A file holds at most
+// 50,000 records and 1 GiB. At most 20,000 records may be the store's own ones that expire
+// (passing.go). There is only database 0, and there are only strings, hashes, lists, sets, zsets
+// and streams. The only client is the engine of package single, which sends no pattern that
+// miniredis cannot match and no command that blocks. Records expire late by at most a twentieth of
+// the time that the store is busy: a millisecond in a small store, about half a second with 50,000
+// records.
 package embedded
 
 import (
@@ -43,27 +48,31 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// The errors of Open; a change may be ErrFull, too. Package userdb exports them, and says more.
+// Errors of Open. A change may also return ErrFull. Package userdb exports them and documents them
+// in full.
 var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrFull    = errors.New("embedded: store is full")
 	ErrDamaged = errors.New("embedded: file is damaged")
-	ErrExposed = errors.New("embedded: file is exposed") // its lock file too: others than this user and root may write one
+	// ErrExposed also covers the lock file: a user other than this one and root may write to it.
+	ErrExposed = errors.New("embedded: file is exposed")
 
-	// ErrUnsaved occurs when the file could not be written; the cause is wrapped. The change is undone. In one case it
-	// may yet be there: the new file had its name already, and only syncing the directory failed.
+	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
+	// undone. There is one exception: if the new file already had its name and only syncing the
+	// directory failed, the change may still be there.
 	ErrUnsaved = errors.New("embedded: change not saved")
 
-	// ErrWaiting occurs when a context ends while a change waits for the write of the file. The change is made, and the
-	// write goes on: it will be saved, or undone if the write fails.
+	// ErrWaiting is returned if a context ends while a change waits for the write of the file. The
+	// change has been made and the write goes on: the change will be saved, or undone if the write
+	// fails.
 	ErrWaiting = errors.New("embedded: change not saved yet")
 
-	// ErrClosed occurs in every use of a store after Close.
+	// ErrClosed is returned by every use of a store after Close.
 	ErrClosed = errors.New("embedded: store is closed")
 )
 
-// A DamageError says where a file is damaged. It Is ErrDamaged.
+// A DamageError describes where a file is damaged. It matches ErrDamaged.
 type DamageError struct {
 	Path   string
 	Line   int // from 1
@@ -78,7 +87,7 @@ func (e *DamageError) Error() string {
 // Is reports whether target is ErrDamaged.
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
-// exposed names the error of a file that others may write.
+// exposed wraps the error of a file that others may write in ErrExposed.
 func exposed(err error) error {
 	if errors.Is(err, ownfile.ErrOthers) {
 		return fmt.Errorf("%w: %w", ErrExposed, err)

@@ -17,24 +17,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An engine is miniredis without a listener, and knows when a record changes.
+// An engine runs miniredis without a listener and counts the changes of its records.
 type engine struct {
 	mini    *miniredis.Miniredis
 	srv     *server.Server
 	now     func() time.Time
-	version atomic.Uint64 // of the records: grows before every change of one
+	version atomic.Uint64 // of the records; incremented before every change
 
-	clock    sync.Mutex // held while the time of the store moves on, or must not
-	nextTick time.Time  // when it moves on
-	given    bool       // the time is a clock of tests
+	// clock is locked while the store's time advances or must not advance.
+	clock    sync.Mutex
+	nextTick time.Time // when the time advances next
+	given    bool      // the time is that of a test's clock
 
-	gate   sync.RWMutex // shared by commands that run, held alone to close
+	// gate is shared by running commands and locked exclusively by close.
+	gate   sync.RWMutex
 	closed bool
 }
 
 type clockKey struct{}
 
-// WithClock is a context under which Open opens a store whose times to live go by a clock of tests.
+// WithClock returns a context in which Open opens a store whose records expire by a test's clock.
 func WithClock(ctx context.Context, now func() time.Time) context.Context {
 	return context.WithValue(ctx, clockKey{}, now)
 }
@@ -44,8 +46,9 @@ func newEngine(ctx context.Context) (*engine, error) {
 	if now, given := ctx.Value(clockKey{}).(func() time.Time); given {
 		e.now, e.given = now, true
 	}
-	// The first connection starts miniredis without a listener. Its own connections are not used: they stop reading
-	// while an answer waits to be read, and so would hang on a long pipeline.
+	// The first connection starts miniredis without a listener. It is not used further, because a
+	// connection of miniredis stops reading while an answer waits to be read and so would block on
+	// a long pipeline.
 	conn, err := e.mini.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("starting the embedded store: %w", err)
@@ -57,15 +60,15 @@ func newEngine(ctx context.Context) (*engine, error) {
 	return e, conn.Close()
 }
 
-// A conn is a connection to the engine. A client writes a whole pipeline before it reads the first answer: its commands
-// run as it reads their answers, on its own goroutine.
+// A conn is a connection to the engine. A client writes a whole pipeline before it reads the first
+// answer, so each command runs when its answer is read, on the client's goroutine.
 type conn struct {
-	net.Conn // one end of a pipe, for its addresses and deadlines
+	net.Conn // one end of a pipe, for addresses and deadlines
 	engine   *engine
 	in, out  bytes.Buffer
-	commands *bufio.Reader // of in
+	commands *bufio.Reader // reads from in
 	peer     *server.Peer  // writes to out
-	queued   bool          // a change waits for EXEC
+	queued   bool          // a change is queued for EXEC
 }
 
 func (e *engine) dial(context.Context, string, string) (net.Conn, error) { return e.newConn(), nil }
@@ -77,7 +80,7 @@ func (e *engine) newConn() *conn {
 	return c
 }
 
-// Write takes all of b. What a long pipeline and its answers took is freed by the next one.
+// Write accepts all of b. It also frees the buffers that an earlier pipeline needed.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.in.Len() == 0 && c.out.Len() == 0 {
 		c.in, c.out = bytes.Buffer{}, bytes.Buffer{}
@@ -85,7 +88,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.in.Write(b)
 }
 
-// Read runs a command where none has answers left.
+// Read runs the next command if no answer is left to be read.
 func (c *conn) Read(b []byte) (int, error) {
 	for c.out.Len() == 0 {
 		command, err := readCommand(c.commands)
@@ -99,7 +102,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.out.Read(b)
 }
 
-// readCommand reads what clients send: an array of bulk strings.
+// readCommand reads a command, an array of bulk strings.
 func readCommand(in *bufio.Reader) ([]string, error) {
 	reply, err := server.ParseReply(in)
 	if err != nil {
@@ -127,12 +130,13 @@ func (c *conn) run(command []string) error {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			go panic(p) // miniredis holds a lock that it will not let go: the process ends, with the file as it was
+			// miniredis would keep its lock forever, so the process ends. The file stays as it was.
+			go panic(p)
 			select {}
 		}
 	}()
 	e.tick()
-	// Miniredis calls its hook when a command is queued, not when EXEC runs it.
+	// miniredis calls its hook when a command is queued, not when EXEC runs it.
 	switch name := strings.ToUpper(command[0]); {
 	case name == "MULTI":
 		c.queued = false
@@ -146,7 +150,7 @@ func (c *conn) run(command []string) error {
 	return nil
 }
 
-// close waits for the commands that run.
+// close waits for running commands and stops the engine.
 func (e *engine) close() {
 	e.gate.Lock()
 	defer e.gate.Unlock()
@@ -154,7 +158,7 @@ func (e *engine) close() {
 	e.mini.Close()
 }
 
-// before runs before every command, also those that scripts call.
+// before runs before every command, including those that scripts call.
 func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
 	if e.changes(name) {
 		e.version.Add(1)
@@ -162,8 +166,8 @@ func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
 	return false
 }
 
-// keepers are the commands that miniredis does not call read-only, and that change no record; of the records that a
-// script changes, each call counts.
+// keepers lists the commands that do not change a record although miniredis does not call them
+// read-only. EVAL is one of them: the calls that a script makes count one by one.
 var keepers = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
 	" PUBLISH PUBSUB QUIT SCRIPT SELECT TIME UNWATCH WAIT WATCH")
 
@@ -171,14 +175,15 @@ func (e *engine) changes(name string) bool {
 	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !slices.Contains(keepers, name)
 }
 
-// mayChange is changes for a whole command of a client, scripts included.
+// mayChange reports whether a client's command may change records. Unlike changes, it counts
+// scripts and EXEC.
 func (e *engine) mayChange(cmd redis.Cmder) bool {
 	name := strings.ToUpper(cmd.Name())
 	return e.changes(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
 }
 
-// snapshot copies all records, sorted by key, and says which version they are; what is too much of the passing ones goes. No command
-// may change one meanwhile.
+// snapshot returns a copy of all records, sorted by key, with their version. It deletes the surplus
+// expiring ones first. No command may change a record meanwhile.
 func (e *engine) snapshot() ([]record, uint64, error) {
 	e.clock.Lock()
 	defer e.clock.Unlock()
@@ -203,7 +208,7 @@ func (e *engine) snapshot() ([]record, uint64, error) {
 	return records, e.version.Load(), nil
 }
 
-// restore replaces all records, and returns the version that they are. No command may run meanwhile.
+// restore replaces all records and returns their version. No command may run meanwhile.
 func (e *engine) restore(records []record) (uint64, error) {
 	e.clock.Lock()
 	defer e.clock.Unlock()
@@ -218,8 +223,9 @@ func (e *engine) restore(records []record) (uint64, error) {
 	return e.version.Load(), nil
 }
 
-// tick moves time on, but not at every command: miniredis sorts all keys whenever time has passed, which takes 16 ms
-// for 50,000 of them. So time stands still for twenty times as long as its last step took; that of tests moves at once.
+// tick advances the store's time, but not at every command: when time has advanced, miniredis sorts
+// all keys, which takes 16 ms for 50,000 of them. So the time stays the same for twenty times as
+// long as the last step took. A test's clock advances at once.
 func (e *engine) tick() {
 	if e.given {
 		e.clock.Lock()
@@ -236,8 +242,8 @@ func (e *engine) tick() {
 	e.nextTick = end.Add(max(time.Millisecond, 20*end.Sub(start)))
 }
 
-// setTime tells miniredis the time, in whole milliseconds, so that a time to live is the same after a save and a load,
-// and expires what is due.
+// setTime sets the time of miniredis and thereby expires what is due. It uses whole milliseconds,
+// so that a time to live survives saving and loading unchanged.
 func (e *engine) setTime() time.Time {
 	now := e.now().Truncate(time.Millisecond)
 	e.mini.SetTime(now)

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// A countingDisk counts the writes that reached their name.
+// A countingDisk counts the writes that replaced the file.
 type countingDisk struct {
 	osDisk
 	renames atomic.Int64
@@ -26,7 +26,7 @@ func (d *countingDisk) rename(from, to string) error {
 	return d.osDisk.rename(from, to)
 }
 
-// A faultyDisk fails in one step while it is set.
+// A faultyDisk fails in the step that set names.
 type faultyDisk struct {
 	osDisk
 	mu   sync.Mutex
@@ -98,7 +98,7 @@ func (f *faultyFile) Close() error {
 	return f.syncWriter.Close()
 }
 
-// faulty returns a store with the record old=v, on a disk that can fail.
+// faulty returns a store that holds the record old=v, on a disk that can fail.
 func faulty(t *testing.T) (*Store, *faultyDisk) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET old v")
@@ -141,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Where the new file has its name already, memory follows the file.
+// TestUnsyncedDirectory checks that memory follows the file if the new file already has its name.
 func TestUnsyncedDirectory(t *testing.T) {
 	s, d := faulty(t)
 	d.set("directory")
@@ -154,7 +154,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 	}
 }
 
-// A real full disk, where the test may mount one.
+// TestFullTmpfs fills a real disk, if the test may mount one.
 func TestFullTmpfs(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		t.Skip("needs root on Linux")
@@ -181,8 +181,8 @@ func TestFullTmpfs(t *testing.T) {
 	do(t, s.Client(), "SET small v")
 }
 
-// Whatever fails when: who was told "done" is in the file, who was told
-// "unsaved" is not, and memory is as the file.
+// TestFaultsUnderLoad lets many writers run into failures. A change that was answered is in the
+// file, a change that failed with ErrUnsaved is not, and memory equals the file.
 func TestFaultsUnderLoad(t *testing.T) {
 	s, d := faulty(t)
 	var all sync.WaitGroup
@@ -228,7 +228,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 	}
 }
 
-// A bulk is undone as a whole by any failed write, also another caller's.
+// TestFaultInBulk checks that any failed write, even another caller's, undoes the whole bulk.
 func TestFaultInBulk(t *testing.T) {
 	s, d := faulty(t)
 	ctx, end := s.Bulk(t.Context())
@@ -252,7 +252,7 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// After a failure memory can only go back to a file that can be read.
+// TestFaultAndDamage checks that memory goes back only to a file that can be read.
 func TestFaultAndDamage(t *testing.T) {
 	s, d := faulty(t)
 	d.set("write")
@@ -276,8 +276,8 @@ func TestFaultAndDamage(t *testing.T) {
 	}
 }
 
-// TestFolderAway: while the folder is away nothing is answered as if the records had never been, and when it is back they are, also
-// after the next write.
+// TestFolderAway moves the store's directory away. Meanwhile no command is answered as if the
+// records had never existed. When it is back they are there, also after the next write.
 func TestFolderAway(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -306,8 +306,8 @@ func TestFolderAway(t *testing.T) {
 	}
 }
 
-// A temporary file of a killed process, or a link that somebody put there, is
-// removed, not written through.
+// TestTempFileIsALink checks that an old temporary file, or a link in its place, is removed and not
+// written to.
 func TestTempFileIsALink(t *testing.T) {
 	s := open(t, file(t))
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -339,7 +339,8 @@ func TestOpenLeavesDamage(t *testing.T) {
 			t.Errorf("the file is now %q, %v", got, err)
 		}
 	}
-	if err := os.WriteFile(path, whole, 0o600); err != nil { // and the lock is free again
+	// This also checks that the lock is released.
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open(t, path)
@@ -365,7 +366,7 @@ func TestWaitIsCancelled(t *testing.T) {
 	}
 }
 
-// A slowDisk does not rename before end is closed.
+// A slowDisk renames only after end is closed.
 type slowDisk struct {
 	osDisk
 	begun, end chan struct{}
@@ -378,7 +379,7 @@ func (d *slowDisk) rename(from, to string) error {
 	return d.osDisk.rename(from, to)
 }
 
-// A change made while a write runs is in the next one, not in that.
+// TestWriteThatBeganBefore checks that a change made while a write runs is in the next write.
 func TestWriteThatBeganBefore(t *testing.T) {
 	s := open(t, file(t))
 	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
@@ -402,8 +403,8 @@ func TestWriteThatBeganBefore(t *testing.T) {
 	}
 }
 
-// A command that Close found running starts no write after it: the file may be
-// another process's by then.
+// TestNoWriteAfterClose checks that a command that is running when Close begins starts no write
+// after it: the file may belong to another process by then.
 func TestNoWriteAfterClose(t *testing.T) {
 	s := open(t, file(t))
 	err := s.run(t.Context(), nil, func() error {

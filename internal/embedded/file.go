@@ -18,12 +18,12 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// maxFile is the largest file that is read or written, in bytes.
+// maxFile limits the size of a file that is read or written, in bytes.
 const maxFile = 1 << 30
 
-// A disk is what writing a file needs; tests put in one that fails.
+// A disk holds the operations that writing a file needs. Tests use disks that fail.
 type disk interface {
-	create(path string) (syncWriter, error) // fails where path exists
+	create(path string) (syncWriter, error) // fails if path exists
 	rename(from, to string) error
 	syncDir(dir string) error
 }
@@ -33,10 +33,11 @@ type syncWriter interface {
 	Sync() error
 }
 
-// replace puts data into the file at path, as a whole or not at all.
+// replace replaces the contents of the file at path with data, all of it or nothing.
 func replace(d disk, path string, data []byte) error {
 	temp := path + ".tmp"
-	// A killed process may have left one. It is not written through: it could be a link that somebody put there.
+	// A killed process may have left a temporary file. Writing to it is not safe, because it could
+	// be a link that somebody else made.
 	if err := ignoreMissing(os.Remove(temp)); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// readFile returns the records at path; none where there is no file.
+// readFile returns the records at path, or none if the file does not exist.
 func readFile(path string) ([]record, error) {
 	data, err := readLimited(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +113,7 @@ func (osDisk) create(path string) (syncWriter, error) {
 
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
 
-// syncDir makes a rename last through a power failure, where the system can.
+// syncDir makes a rename survive a power failure, if the system can do that.
 func (osDisk) syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -134,7 +135,7 @@ const (
 	formatVersion = 1
 )
 
-// sumLength is that of the end of a line: ,"crc":"01234567"}
+// sumLength is the length of the end of a line: ,"crc":"01234567"}
 const sumLength = 18
 
 type header struct {
@@ -151,13 +152,13 @@ type sum uint32
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// add takes in one line, without its own sum, and returns how it has to end.
+// add adds a line, without its own sum, and returns the text that has to end it.
 func (s *sum) add(body []byte) string {
 	*s = sum(crc32.Update(uint32(*s), castagnoli, body))
 	return fmt.Sprintf(",\"crc\":\"%08x\"}", uint32(*s))
 }
 
-// encode returns the file that holds records, whose keys are sorted.
+// encode returns the file that holds records, which must be sorted by key.
 func encode(records []record) ([]byte, error) {
 	var out bytes.Buffer
 	var running sum
@@ -193,13 +194,13 @@ func encode(records []record) ([]byte, error) {
 type decoder struct {
 	rest    []byte
 	running sum
-	line    int // the one read last, from 1
+	line    int // number of the last line read, from 1
 }
 
-// errNewer is no damage: a later version of this program can read the file.
+// errNewer is not damage: a later version of this program can read the file.
 var errNewer = errors.New("embedded: the file was written by a newer userdb; update this one")
 
-// decode reads a whole file. An error belongs to the line that is returned.
+// decode reads a whole file. If it fails, line is the line at fault.
 func decode(file []byte) (records []record, line int, err error) {
 	d := &decoder{rest: file}
 	err = d.header()
@@ -215,7 +216,7 @@ func decode(file []byte) (records []record, line int, err error) {
 	return records, 0, nil
 }
 
-// next returns the next line as JSON, its sum checked and cut off.
+// next returns the next line as JSON, after checking and removing its sum.
 func (d *decoder) next() ([]byte, error) {
 	d.line++
 	line, rest, found := bytes.Cut(d.rest, []byte("\n"))
@@ -251,7 +252,8 @@ func (d *decoder) header() error {
 	return nil
 }
 
-// records reads the lines after the header, with the last one, which counts them.
+// records reads the lines after the header, up to and including the last one, which holds their
+// number.
 func (d *decoder) records() ([]record, error) {
 	var records []record
 	for seen := map[string]bool{}; ; {

@@ -18,7 +18,7 @@ import (
 
 func text(s string) *string { return &s }
 
-// some has a record of every type, some binary.
+// some returns records of most types, some of them binary.
 func some() []record {
 	return []record{
 		{Key: "", String: text("")},
@@ -54,7 +54,7 @@ func TestEncodeText(t *testing.T) {
 	}
 }
 
-// anyRecords draws records with sorted, distinct keys, as snapshot gives them.
+// anyRecords draws records with sorted, distinct keys, like those of snapshot.
 func anyRecords(t *rapid.T) []record {
 	anyText := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	some := rapid.SliceOfNDistinct(anyText, 1, 5, rapid.ID)
@@ -128,8 +128,8 @@ func TestEngineKeepsRecords(t *testing.T) {
 	})
 }
 
-// Every single flipped bit and every place where a file can be cut is found,
-// on its own line or, where a newline is hit, on the one before.
+// TestDecodeFindsDamage checks that decode finds every flipped bit and every truncation, on the
+// line itself or, if a newline is damaged, on the line before.
 func TestDecodeFindsDamage(t *testing.T) {
 	file := encoded(t, some())
 	for at := range file {
@@ -166,8 +166,8 @@ func TestDecodeFindsMovedLines(t *testing.T) {
 	}
 }
 
-// summed gives bodies, which lack the closing brace, the sums they need: what
-// follows are files that only a faulty program could write.
+// summed returns a file of the given lines with correct sums. The lines lack their closing brace.
+// Only a faulty program could write such files.
 func summed(bodies ...string) []byte {
 	var running sum
 	var out bytes.Buffer
@@ -215,7 +215,8 @@ func TestDecodeErrors(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(encoded(f, some()))
 	f.Add(encoded(f, nil))
-	f.Add(summed(`{"userdb":"embedded","version":1`, `{"key":"k","set":[]`, `{"records":1`)) // sums right, value empty
+	// The sums are right, but a value is empty.
+	f.Add(summed(`{"userdb":"embedded","version":1`, `{"key":"k","set":[]`, `{"records":1`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		records, line, err := decode(file)
 		if err != nil {
@@ -267,7 +268,7 @@ func TestReadFileTooLarge(t *testing.T) {
 	}
 }
 
-// One text that is not UTF-8, wherever it stands, puts the record into base64.
+// TestRecordIsText checks that text that is not UTF-8 puts the record into base64, wherever it is.
 func TestRecordIsText(t *testing.T) {
 	whole := record{Key: "k", String: text("s"), Hash: map[string]string{"f": "v"}, List: []string{"l"}, Set: []string{"m"}, ZSet: [][2]string{{"z", "1"}}}
 	if !whole.isText() {

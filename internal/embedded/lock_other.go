@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// tryLock refuses: without a lock two processes would overwrite each other's records.
+// tryLock always fails: without a lock two processes would overwrite each other's records.
 func tryLock(*os.File) (bool, error) {
 	return false, errors.ErrUnsupported
 }

@@ -6,19 +6,21 @@ import (
 	"slices"
 )
 
-// maxPassing is how many of a file's records may be the store's own that end by themselves: what strangers can make must leave
-// room for entries.
+// maxPassing limits how many records of a file may be the store's own ones that expire, so that
+// what strangers can create leaves room for entries.
 const maxPassing = 20_000
 
-// The store's own records, in whatever namespace, and those of them that go first: counters of identifiers that nobody has and of
-// what visitors ask for, histories, and requests that are known by their name.
+// ownRecord matches the keys of the store's own records in any namespace. leastRecord matches those
+// that are deleted first: throttle counters of unknown identifiers and of origins, counters of
+// visitors' requests, histories, and requests that are known by a name.
 var (
 	ownRecord   = regexp.MustCompile(`^(~[^/]+/)*~/`)
 	leastRecord = regexp.MustCompile(`^(~[^/]+/)*~/(throttle/[^/]+/(nobody|origin)/|visits/|history/|token/\{~~userdb/once/)`)
 )
 
-// surplus are the keys of the records that go, the oldest first, where more than maxPassing are the store's own and end by themselves, or
-// all are more than the file may have.
+// surplus returns the keys of the records to delete, starting with those that expire first. There
+// are some if the store's own expiring records exceed maxPassing, or if all records exceed what a
+// file may hold.
 func surplus(records []record) map[string]bool {
 	passing := 0
 	var least []int

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestPassing: where strangers have made too many counters, the oldest go, and nothing else does.
+// TestPassing checks that if strangers create too many counters, the oldest are deleted and nothing
+// else is.
 func TestPassing(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(ctx, path)
@@ -26,7 +27,8 @@ func TestPassing(t *testing.T) {
 		for i, key := range append(slices.Clone(stays), goes...) {
 			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
 		}
-		for i := range more - len(stays) - len(goes) + 1 { // the entry is not the store's own
+		for i := range more - len(stays) - len(goes) + 1 {
+			// One more, because the entry is not the store's own.
 			p.Set(ctx, fmt.Sprint("~/throttle/user/nobody/", i), "1", 2*time.Hour+time.Duration(i)*time.Millisecond)
 		}
 		return nil

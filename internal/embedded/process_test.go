@@ -21,8 +21,8 @@ import (
 
 const childEnv = "USERDB_EMBEDDED_TEST_CHILD"
 
-// TestMain is also the process that tests kill: it writes 0, 1, 2 … and says
-// each number when it was told that it is kept.
+// TestMain also runs as the process that tests kill: it writes 0, 1, 2 … and prints each number
+// once it is saved.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
 		if err := count(path); err != nil {
@@ -45,7 +45,7 @@ func count(path string) error {
 			err = s.Client().HSet(ctx, fmt.Sprint("user/", n%50), "n", n, "text", strings.Repeat("x", 200)).Err()
 		}
 		if errors.Is(err, syscall.ENOSPC) {
-			continue // it is refused, and the next one may fit
+			continue // it was refused, but the next one may fit
 		}
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func count(path string) error {
 	}
 }
 
-// child starts a counting process and returns what it says.
+// child starts a counting process and returns a scanner of its output.
 func child(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -81,7 +81,7 @@ func TestKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(out.Text())
 			}
-			if last == 0 || n > last { // the first word says that it runs
+			if last == 0 || n > last { // the first number shows that it runs
 				last = n
 			}
 			if life >= 0 {
@@ -103,7 +103,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A process is killed again and again while most of what it writes does not fit on the disk.
+// TestKilledOnFullDisk kills a process again and again while most of its writes do not fit on the
+// disk.
 func TestKilledOnFullDisk(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		t.Skip("mounting a small disk needs root on Linux")
@@ -124,7 +125,7 @@ func TestKilledOnFullDisk(t *testing.T) {
 	for range 10 {
 		cmd, out := child(t, path)
 		kill := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-		if last > 0 { // perhaps it has no room for another one
+		if last > 0 { // there may be no room for another write
 			kill.Reset(time.Second)
 		}
 		for out.Scan() {
@@ -151,7 +152,7 @@ func TestKilledOnFullDisk(t *testing.T) {
 	}
 }
 
-// A process that holds the file keeps others waiting until it dies.
+// TestLockedByProcess checks that others wait for the lock until its holder dies.
 func TestLockedByProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	cmd, out := child(t, path)
@@ -206,7 +207,7 @@ func TestLinks(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	s := open(t, filepath.Join(dir, "file")) // to where nothing is yet
+	s := open(t, filepath.Join(dir, "file")) // a link to a file that does not exist yet
 	do(t, s.Client(), "SET k v")
 	for _, other := range []string{filepath.Join(dir, "dir", "deep", "f"), filepath.Join(real, "deep", "..", "deep", "f")} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -226,7 +227,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A link that another user has put where a store shall be is refused: nothing is created or opened at its end.
+// TestLinkOfAnother checks that a link that another user made is refused, and that nothing is
+// created or opened at its target.
 func TestLinkOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	link, end := filepath.Join(dir, "link"), filepath.Join(dir, "end")
@@ -268,7 +270,7 @@ func TestDefaultPath(t *testing.T) {
 	for _, test := range []struct{ goos, xdg, want string }{
 		{"linux", "", filepath.Join(home, ".local", "share")},
 		{"linux", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},
-		{"linux", "relative", filepath.Join(home, ".local", "share")}, // the XDG rules say: ignore
+		{"linux", "relative", filepath.Join(home, ".local", "share")}, // to be ignored
 		{"darwin", "", filepath.Join(home, "Library", "Application Support")},
 		{"windows", "", filepath.Join(home, "local")},
 		{"windows", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},

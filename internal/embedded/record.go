@@ -13,18 +13,18 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A record is one key with its value, as the file spells it. Exactly one of the six value fields is set; Redis has no
-// empty hash, list, set or zset, and an empty stream is not kept.
+// A record is one key with its value, as the file stores it. Exactly one of the six value fields is
+// set: Redis has no empty hash, list, set or zset, and an empty stream is not stored.
 type record struct {
-	Base64 bool              `json:"base64,omitempty"` // all text is encoded
+	Base64 bool              `json:"base64,omitempty"` // all text is base64
 	Key    string            `json:"key"`
 	String *string           `json:"string,omitempty"`
 	Hash   map[string]string `json:"hash,omitempty"`
 	List   []string          `json:"list,omitempty"`
 	Set    []string          `json:"set,omitempty"`
-	ZSet   [][2]string       `json:"zset,omitempty"`   // member, score; by member
+	ZSet   [][2]string       `json:"zset,omitempty"`   // member and score, sorted by member
 	Stream [][]string        `json:"stream,omitempty"` // ID, field, value, …; the oldest first
-	Until  int64             `json:"until,omitempty"`  // Unix milliseconds; 0: for ever
+	Until  int64             `json:"until,omitempty"`  // Unix time in milliseconds; 0 means forever
 }
 
 // each returns r with f applied to every text.
@@ -66,7 +66,7 @@ func (r record) each(f func(string) (string, error)) (record, error) {
 	return r, failed
 }
 
-// wire returns r as the file has it: in base64 where JSON could not keep it.
+// wire returns r as the file stores it: in base64 if JSON could not represent it.
 func (r record) wire() (record, error) {
 	if r.isText() {
 		return r, nil
@@ -75,7 +75,7 @@ func (r record) wire() (record, error) {
 	return r.each(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
 }
 
-// isText reports whether r is UTF-8.
+// isText reports whether all text of r is UTF-8.
 func (r *record) isText() bool {
 	bad := func(s string) bool { return !utf8.ValidString(s) }
 	if bad(r.Key) || r.String != nil && bad(*r.String) || slices.ContainsFunc(r.List, bad) || slices.ContainsFunc(r.Set, bad) {
@@ -90,7 +90,7 @@ func (r *record) isText() bool {
 		!slices.ContainsFunc(r.Stream, func(entry []string) bool { return slices.ContainsFunc(entry, bad) })
 }
 
-// decoded undoes wire.
+// decoded returns r with base64 decoded; it undoes wire.
 func (r record) decoded() (record, error) {
 	if !r.Base64 {
 		return r, nil
@@ -102,7 +102,8 @@ func (r record) decoded() (record, error) {
 	})
 }
 
-// readRecord copies the record at key out of db; nothing may change it meanwhile. now is the clock of the store.
+// readRecord copies the record at key out of db, which must not change meanwhile. now is the
+// store's time.
 func readRecord(db *miniredis.RedisDB, key string, now time.Time) (record, error) {
 	r := record{Key: key}
 	if ttl := db.TTL(key); ttl != 0 {
@@ -161,7 +162,7 @@ func readStream(db *miniredis.RedisDB, key string) ([][]string, error) {
 	return all, err
 }
 
-// put writes r into db, unless it has expired.
+// put writes r into db unless it has expired.
 func (r record) put(db *miniredis.RedisDB, now time.Time) error {
 	ttl := time.UnixMilli(r.Until).Sub(now)
 	if r.Until != 0 && ttl <= 0 {

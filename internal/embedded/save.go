@@ -14,20 +14,21 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// A bulk is a run of changes that one write puts into the file.
+// A bulk is a series of changes that one write puts into the file.
 type bulk struct {
-	begun bool // epoch is set; under Store.mu
+	begun bool // epoch is set; guarded by Store.mu
 	epoch uint64
 	ended atomic.Bool
 }
 
 type bulkKey struct{ store *Store }
 
-// Bulk begins a run of changes that are put into the file together: commands with the context it returns are answered
-// before that. The caller calls end, once, to put them there; if it fails with ErrUnsaved, all of them are undone.
-// Commands with other contexts wait for their write as ever, and may take changes of the bulk to the file early.
+// Bulk begins a series of changes that are written to the file together. Commands with bulkCtx are
+// answered before their changes are written. The caller must call end once to write them. If end
+// fails with ErrUnsaved, all changes of the bulk are undone. Commands with other contexts wait for
+// their own write, which may include changes of the bulk.
 func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
-	if s.remote { // the process that has the file saves what it answers
+	if s.remote { // the process that has the file saves before it answers
 		return ctx, func(context.Context) error { return nil }
 	}
 	b := &bulk{}
@@ -46,7 +47,7 @@ func (s *Store) bulkOf(ctx context.Context) *bulk {
 	return b
 }
 
-// run runs do as one command, of b if that is not nil.
+// run runs do as one command, which belongs to b unless b is nil.
 func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -58,8 +59,9 @@ func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
 	return do()
 }
 
-// enter lets a command begin. The first one after a failed write goes back to the records of the file, but not while
-// commands run: they are told of the failure first, so that no change is both undone and reported as done.
+// enter lets a command begin. The first command after a failed write goes back to the records of
+// the file. It does so only while no other command runs: those return the failure first, so that no
+// change is both undone and reported as done.
 func (s *Store) enter(b *bulk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +109,7 @@ func (s *Store) wait(ctx context.Context, version uint64) error {
 	}
 }
 
-// ended is why a context has ended: in its own word, which callers ask for, and by the cause that was given for it.
+// ended returns the error of a context that has ended. It matches ctx.Err() and includes the cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -116,8 +118,8 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// save returns what to wait for before asking again: the write that runs, or else a new one; nil when version is in the
-// file. A write that runs already may have begun before the change.
+// save returns a channel to wait for before calling save again: that of the running write, which
+// may have begun before the change, or else of a new one. It returns nil if version is in the file.
 func (s *Store) save(version uint64) (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +139,7 @@ func (s *Store) save(version uint64) (<-chan struct{}, error) {
 	return s.writing, nil
 }
 
-// write puts all records into the file, which holds kept of them.
+// write writes all records to the file, which holds kept of them.
 func (s *Store) write(kept int) {
 	s.gate.Lock()
 	records, version, err := s.engine.snapshot()
@@ -170,7 +172,7 @@ func (s *Store) replaceFile(records []record, kept int) error {
 	return replace(s.disk, s.path, data)
 }
 
-// A hook makes commands of the client wait for the file.
+// A hook makes the client's commands wait until their changes are in the file.
 type hook struct{ store *Store }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -187,7 +189,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// process answers each of cmds with the error of the write, if that fails.
+// process sets the error of each of cmds if the write fails.
 func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error) error {
 	var answer error
 	b := h.store.bulkOf(ctx)
@@ -211,9 +213,10 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 	return err
 }
 
-// change runs do, which may change records. No snapshot is taken from before do until the version is read, so a
-// snapshot has the changes of do if, and only if, it is of that version or a later one: no caller is told that a change
-// is undone that an earlier write has kept.
+// change runs do, which may change records. No snapshot is taken between the start of do and
+// reading the version, so a snapshot contains the changes of do if and only if it has that version
+// or a later one. This way no caller gets the error that a change is undone although an earlier
+// write kept it.
 func (s *Store) change(do func()) (version uint64, changed bool) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -223,9 +226,11 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 	return version, version != before
 }
 
-// lockFile takes the lock at path, a file of its own because the data file is replaced at every write. It waits for
-// other holders until ctx ends. Closing the file, or dying, lets go; the file stays, since removing it would let two
-// processes lock two files of one name. A process that has the lock and serves the file gives a client in place of it.
+// lockFile locks the store whose data file is at path of. The lock is a file of its own because
+// every write replaces the data file. lockFile waits for other holders until ctx ends. Closing the
+// returned file, or the death of the process, releases the lock; the lock file stays, since
+// removing it would let two processes lock two files of the same name. If the process that holds
+// the lock serves the file, lockFile returns a client of that process instead.
 func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
 	path := of + ".lock"
 	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)

@@ -18,19 +18,22 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// Others of this user reach an open store through a socket beside its file: a process that finds the file locked asks the one
-// that has it.
+// Other processes of this user use an open store through a socket beside its file: a process that
+// finds the file locked sends its commands to the one that holds the lock.
 
 const socketSuffix = ".sock"
 
-// mostBatch is how many commands of one connection are answered, and put into the file, together.
+// mostBatch limits how many commands of one connection are answered, and written to the file,
+// together.
 const mostBatch = 256
 
-// partingTime is how long a connection has to take the last answers.
+// partingTime limits how long a client may take to read the last answers after its connection was
+// closed for reading.
 const partingTime = 2 * time.Second
 
-// Serve lets other processes of this user use the store through a socket beside the file, until stop is called. Those that Open
-// the file dial it. ErrServed: the store is itself a client of another process, which does that.
+// Serve lets other processes of this user use the store through a socket beside the file, until
+// stop is called. Open dials that socket if the file is locked. Serve returns ErrServed if this
+// store is itself a client of a process that serves the file.
 func (s *Store) Serve() (stop func() error, err error) {
 	if s.remote {
 		return nil, ErrServed
@@ -66,8 +69,8 @@ func (s *Store) Serve() (stop func() error, err error) {
 	}, nil
 }
 
-// listen makes the socket for this user alone: it is made where nobody else comes, and moved to its place, over what a process
-// that was killed has left there.
+// listen creates a socket that only this user can use. It does so in a new private directory, and
+// then moves the socket to its place, where it replaces one that a killed process may have left.
 func (s *Store) listen() (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(s.path), ".sock")
 	if err != nil {
@@ -86,7 +89,7 @@ func (s *Store) listen() (net.Listener, error) {
 	return l, nil
 }
 
-// connections are those that are open.
+// A connections holds the open connections of a socket.
 type connections struct {
 	mu     sync.Mutex
 	all    map[net.Conn]bool
@@ -111,20 +114,20 @@ func (o *connections) remove(c net.Conn) {
 	c.Close()
 }
 
-// close takes no more commands. Those that were taken are answered, to who reads that.
+// close accepts no more commands. Commands that were accepted are still answered.
 func (o *connections) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
 	for c := range o.all {
-		_ = c.SetWriteDeadline(time.Now().Add(partingTime)) // a connection that fails has ended
+		_ = c.SetWriteDeadline(time.Now().Add(partingTime)) // fails if the connection has ended
 		if half, is := c.(interface{ CloseRead() error }); !is || half.CloseRead() != nil {
 			c.Close()
 		}
 	}
 }
 
-// serve answers the commands of one connection, until it ends.
+// serve answers the commands of one connection until it ends.
 func (s *Store) serve(c net.Conn) {
 	in, out := bufio.NewReader(c), bufio.NewWriter(c)
 	local := s.engine.newConn()
@@ -152,7 +155,7 @@ func (s *Store) serve(c net.Conn) {
 	}
 }
 
-// answer runs commands, and returns when what they changed is in the file.
+// answer runs commands and returns when their changes are in the file.
 func (s *Store) answer(c *conn, batch [][]string) error {
 	return s.run(context.Background(), nil, func() error {
 		var failed error
@@ -170,10 +173,10 @@ func (s *Store) answer(c *conn, batch [][]string) error {
 	})
 }
 
-// Errors of the store go over a socket by a word of ours.
+// wireErrors holds the code words by which errors of the store are sent over a socket.
 var wireErrors = []struct {
 	word string
-	all  []error // the first tells it from others
+	all  []error // errors that the word stands for; the first one identifies it
 }{{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}}, {"USERDBCLOSED", []error{ErrClosed}}}
 
 func wireOf(err error) string {
@@ -186,7 +189,7 @@ func wireOf(err error) string {
 	return "ERR " + text
 }
 
-// A wireError is an error of the store as another process told it.
+// A wireError is an error of the store that another process returned.
 type wireError struct {
 	text string
 	all  []error
@@ -194,10 +197,11 @@ type wireError struct {
 
 func (e *wireError) Error() string { return e.text }
 
-// Unwrap gives the errors of this package that it is.
+// Unwrap returns the errors of this package that the error matches.
 func (e *wireError) Unwrap() []error { return e.all }
 
-// dialServed is a client of the process that has the file at path and serves it; nil: none does.
+// dialServed returns a client of the process that serves the file at path, or nil if no process
+// does.
 func dialServed(ctx context.Context, path string) *redis.Client {
 	path += socketSuffix
 	info, err := os.Lstat(path)
@@ -217,7 +221,7 @@ func dialServed(ctx context.Context, path string) *redis.Client {
 	return client
 }
 
-// told has errors that another process told be what they are here.
+// A remoteErrors hook turns the errors that another process sent into errors of this package.
 type told struct{}
 
 func (told) DialHook(next redis.DialHook) redis.DialHook { return next }

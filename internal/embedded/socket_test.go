@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestServed: another process uses the store through the one that has its file, and what it was told is done is in the file.
+// TestServed checks that another process can use the store through the one that has its file, and
+// that its answered changes are in the file.
 func TestServed(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(ctx, path)
@@ -68,14 +69,14 @@ func TestServed(t *testing.T) {
 	if err := errors.Join(other.Close(), s.Close()); err != nil {
 		t.Error(err)
 	}
-	again, err := Open(ctx, path) // the socket is gone, and the lock free
+	again, err := Open(ctx, path) // the socket is gone, and the lock is free
 	if err != nil || again.Client().Exists(ctx, "a", "n", "c").Val() != 3 {
 		t.Errorf("opened again: %v", err)
 	}
 	again.Close()
 }
 
-// TestServedNoMore: what a process that was killed has left does not keep others out.
+// TestServedNoMore checks that the socket of a killed process does not keep others out.
 func TestServedNoMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(t.Context(), path)
@@ -86,7 +87,7 @@ func TestServedNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // the socket stays
+	l.Close() // leaves the socket behind
 	s.Close()
 	s, err = Open(t.Context(), path)
 	if err != nil {
@@ -101,7 +102,7 @@ func TestServedNoMore(t *testing.T) {
 	}
 }
 
-// TestServedOnce: a store that is a client of another process does not serve in its place.
+// TestServedOnce checks that a store that is a client of another process cannot serve.
 func TestServedOnce(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s := open(t, path)
@@ -123,7 +124,7 @@ func TestServedOnce(t *testing.T) {
 	}
 }
 
-// TestServedToTheEnd: a command that was taken is answered, though no more are.
+// TestServedToTheEnd checks that an accepted command is answered although no more are accepted.
 func TestServedToTheEnd(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s := open(t, path)
@@ -141,7 +142,7 @@ func TestServedToTheEnd(t *testing.T) {
 	for _, err := os.Stat(path + ".sock"); err == nil; _, err = os.Stat(path + ".sock") {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond) // a connection that is cut off is cut off by then
+	time.Sleep(20 * time.Millisecond) // enough for a connection to be cut off, if it were
 	close(d.end)
 	if err := <-done; err != nil {
 		t.Errorf("it was taken: %v", err)

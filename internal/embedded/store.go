@@ -18,39 +18,44 @@ import (
 	"github.com/coffeenode/userdb/internal/ownfile"
 )
 
-// MaxRecords is how many records a file holds.
+// MaxRecords is the largest number of records in a file.
 const MaxRecords = 50_000
 
-// A Store is an open embedded store, safe for concurrent use. Close it: until then no other process can use the file.
+// A Store is an open embedded store. It is safe for concurrent use. Close it: until then no other
+// process can use the file.
 type Store struct {
-	path   string // real; "": memory only
-	limit  int    // of records
+	path   string // with links resolved; "" means memory only
+	limit  int    // the number of records
 	disk   disk
 	engine *engine
 	client *redis.Client
-	lock   *os.File // nil: memory only, or remote
+	lock   *os.File // nil if memory only or remote
 
-	remote bool // the client speaks to the process that has the file, and that is all
+	// remote means that the store is only a client of the process that has the file.
+	remote bool
 
-	gate sync.RWMutex // shared by commands that may change records, held alone by a snapshot
+	// gate is shared by commands that may change records and locked exclusively by a snapshot.
+	gate sync.RWMutex
 
 	mu      sync.Mutex
 	running int           // commands between enter and leave
-	epoch   uint64        // grows whenever changes are undone
-	failed  error         // of the last write; the next command undoes what it lost
-	undone  error         // why changes were undone last
+	epoch   uint64        // incremented whenever changes are undone
+	failed  error         // error of the last write; the next command undoes the changes it lost
+	undone  error         // error because of which changes were undone last
 	saved   uint64        // version in the file
-	kept    int           // records in the file
-	writing chan struct{} // closed when the running write ends; nil: none runs
-	closed  bool          // takes no more commands
+	kept    int           // number of records in the file
+	writing chan struct{} // closed when the running write ends; nil if none runs
+	closed  bool          // accepts no more commands
 	sealed  bool          // starts no more writes
 	close   func() error
 }
 
-// Open opens the store in the file at path, or one that is gone at Close where path is "". A missing file is an empty
-// store; it and its directory are made, for this user alone. Where another process has the file and serves it (see Serve), the
-// store is a client of that one. Where it does not, Open waits until ctx ends, then fails with ErrLocked. A file that it cannot read as written fails with ErrDamaged, one that others may
-// write with ErrExposed, and stays as it is.
+// Open opens the store in the file at path. If path is "", the store is kept in memory only and is
+// gone after Close. A missing file is an empty store; Open creates its directory, for this user
+// only. If another process has the file and serves it (see Serve), the store is a client of that
+// process. If the other process does not serve it, Open waits until ctx ends and then fails with
+// ErrLocked. It fails with ErrDamaged if the file does not have the documented format, and with
+// ErrExposed if others may write it; in both cases it does not change the file.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s := &Store{disk: osDisk{}, limit: MaxRecords}
 	s.close = sync.OnceValue(s.shut)
@@ -68,14 +73,15 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		}
 	}
 	if err := s.start(ctx); err != nil {
-		s.lock.Close() // nil is allowed, and an error no news
+		s.lock.Close() // a nil lock is fine, and this error does not matter
 		return nil, err
 	}
 	return s, nil
 }
 
-// Exists reports whether there is a store in the file at path, or one that a process has begun to make. It touches nothing.
-// Of what cannot be told, Open says why.
+// Exists reports whether the file at path holds a store, or whether a process has begun to create
+// one. It creates and changes nothing. If it cannot tell, it returns true, and Open returns the
+// reason.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	_, unlocked := os.Lstat(path + ".lock")
@@ -94,13 +100,15 @@ func (s *Store) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// load makes the records those of the file.
+// load replaces the records with those of the file.
 func (s *Store) load() error {
 	if s.path == "" {
 		return nil
 	}
 	records, err := readFile(s.path)
-	if err == nil && len(records) == 0 && s.kept > 0 { // its folder was moved, or the disk is away: all is there when it is back
+	// The directory was moved or the disk is unmounted. The records are there again once it is
+	// back.
+	if err == nil && len(records) == 0 && s.kept > 0 {
 		err = fmt.Errorf("%w: %s is gone, which had %d records", ErrUnsaved, s.path, s.kept)
 	}
 	if err != nil {
@@ -111,8 +119,8 @@ func (s *Store) load() error {
 	return err
 }
 
-// newClient makes the client, without what is for networks: every command that begins also ends, since a store can only
-// undo changes while none runs.
+// newClient returns the client. It turns off what is meant for networks, such as timeouts: a
+// command that begins must also end, since a store can undo changes only while no command runs.
 func (s *Store) newClient() *redis.Client {
 	client := redis.NewClient(clientOptions(s.engine.dial))
 	if s.path != "" {
@@ -129,7 +137,7 @@ func clientOptions(dial func(ctx context.Context, network, addr string) (net.Con
 		ReadTimeout:     -2,
 		WriteTimeout:    -2,
 		ConnMaxIdleTime: -1,
-		PoolSize:        1000, // connections cost nothing here, and waiting for one could take forever
+		PoolSize:        1000, // they cost nothing, and waiting for one could last forever
 		DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
@@ -137,21 +145,22 @@ func clientOptions(dial func(ctx context.Context, network, addr string) (net.Con
 	}
 }
 
-// Client returns the one client of the store. The store closes it.
+// Client returns the client of the store. Close closes it.
 func (s *Store) Client() *redis.Client { return s.client }
 
-// Close writes what a bulk left unwritten, ends the client and lets go of the file. It fails when the last write did.
-// Further calls return the same.
+// Close writes the changes of an unfinished bulk, closes the client and releases the file. It
+// returns the error of the last write, if that failed. Further calls return the same error.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
 	err := cmp.Or(s.seal(), s.client.Close())
 	s.engine.close()
-	s.lock.Close() // nil is allowed; it was never written
+	s.lock.Close() // a nil lock is fine, and the lock file was never written
 	return err
 }
 
-// seal writes the last changes. No write runs after it: the file may be another process's then.
+// seal writes the last changes. No write starts after it, because the file may belong to another
+// process by then.
 func (s *Store) seal() error {
 	s.mu.Lock()
 	s.closed = true
@@ -167,9 +176,9 @@ func (s *Store) seal() error {
 	return err
 }
 
-// DefaultPath is where the records of this user are where no path is given: userdb/userdb.jsonl under $XDG_DATA_HOME
-// or, where that is not set to an absolute path, under the platform's directory for user data. It touches nothing. It
-// fails where the environment names no home directory.
+// DefaultPath returns the path of this user's store if none is given: userdb/userdb.jsonl under
+// $XDG_DATA_HOME, or under the platform's directory for user data if XDG_DATA_HOME is not an
+// absolute path. It creates nothing. It fails if the environment does not name a home directory.
 func DefaultPath() (string, error) {
 	dir, err := dataDir(runtime.GOOS)
 	if err != nil {
@@ -195,8 +204,9 @@ func dataDir(goos string) (string, error) {
 	return filepath.Join(home, ".local", "share"), err
 }
 
-// resolve returns the real path of the file at path, so that a link is not replaced by a file and two names of one file
-// share one lock. The file need not exist; its directory is made.
+// resolve returns the path of the file at path with links resolved, so that a link is not replaced
+// by a file and that two names of one file share one lock. It creates the file's directory; the
+// file need not exist.
 func resolve(path string) (string, error) {
 	const maxLinks = 40
 	if os.IsPathSeparator(path[len(path)-1]) {
@@ -231,7 +241,7 @@ func makeDir(dir string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// readLink returns where the link at path points, or "" for what is a file or nothing yet.
+// readLink returns the target of the link at path, or "" if path is a file or does not exist.
 func readLink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {

@@ -38,7 +38,7 @@ func closeStore(t testing.TB, s *Store) {
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "new", "userdb.jsonl") }
 
-// onDisk reads the file as another process would find it.
+// onDisk reads the file as another process would.
 func onDisk(t testing.TB, path string) []record {
 	t.Helper()
 	records, err := readFile(path)
@@ -95,7 +95,7 @@ func TestEveryTypeSurvives(t *testing.T) {
 	}
 }
 
-// Scripts read and change as commands do, also those loaded before.
+// TestScripts checks that scripts read and write like commands, even if they were loaded before.
 func TestScripts(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -111,7 +111,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// Only changes are written, however they are sent.
+// TestWritesOnlyChanges checks that only changes cause writes, however they are sent.
 func TestWritesOnlyChanges(t *testing.T) {
 	s := open(t, file(t))
 	d := &countingDisk{}
@@ -143,8 +143,8 @@ func TestWritesOnlyChanges(t *testing.T) {
 	}
 }
 
-// A transaction that was queued before a write and runs after it is in the
-// next one.
+// TestTransactionAfterWrite checks that a transaction that is queued before a write and runs after
+// it is in the next write.
 func TestTransactionAfterWrite(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -171,7 +171,7 @@ func TestExpiry(t *testing.T) {
 	closeStore(t, s)
 	s = open(t, path)
 	for s.Client().Exists(t.Context(), "short").Val() == 1 {
-		time.Sleep(time.Millisecond) // ends, because time passes in the store
+		time.Sleep(time.Millisecond) // time passes in the store, so this ends
 	}
 	do(t, s.Client(), "SET another v")
 	got := map[string]bool{}
@@ -194,8 +194,8 @@ func TestExpiredInTheFile(t *testing.T) {
 	}
 }
 
-// A client sends a whole pipeline before it reads an answer, so both ways must
-// take 40 MB without either side reading.
+// TestLongPipeline checks a pipeline with 40 MB of answers. A client sends all of a pipeline before
+// it reads an answer, so both directions must buffer that much.
 func TestLongPipeline(t *testing.T) {
 	s := open(t, "")
 	big := strings.Repeat("x", 2000)
@@ -293,7 +293,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close races with writers: a writer that was told "done" finds its record in the file.
+// TestCloseWhileWriting closes a store under load, and checks that every change that was answered
+// is in the file.
 func TestCloseWhileWriting(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -356,14 +357,15 @@ func ExampleOpen() {
 	// 2
 }
 
-// TestCloseWaitsForCommands: Close begins only to wait while a command runs, and none runs after it.
+// TestCloseWaitsForCommands checks that Close waits for a running command, and that none runs after
+// it.
 func TestCloseWaitsForCommands(t *testing.T) {
 	s := open(t, "")
 	conn, err := s.engine.dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.engine.gate.RLock() // as a command does
+	s.engine.gate.RLock() // like a running command
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	for end := time.Now().Add(10 * time.Second); s.engine.gate.TryRLock(); time.Sleep(time.Millisecond) {
