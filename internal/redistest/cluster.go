@@ -12,13 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clusterSlots is how many slots every Redis Cluster has.
+// clusterSlots is the number of slots of every Redis Cluster.
 const clusterSlots = 16_384
 
-// A Cluster is a throwaway Redis Cluster of three masters, with one replica
-// each. With FailsOver, a master that is killed is replaced by its replica after about two
-// seconds; without it, nodes wait so long for each other that a busy machine makes none of
-// them fail.
+// A Cluster is a temporary Redis Cluster of three masters with one replica each. With FailsOver, a
+// replica replaces its master about two seconds after the master was killed. Without it, the
+// cluster's timeout is so long that no node of a busy machine counts as dead.
 type Cluster struct {
 	Nodes   []*Server // the first three began as masters
 	t       testing.TB
@@ -26,7 +25,7 @@ type Cluster struct {
 	masters int
 }
 
-// StartCluster starts a cluster for t, whose nodes have the options.
+// StartCluster starts a cluster for t. Its nodes have the given options.
 func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	t.Helper()
 	opts = append([]Option{clusterNode}, opts...)
@@ -47,7 +46,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
-// FailsOver has a cluster, or Sentinels, notice within a second that a node has died.
+// FailsOver makes a cluster, or Sentinels, notice within a second that a node has died.
 func FailsOver(c *config) { c.failsOver = true }
 
 func clusterNode(c *config) {
@@ -118,8 +117,8 @@ func eventually(f func() error) error {
 	}
 }
 
-// WaitReady waits until all running nodes agree that all slots are served and
-// all running replicas follow their masters.
+// WaitReady waits until all running nodes agree that all slots are served and all running replicas
+// follow their masters.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	running := 0
@@ -137,8 +136,8 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// nodeReady fails unless a node knows as many healthy nodes as run, and that
-// all slots are served, and has its data if it is a replica.
+// nodeReady returns an error unless the node knows as many healthy nodes as are running, all slots
+// are served, and the node, if it is a replica, has its master's data.
 func nodeReady(client *redis.Client, running, masters int) error {
 	ctx := context.Background()
 	info, err := client.ClusterInfo(ctx).Result()
@@ -155,7 +154,7 @@ func nodeReady(client *redis.Client, running, masters int) error {
 	}
 	healthy, replicas := 0, 0
 	for line := range strings.Lines(nodes) {
-		flags := strings.Split(strings.Fields(line)[2], ",") // "nofailover" is no failure
+		flags := strings.Split(strings.Fields(line)[2], ",") // "nofailover" must not count as "fail"
 		if slices.Contains(flags, "fail") || slices.Contains(flags, "fail?") || slices.Contains(flags, "handshake") {
 			continue
 		}
@@ -184,7 +183,8 @@ func (c *Cluster) Addrs() []string {
 // URL returns the cluster's redis+cluster: URL.
 func (c *Cluster) URL() string { return manyURL("redis+cluster", c.Addrs(), "") }
 
-// manyURL names the first address, the others and perhaps a master in one URL.
+// manyURL returns a URL of the first address that lists the others, and the master's name if there
+// is one, as parameters.
 func manyURL(scheme string, addrs []string, master string) string {
 	query := ""
 	if master != "" {
@@ -196,8 +196,8 @@ func manyURL(scheme string, addrs []string, master string) string {
 	return scheme + "://" + addrs[0] + "?" + strings.TrimPrefix(query, "&")
 }
 
-// Client returns a new client, closed with the test, that notices within half a
-// second which nodes are masters.
+// Client returns a new client that is closed with the test. It learns within half a second which
+// nodes are masters.
 func (c *Cluster) Client() *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ClusterStateReloadInterval: 500 * time.Millisecond})
 	c.t.Cleanup(func() { client.Close() })

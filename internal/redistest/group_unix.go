@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps Ctrl-C from the keeper, whose server would outlive it.
+// ownGroup keeps Ctrl-C from reaching the keeper, which would leave its server running.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Ports are taken below those that systems give to outgoing connections, and so
-// that a cluster's bus port, 10,000 above, exists.
+// The ports are below those that systems use for outgoing connections, and low enough for a
+// cluster's bus port, which is 10,000 above.
 const (
 	firstPort = 12_000
 	lastPort  = 21_999
@@ -18,11 +18,11 @@ const (
 
 var taken struct {
 	sync.Mutex
-	ports map[int]bool // by this process, for ever
+	ports map[int]bool // that this process has used; a port is never used twice
 }
 
-// freePort returns a port that nobody listens on, nor, with bus, on that of its
-// cluster bus.
+// freePort returns a port that nobody listens on. With bus, nobody listens on its cluster bus port
+// either.
 func freePort(bus bool) (int, error) {
 	taken.Lock()
 	defer taken.Unlock()

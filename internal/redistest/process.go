@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// program returns the server to run; without one the test ends here.
+// program returns the path of the server to run. If there is none, it skips or fails the test.
 func program(t testing.TB) string {
 	t.Helper()
 	names := []string{"redis-server", "valkey-server"}
@@ -31,9 +31,9 @@ func program(t testing.TB) string {
 	return ""
 }
 
-// keeper runs its arguments in the background, says their process id, and ends
-// when they do. When its input ends first, the test process has died: then it
-// removes their directory and kills them, in that order, as it is ended after.
+// keeper runs its arguments in the background, prints their process id, and ends when they do. If
+// its input ends first, the test process has died. Then it removes their directory and kills them.
+// It does so in this order because keeper itself ends after the kill.
 const keeper = `
 exec 3<&0
 "$@" 3<&- >"$REDISTEST_DIR/log" 2>&1 &
@@ -75,7 +75,7 @@ func launch(path, dir string, args ...string) (*process, error) {
 	}
 	p := &process{pid: pid, input: input, ended: make(chan struct{})}
 	go func() {
-		cmd.Wait() // how it ended is no news
+		cmd.Wait() // the exit status does not matter
 		close(p.ended)
 	}()
 	return p, nil
@@ -84,10 +84,10 @@ func launch(path, dir string, args ...string) (*process, error) {
 // signal sends sig and waits until the program has ended.
 func (p *process) signal(sig os.Signal) {
 	select {
-	case <-p.ended: // the id may be another program's by now
+	case <-p.ended: // the id may belong to another program by now
 	default:
 		if found, err := os.FindProcess(p.pid); err == nil {
-			found.Signal(sig) // fails when the program has just ended
+			found.Signal(sig) // fails if the program has just ended
 		}
 		<-p.ended
 	}

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// A Proxy stands between clients and servers, and loses requests and replies on
-// demand. It passes everything on until told otherwise, and may be told so at
-// any time, from any goroutine.
+// A Proxy sits between clients and servers and loses requests and replies on demand. At first it
+// forwards everything. All methods may be called at any time, from any goroutine.
 type Proxy struct {
 	t      testing.TB
 	target *Server
@@ -25,16 +24,16 @@ type Proxy struct {
 	delay time.Duration
 	mute  bool
 	cuts  int
-	conns map[*link]bool // nil: the test is over
+	conns map[*link]bool // nil if the test is over
 }
 
 type fault struct {
 	replies bool // cut the reply, not the request
-	left    int  // how many times more; below 0: always
+	left    int  // how many more cuts; below 0 means unlimited
 	holding []byte
 }
 
-// NewProxy returns a proxy before s, ended with the test.
+// NewProxy returns a proxy in front of s that ends with the test.
 func NewProxy(t testing.TB, s *Server) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,9 +52,8 @@ func (p *Proxy) Addr() string { return p.listen.Addr().String() }
 // URL returns the redis: URL of the server through the proxy.
 func (p *Proxy) URL() string { return fmt.Sprintf("redis://%s/%d", p.Addr(), p.target.db) }
 
-// Dialer returns a dialer for client options, which connects through the proxy
-// to whatever address the client asks for. So one proxy serves all nodes of a
-// cluster.
+// Dialer returns a dialer for client options. It connects through the proxy to whatever address the
+// client asks for, so one proxy serves all nodes of a cluster.
 func (p *Proxy) Dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var d net.Dialer
@@ -73,8 +71,8 @@ func (p *Proxy) Dialer() func(ctx context.Context, network, addr string) (net.Co
 	}
 }
 
-// loopback returns both ends of a connection. They are sockets, as in life: a client looks at one before it uses it again,
-// and passes over one that was cut, which it cannot do with a net.Pipe.
+// loopback returns both ends of a connection. They are real sockets, because a client checks a
+// socket before it uses it again and discards one that was cut; it cannot do that with a net.Pipe.
 func loopback(ctx context.Context) (client, ours net.Conn, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,34 +92,34 @@ func loopback(ctx context.Context) (client, ours net.Conn, err error) {
 // Pass ends all faults and delays.
 func (p *Proxy) Pass() { p.set(fault{}); p.Delay(0); p.LosePushes(false) }
 
-// CutRequests ends the connection instead of passing on the next n requests
-// that hold the text; n below 0 means all of them, an empty text any request.
-// It replaces the cuts asked for before.
+// CutRequests closes the connection instead of forwarding the next n requests that contain the
+// text. If n is below 0 it cuts all of them; an empty text matches every request. It replaces
+// earlier cuts.
 func (p *Proxy) CutRequests(n int, holding string) {
 	p.set(fault{left: n, holding: []byte(holding)})
 }
 
-// CutReplies passes the next n such requests on, and ends the connection once
-// the server has answered, instead of passing on the answer.
+// CutReplies forwards the next n such requests, and closes the connection instead of forwarding
+// their replies.
 func (p *Proxy) CutReplies(n int, holding string) {
 	p.set(fault{replies: true, left: n, holding: []byte(holding)})
 }
 
-// Delay makes every request and every reply wait, in turn on each connection.
+// Delay delays every request and every reply by d, one after the other on each connection.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// LosePushes swallows what servers send unasked, as of keys that changed, and nothing else.
+// LosePushes makes the proxy drop push messages, such as invalidations of keys, and nothing else.
 func (p *Proxy) LosePushes(lose bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = lose
 }
 
-// CutAll ends all connections there are.
+// CutAll closes all open connections.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +128,8 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Cuts returns how many requests and replies were cut so far. A test that cuts
-// asks, so that it knows that it did.
+// Cuts returns how many requests and replies have been cut, so that a test can check that a cut
+// happened.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,14 +158,14 @@ func (p *Proxy) accept() {
 		}
 		server, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.target.port)))
 		if err != nil {
-			client.Close() // as if the server had refused
+			client.Close() // as if the server had refused the connection
 			continue
 		}
 		p.join(client, server)
 	}
 }
 
-// join passes requests and replies between two connections.
+// join forwards requests and replies between two connections.
 func (p *Proxy) join(client, server net.Conn) {
 	l := &link{proxy: p, client: client, server: server}
 	p.mu.Lock()
@@ -186,8 +184,8 @@ type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 
-	// Under proxy.mu: how many requests and replies came by, and the reply that
-	// is cut; 0 means none.
+	// Guarded by proxy.mu: the number of requests and of replies so far, and the number of the
+	// reply to cut; 0 means none.
 	requests, replies, cut int
 }
 
@@ -196,7 +194,7 @@ func (l *link) close() {
 	l.server.Close()
 }
 
-// run passes values from one side to the other for as long as pass lets it.
+// run forwards values from one side to the other until pass returns false.
 func (l *link) run(pass func(value []byte) bool, from, to net.Conn) {
 	defer func() {
 		l.close()
@@ -233,7 +231,7 @@ func (p *Proxy) wait() {
 	time.Sleep(d)
 }
 
-// request reports whether to pass a request on, and marks the reply to cut.
+// request reports whether to forward a request. It also marks the reply to cut.
 func (l *link) request(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
@@ -251,7 +249,7 @@ func (l *link) request(value []byte) bool {
 	return false
 }
 
-// reply reports whether to pass a reply on. What a server sends unasked is not a reply.
+// reply reports whether to forward a reply. Push messages are not replies.
 func (l *link) reply(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()

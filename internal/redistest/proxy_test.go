@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// through returns a client through a new proxy that does not retry, and one
-// that goes straight to the server.
+// through returns a proxy, a client that connects through it and does not retry, and a client that
+// connects directly.
 func through(t *testing.T) (*Proxy, *redis.Client, *redis.Client) {
 	s := Shared(t)
 	p := NewProxy(t, s)
@@ -53,7 +53,7 @@ func TestProxyCuts(t *testing.T) {
 	tests := []struct {
 		name   string
 		cut    func(*Proxy)
-		failed []int // of the four commands INCR a, INCR b, INCR a, INCR b
+		failed []int // indexes of the commands INCR a, INCR b, INCR a, INCR b
 		done   string
 		cuts   int
 	}{
@@ -68,7 +68,7 @@ func TestProxyCuts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p, c, direct := through(t)
-			if err := c.Ping(t.Context()).Err(); err != nil { // greetings done
+			if err := c.Ping(t.Context()).Err(); err != nil { // so that the handshake is done
 				t.Fatal(err)
 			}
 			test.cut(p)
@@ -87,7 +87,7 @@ func TestProxyCuts(t *testing.T) {
 	}
 }
 
-// In a pipeline the replies before the one that is cut arrive.
+// TestProxyCutsInPipeline checks that the replies before the cut one arrive.
 func TestProxyCutsInPipeline(t *testing.T) {
 	s := Shared(t)
 	p := NewProxy(t, s)
@@ -161,7 +161,8 @@ func TestProxyDialer(t *testing.T) {
 	}
 }
 
-// A client repeats what it may on connections that were cut while they were idle, as on those of sockets.
+// TestProxyDialerBreaks checks that a client retries on connections that were cut while idle, as it
+// does with sockets.
 func TestProxyDialerBreaks(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s)
@@ -187,7 +188,7 @@ func TestProxyLosesPushes(t *testing.T) {
 		}
 		return m
 	}
-	received() // that it is subscribed
+	received() // the confirmation of the subscription
 	p.LosePushes(true)
 	direct.Publish(t.Context(), "news", "lost")
 	if err := sub.Ping(t.Context()); err != nil {

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// maxReply bounds one value, so that a test cannot take all memory.
+// maxReply limits one value, so that a test cannot use up all memory.
 const maxReply = 1 << 30
 
-// readValue reads one value of the Redis protocol, request or reply, as the
-// bytes it came in. An attribute belongs to the reply that follows.
+// readValue reads one value of the Redis protocol, a request or a reply, and returns its bytes. An
+// attribute is part of the reply that follows it.
 func readValue(in *bufio.Reader) ([]byte, error) {
 	return appendValue(nil, in)
 }
@@ -41,8 +41,8 @@ func appendValue(out []byte, in *bufio.Reader) ([]byte, error) {
 	return out, nil
 }
 
-// size tells from a value's first line how many bytes, or how many values,
-// belong to it still.
+// size returns, from a value's first line, how many more bytes or how many more values belong to
+// it.
 func size(line []byte) (bytes, values int, err error) {
 	var n int
 	switch line[0] {
@@ -67,5 +67,5 @@ func size(line []byte) (bytes, values int, err error) {
 	return 0, 0, nil
 }
 
-// isPush knows what a server sends without being asked.
+// isPush reports whether value is a push message, which a server sends without being asked.
 func isPush(value []byte) bool { return value[0] == '>' }

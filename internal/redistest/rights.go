@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Rights returns the two rules of docs/redis-acl.md: that of the application, and that of operators,
-// which deploy/secrets.sh gives to the service.
+// Rights returns the two ACL rules of docs/redis-acl.md: that of the application, and that of
+// operators, which deploy/secrets.sh gives to the service.
 func Rights(t testing.TB) (app, operator []string) {
 	t.Helper()
 	text, err := page("redis-acl.md")
@@ -34,7 +34,7 @@ func Rights(t testing.TB) (app, operator []string) {
 	return rules[0], rules[1]
 }
 
-// page reads a page of docs, from whatever package of the module a test runs in.
+// page reads a page of docs, whatever package of the module the test is in.
 func page(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -51,17 +51,18 @@ func page(name string) (string, error) {
 	return "", err
 }
 
-// optional are commands that a store asks for and does without.
+// optional lists commands that a store tries but can do without.
 var optional = []string{"config|get", "client|info", "client|setinfo", "script|load"}
 
-// A User is a user of a server who has some rights and no others.
+// A User is a user of a server with restricted rights.
 type User struct {
 	Name, Password string
 	admin          *redis.Client
 }
 
-// Restrict makes a user of a server for t, which fails if the server refused that user a command.
-// A database of its own also takes SELECT, which a store in database 0 does not need.
+// Restrict creates a user of a server for t. The test fails if the server refused that user a
+// command. In a database other than 0 the user also gets SELECT, which a store in database 0 does
+// not need.
 func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 	t.Helper()
 	ctx := context.Background()
@@ -93,12 +94,12 @@ func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 	return u
 }
 
-// Lift gives the user all rights, for what is not under test.
+// Lift gives the user all rights, for steps that are not under test.
 func (u User) Lift() error {
 	return u.admin.Do(context.Background(), "acl", "setuser", u.Name, "+@all").Err()
 }
 
-// Client returns a client of the database of the administrator's, which the user has opened.
+// Client returns a client of the administrator's database that logs in as the user.
 func (u User) Client(t testing.TB) *redis.Client {
 	o := *u.admin.Options()
 	o.Username, o.Password = u.Name, u.Password
@@ -107,7 +108,7 @@ func (u User) Client(t testing.TB) *redis.Client {
 	return c
 }
 
-// URLOf returns the URL of a server for the user.
+// URLOf returns the URL of a server with the user's name and password.
 func (u User) URLOf(s *Server) string {
 	return strings.Replace(s.URL(), "redis://", "redis://"+u.Name+":"+u.Password+"@", 1)
 }

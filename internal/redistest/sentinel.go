@@ -9,20 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MasterName is what the Sentinels of this package call their master.
+// MasterName is the name of the master that the Sentinels of this package watch.
 const MasterName = "userdb"
 
-// A Sentinel is a throwaway master with one replica and three Sentinels. With
-// FailsOver they make the replica master about two seconds after the master was
-// killed; without it they wait so long for it that a busy machine makes it not fail.
-// Give it AppendOnly where a killed master is to come back with its data.
+// A Sentinel is a temporary master with one replica and three Sentinels. With FailsOver the replica
+// becomes master about two seconds after the master was killed. Without it, the Sentinels' timeout
+// is so long that no master of a busy machine counts as dead. Use AppendOnly if a killed master
+// must come back with its data.
 type Sentinel struct {
-	Master, Replica *Server // as they began
+	Master, Replica *Server // in their first roles
 	Sentinels       []*Server
 	t               testing.TB
 }
 
-// StartSentinel starts it for t; master and replica have the options.
+// StartSentinel starts them for t. Master and replica have the given options.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
 	opts = append([]Option{Config("repl-diskless-sync-delay 0")}, opts...)
@@ -49,8 +49,8 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	return s
 }
 
-// WaitReady waits until all running Sentinels see the same healthy master, one
-// replica, and the other Sentinels; of the latter also those that died.
+// WaitReady waits until all running Sentinels see the same healthy master, one replica, and the
+// other Sentinels, including those that have died.
 func (s *Sentinel) WaitReady() {
 	s.t.Helper()
 	if err := eventually(s.ready); err != nil {
@@ -76,7 +76,7 @@ func (s *Sentinel) ready() error {
 	return nil
 }
 
-// masterSeen returns what a Sentinel knows of the master.
+// masterSeen returns a Sentinel's view of the master.
 func masterSeen(server *Server) (map[string]string, error) {
 	client := redis.NewSentinelClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
@@ -95,16 +95,15 @@ func (s *Sentinel) Addrs() []string {
 // URL returns the redis+sentinel: URL of the master.
 func (s *Sentinel) URL() string { return manyURL("redis+sentinel", s.Addrs(), MasterName) }
 
-// Client returns a new client of the master, whichever that is; it is closed
-// with the test.
+// Client returns a new client of the current master; it is closed with the test.
 func (s *Sentinel) Client() *redis.Client {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: MasterName, SentinelAddrs: s.Addrs()})
 	s.t.Cleanup(func() { client.Close() })
 	return client
 }
 
-// Current returns the server that the first running Sentinel calls master, or
-// nil when that is not ours.
+// Current returns the server that the first running Sentinel calls master, or nil if it is neither
+// of ours.
 func (s *Sentinel) Current() *Server {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {

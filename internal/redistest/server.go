@@ -18,11 +18,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience is how long anything may take to start.
+// patience limits how long anything may take to start.
 const patience = 20 * time.Second
 
-// A Server is one throwaway Redis server on a port of the loopback interface
-// and on a unix socket. Unless options say otherwise it keeps nothing on disk.
+// A Server is one temporary Redis server on a loopback port and on a Unix socket. Without options
+// it stores nothing on disk.
 type Server struct {
 	t      testing.TB
 	config config
@@ -32,7 +32,7 @@ type Server struct {
 	db     int
 	shared bool
 	args   []string
-	proc   *process // nil: not running
+	proc   *process // nil if not running
 }
 
 // An Option changes how a server is started.
@@ -40,26 +40,26 @@ type Option func(*config)
 
 type config struct {
 	lines []string
-	bus   bool     // cluster bus port too
-	tls   bool     // no connections without, but through the unix socket
+	bus   bool     // also reserve a port for the cluster bus
+	tls   bool     // only TLS connections, except on the Unix socket
 	args  []string // after the configuration file
 
-	failsOver bool // of a cluster, and of Sentinels
+	failsOver bool // for a cluster or Sentinels
 }
 
-// Config adds lines in the form of redis.conf.
+// Config adds lines in the format of redis.conf.
 func Config(lines ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, lines...) }
 }
 
-// AppendOnly keeps the data through Kill and Restart in an append-only file;
-// fsync is "always" or "everysec".
+// AppendOnly keeps the data through Kill and Restart in an append-only file. fsync is "always" or
+// "everysec".
 func AppendOnly(fsync string) Option {
 	return Config("appendonly yes", "appendfsync "+fsync)
 }
 
-// TLS has a server take connections with TLS alone, from clients that have a certificate by the CA, too. The
-// methods that connect to it by its address do not.
+// TLS makes a server accept only TLS connections, from clients with a certificate signed by the CA.
+// The methods of Server that connect to its address do not work then.
 func TLS(cert, key, ca string) Option {
 	return func(c *config) {
 		c.tls = true
@@ -67,13 +67,13 @@ func TLS(cert, key, ca string) Option {
 	}
 }
 
-// AloneInCluster makes a server one that TakeAllSlots makes a cluster of one.
+// AloneInCluster makes a server that TakeAllSlots turns into a cluster of one.
 func AloneInCluster(c *config) {
 	c.bus = true
 	c.lines = append(c.lines, "cluster-enabled yes", "cluster-config-file nodes.conf")
 }
 
-// TakeAllSlots returns when the server serves all slots.
+// TakeAllSlots gives all slots to the server, and returns when it serves them.
 func (s *Server) TakeAllSlots() {
 	s.t.Helper()
 	ctx := context.Background()
@@ -107,8 +107,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// newServer starts a server, on another port when somebody else was faster to
-// take the one it had found free.
+// newServer starts a server. It tries other ports if another program takes the free port first.
 func newServer(t testing.TB, c config) (*Server, error) {
 	t.Helper()
 	const attempts = 5
@@ -122,7 +121,7 @@ func newServer(t testing.TB, c config) (*Server, error) {
 }
 
 func tryServer(t testing.TB, path string, c config) (*Server, error) {
-	// Not t.TempDir: a unix socket's path has to be short.
+	// t.TempDir does not do: the path of a Unix socket must be short.
 	dir, err := os.MkdirTemp("", "redis")
 	if err != nil {
 		return nil, err
@@ -141,7 +140,7 @@ func tryServer(t testing.TB, path string, c config) (*Server, error) {
 	return s, nil
 }
 
-// configure writes the configuration file, once: Sentinels rewrite it.
+// configure writes the configuration file. It must do so only once, because Sentinels rewrite it.
 func (s *Server) configure() error {
 	port := "port " + strconv.Itoa(s.port)
 	if s.config.tls {
@@ -185,8 +184,8 @@ func (s *Server) start() (err error) {
 	}
 }
 
-// ping fails until the server at a unix socket has loaded its data. The client
-// would write a line to the log at every attempt.
+// ping fails until the server at a Unix socket has loaded its data. It does not use the client,
+// which would log every attempt.
 func ping(socket string) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -221,15 +220,14 @@ func (s *Server) must(err error) {
 	}
 }
 
-// Kill ends the server at once, as kill -9 does. What it wrote stays for
-// Restart.
+// Kill ends the server at once, like kill -9. What the server wrote stays for Restart.
 func (s *Server) Kill() { s.t.Helper(); s.must(s.end(os.Kill)) }
 
-// Stop ends the server in order.
+// Stop shuts the server down.
 func (s *Server) Stop() { s.t.Helper(); s.must(s.end(syscall.SIGTERM)) }
 
-// Restart starts the server again, on the same port and with the data it wrote,
-// after killing it if it runs.
+// Restart starts the server again, on the same port and with the data it wrote. It kills the server
+// first if it is running.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.must(s.end(os.Kill))
@@ -237,7 +235,7 @@ func (s *Server) Restart() {
 }
 
 func (s *Server) discard() {
-	s.end(os.Kill) // not shared, so it does not fail
+	s.end(os.Kill) // does not fail, because the server is not shared
 	os.RemoveAll(s.dir)
 }
 
@@ -250,15 +248,14 @@ func (s *Server) URL() string { return fmt.Sprintf("redis://%s/%d", s.Addr(), s.
 // SocketURL returns the server's unix: URL.
 func (s *Server) SocketURL() string { return fmt.Sprintf("unix://%s?db=%d", s.socket(), s.db) }
 
-// Client returns a new client, closed with the test. It may be called from any
-// goroutine.
+// Client returns a new client that is closed with the test. It may be called on any goroutine.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), DB: s.db, DialerRetries: 1})
 	s.t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// databases is how many tests of one process can share a server.
+// databases limits how many tests of one process can share a server.
 const databases = 10_000
 
 var sharing struct {
@@ -267,9 +264,9 @@ var sharing struct {
 	used   int
 }
 
-// Shared returns a server that is shared by all tests of the process, with an
-// empty database of its own for t: faster than Start for tests that neither
-// kill nor configure it. FLUSHALL and scripts reach the other tests.
+// Shared returns a server that all tests of the process share, with an empty database for t. It is
+// faster than Start, for tests that neither kill nor configure the server. FLUSHALL and script
+// commands affect other tests.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	program(t)

@@ -65,7 +65,7 @@ func TestKillAndRestart(t *testing.T) {
 				t.Errorf("%d keys after Restart, want %d", got, test.want)
 			}
 			s.Stop()
-			s.Stop() // ended already
+			s.Stop() // has ended already
 		})
 	}
 }
@@ -112,7 +112,7 @@ func TestShared(t *testing.T) {
 
 const childEnv = "REDISTEST_CHILD"
 
-// TestChild is the process that TestEndsWithTheProcess kills.
+// TestChild runs in the process that TestEndsWithTheProcess kills.
 func TestChild(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a process of its own")
@@ -123,7 +123,7 @@ func TestChild(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// Servers end with the test process, even where it cannot clean up.
+// TestEndsWithTheProcess checks that servers end with the test process even if it cannot clean up.
 func TestEndsWithTheProcess(t *testing.T) {
 	program(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
@@ -162,7 +162,7 @@ func gone(left map[string]int) error {
 	return nil
 }
 
-// A recorder is a test whose end can be watched.
+// A recorder is a test that records how it ends.
 type recorder struct {
 	testing.TB
 	said string

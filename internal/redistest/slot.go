@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// A Slot is one that is being migrated from a master to another: the keys that are there stay until Finish,
-// and new ones go to the other.
+// A Slot is a cluster slot that is being migrated from one master to another. Its existing keys
+// stay until Finish; new keys go to the other master.
 type Slot struct {
 	From, To *Server
 	t        testing.TB
 	number   int64
 }
 
-// OpenSlot begins to migrate the slot of a key to another of the first three masters.
+// OpenSlot starts to migrate the slot of a key to another of the first three masters.
 func (c *Cluster) OpenSlot(key string) *Slot {
 	c.t.Helper()
 	s := &Slot{From: c.Master(key), t: c.t}
@@ -31,7 +31,7 @@ func (c *Cluster) OpenSlot(key string) *Slot {
 	return s
 }
 
-// Finish moves the keys, and then the slot itself.
+// Finish moves the keys and then the slot itself.
 func (s *Slot) Finish() {
 	s.t.Helper()
 	ctx, from := context.Background(), s.From.Client()

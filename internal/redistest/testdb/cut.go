@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cut lets some commands through, and none after them.
+// A Cut is a hook that lets a number of commands through and fails all others.
 type Cut struct{ Left atomic.Int64 }
 
 var ErrCut = errors.New("cut")

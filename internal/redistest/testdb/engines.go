@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// EachEngine is EachStore, and the engine of clusters over one server, which is a cluster of one.
+// EachEngine runs a test on the stores of EachStore, and on the cluster engine over one server,
+// which is a cluster of one.
 func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	EachStore(t, test)
@@ -28,7 +29,7 @@ func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	return s
 }
 
-// Edit makes the site's DB anew, of another configuration.
+// Edit replaces the site's DB by one whose configuration f has changed.
 func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	t.Helper()
 	var err error
@@ -37,7 +38,7 @@ func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	}
 }
 
-// Under is the same store with another schema.
+// Under returns the same store with another schema.
 func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
 	if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
@@ -46,13 +47,14 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	return Open(t, s.Raw, s.NS, sch)
 }
 
-// skipped is how far the clocks of cluster engines have been put on: they go on for some seconds by what
-// they know of a schema.
+// skipped is how far the clocks of cluster engines have been moved forward. A cluster engine keeps
+// using what it knows of a schema for some seconds.
 var skipped atomic.Int64
 
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
-// Hurried is an engine of clusters that waits for writers of other processes by putting its clock on.
+// Hurried returns a cluster engine that moves its clock forward instead of waiting for writers in
+// other processes.
 func Hurried(client redis.UniversalClient) *cluster.Engine {
 	return cluster.New(client, cluster.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },
@@ -66,7 +68,8 @@ func Hurried(client redis.UniversalClient) *cluster.Engine {
 	})
 }
 
-// TwoEngines is for tests that stop an engine at any command: one server, and as a cluster.
+// TwoEngines runs a test on one server, and on it as a cluster. It is for tests that stop an engine
+// at any command.
 func TwoEngines(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) { test(t, Open(t, ServerClient(t), Space(t, "acme/[*]"), House())) })

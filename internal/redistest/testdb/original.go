@@ -23,7 +23,7 @@ func OriginalSchema(t *testing.T) schema.Schema {
 	return sch
 }
 
-// Load writes the records of a file of the original's.
+// Load writes the records of a file that was exported from the original.
 func (s *Site) Load(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

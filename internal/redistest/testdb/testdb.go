@@ -1,4 +1,5 @@
-// Package testdb opens stores for tests of what works on a userdb.DB: each kind of store, with entries and damage.
+// Package testdb opens stores for tests of code that works on a userdb.DB. It opens every kind of
+// store, and creates entries and damage in them.
 package testdb
 
 import (
@@ -23,8 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Main runs tests with cheap hashes. Under the race detector, where all takes ten times as long, it runs a tenth of the
-// random combinations: these have all the goroutines.
+// Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
+// times slower, it runs a tenth of the random combinations; even those use all the goroutines.
 func Main(m *testing.M) int {
 	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
@@ -34,7 +35,7 @@ func Main(m *testing.M) int {
 	return hashcost.Cheap(m)
 }
 
-// A Tester is testing.TB, or rapid's.
+// A Tester is a testing.TB or rapid's equivalent.
 type Tester interface {
 	Helper()
 	Fatal(args ...any)
@@ -42,24 +43,24 @@ type Tester interface {
 	Errorf(format string, args ...any)
 }
 
-// A Site is a store, and a client that reaches behind its back.
+// A Site is a store, with a client that bypasses it.
 type Site struct {
 	Ctx context.Context
 	Raw *redis.Client
 	NS  recordkey.Namespace
 	DB  *userdb.DB
 
-	client *redis.Client // of the DB: Raw, unless its rights are restricted
+	client *redis.Client // the client of DB: Raw, unless its rights are restricted
 }
 
-// Restricted has sites on a real server be opened by a user who has the rights of docs/redis-acl.md
-// for operators, and no others.
+// Restricted makes sites on a real server log in as a user who has only the operators' rights of
+// docs/redis-acl.md.
 var Restricted bool
 
-// withoutUsers are the clients of embedded servers, which know no users.
+// withoutUsers holds the clients of embedded servers, which do not support users.
 var withoutUsers sync.Map
 
-// clientOf returns the client by which a store is opened, where raw is that of an administrator.
+// clientOf returns the client to open a store with. raw is an administrator's client.
 func clientOf(t *testing.T, raw *redis.Client) *redis.Client {
 	t.Helper()
 	if _, is := withoutUsers.Load(raw); is || !Restricted {
@@ -69,7 +70,7 @@ func clientOf(t *testing.T, raw *redis.Client) *redis.Client {
 	return redistest.Restrict(t, raw, rights).Client(t)
 }
 
-// AddHook puts a hook around the commands of the DB.
+// AddHook adds a hook to the DB's client.
 func (s *Site) AddHook(h redis.Hook) { s.client.AddHook(h) }
 
 // EachStore runs a test on every kind of store, in the whole store and in a namespace.
@@ -80,7 +81,8 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 		client     func(t *testing.T) *redis.Client
 	}{
 		{"embedded", "", EmbeddedClient},
-		{"embedded", "acme/eu", EmbeddedClient}, // over its bare client it has no patterns with [ in them
+		// Over its bare client the embedded store has no patterns with [ in them.
+		{"embedded", "acme/eu", EmbeddedClient},
 		{"redis", "", ServerClient},
 		{"redis", "acme/[*]", ServerClient},
 	} {
@@ -94,7 +96,7 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 	}
 }
 
-// Each is EachStore, EachEngine or TwoEngines for tests that have a site of their own, with more verbs than a Site.
+// Each adapts EachStore, EachEngine or TwoEngines to tests that wrap a Site in a type of their own.
 func Each[S any](stores func(*testing.T, func(*testing.T, *Site)), wrap func(*Site) S) func(*testing.T, func(*testing.T, S)) {
 	return func(t *testing.T, test func(*testing.T, S)) {
 		t.Helper()
@@ -125,7 +127,7 @@ func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Sc
 	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db, client: client}
 }
 
-// House is a schema with one of everything.
+// House returns a schema with at least one field of every role and codec.
 func House() schema.Schema {
 	s := schema.User()
 	user := s.Types["user"]
@@ -151,7 +153,7 @@ func (s *Site) Type(t Tester, name string) *userdb.Type {
 	return typ
 }
 
-// User makes the entry user/uid:u7 with everything that an entry can have.
+// User creates the entry user/uid:u1 with everything that an entry can have, if n is 1.
 func (s *Site) User(t Tester, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")
@@ -178,7 +180,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Key is a raw key of the view.
+// Key returns the raw key of a key of the view.
 func (s *Site) Key(relative string) string { return s.NS.String() + relative }
 
 // Do sends a command whose second word is a key of the view.
@@ -230,7 +232,8 @@ func Space(t Tester, path string) recordkey.Namespace {
 	return ns
 }
 
-// Clean removes all records of the view but those that it writes, so that a store serves many tests.
+// Clean removes all records of the view and creates a few new ones, so that one store serves many
+// tests.
 func (s *Site) Clean(t Tester) {
 	t.Helper()
 	keys, err := s.Raw.Keys(s.Ctx, "*").Result()
@@ -269,7 +272,7 @@ func Golden(t *testing.T, path, got string) {
 	}
 }
 
-// Repaired runs a repair and returns what it says it mended, and what not.
+// Repaired runs a repair and returns the problems that it repaired and those that are left.
 func (s *Site) Repaired(t Tester, o check.Options) (done, left []string) {
 	t.Helper()
 	o.Repair = true

@@ -11,7 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Mark is in every text that Verbs gives to a store: nothing that watches it may show the mark.
+// Mark is part of every text that the verbs pass to a store. Nothing that observes the store may
+// show it.
 const Mark = "marked"
 
 const (
@@ -22,7 +23,7 @@ const (
 	markedOther    = "marked horse stable"
 )
 
-// MarkedSchema is one in which all Verbs work.
+// MarkedSchema returns a schema in which all verbs work.
 func MarkedSchema() schema.Schema {
 	s := House()
 	user := s.Types["user"]
@@ -32,14 +33,15 @@ func MarkedSchema() schema.Schema {
 	return s
 }
 
-// A Verb calls a method of a DB, a Type or a tertiary record, and others before it where it needs them.
+// A Verb calls a method of a DB, a Type or a tertiary record, after any other methods that it
+// needs.
 type Verb struct {
-	Name string // of the method, as observers are told it
+	Name string // of the method, as observers see it
 	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
 }
 
-// VerbsOf are all verbs, in an order in which each of them succeeds in a store that is empty at first. There is a row for every
-// method that takes a context, and for every listing.
+// VerbsOf returns all verbs, in an order in which each succeeds in a store that is empty at first.
+// There is one for every method that takes a context and for every listing.
 func VerbsOf() []Verb {
 	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
 	return append([]Verb{
@@ -212,7 +214,8 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 
 var markedToken = userdb.Token{Purpose: "marked purpose", Value: "marked value"}
 
-// must is for what a verb needs before it: where that fails, the verb is told an argument that means nothing.
+// must returns v. A verb uses it for the calls it needs first: if one fails, the verb passes on a
+// zero value.
 func must[T any](v T, _ error) T { return v }
 
 func tertiaryVerbs(h hints.Hint) []Verb {
@@ -268,8 +271,10 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	return all
 }
 
-// Everything calls all verbs with marked texts on a store with the MarkedSchema: so that they succeed; so that they meet
-// nothing, for their entry is gone; and further ways to be refused. It returns the errors of the first.
+// Everything calls all verbs with marked texts on a store with MarkedSchema. It calls them first so
+// that they succeed, then again so that they fail because the entry is gone, and finally makes some
+// calls that are refused for other reasons. It returns the errors of the first round, and an error
+// if a call that must be refused succeeds.
 func Everything(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
@@ -283,7 +288,7 @@ func Everything(ctx context.Context, db *userdb.DB) error {
 	}
 	for _, v := range verbs {
 		if v.Name != "Create" {
-			_ = v.Do(ctx, db, users) // which is refused
+			_ = v.Do(ctx, db, users) // is refused
 		}
 	}
 	n := userdb.NewEntry{Facets: schema.Texts("email", markedEmail, "name", "\x00 marked")}
@@ -303,7 +308,7 @@ func Everything(ctx context.Context, db *userdb.DB) error {
 	return err
 }
 
-// markedKey is the key of no user.
+// markedKey returns a key that no user has.
 func markedKey() recordkey.Key { return must(recordkey.PRK("marked", "marked", "marked")) }
 
 func second[T any](_ T, err error) error { return err }
