@@ -13,14 +13,15 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// A desk is a console that somebody uses: `userdb serve`, with its command line at hand.
+// A desk is an operator's desk: a browser that shows the console of `userdb serve`, and the command
+// line.
 type desk struct {
 	*browser
 	program, store, schema string
-	setup                  string // the link that was printed
+	setup                  string // the link that the service printed
 }
 
-// sit starts the service, whose accounts are in a file.
+// sit starts the service, with its accounts in a file, and opens a browser.
 func sit(t *testing.T, l look, scripts bool) *desk {
 	t.Helper()
 	schema, err := filepath.Abs("testdata/schema.json")
@@ -48,7 +49,7 @@ func sit(t *testing.T, l look, scripts bool) *desk {
 			}
 		}
 		go func() {
-			for lines.Scan() { // so that it never waits
+			for lines.Scan() { // so that the service never blocks
 				continue
 			}
 		}()
@@ -71,7 +72,7 @@ func (d *desk) userdb(stdin string, args ...string) string {
 	return string(out)
 }
 
-// people makes the accounts that the tasks are about.
+// people creates the accounts that the tasks use.
 func (d *desk) people() {
 	d.t.Helper()
 	d.userdb(password+"\n", "create", "user", "uid=9a4c88dbc084", "name=Alice", "email=alice@example.com", "job=baker", "--tag", "vip", "--password-stdin")
@@ -86,7 +87,7 @@ func (d *desk) people() {
 	d.userdb("", "import", file)
 }
 
-// setUp opens the link, and makes the first operator.
+// setUp opens the link and creates the first operator.
 func (d *desk) setUp() {
 	d.t.Helper()
 	d.visit("/console/find")
@@ -103,11 +104,13 @@ func (d *desk) setUp() {
 	d.at("This link is not good any more")
 }
 
-// TestConsole does every task of the console, in every window, on a desk and on a phone; with scripts and without.
+// TestConsole carries out every task of the console in every kind of window, with and without
+// scripts.
 func TestConsole(t *testing.T) {
 	for i, l := range looks {
 		for _, scripts := range []bool{false, true} {
-			if scripts != (i%2 == 0) { // each look once, and each width with and without
+			// This runs each look once, and each width both with and without scripts.
+			if scripts != (i%2 == 0) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s-scripts-%v", l.name, scripts), func(t *testing.T) {
@@ -145,7 +148,7 @@ func (d *desk) finding() {
 	d.at("Alice", "They can sign in", "made the account")
 }
 
-// press sends the form of an action.
+// press submits the form of an action.
 func (d *desk) press(action string) {
 	d.t.Helper()
 	d.follow("pressing "+action, chromedp.Click(fmt.Sprintf("form[action$=%q] button", action), chromedp.ByQuery))
@@ -199,7 +202,7 @@ func (d *desk) editing() {
 	d.abroad()
 }
 
-// abroad saves another field of an account whose address browsers would write otherwise.
+// abroad changes another field of an account whose address browsers would rewrite.
 func (d *desk) abroad() {
 	d.t.Helper()
 	const jo = "/console/types/user/a0b1c2d3e4f5"
@@ -263,7 +266,7 @@ func (d *desk) keeping() {
 	d.at("API keys", "The key is revoked.", "There are none.")
 }
 
-// more is a file with an account, and a line that is refused.
+// more returns a file with one account and one line that is refused.
 func (d *desk) more() string {
 	d.t.Helper()
 	file := filepath.Join(d.t.TempDir(), "more.csv")
@@ -273,7 +276,7 @@ func (d *desk) more() string {
 	return file
 }
 
-// caring imports a file, with a dry run first, exports all, checks, and repairs once that is confirmed.
+// caring imports a file after a dry run, exports all accounts, runs a check, and confirms a repair.
 func (d *desk) caring() {
 	d.t.Helper()
 	d.visit("/console/import")
@@ -327,7 +330,7 @@ func (d *desk) settled(words ...string) {
 	d.at(heading, words...)
 }
 
-// TestConsoleByKeyboard helps somebody without a mouse.
+// TestConsoleByKeyboard does an operator's work without a mouse.
 func TestConsoleByKeyboard(t *testing.T) {
 	d := sit(t, looks[3], true)
 	d.people()
@@ -383,7 +386,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.at("Sign in", "Wrong name or password.")
 }
 
-// looksByKeyboard looks through lists, the history, the schema and the status.
+// looksByKeyboard visits lists, the history, the schema and the status.
 func (d *desk) looksByKeyboard() {
 	d.t.Helper()
 	d.choose("Accounts")
@@ -408,7 +411,8 @@ func (d *desk) looksByKeyboard() {
 	d.at("Status")
 }
 
-// keepsByKeyboard makes and revokes a key, imports, exports, checks and repairs. The file alone is chosen without keys, for its window is the system's.
+// keepsByKeyboard creates and revokes a key, imports, exports, checks and repairs. It chooses the
+// file without the keyboard, because that window is the system's.
 func (d *desk) keepsByKeyboard() {
 	d.t.Helper()
 	d.choose("Keys")
@@ -448,7 +452,7 @@ func (d *desk) keepsByKeyboard() {
 	}
 }
 
-// choose follows a link, or presses a button, by its text.
+// choose follows a link or presses a button that has this text.
 func (d *desk) choose(text string) {
 	d.t.Helper()
 	d.tabTo(text)

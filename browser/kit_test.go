@@ -1,5 +1,6 @@
-// Package browser drives the example webapp and the console with a real browser: every task, what it answers to wrong input, by keyboard
-// alone, with scripts and without, on a phone and on a desk, light and dark, and with every page judged by axe-core.
+// Package browser tests the example webapp and the console in a real browser. It covers every task
+// and its wrong input, with the keyboard only, with and without scripts, on a phone and on a
+// desktop, in light and dark. axe-core checks the accessibility of every page.
 package browser
 
 import (
@@ -24,21 +25,21 @@ import (
 
 const password = "correct horse battery"
 
-// A browser is one window of Chromium, at a site of its own.
+// A browser is one Chromium window that shows a site of its own.
 type browser struct {
 	t     *testing.T
 	ctx   context.Context
 	base  string
 	mails string
-	read  []string // mails that were
-	look  string   // of the window: names screenshots
-	axe   string   // the source of axe-core; "": pages are not judged by it
+	read  []string // mails that have been read
+	look  string   // of the window; names screenshots
+	axe   string   // the source of axe-core; if "", it checks no page
 	shots int
 
-	scripts bool // those of pages run
+	scripts bool // whether pages may run scripts
 }
 
-// A look is a window.
+// A look describes a window.
 type look struct {
 	name   string
 	width  int64
@@ -47,7 +48,7 @@ type look struct {
 
 var looks = []look{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desk-light", 1280, "light"}, {"desk-dark", 1280, "dark"}}
 
-// open starts a window. serve starts the site, and says where it is.
+// open opens a window. serve starts the site and sets its address.
 func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
 	t.Helper()
 	chromium := ""
@@ -73,7 +74,9 @@ func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
 	t.Cleanup(stop)
 	b.ctx, stop = context.WithTimeout(ctx, 6*time.Minute)
 	t.Cleanup(stop)
-	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) }) // waits for the browser, which writes into its folder to the end, and removes that
+	// Cancel waits for the browser, which writes to its directory until it ends, and then removes
+	// it.
+	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) })
 	b.run("opening the window",
 		emulation.SetDeviceMetricsOverride(l.width, 900, 1, l.width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}),
@@ -93,7 +96,7 @@ func (b *browser) build(folder string) (program string) {
 	return program
 }
 
-// start starts a program, which is told to end with the test.
+// start starts a program and interrupts it at the end of the test.
 func (b *browser) start(cmd *exec.Cmd) {
 	b.t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -114,7 +117,7 @@ func (b *browser) run(what string, actions ...chromedp.Action) {
 	}
 }
 
-// follow does what leads to another page, and waits for that.
+// follow runs actions that lead to another page, and waits for that page.
 func (b *browser) follow(what string, actions ...chromedp.Action) {
 	b.t.Helper()
 	b.run("marking the page", chromedp.Evaluate(`document.documentElement.dataset.old = "1"; 0`, nil))
@@ -122,7 +125,7 @@ func (b *browser) follow(what string, actions ...chromedp.Action) {
 	b.until(what, `document.documentElement.dataset.old ? "" : "another page"`, "another page")
 }
 
-// until waits until an expression is so, on a page that is complete.
+// until waits until an expression has a value, on a page that has loaded.
 func (b *browser) until(what, expression, want string) {
 	b.t.Helper()
 	var got, text string
@@ -136,7 +139,7 @@ func (b *browser) until(what, expression, want string) {
 	b.t.Fatalf("%s: %q, want %q:\n%s", what, got, want, text)
 }
 
-// at waits for a page with this heading, and judges it.
+// at waits for a page with this heading and checks it.
 func (b *browser) at(heading string, words ...string) {
 	b.t.Helper()
 	b.until("heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
@@ -150,7 +153,8 @@ func (b *browser) at(heading string, words ...string) {
 	b.judge(heading)
 }
 
-// judge has axe-core look at the page, wants nothing wider than the window, and takes a screenshot where a folder is named for it.
+// judge checks the page with axe-core and checks that nothing is wider than the window. It also
+// takes a screenshot if SCREENSHOTS names a directory.
 func (b *browser) judge(heading string) {
 	b.t.Helper()
 	var wide bool
@@ -191,7 +195,7 @@ func (b *browser) judgeByAxe(heading string) {
 	}
 }
 
-// visit goes to a path, or to a link of a mail.
+// visit opens a path, or a link from a mail.
 func (b *browser) visit(path string) {
 	b.t.Helper()
 	if !strings.HasPrefix(path, "http") {
@@ -200,7 +204,7 @@ func (b *browser) visit(path string) {
 	b.run("visiting "+path, chromedp.Navigate(path))
 }
 
-// send fills a form in, by the ids of its inputs, and sends it.
+// send fills in a form, whose inputs are named by their ids, and submits it.
 func (b *browser) send(path string, fields ...string) {
 	b.t.Helper()
 	form := fmt.Sprintf("form[action^=%q]", path)
@@ -212,7 +216,7 @@ func (b *browser) send(path string, fields ...string) {
 	b.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
 }
 
-// problem wants a text beside a field, where people and programs find it.
+// problem checks that a field has an error message that both people and assistive software find.
 func (b *browser) problem(field, text string) {
 	b.t.Helper()
 	var got string
@@ -224,7 +228,8 @@ func (b *browser) problem(field, text string) {
 	}
 }
 
-// tabTo presses Tab until what has the focus has this id or text, and wants to see where the focus is.
+// tabTo presses Tab until the element with this id or text has the focus, and checks that the focus
+// is visible.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
 	for range 60 {

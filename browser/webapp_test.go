@@ -32,7 +32,7 @@ func webapp(b *browser) {
 	b.base = strings.TrimSpace(strings.TrimPrefix(line, "listening on"))
 }
 
-// link is that of the mail which has come since the last one.
+// link waits for the next mail and returns the link in it.
 func (b *browser) link(to string) string {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -56,7 +56,8 @@ func (b *browser) link(to string) string {
 	return ""
 }
 
-// linkAmong returns the link of a mail that comes together with one to another address.
+// linkAmong waits for two mails, one of them to another address, and returns the link in the mail
+// to the first address.
 func (b *browser) linkAmong(to, other string) (link string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -88,7 +89,7 @@ func (b *browser) linkAmong(to, other string) (link string) {
 	return ""
 }
 
-// signUp makes an account, and ends signed in.
+// signUp creates an account and ends signed in.
 func (b *browser) signUp(address, name string) {
 	b.t.Helper()
 	b.visit("/signup")
@@ -101,7 +102,8 @@ func (b *browser) signUp(address, name string) {
 	b.at("Your account", name, address, "verified", "Welcome")
 }
 
-// TestAddressAsTyped: an address reaches the account as somebody typed it, and a form that was not touched leaves it.
+// TestAddressAsTyped checks that an account gets the address as it was typed, and that a form does
+// not change fields that nobody edited.
 func TestAddressAsTyped(t *testing.T) {
 	b := open(t, looks[2], false, webapp)
 	b.signUp("user@straße.example", "jo")
@@ -116,7 +118,7 @@ func (b *browser) signOut() {
 	b.at("Welcome", "You are signed out.")
 }
 
-// TestFlows goes through the whole site, with wrong input in every form, in every window.
+// TestFlows goes through the whole site, with wrong input in every form, in every kind of window.
 func TestFlows(t *testing.T) {
 	for _, l := range looks {
 		t.Run(l.name, func(t *testing.T) {
@@ -156,7 +158,7 @@ func (b *browser) signUps() {
 	b.visit(welcome)
 	b.at("This does not work")
 	b.signOut()
-	b.visit("/signup") // once more, which nobody is told
+	b.visit("/signup") // a second time, which the page must not reveal
 	b.send("/signup", "email", "Ann@example.com")
 	b.at("Look into your mails", "Ann@example.com")
 	b.visit(b.link("ann@example.com"))
@@ -290,7 +292,8 @@ func (b *browser) administration() {
 	b.signOut()
 }
 
-// TestKeyboard signs up, out and in without a mouse: everything is reached by Tab, in the order of the page, and seen to be.
+// TestKeyboard signs up, out and in without a mouse. Tab must reach everything, in the order of the
+// page, and the focus must be visible.
 func TestKeyboard(t *testing.T) {
 	b := open(t, looks[2], false, webapp)
 	b.visit("/signup")

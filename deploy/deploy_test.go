@@ -1,8 +1,9 @@
 //go:build unix
 
-// Package deploy_test holds the files of deploy to what they say: the image is built and answers, the Redis of the compose file gives the
-// service what it needs, and nginx lets signed-in visitors through. 'make deploy' installs what that takes; what cannot be had is left
-// out with a word.
+// Package deploy_test tests the files of deploy: the image is built and answers, the Redis of the
+// compose file gives the service the rights it needs, and nginx lets signed-in visitors through.
+// 'make deploy' installs the programs that the tests need. A test is skipped if its program is
+// missing.
 package deploy_test
 
 import (
@@ -27,7 +28,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// need leaves a test out but in 'make deploy', and where a program is missing.
+// need skips a test unless 'make deploy' runs it and the program is installed.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if os.Getenv("USERDB_DEPLOY") == "" {
@@ -57,7 +58,7 @@ func write(t *testing.T, file, text string) {
 	must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
-// output runs a program that must succeed.
+// output runs a program that must succeed, and returns its output.
 func output(t *testing.T, environment []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -69,7 +70,7 @@ func output(t *testing.T, environment []string, name string, args ...string) str
 	return string(out)
 }
 
-var program string // the command, built once for this machine
+var program string // the command, built once
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "userdb-deploy-*")
@@ -85,11 +86,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(dir) // it is in a temporary place
+	_ = os.RemoveAll(dir) // only a temporary directory
 	os.Exit(code)
 }
 
-// served starts what serves, and returns its address. It ends with the test, and so does all that it started.
+// served starts a command that serves HTTP and returns its address. The command and all processes
+// that it started end with the test.
 func served(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -112,7 +114,8 @@ func served(t *testing.T, cmd *exec.Cmd) string {
 	return ""
 }
 
-// answer is the status and the body of an answer to a request with a key, and its headers.
+// answer sends a request with an API key and returns the status, the body and the headers of the
+// response.
 func answer(t *testing.T, method, url, key, body string, headers ...string) (int, string, http.Header) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -127,7 +130,8 @@ func answer(t *testing.T, method, url, key, body string, headers ...string) (int
 			request.Host = pair[1]
 		}
 	}
-	anyCertificate := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is the test's own
+	// The certificate is the test's own.
+	anyCertificate := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec
 	defer anyCertificate.CloseIdleConnections()
 	client := http.Client{Transport: anyCertificate, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	reply, err := client.Do(request)
@@ -138,7 +142,7 @@ func answer(t *testing.T, method, url, key, body string, headers ...string) (int
 	return reply.StatusCode, string(text), reply.Header
 }
 
-// TestUnit has systemd read the unit.
+// TestUnit checks the unit with systemd.
 func TestUnit(t *testing.T) {
 	need(t, "systemd-analyze")
 	unit := filepath.Join(t.TempDir(), "userdb@.service")
@@ -148,8 +152,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestProxyFlags: all that starts the service trusts the proxy before it, and no one else; and
-// nginx has the ports of the units.
+// TestProxyFlags checks that the unit and the image start the service so that it trusts only the
+// proxy in front of it, and that nginx uses the ports of the units.
 func TestProxyFlags(t *testing.T) {
 	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1") {
 		t.Errorf("the unit starts %s", unitCommand(t))
@@ -178,7 +182,7 @@ func unitCommand(t *testing.T) string {
 	return command
 }
 
-// compose is what is read of the compose file.
+// A compose holds the parts of the compose file that are tested.
 type compose struct {
 	Services map[string]struct {
 		Image, Build    string
@@ -194,7 +198,7 @@ type compose struct {
 	Volumes map[string]any
 }
 
-// TestCompose holds the compose file to what docs/deploy.md says of it.
+// TestCompose checks that the compose file is as docs/deploy.md describes it.
 func TestCompose(t *testing.T) {
 	var file compose
 	must(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &file))
@@ -266,7 +270,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// keyOf makes an API key of a scope.
+// keyOf creates an API key with a scope and returns its secret.
 func keyOf(t *testing.T, store, scope string) string {
 	t.Helper()
 	out := output(t, []string{store}, program, "key", "create", scope, "--scope", scope, "--json")
@@ -275,7 +279,7 @@ func keyOf(t *testing.T, store, scope string) string {
 	return made.Secret
 }
 
-// life is what a service must be able to do: accounts, sessions, histories, lists, import and export.
+// life exercises a service: accounts, sessions, histories, lists, import and export.
 func life(t *testing.T, address, key string) {
 	t.Helper()
 	uid := ""
@@ -306,15 +310,16 @@ func life(t *testing.T, address, key string) {
 	}
 }
 
-// TestImage builds the image, and asks its container.
+// TestImage builds the image and sends a request to its container.
 func TestImage(t *testing.T) {
 	need(t, "buildah")
-	// Inside a container no other storage and no other isolation may be allowed.
+	// Inside a container, other storage drivers and other isolation may not be allowed.
 	storage := []string{"STORAGE_DRIVER=vfs", "BUILDAH_ISOLATION=chroot"}
 	output(t, storage, "./image.sh", "buildah")
 	container := strings.TrimSpace(output(t, storage, "buildah", "from", "--pull-never", "localhost/userdb:latest"))
 	t.Cleanup(func() {
-		_ = exec.Command("buildah", "--storage-driver", "vfs", "rm", container).Run() // at the end of its process it is only in the way
+		// The test process ends after this, so an error does not matter.
+		_ = exec.Command("buildah", "--storage-driver", "vfs", "rm", container).Run()
 	})
 	cmd := exec.CommandContext(t.Context(), "buildah", "run", container, "--", "/userdb", "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), storage...)
@@ -330,7 +335,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestDist unpacks what is given to others, for this machine: two builds of one commit are the same bytes.
+// TestDist unpacks the release for this machine, and checks that two builds of one commit are
+// identical.
 func TestDist(t *testing.T) {
 	need(t, "sha256sum")
 	system := strings.ReplaceAll(strings.TrimSpace(output(t, nil, "go", "env", "GOOS", "GOARCH")), "\n", "/")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# dist.sh: what is given to others, in dist/: for each system an archive with the static binary, its completion, man pages and
-# licence, and SHA256SUMS. The version is the commit's tag, or tells which commit it is.
+# dist.sh builds the release in dist/: for each system an archive with the static binary, shell
+# completion, man pages and the licence, and SHA256SUMS. The version is the commit's tag, or is made
+# from the commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 systems=${*:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}
@@ -30,7 +31,7 @@ for system in $systems; do
 	echo "$name"
 	cp -r "$work/common" "$work/$name"
 	GOOS=$os GOARCH=$arch go build -ldflags='-s -w' -o "$work/$name/userdb$suffix" ./cmd/userdb
-	# Of one commit always the same bytes: names in order, the time of the commit, nobody's files.
+	# The bytes must depend only on the commit: sorted names, the commit's time, no owners.
 	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -cf - "$name" | gzip -n >"dist/$name.tar.gz"
 done
 cd dist

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# image.sh: builds the image localhost/userdb, by the program that is named, or by the first of buildah, podman and docker that there is.
+# image.sh builds the image localhost/userdb with the program given as an argument, or with the
+# first of buildah, podman and docker that is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}

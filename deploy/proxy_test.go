@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestProxy has nginx before two processes, one of which ends, and before a site for visitors with a session.
+// TestProxy runs nginx in front of two service processes, one of which ends, and in front of a site
+// whose visitors have sessions.
 func TestProxy(t *testing.T) {
 	need(t, "nginx")
 	need(t, "openssl")
@@ -48,7 +49,7 @@ func TestProxy(t *testing.T) {
 	if secret == "" {
 		t.Fatal(made, begun)
 	}
-	// Who says so without a session is nobody, and is sent to sign in.
+	// A visitor without a session cannot claim to be somebody: nginx redirects to the sign-in page.
 	if status, body, header := answer(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
 		t.Errorf("without a session: %d %s", status, body)
 	}
@@ -61,7 +62,7 @@ func TestProxy(t *testing.T) {
 
 	operate(t, front, store)
 
-	// A process that is told to end is not missed.
+	// Requests do not fail when a process is told to end.
 	must(t, processes[0].Process.Signal(os.Interrupt))
 	for done := time.Now().Add(2 * time.Second); time.Now().Before(done); {
 		if status, body, _ := answer(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
@@ -70,8 +71,9 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestWholeRequests: nginx passes on while it comes only what an administrator or an operator
-// imports. All else it passes on when it is whole, so that slow clients are nginx's alone.
+// TestWholeRequests checks that nginx forwards a request before it has all of it only for imports,
+// which administrators and operators send. It buffers all other requests, so that slow clients
+// occupy only nginx.
 func TestWholeRequests(t *testing.T) {
 	var unbuffered []string
 	location := ""
@@ -87,7 +89,8 @@ func TestWholeRequests(t *testing.T) {
 	}
 }
 
-// operate signs in to the console, and has it read a file that is longer than nginx lets through by itself. Only the process that has the file shows the lines.
+// operate signs in to the console and uploads a file that is longer than nginx allows by default.
+// Only the process that has the file shows its lines.
 func operate(t *testing.T, front, store string) {
 	t.Helper()
 	add := exec.CommandContext(t.Context(), program, "operator", "add", "root", "--password-stdin")
@@ -116,7 +119,7 @@ func operate(t *testing.T, front, store string) {
 	}
 }
 
-// proxied starts nginx by nginx.conf, and returns where it is.
+// proxied starts nginx with nginx.conf and returns its URL.
 func proxied(t *testing.T, services []string, site, key string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -145,10 +148,11 @@ func proxied(t *testing.T, services []string, site, key string) string {
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // by a signal
+		_ = cmd.Wait() // ended by the signal
 	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		c, err := tls.Dial("tcp", front, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is its own
+		// The certificate is the test's own.
+		c, err := tls.Dial("tcp", front, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec
 		if err == nil {
 			must(t, c.Close())
 			return "https://" + front

@@ -1,5 +1,6 @@
 #!/bin/sh
-# secrets.sh: makes redis.acl and userdb.env beside compose.yaml, with a random password. What is there is left alone.
+# secrets.sh writes redis.acl and userdb.env, with a random password, beside compose.yaml. It does
+# not overwrite existing files.
 set -eu
 cd "$(dirname "$0")"
 if [ -e redis.acl ] || [ -e userdb.env ]; then
@@ -8,7 +9,8 @@ if [ -e redis.acl ] || [ -e userdb.env ]; then
 fi
 password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
-# The server reads it as another user of its container; a hash of 256 random bits tells nothing.
+# The server reads this file as another user of its container. The hash of 256 random bits gives
+# nothing away.
 cat >redis.acl <<'ACL'
 user default off
 ACL

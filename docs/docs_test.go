@@ -1,4 +1,4 @@
-// Package docs_test runs what README and the pages of documentation show.
+// Package docs_test runs the code in README and in the pages of docs.
 package docs_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/serve/scim"
 )
 
-// pages are README and all of docs.
+// pages returns the paths of README and of all pages of docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.md")
@@ -29,7 +29,7 @@ func pages(t *testing.T) []string {
 	return append(files, "../README.md")
 }
 
-// blocks are the code blocks of one language.
+// blocks returns a page's code blocks in a language.
 func blocks(t *testing.T, page, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -47,7 +47,8 @@ func blocks(t *testing.T, page, language string) []string {
 	return found
 }
 
-// Every block is of a language that a test below runs, but for the rules in redis-acl.md, which have a test of their own.
+// TestLanguages checks that each code block is in a language that a test below runs, apart from the
+// rules in redis-acl.md, which have a test of their own.
 func TestLanguages(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
@@ -67,7 +68,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// The program in README runs and says what it should; what else is shown in Go compiles.
+// TestGo runs the program in README and compiles all other Go code.
 func TestGo(t *testing.T) {
 	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n)\n\n" +
@@ -98,7 +99,7 @@ func TestGo(t *testing.T) {
 			if page == "scs.md" {
 				cmd.Dir, want = "testdata/scs", ""
 			}
-			var said strings.Builder // also of modules that are not here yet
+			var said strings.Builder // also output of the go command, about downloads of modules
 			cmd.Stderr = &said
 			if out, err := cmd.Output(); err != nil || string(out) != want {
 				t.Errorf("%s: %v\n%s%s", page, err, out, said.String())
@@ -110,7 +111,7 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// runTest runs a block that is a file of tests, beside the fixtures that userdbtest has for its own.
+// runTest runs a block that is a test file, beside the fixtures of userdbtest's own tests.
 func runTest(t *testing.T, page, code string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,7 +128,7 @@ func runTest(t *testing.T, page, code string) {
 	}
 }
 
-// Every schema that is shown is one, and every mapping for directories.
+// TestJSON checks that each block of JSON is a schema, or a mapping for directories.
 func TestJSON(t *testing.T) {
 	seen := 0
 	for _, page := range pages(t) {
@@ -152,7 +153,8 @@ var (
 	url   = regexp.MustCompile(`redis://localhost:6379(/0)?`)
 )
 
-// script makes a shell script of a page's commands. Each must exit as a comment that begins with "exits" says, else with 0.
+// script returns a shell script of a page's commands. Each must exit with 0, or with the status
+// that a comment "exits N" names.
 func script(page string, blocks []string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.Join(blocks, "")) {
@@ -167,7 +169,7 @@ func script(page string, blocks []string) string {
 	return b.String()
 }
 
-// Every command that is shown works in a real shell, in the order of its page.
+// TestCommands runs the commands of each page in a real shell, in the order of the page.
 func TestCommands(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "userdb"), "../cmd/userdb")
@@ -196,7 +198,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// wantPrivate wants that nobody else may read the files with secrets that a page has made.
+// wantPrivate checks that nobody else may read the files with secrets that a page has created.
 func wantPrivate(t *testing.T, dir string) {
 	t.Helper()
 	secret := regexp.MustCompile(`key|password|token|serve\.log|backup`)
@@ -212,11 +214,11 @@ func wantPrivate(t *testing.T, dir string) {
 	}
 }
 
-// shell runs a script with a store of its own, which is a file unless the script says otherwise.
+// shell runs a script with a store of its own, which is a file unless the script uses another.
 func shell(t *testing.T, bin, dir, text string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n"+text)
-	cmd.WaitDelay = 10 * time.Second // for what is still running after a script that failed
+	cmd.WaitDelay = 10 * time.Second // for processes that still run after a script failed
 	cmd.Dir = dir
 	cmd.Env = []string{
 		"PATH=" + bin + ":" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "XDG_DATA_HOME=" + dir,
@@ -228,7 +230,7 @@ func shell(t *testing.T, bin, dir, text string) {
 	}
 }
 
-// fill lays out the files and accounts that a page takes for granted.
+// fill creates the files and accounts that a page assumes.
 func fill(t *testing.T, page, bin, dir string) {
 	t.Helper()
 	user, err := json.Marshal(schema.User())
@@ -254,7 +256,7 @@ func fill(t *testing.T, page, bin, dir string) {
 	}
 }
 
-// exports lays out exports of other products, and programs that print tables.
+// exports writes exports of other products, and programs that print tables.
 func exports(t *testing.T, dir string) {
 	t.Helper()
 	const samples = "../maintain/transfer/testdata/"
@@ -284,7 +286,7 @@ p1,pat,pat@example.com,` + bcrypt + `';; esac`,
 	}
 }
 
-// original puts the records of the original program into a server, and its schema into a file.
+// original writes the original program's records to a server, and its schema to a file.
 func original(t *testing.T, server *redistest.Server, dir string) {
 	t.Helper()
 	const data = "../testdata/original/"
@@ -323,8 +325,7 @@ func original(t *testing.T, server *redistest.Server, dir string) {
 	}
 }
 
-// Every link leads to a page or a file, and the picture is what its program draws.
-// TestPinnedPrograms: what a page has npx fetch and run is of one version.
+// TestPinnedPrograms checks that each program that a page runs with npx has a fixed version.
 func TestPinnedPrograms(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
@@ -341,7 +342,7 @@ func TestPinnedPrograms(t *testing.T) {
 
 func TestLinksAndPicture(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is no link
+	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is not a link
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {

@@ -1,4 +1,5 @@
-// Command img draws docs/img/identifiers.svg: go run ./docs/img > docs/img/identifiers.svg
+// Command img draws docs/img/identifiers.svg. Run it with go run ./docs/img >
+// docs/img/identifiers.svg.
 package main
 
 import (
@@ -13,7 +14,7 @@ const (
 	cardX, cardW  = 520, 340
 )
 
-// style follows the reader's choice of light or dark.
+// style follows the reader's choice of a light or dark scheme.
 const style = `<style>
 text { font: 15px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1f2328 }
 .title { font-weight: bold }
@@ -44,7 +45,8 @@ func main() {
 	}
 }
 
-// draw returns the picture: three identifiers that lead to one account, and a rival who is refused one of them.
+// draw returns the picture: three identifiers lead to one account, and a rival is refused one of
+// them.
 func draw() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t">`+"\n", width, height)
@@ -70,7 +72,7 @@ func draw() string {
 	return b.String()
 }
 
-// rival draws the one who wants a name that is taken.
+// rival draws somebody who asks for a name that is taken.
 func rival(b *strings.Builder) {
 	box(b, "rival", pillX, 276, pillW, 40, 8)
 	text(b, pillX+20, 301, "", "create user name=ALICE")

@@ -1,4 +1,4 @@
-// A site on which people sign up, in and out. Their accounts are kept by 'userdb serve'.
+// A site on which people sign up, in and out. 'userdb serve' keeps their accounts.
 
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -7,10 +7,12 @@ import * as pages from './pages.js'
 import { Away, Refusal, ask } from './userdb.js'
 
 const app = express().disable('x-powered-by')
-// The proxies that are believed to tell a visitor's address, by which guesses are counted: Express calls it "trust proxy".
+// The proxies that are trusted to report a visitor's address, by which wrong guesses are counted.
+// Express calls this setting "trust proxy".
 app.set('trust proxy', process.env.TRUST_PROXY ?? false)
 
-let site, cookie // where people reach this, which links in mails begin with; the name and the attributes of the cookie
+// The base URL of links in mails; the name and attributes of the cookie.
+let site, cookie
 
 const send = (res, status, page) => res.status(status).type('html').send(page.text)
 const input = (req, ...names) => Object.fromEntries(names.map((name) => [name, typeof req.body?.[name] === 'string' ? req.body[name] : '']))
@@ -22,7 +24,8 @@ app.use((req, res, next) => {
     'Content-Security-Policy': "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     'Referrer-Policy': 'same-origin', 'X-Content-Type-Options': 'nosniff', 'Cache-Control': 'no-store',
   })
-  // Forms of other sites do not act for visitors of this one: browsers say where a POST comes from.
+  // Forms of other sites must not act for visitors of this one. Browsers say in Origin where a POST
+  // comes from.
   const from = req.get('Origin') ?? ''
   if (!['GET', 'HEAD'].includes(req.method) && (!URL.canParse(from) || new URL(from).host !== req.get('Host'))) {
     return send(res, 403, pages.page('Not from here', 'That form was not sent from this site.'))
@@ -67,7 +70,7 @@ async function create(facets, password, once, tries = 3) {
     await ask('POST', '/v1/types/user/entries', { facets, password }, { 'Idempotency-Key': once })
   } catch (err) {
     if (tries === 1 || !(err instanceof Away) && err.code !== 'conflict') throw err
-    await sleep(500) // conflict: the same request is under way
+    await sleep(500) // conflict: the same request is in progress
     await create(facets, password, once, tries - 1)
   }
 }
@@ -108,7 +111,7 @@ app.post('/logout-everywhere', signedIn, async (req, res) => {
 app.post('/password', signedIn, async (req, res) => {
   const { current, password } = input(req, 'current', 'password')
   try {
-    // All sessions end with the old password; this visitor gets a new one.
+    // All sessions end with the old password, and this visitor gets a new one.
     enter(res, await ask('PUT', `${at(req.entry)}/password`, { current, password, session: {}, ...visit(req) }))
   } catch (err) {
     const more = err.code === 'login' ? { said: '', wrong: { current: 'That is not your password.' } } : {}
@@ -120,15 +123,18 @@ app.post('/forgot', async (req, res) => {
   const { identifier } = input(req, 'identifier')
   try {
     const { address, secret } = await ask('POST', '/v1/types/user/tokens', { purpose: 'reset', identifier, field: 'email', life: '1h', origin: req.ip })
-    console.log(`mail to ${address}: ${site.origin}/reset?secret=${encodeURIComponent(secret)}`) // your site sends it
+    // Your site sends this by mail.
+    console.log(`mail to ${address}: ${site.origin}/reset?secret=${encodeURIComponent(secret)}`)
   } catch (err) {
-    // Nobody learns who has an account: one that is not there, and too many mails, look like a mail that is sent.
+    // Do not reveal who has an account: an unknown account and too many mails look like a mail that
+    // was sent.
     if (!['not_found', 'throttled', 'hint', 'usage'].includes(err.code)) throw err
   }
   send(res, 200, pages.page('Look into your mail', 'If there is such an account, a link is on its way. It is good for an hour.'))
 })
 
-// The link shows a form and no more: programs that read mails open links, too, and only POST spends the token.
+// The link only shows a form. Programs that scan mail also open links, and only the POST spends the
+// token.
 app.get('/reset', (req, res) => send(res, 200, pages.reset({ secret: req.query.secret })))
 
 app.post('/reset', async (req, res) => {
@@ -141,7 +147,7 @@ app.post('/reset', async (req, res) => {
   }
 })
 
-// What else went wrong, in plain words: Express knows this place by its four parameters.
+// Handles all other errors. Express recognizes this handler by its four parameters.
 app.use((err, req, res, next) => {
   if (res.headersSent) return next(err)
   if (err instanceof Away) {
@@ -152,7 +158,8 @@ app.use((err, req, res, next) => {
     const wait = err.wait < 90 ? `${err.wait} seconds` : `${Math.ceil(err.wait / 60)} minutes`
     return send(res.set('Retry-After', String(err.wait)), 429, pages.page('Too many attempts', `Please wait ${wait}, and try again.`))
   }
-  const ours = err instanceof Refusal || !(err.status < 500) // else the request is one that Express cannot read
+  // Other errors are of requests that Express cannot read.
+  const ours = err instanceof Refusal || !(err.status < 500)
   console.error(err)
   send(res, ours ? 500 : err.status, pages.page('That did not work', ours ? 'It is our fault, and written down.' : 'Please go back and try again.'))
 })

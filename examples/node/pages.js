@@ -1,4 +1,4 @@
-// The pages, as texts. What stands in ${} of html`…` is escaped, unless it is html itself.
+// The pages, as text. The tag html escapes all values in ${} that are not html themselves.
 
 class Html { constructor(text) { this.text = text } }
 const marks = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
@@ -12,8 +12,8 @@ export const page = (title, body) => html`<!doctype html>
 ${body}
 </html>
 `
-// A field, with what is wrong with it beside it. An address is typed into one of the type text: in one of the type email browsers write
-// ß as ss, which is another address.
+// Returns a field with its error message beside it. Addresses use the type text: in the type email,
+// browsers change ß to ss, which is another address.
 const field = (name, label, type, autocomplete, { values = {}, wrong = {} }) => html`
 <p><label for="${name}">${label}</label><br>
 <input id="${name}" name="${name}" type="${type}" autocomplete="${autocomplete}" required value="${values[name]}"

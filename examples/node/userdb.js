@@ -1,4 +1,4 @@
-// What this site asks of 'userdb serve', over fetch: it needs no client library.
+// The site's client of 'userdb serve'. It uses fetch and no client library.
 
 const base = (process.env.USERDB_URL ?? 'http://127.0.0.1:8470').replace(/\/$/, '')
 const patience = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
@@ -24,7 +24,7 @@ export async function ask(method, path, body, headers = {}) {
       method,
       headers: { Authorization: `Bearer ${key}`, ...(body && { 'Content-Type': 'application/json' }), ...headers },
       body: body && JSON.stringify(body),
-      signal: AbortSignal.timeout(patience), // for the whole answer
+      signal: AbortSignal.timeout(patience), // covers the whole response
     })
     text = await answer.text()
   } catch (cause) {

@@ -1,5 +1,6 @@
-// Webapp is a small site with accounts, which docs/web.md walks through: sign-up by mail, sign-in by address, name or customer
-// number, devices, edits, forgotten passwords, a change of the address, and a list for administrators.
+// Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, sign
+// in with an address, a name or a customer number, see their devices, edit their account, reset a
+// forgotten password and change their address. Administrators list accounts.
 package main
 
 import (
@@ -37,7 +38,7 @@ var templates = template.Must(template.ParseFS(files, "pages/*.html"))
 type site struct {
 	users             *userdb.Type
 	auth              web.Auth
-	mail, admin, base string // the folder of mails; who becomes an administrator; what links begin with, never what a request says
+	mail, admin, base string // mail directory; administrator's address; base URL of links
 }
 
 func main() {
@@ -52,7 +53,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends; requests that are under way come to their end.
+// run serves until ctx ends, and lets requests in progress finish.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 {
 		return errors.Join(errors.New("want --mail DIR, a folder that is there, and nothing besides flags"), err)
@@ -81,10 +82,11 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	}
 	late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return server.Shutdown(late) // the other one has begun, and this one waits
+	return server.Shutdown(late) // waits for the Shutdown that AfterFunc began
 }
 
-// send writes a mail into a file, which appears whole. Its link stands on a line of its own.
+// send writes a mail to a file, which appears only when it is complete. The link is on a line of
+// its own.
 func (s *site) send(to, subject, text, path string) error {
 	f, err := os.CreateTemp(s.mail, ".mail-*")
 	if err != nil {
@@ -97,21 +99,22 @@ func (s *site) send(to, subject, text, path string) error {
 	return err
 }
 
-// A page is what a template shows.
+// A page holds the data that a template shows.
 type page struct {
-	Me       userdb.Entry // who is signed in, and how
+	Me       userdb.Entry // the visitor, if signed in
 	Session  userdb.Session
-	Form     url.Values // as it was sent, and the query
+	Form     url.Values // the form that was sent, and the query
 	Problems []web.Problem
 	Data     any
 }
 
-// Of are the problems of a field; with "", of the form as a whole.
+// Of returns the problems of a field, or of the form as a whole if field is "".
 func (p page) Of(field string) []web.Problem {
 	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return p.beside(one) != field })
 }
 
-// beside is the field of the form that a problem is about: of two passwords the old one is wrong, or the new one weak.
+// beside returns the form's field that a problem belongs to. With two passwords, either the old one
+// is wrong or the new one is too weak.
 func (p page) beside(one web.Problem) string {
 	if one.Rule == "login" && p.Form.Has("email") {
 		return "password"
@@ -122,7 +125,7 @@ func (p page) beside(one web.Problem) string {
 	return one.Field
 }
 
-// Shown returns what the form for a facet shows, or showed when it was sent.
+// Shown returns the value that a facet's input showed when the form was made.
 func (p page) Shown(name string) string {
 	if sent, is := p.Form["shown-"+name]; is {
 		return sent[0]
@@ -130,8 +133,9 @@ func (p page) Shown(name string) string {
 	return p.Me.Text(name)
 }
 
-// Field is an input for a template: with what was typed before or, at first, what is stored. Passwords are not shown again. Addresses
-// are of the type text: in an input of the type email browsers write ß as ss.
+// Field describes an input for a template. Its value is what the visitor typed or else what is
+// stored; passwords are not shown again. Addresses use inputs of type text, because browsers change
+// ß to ss in inputs of type email.
 func (p page) Field(name, label, kind, complete, stored string) map[string]any {
 	if sent, is := p.Form[name]; is && kind != "password" {
 		stored = sent[0]
@@ -139,10 +143,11 @@ func (p page) Field(name, label, kind, complete, stored string) map[string]any {
 	return map[string]any{"Name": name, "Label": label, "Type": kind, "Complete": complete, "Value": stored, "Problems": p.Of(name)}
 }
 
-// codes are what forms are answered that are refused, by rules; others are 422.
+// codes maps the rules of problems to status codes; all other rules answer 422.
 var codes = map[string]int{"gone": 410, "busy": 503, "unavailable": 503, "unknown": 503, "conflict": 409, "wait": 429}
 
-// page serves a page, with what load has for it, and its form, which is sent to the page's own path: do says where to go on.
+// page returns a handler that shows a page with the data that load returns. If the page's form is
+// sent to the same path, do processes it and returns the path to redirect to.
 func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}, error(nil)
@@ -157,7 +162,7 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
 		}
-		b, shown, code := bytes.Buffer{}, name, http.StatusOK // an error shows no half of a page
+		b, shown, code := bytes.Buffer{}, name, http.StatusOK // a template that fails writes nothing
 		if p.Problems = web.Problems(err); err != nil {
 			code = cmp.Or(codes[p.Problems[0].Rule], http.StatusUnprocessableEntity)
 		}
@@ -175,7 +180,7 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 	})
 }
 
-// guard is around all pages: other sites send no forms, and are told no links with secrets.
+// guard wraps all pages. It refuses forms from other sites, and hides links with secrets from them.
 func guard(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -216,7 +221,8 @@ func (s *site) handler() http.Handler {
 
 func me(r *http.Request) hints.Hint { return hints.UID(web.Entry(r.Context()).UID()) }
 
-// hushed leaves out what is not told: the page after a form is the same for everybody, and what was to end has ended.
+// hushed returns nil for errors that must not be shown. The page after a form is the same for
+// everybody, and a session that has already ended counts as ended.
 func hushed(err error) error {
 	if errors.Is(err, userdb.ErrTooManyAttempts) || errors.Is(err, userdb.ErrNotFound) {
 		return nil
@@ -246,11 +252,12 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, n := userdb.Entry{}, userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")} // none is one too short
+	// A missing password becomes " ", which is too short: an entry may also have no password.
+	e, n := userdb.Entry{}, userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")}
 	if strings.EqualFold(i.Address, s.admin) {
 		n.Tags = []string{"admin"}
 	}
-	for taken := true; taken; { // a customer number may be
+	for taken := true; taken; { // another customer number if this one is taken
 		n.Facets = schema.Texts("name", r.PostFormValue("name"), "number", fmt.Sprintf("%08d", rand.N(100_000_000)))
 		e, err = s.users.Accept(r.Context(), r.PostFormValue("token"), n)
 		taken = slices.ContainsFunc(web.Problems(err), func(p web.Problem) bool { return p.Field == "number" && p.Rule == "taken" })
@@ -258,7 +265,7 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	return s.start(w, r, e, err, "welcome")
 }
 
-// start signs the visitor in who has just got an entry.
+// start signs in the visitor whose entry was just created or changed.
 func (s *site) start(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, done string) (string, error) {
 	if err == nil {
 		err = s.auth.Start(w, r, e)
@@ -301,7 +308,8 @@ func (s *site) confirm(_ http.ResponseWriter, r *http.Request) (string, error) {
 	return "/account?done=email", err
 }
 
-// edit writes what was changed in the form over the revision that it was made of, and over no other.
+// edit saves the fields that were changed in the form, if the entry still has the revision that the
+// form was made from.
 func (s *site) edit(_ http.ResponseWriter, r *http.Request) (string, error) {
 	fields := []string{"name", "job"}
 	_, err := s.users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
@@ -320,7 +328,8 @@ func (s *site) edit(_ http.ResponseWriter, r *http.Request) (string, error) {
 		return nil
 	})
 	for _, field := range fields {
-		if errors.Is(err, userdb.ErrConflict) { // the next form is made of what is stored now, and of what was changed
+		// The next form shows the stored values, and the visitor's changes.
+		if errors.Is(err, userdb.ErrConflict) {
 			if r.Form.Get(field) == r.Form.Get("shown-"+field) {
 				r.Form.Del(field)
 			}
@@ -335,7 +344,8 @@ func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) 
 	return s.start(w, r, e, err, "password")
 }
 
-// email asks for the password once more: somebody at an open session is not its owner, and an address leads to the account.
+// email asks for the password again: whoever uses an open session may not be its owner, and an
+// address gives access to the account.
 func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 	to, old := r.PostFormValue("email"), web.Entry(r.Context()).Text("email")
 	if err := s.auth.Verify(r, r.PostFormValue("password")); err != nil {
@@ -359,12 +369,13 @@ func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error
 	return "/account/devices?done=device", hushed(s.users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
 }
 
-// list is a page of accounts by names that begin with the search, after the account that has it as an identifier.
+// list returns a page of accounts whose names begin with the search, after the account that has the
+// search as an identifier.
 func (s *site) list(r *http.Request) (any, error) {
 	q := strings.TrimSpace(r.FormValue("q"))
 	p, err := s.users.Page(r.Context(), userdb.Query{Order: "name", Prefix: strings.ToLower(q), Limit: 20, After: r.FormValue("after"), Before: r.FormValue("before")})
 	if errors.Is(err, userdb.ErrCursor) {
-		err = nil // of somebody's own making: the page is empty
+		err = nil // somebody made it up: the page is empty
 	}
 	if e, none := s.users.Find(r.Context(), hints.Any(q)); err == nil && none == nil {
 		p.Entries = slices.DeleteFunc(p.Entries, func(o userdb.Entry) bool { return o.UID() == e.UID() })

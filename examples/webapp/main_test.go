@@ -35,7 +35,7 @@ type visitor struct {
 	read   map[string]bool
 }
 
-// eachStore runs a test at a site whose accounts are in memory, and at one on Redis.
+// eachStore runs a test on a site with accounts in memory, and on one with accounts on Redis.
 func eachStore(t *testing.T, test func(t *testing.T, v *visitor)) {
 	for _, name := range []string{"memory", "redis"} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// another is another browser at the same site.
+// another returns another browser at the same site.
 func (v *visitor) another() *visitor {
 	jar, _ := cookiejar.New(nil)
 	o := *v
@@ -77,7 +77,8 @@ func (v *visitor) another() *visitor {
 	return &o
 }
 
-// do sends a request: without a form a GET, else a POST. It returns the body or, after a 303, where that leads.
+// do sends a request: a POST if there is a form, otherwise a GET. It returns the body or, after a
+// 303, the target.
 func (v *visitor) do(want int, path string, form ...string) string {
 	v.t.Helper()
 	method, values := http.MethodGet, url.Values{}
@@ -107,7 +108,7 @@ func (v *visitor) do(want int, path string, form ...string) string {
 	return string(body)
 }
 
-// alert wants a problem beside a field; "" above the form.
+// alert checks that a page shows a problem beside a field, or above the form if field is "".
 func (v *visitor) alert(body, field, text string) {
 	v.t.Helper()
 	want := fmt.Sprintf(`<span class="problem" id="%s-problem" role="alert">%s`, field, text)
@@ -119,7 +120,7 @@ func (v *visitor) alert(body, field, text string) {
 	}
 }
 
-// link is that of the only mail that has come since the last one.
+// link returns the link of the only mail that has come since the last call.
 func (v *visitor) link(to string) string {
 	v.t.Helper()
 	links := v.links()
@@ -129,7 +130,7 @@ func (v *visitor) link(to string) string {
 	return links[to]
 }
 
-// links returns those of the mails that have come since the last ones, by their addresses.
+// links returns the links of the mails that have come since the last call, by address.
 func (v *visitor) links() map[string]string {
 	v.t.Helper()
 	all, err := filepath.Glob(filepath.Join(v.s.mail, "*"))
@@ -153,14 +154,15 @@ func (v *visitor) links() map[string]string {
 
 func tokenOf(link string) string { return link[strings.Index(link, "token=")+len("token="):] }
 
-// signUp makes an account.
+// signUp creates an account.
 func (v *visitor) signUp(address, name string) {
 	v.t.Helper()
 	v.do(303, "/signup", "email", address)
 	v.do(303, "/welcome", "token", tokenOf(v.link(address)), "name", name, "password", password)
 }
 
-// TestSignUp: the page after it is the same for everybody, and a link makes one account.
+// TestSignUp checks that the page after signing up is the same for everybody, and that a link
+// creates one account.
 func TestSignUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("known@example.com", "known")
@@ -203,7 +205,7 @@ func TestSignUp(t *testing.T) {
 	})
 }
 
-// TestAccount: each page of one's own, with wrong input in each form.
+// TestAccount visits each page of one's own account, with wrong input in each form.
 func TestAccount(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.do(303, "/signup", "email", "ann@example.com")
@@ -273,7 +275,7 @@ func TestAccount(t *testing.T) {
 		if len(ids) != 2 {
 			t.Fatalf("%d devices", len(ids))
 		}
-		for range 2 { // the second time it has ended
+		for range 2 { // the second time it has ended already
 			v.do(303, "/account/devices", "id", ids[0][1])
 			v.do(303, "/account/devices", "id", "made-up")
 		}
@@ -283,7 +285,8 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestEditUntouched: a form writes what was changed in it alone, also after a conflict.
+// TestEditUntouched checks that a form saves only the fields that were changed in it, even after a
+// conflict.
 func TestEditUntouched(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
@@ -324,7 +327,8 @@ func TestEditUntouched(t *testing.T) {
 	})
 }
 
-// TestStrangersMails: nobody is sent more than three mails an hour by those who say that an address is theirs.
+// TestStrangersMails checks that nobody gets more than three mails an hour because others claim
+// their address.
 func TestStrangersMails(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
@@ -346,7 +350,8 @@ func TestStrangersMails(t *testing.T) {
 	})
 }
 
-// TestAway: where the store does not answer, one who is signed in gets a page that says so, and stays signed in.
+// TestAway checks that if the store does not answer, signed-in visitors get a page that says so and
+// stay signed in.
 func TestAway(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
@@ -369,7 +374,7 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestForgotten: a link sets a password once, and signs in.
+// TestForgotten checks that a link sets the password once and signs in.
 func TestForgotten(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
@@ -393,7 +398,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestAdmin: only who has the tag sees the list, in pages; and disables.
+// TestAdmin checks that only administrators see the list, and that they can page, search and
+// disable.
 func TestAdmin(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		for i := range 25 {
@@ -436,7 +442,7 @@ func TestAdmin(t *testing.T) {
 	})
 }
 
-// TestOtherSites: they send no forms here, and nothing large is read.
+// TestOtherSites checks that forms from other sites and large requests are refused.
 func TestOtherSites(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", v.server.URL+"/signup", strings.NewReader("email=ann%40example.com"))
@@ -458,7 +464,7 @@ func TestOtherSites(t *testing.T) {
 	})
 }
 
-// TestLines: what the example is to show is not much.
+// TestLines checks that the example stays short.
 func TestLines(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	must(t, err)
