@@ -6,17 +6,17 @@ import (
 	"os"
 )
 
-// repeats is how far a ratio moves from run to run of the same code.
+// repeats is by how much a ratio differs from run to run of the same code.
 const repeats = 0.03
 
-// readReport reads what write wrote.
+// readReport reads a report that report.write wrote.
 func readReport(path string) (rep report) {
 	must(json.Unmarshal(got(os.ReadFile(path)), &rep))
 	return rep
 }
 
-// worse returns the rows that are worse than those of the same name in an earlier report, each with
-// both ratios.
+// worse returns the rows that are worse than the rows of the same name in an earlier report, each
+// with both ratios.
 func (rep *report) worse(than report) (lines []string) {
 	earlier := map[string]reportRow{}
 	for _, r := range than.Rows {
@@ -30,8 +30,8 @@ func (rep *report) worse(than report) (lines []string) {
 	return lines
 }
 
-// isWorse reports whether the whole interval of r is worse than that of was, by more than what moves
-// from run to run.
+// isWorse reports whether the whole interval of r is worse than that of was, by more than two runs
+// of the same code differ.
 func (r reportRow) isWorse(was reportRow) bool {
 	if r.Most {
 		return r.Low > was.High*(1+repeats)

@@ -11,13 +11,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// reset brings the server back to the population.
+// reset empties the server and loads the population.
 func (s *server) reset(ctx context.Context) {
 	s.empty(ctx)
 	load(ctx, s.admin, 0, population)
 }
 
-// empty leaves nothing but the schema, which the first write of a database stores.
+// empty deletes everything but the schema, which the first write to a database stores.
 func (s *server) empty(ctx context.Context) {
 	s.admin.FlushAll(ctx)
 	db, users := s.open(ctx, userdb.Options{})
@@ -26,7 +26,8 @@ func (s *server) empty(ctx context.Context) {
 	must(users.Delete(ctx, hints.Key(e.Key())))
 }
 
-// anyScale compares a lookup in a large database with one in a small one, each on a server of its own.
+// anyScale compares a lookup in a large database with one in a small one. Each database is on a
+// server of its own.
 func (b *bench) anyScale(ctx context.Context) outcome {
 	var h host
 	defer h.stop()
@@ -45,14 +46,14 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 	few, end := find(b.server, population)
 	defer end()
 	o := b.measuring(ctx, b.server.admin, large.admin).lasting(300, b.per).compare(ctx, 1, among, few)
-	o.estimate = o.inverse() // of times
+	o.estimate = o.inverse() // of times, not rates
 	begin := time.Now()
 	large.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")
 	o.note = "KEYS for the same value: " + time.Since(begin).Round(time.Microsecond).String()
 	return o
 }
 
-// memory compares what the server uses for the same users.
+// memory compares the memory that the server uses for the same users.
 func (b *bench) memory(ctx context.Context) outcome {
 	n := b.size(20_000, 5_000)
 	db, users := b.server.open(ctx, userdb.Options{})
@@ -61,7 +62,7 @@ func (b *bench) memory(ctx context.Context) outcome {
 	ours := b.grown(ctx, func() {
 		for i := range n {
 			got(users.Create(ctx, newUser(i)))
-			// A password hash as Create would store it, without the time that it takes to make.
+			// This stores a password hash like Create's, without the time it takes to compute one.
 			must(c.HSet(ctx, prk(i), "password", hash, "~passwd", "2026-11-20T08:02:40.512Z").Err())
 		}
 	}) / float64(n)
@@ -78,7 +79,7 @@ func (b *bench) memory(ctx context.Context) outcome {
 	return outcome{estimate: exactly(ours / theirs), note: fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)}
 }
 
-// grown returns by how much the server's memory grows.
+// grown returns by how many bytes f makes the server's memory grow.
 func (b *bench) grown(ctx context.Context, f func()) float64 {
 	b.server.empty(ctx)
 	before := info(ctx, b.server.admin, "memory")["used_memory_dataset"]

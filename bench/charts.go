@@ -17,20 +17,20 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A chart is lines through points. Where they lie on the x axis is told by labels.
+// A chart draws lines through points, whose positions on the x axis have labels.
 type chart struct {
 	file, title, x, y string
 	labels            []string
 	lines             []line
 }
 
-// A line has a y for each label.
+// A line has one y for each label.
 type line struct {
 	name string
 	y    []float64
 }
 
-// draw writes a chart into a folder, as SVG.
+// draw writes a chart to a directory, as SVG.
 func (c chart) draw(dir string) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
@@ -53,16 +53,16 @@ func (c chart) draw(dir string) {
 		p.Add(drawn, dots)
 		p.Legend.Add(l.name, drawn, dots)
 	}
-	p.Y.Min, p.Y.Max = 0, 1.35*most // room for the legend
+	p.Y.Min, p.Y.Max = 0, 1.35*most // leave room for the legend
 	must(p.Save(16*vg.Centimeter, 10*vg.Centimeter, filepath.Join(dir, c.file+".svg")))
 }
 
-// charted are the measurements that are drawn, by the names of their files.
+// charted lists the measurements that are drawn.
 var charted = []func(b *bench, ctx context.Context) chart{(*bench).byCallers, (*bench).byPercentile, (*bench).bySize, (*bench).byIdentifiers}
 
 var callers = []int{1, 4, 16, 32, 64, 128}
 
-// byCallers is the throughput of reads.
+// byCallers measures the throughput of reads by the number of callers.
 func (b *bench) byCallers(ctx context.Context) chart {
 	c := chart{file: "speed-callers", title: "Finding an entry by its UID", x: "callers at the same time", y: "thousands a second"}
 	other := b.rueidisClient()
@@ -87,7 +87,7 @@ func (b *bench) byCallers(ctx context.Context) chart {
 
 var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
 
-// byPercentile is how long reads take while ten times more people log in than can be hashed.
+// byPercentile measures how long reads take while ten times more people log in than can be hashed.
 func (b *bench) byPercentile(ctx context.Context) (c chart) {
 	b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		c = chart{file: "speed-flood", title: "Finding an entry by its UID, four callers", x: "percentile", y: "microseconds"}
@@ -103,7 +103,7 @@ func (b *bench) byPercentile(ctx context.Context) (c chart) {
 	return c
 }
 
-// latencies returns those at the percentiles.
+// latencies returns the latencies of r at the percentiles.
 func latencies(r result) (all []float64) {
 	for _, p := range percentiles {
 		all = append(all, percentile(r.latencies, p))
@@ -111,7 +111,7 @@ func latencies(r result) (all []float64) {
 	return all
 }
 
-// bySize is the same work in stores of several sizes.
+// bySize measures the same operations in stores of several sizes.
 func (b *bench) bySize(ctx context.Context) chart {
 	c := chart{
 		file: "speed-size", title: "One caller, in a store of so many entries", x: "entries", y: "microseconds",
@@ -148,7 +148,7 @@ func (b *bench) bySize(ctx context.Context) chart {
 	return c
 }
 
-// byIdentifiers is what entries with more and more identifiers take.
+// byIdentifiers measures the memory of entries by the number of their identifiers.
 func (b *bench) byIdentifiers(ctx context.Context) chart {
 	c := chart{file: "speed-memory", title: "Memory of an entry in Redis", x: "identifiers besides the UID", y: "bytes", lines: []line{{name: "of 20 characters each"}}}
 	const entries = 5000

@@ -15,8 +15,8 @@ import (
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// withCluster opens the library on a new cluster, beside a bare client that connects by dial, if that is
-// not nil.
+// withCluster opens the library on a new cluster, with a bare client beside it. Both connect with
+// dial, unless it is nil.
 func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome) outcome {
 	var h host
 	defer h.stop()
@@ -30,11 +30,12 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
 	o := f(b.measuring(ctx, nodes...).lasting(100, b.per), got(db.Type("user")), c)
-	o.cpu = nil // what six nodes do for themselves is a tenth of it and more
+	o.cpu = nil // the six nodes' own work is a tenth of it or more
 	return o
 }
 
-// clusterCreate compares with writes in one slot, which no account store on a cluster can do with every user.
+// clusterCreate compares creates with writes to a single slot. No account store on a cluster can
+// keep all users in one slot.
 func clusterCreate(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.withCluster(ctx, nil, func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {
@@ -69,7 +70,8 @@ func clusterLookup(workers int) measure {
 	}
 }
 
-// clusterTrips puts a slow wire before every node, and divides.
+// clusterTrips delays the replies of every node, and divides the time of a create by that of one
+// command.
 func (b *bench) clusterTrips(ctx context.Context) outcome {
 	return b.withCluster(ctx, slowDialer(2*time.Millisecond), func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {
 		exists := variant{name: "EXISTS", op: func(ctx context.Context, w, i int) error { return c.Exists(ctx, "none").Err() }}
@@ -79,8 +81,8 @@ func (b *bench) clusterTrips(ctx context.Context) outcome {
 	})
 }
 
-// slowDialer connects so that what a server answers at once arrives d later: to a lone caller it is a wire of half of that
-// each way.
+// slowDialer connects so that every reply arrives d later. To a single caller this is like a
+// network with a delay of d/2 in each direction.
 func slowDialer(d time.Duration) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -20,7 +20,7 @@ import (
 func (b *bench) count(ctx context.Context) outcome {
 	s := userSchema()
 	s.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed}
-	b.server.admin.FlushAll(ctx) // the schema that is stored has no index
+	b.server.admin.FlushAll(ctx) // the stored schema has no index
 	return b.beside(ctx, 1, userdb.Options{Schema: s}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 		for i := range 1000 {
 			got(users.Create(ctx, newUser(i)))
@@ -38,7 +38,7 @@ func (b *bench) count(ctx context.Context) outcome {
 	})
 }
 
-// firstLookup compares the first lookup of a store that was just opened with its hundredth.
+// firstLookup compares the first lookup in a store that was just opened with the hundredth.
 func (b *bench) firstLookup(ctx context.Context) outcome {
 	var first, later, ratios []float64
 	for n := range b.size(60, 20) {
@@ -55,8 +55,8 @@ func (b *bench) firstLookup(ctx context.Context) outcome {
 	return outcome{estimate: estimateMedian(ratios), note: fmt.Sprintf("%.0f µs, then %.0f", median(first), median(later))}
 }
 
-// cold compares the processor time of a first build of the command with that of the packages of Go
-// itself that are in it.
+// cold compares the processor time of a first build of the command with that of the standard
+// library's packages in it.
 func (b *bench) cold(ctx context.Context) outcome {
 	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
 	list.Dir = ".."
@@ -68,7 +68,7 @@ func (b *bench) cold(ctx context.Context) outcome {
 	return outcome{estimate: exactly(all / part), note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
 }
 
-// buildTime builds packages, and returns the processor seconds of it.
+// buildTime builds packages and returns the processor seconds it took.
 func buildTime(ctx context.Context, cache string, packages ...string) float64 {
 	build := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull}, packages...)...)
 	build.Dir, build.Env = "..", append(os.Environ(), "GOCACHE="+cache, "GOFLAGS=-buildvcs=false")

@@ -11,19 +11,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// hash stands for a bcrypt string: it has its length.
+// hash stands for a bcrypt string. It has the same length.
 const hash = "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi"
 
 func uid(n int) string   { return fmt.Sprintf("%012x", n) }
 func email(n int) string { return fmt.Sprintf("user%d@example.com", n) }
 func name(n int) string  { return fmt.Sprintf("user number %d", n) }
 
-// fields are those of one user, eight facets and what the store itself keeps.
+// fields returns the fields of one user: eight facets, and those that the store adds.
 func fields(n int) []any {
 	return append(newFields(n), "password", hash)
 }
 
-// newFields are those that Create writes.
+// newFields returns the fields that Create writes.
 func newFields(n int) []any {
 	return []any{
 		"~isa", "user", "~prk", prk(n), "~rev", "abcdefghijkl", "uid", uid(n), "email", email(n), "name", name(n),
@@ -47,14 +47,14 @@ func load(ctx context.Context, c *redis.Client, from, to int) {
 	}
 }
 
-// put writes what Create does, without a check.
+// put writes what Create writes, without any check.
 func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
 	p.HSet(ctx, prk(n), fields...)
 	p.Set(ctx, srkMail(n), prk(n), 0)
 	p.Set(ctx, srkName(n), prk(n), 0)
 }
 
-// userSchema is the built-in one, with the fields of the entries here.
+// userSchema returns the built-in schema with the fields that entries have here.
 func userSchema() schema.Schema {
 	s := schema.User()
 	s.Types["user"].Fields["city"], s.Types["user"].Fields["lang"] = schema.Field{}, schema.Field{}
@@ -70,7 +70,7 @@ func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userd
 	return db, got(db.Type("user"))
 }
 
-// facets are those that a caller gives Create.
+// facets returns the facets that a caller passes to Create.
 func facets(n int) schema.Facets {
 	return schema.Texts("email", email(n), "name", name(n), "job", "cook", "city", "Berlin", "lang", "de")
 }

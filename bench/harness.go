@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// A variant is one way to do what a row measures.
+// A variant is one way to do the operation that a row measures.
 type variant struct {
 	name string
-	// op does it once. No two operations of a run get the same i.
+	// op runs the operation once. No two operations of a run get the same i.
 	op func(ctx context.Context, worker, i int) error
-	// prepare, if there is one, makes ready what the next n operations need. It runs before each block,
-	// outside of its time; op returns errPrepared when it has used all of that.
+	// prepare, if not nil, prepares the next n operations. It runs before each block and its time
+	// does not count. op returns errPrepared when it has used up what was prepared.
 	prepare func(n int)
 }
 
 // errPrepared ends a block early.
 var errPrepared = errors.New("all operations that were prepared are done")
 
-// A block is what one variant did in one short stretch of time.
+// A block holds the figures of one variant in one short period of time.
 type block struct {
 	ops            int
 	seconds        float64
-	client, server float64 // processor time, in microseconds per operation
+	client, server float64 // processor time in microseconds per operation
 }
 
 // rate returns operations per second.
@@ -38,7 +38,7 @@ func (x block) rate() float64 { return float64(x.ops) / x.seconds }
 // processor returns the processor time of both ends.
 func (x block) processor() float64 { return x.client + x.server }
 
-// A result holds the blocks of one variant and what they come to.
+// A result holds the blocks of one variant and the figures computed from them.
 type result struct {
 	Name      string  `json:"name"`
 	Rate      float64 `json:"per_second"`
@@ -47,30 +47,30 @@ type result struct {
 	ClientCPU float64 `json:"client_cpu_us"`
 	ServerCPU float64 `json:"server_cpu_us"`
 	Allocs    float64 `json:"allocs"`
-	Commands  float64 `json:"commands"`    // those within scripts included
+	Commands  float64 `json:"commands"`    // including those within scripts
 	Trips     float64 `json:"round_trips"` // how often the server read a socket, which callers may share
 
 	blocks    []block
 	latencies []time.Duration // of all blocks, in order
-	prepared  int             // for how many operations a block is prepared
+	prepared  int             // the number of operations to prepare for a block
 }
 
-// shortest is how long a block lasts at least if a row says nothing else. With many callers it lasts
-// four times as long: it begins and ends with fewer of them at work.
+// shortest is the minimum length of a block, unless a row sets another one. With many callers it is
+// four times as long, because a block begins and ends with fewer of them at work.
 const (
 	shortest = 5 * time.Millisecond
 	many     = 64
 )
 
-// Garbage is collected as seldom as this while variants take turns: a collection takes as long as some
-// blocks, and would fall on one variant or on the other.
+// gcPercent makes garbage collections rare while variants take turns. A collection takes as long as
+// some blocks, and would count against whichever variant is running.
 const gcPercent = 400
 
-// warmUp returns how many blocks of each variant are run first, and not counted.
+// warmUp returns how many blocks of each variant run first without being counted.
 func (b *bench) warmUp() int { return max(1, min(12, b.pairs/5)) }
 
-// interleave runs the variants in turn, in blocks, in the order A B, B A, A B, ..., so that whatever
-// else the machine does meets all of them alike.
+// interleave runs the variants in turn, in blocks, in the order A B, B A, A B, …, so that whatever
+// else the machine does affects all of them alike.
 func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	if workers >= many && b.per == shortest {
@@ -150,7 +150,8 @@ func (b *bench) serverTime() (sum time.Duration) {
 	return sum
 }
 
-// countWork runs blocks of v and counts what does not depend on time: allocations, commands, trips.
+// countWork runs blocks of v and counts what does not depend on time: allocations, commands, and
+// round trips.
 func (b *bench) countWork(ctx context.Context, workers int, v variant, r *result) {
 	var before, after runtime.MemStats
 	r.blocks = nil
@@ -166,7 +167,7 @@ func (b *bench) countWork(ctx context.Context, workers int, v variant, r *result
 		ops += x.ops
 	}
 	r.Allocs = float64(after.Mallocs-before.Mallocs) / float64(ops)
-	own := float64(len(b.nodes)) // of traffic itself
+	own := float64(len(b.nodes)) // those of traffic itself
 	r.Commands, r.Trips = (commandsAfter-commands-own)/float64(ops), (tripsAfter-trips-own)/float64(ops)
 }
 
@@ -183,7 +184,7 @@ func (b *bench) traffic(ctx context.Context) (commands, trips float64) {
 // operations counts all operations of the run.
 var operations atomic.Int64
 
-// work does what v does, once and then until end, and returns how long each time took.
+// work runs v's operation once and then until end, and returns how long each took.
 func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Duration, err error) {
 	ls = make([]time.Duration, 0, 256)
 	for begin := time.Now(); ; {
@@ -200,7 +201,7 @@ func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Durat
 	}
 }
 
-// sum fills in what the blocks come to.
+// sum computes the figures of all blocks.
 func (r *result) sum() {
 	middle := func(f func(block) float64) float64 {
 		var xs []float64
@@ -220,21 +221,21 @@ func (r *result) figures() []*float64 {
 	return []*float64{&r.Rate, &r.P50, &r.P99, &r.ClientCPU, &r.ServerCPU, &r.Allocs, &r.Commands, &r.Trips}
 }
 
-// add adds the figures of another result.
+// add adds the figures of another result to those of r.
 func (r *result) add(other result) {
 	for i, x := range other.figures() {
 		*r.figures()[i] += *x
 	}
 }
 
-// scale multiplies the figures.
+// scale multiplies the figures of r.
 func (r *result) scale(by float64) {
 	for _, x := range r.figures() {
 		*x *= by
 	}
 }
 
-// percentile returns the latency that p of a hundred do not exceed, in microseconds.
+// percentile returns the latency that p percent of the operations do not exceed, in microseconds.
 func percentile(ls []time.Duration, p float64) float64 {
 	if len(ls) == 0 {
 		return 0
@@ -245,7 +246,7 @@ func percentile(ls []time.Duration, p float64) float64 {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// compareBlocks returns the estimate of what f says of ours over what it says of theirs, pair by pair.
+// compareBlocks returns the estimate of the ratio of f for ours to f for theirs, pair by pair.
 func compareBlocks(ours, theirs result, f func(block) float64) estimate {
 	var xs []float64
 	for i := range ours.blocks {
@@ -254,11 +255,11 @@ func compareBlocks(ours, theirs result, f func(block) float64) estimate {
 	return estimateMedian(xs)
 }
 
-// tails is how many parts the latencies of a result are cut into, to see how far their 99th percentile
-// moves.
+// tails is the number of parts into which the latencies of a result are divided, to find out how
+// much their 99th percentile varies.
 const tails = 20
 
-// compareTails returns the estimate of our 99th percentile over theirs.
+// compareTails returns the estimate of the ratio of our 99th percentile to theirs.
 func compareTails(ours, theirs result) estimate {
 	var xs []float64
 	for i := range tails {

@@ -8,7 +8,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// historied compares creates that leave a history with creates that leave none.
+// historied compares creates that write a history with creates that do not.
 func historied(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		db, users := b.server.open(ctx, userdb.Options{History: true})
@@ -21,7 +21,7 @@ func historied(workers int) measure {
 	}
 }
 
-// clusterHistoried is the same on six nodes.
+// clusterHistoried makes the same comparison on six nodes.
 func (b *bench) clusterHistoried(ctx context.Context) outcome {
 	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
 		db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))

@@ -24,7 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A site is the service, and a handler that does the least in its place, each a process of its own.
+// A site is the service and, beside it, a handler that does the minimum. Each is a process of its
+// own.
 type site struct {
 	service, bare process
 	client        *http.Client
@@ -37,7 +38,7 @@ type process struct {
 	pid int
 }
 
-// handlers holds what a process can serve, made for the Redis at a URL.
+// handlers maps names to handlers that a process can serve. Each is made for the Redis at a URL.
 var handlers = map[string]func(ctx context.Context, url string) http.Handler{"service": service, "bare": bare}
 
 func service(ctx context.Context, url string) http.Handler {
@@ -45,8 +46,8 @@ func service(ctx context.Context, url string) http.Handler {
 	return got(serve.New(db, serve.Options{}))
 }
 
-// serveHTTP serves one of the handlers on a free port, writes its URL to standard output, and ends with
-// standard input.
+// serveHTTP serves the named handler on a free port and prints its URL to standard output. It ends
+// when standard input does.
 func serveHTTP(ctx context.Context, name, url string) {
 	h, ok := handlers[name]
 	if !ok {
@@ -66,7 +67,7 @@ func serveHTTP(ctx context.Context, name, url string) {
 // startProcess starts this program again to serve a handler.
 func startProcess(h *host, handler, url string, oneCore bool) process {
 	c := exec.Command(got(os.Executable()), "-serve", handler, "-store", url)
-	if oneCore { // it finds out by itself, but not at once
+	if oneCore { // the runtime would notice, but not at once
 		c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	}
 	c.Stderr = os.Stderr
@@ -80,7 +81,8 @@ func startProcess(h *host, handler, url string, oneCore bool) process {
 	return process{url: strings.TrimSpace(line), pid: c.Process.Pid}
 }
 
-// withSite runs f on a new site. The bench that f gets compares what the servers do, Redis included.
+// withSite runs f with a new site. The bench passed to f measures the work of the servers,
+// including Redis.
 func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s site) outcome) outcome {
 	var h host
 	defer h.stop()
@@ -97,7 +99,7 @@ func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s 
 
 var errStatus = errors.New("refused")
 
-// do sends a request and reads the whole answer.
+// do sends a request and reads the whole response.
 func (s site) do(ctx context.Context, method, url string, body []byte, header ...string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -119,7 +121,7 @@ func (s site) do(ctx context.Context, method, url string, body []byte, header ..
 	return err
 }
 
-// bare returns a handler with a route for each row: it does what the row needs with go-redis, and no more.
+// bare returns a handler with a route for each row. It does only what the row needs, with go-redis.
 func bare(_ context.Context, url string) http.Handler {
 	c := redis.NewClient(got(redis.ParseURL(url)))
 	mux := http.NewServeMux()
@@ -161,7 +163,7 @@ func bare(_ context.Context, url string) http.Handler {
 	return mux
 }
 
-// answer writes an entry, or that there is none.
+// answer writes an entry, or 404 if there is none.
 func answer(w http.ResponseWriter, fields map[string]string, err error) {
 	if err != nil || len(fields) == 0 {
 		http.Error(w, "not found", http.StatusNotFound)
@@ -171,7 +173,7 @@ func answer(w http.ResponseWriter, fields map[string]string, err error) {
 	json.NewEncoder(w).Encode(fields)
 }
 
-// webGet compares GET of an entry.
+// webGet compares GET requests of an entry.
 func webGet(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		db, _ := b.server.open(ctx, userdb.Options{})
@@ -187,7 +189,7 @@ func webGet(workers int) measure {
 	}
 }
 
-// webSession compares the question whose session a secret is.
+// webSession compares requests that look up the session of a secret.
 func webSession(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		db, users := b.server.open(ctx, userdb.Options{})
@@ -206,14 +208,14 @@ func webSession(workers int) measure {
 	}
 }
 
-// webLogin compares a login with a handler that looks the name up and compares bcrypt hashes of the same
-// cost: with one caller on one core, with more on all cores.
+// webLogin compares a login with a handler that looks up the name and compares bcrypt hashes of the
+// same cost. One caller runs on one core, several run on all cores.
 func webLogin(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		db, _ := b.loginStore(ctx, 10, workers)
 		defer db.Close()
 		b = b.oneHash()
-		if workers > 1 { // 128 logins take some five seconds
+		if workers > 1 { // 128 logins take about five seconds
 			b = b.onAllCores().lasting(max(4, b.pairs/workers), time.Millisecond)
 		}
 		return b.withSite(ctx, db, func(b *bench, s site) outcome {
@@ -229,11 +231,12 @@ func webLogin(workers int) measure {
 }
 
 const (
-	listeners = 200  // how many clients the stream of events goes to
-	events    = 2000 // how many each of them waits for
+	listeners = 200  // number of clients that read the stream of events
+	events    = 2000 // number of events that each of them waits for
 )
 
-// webStream compares the time in which many listeners get all events with that of making the events.
+// webStream compares the time in which many listeners get all events with the time it takes to make
+// the events.
 func (b *bench) webStream(ctx context.Context) outcome {
 	db, users := b.server.open(ctx, userdb.Options{History: true})
 	defer db.Close()
@@ -247,7 +250,8 @@ func (b *bench) webStream(ctx context.Context) outcome {
 	})
 }
 
-// stream makes events, and returns how long that took and how long the last listener waited for all.
+// stream makes events. It returns how long that took, and how long it took until the last listener
+// had all of them.
 func (s site) stream(ctx context.Context, users *userdb.Type) (made, heard time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -268,7 +272,7 @@ func (s site) stream(ctx context.Context, users *userdb.Type) (made, heard time.
 	return made, time.Since(begin)
 }
 
-// listen calls ready when it is connected, and returns when it has heard all events.
+// listen calls ready when it is connected, and returns when it has received all events.
 func (s site) listen(ctx context.Context, ready func()) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", s.service.url+"/v1/events?kind=create", nil)
 	if err != nil {

@@ -20,13 +20,13 @@ import (
 
 const loginPassword = "correct horse battery"
 
-// loginStore has a user for each worker, so that throttling holds none of them back.
+// loginStore opens a store with a user for each worker, so that throttling delays none of them.
 func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userdb.Type) {
 	s := userSchema()
 	t := s.Types["user"]
 	t.Password = &schema.Password{Cost: cost}
 	s.Types["user"] = t
-	b.server.admin.FlushAll(ctx) // the policy that is stored would hold
+	b.server.admin.FlushAll(ctx) // otherwise the stored password policy would apply
 	db, users := b.server.open(ctx, userdb.Options{Schema: s})
 	for i := range n {
 		got(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
@@ -37,7 +37,7 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 
 func loginName(i int) string { return fmt.Sprint("login user ", i) }
 
-// login compares on one core with one caller, and on all cores with one for each.
+// login compares logins with bcrypt: with one caller on one core, or with one caller for each core.
 func (b *bench) login(ctx context.Context) outcome {
 	callers, by := 1, b.oneHash()
 	if b.allCores {
@@ -54,23 +54,24 @@ func (b *bench) login(ctx context.Context) outcome {
 	}})
 }
 
-// oneHash returns a copy of b whose blocks last until each caller has made one hash.
+// oneHash returns a copy of b whose blocks last until each caller has computed one hash.
 func (b *bench) oneHash() *bench { return b.lasting(b.size(30, 16), time.Millisecond) }
 
-// failuresEach is after how many wrong passwords for one entry the next login does not have to wait.
+// failuresEach is how many wrong passwords for one entry do not yet make the next login wait.
 const failuresEach = 9
 
-// outsiders are those who cannot log in, by what stands before a name.
+// outsiders lists kinds of users who cannot log in, and the prefix of their names.
 var outsiders = []struct{ what, before string }{
 	{"wrong password", ""}, {"unknown", "no "}, {"no password", "bare "}, {"disabled", "banned "},
 }
 
-// loginAnswers compares what an attacker could measure. Each entry is tried only a few times.
+// loginAnswers compares the times that an attacker could measure. It tries each entry only a few
+// times.
 func (b *bench) loginAnswers(ctx context.Context) outcome {
 	const people = 64
 	db, users := b.loginStore(ctx, 10, people)
 	defer db.Close()
-	for i := range people { // one entry without password, and one that is disabled
+	for i := range people { // one entry without a password and one that is disabled
 		got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))}))
 		e := got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword}))
 		must(users.Disable(ctx, hints.Key(e.Key())))
@@ -90,11 +91,11 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	rs := b.oneHash().interleave(ctx, 1, vs...)
 	slices.SortFunc(rs, func(a, b result) int { return cmp.Compare(a.P50, b.P50) })
 	o := b.judge(rs, rs[len(rs)-1], rs[0])
-	o.estimate = o.inverse() // of times
+	o.estimate = o.inverse() // of times, not rates
 	return o
 }
 
-// A flood is logins that come whether or not the ones before them have been served.
+// A flood is a stream of logins that keep coming whether or not earlier ones have been served.
 type flood struct {
 	served, refused, other atomic.Int64
 	stop                   func()
@@ -106,7 +107,7 @@ const (
 	patience  = 30 * time.Second
 )
 
-// startFlood lets logins come until stop is called, which waits for the last of them.
+// startFlood starts logins at a constant rate. stop ends them and waits for the last one.
 func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
 	begin := time.Now()
@@ -124,7 +125,7 @@ func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 		}
 	})
 	f.stop = func() { cancel(); wg.Wait() }
-	// It is full when one was refused, or after as long as a login waits at most.
+	// The flood has built up when a login is refused, or after the longest time that a login waits.
 	for end := time.Now().Add(patience); f.refused.Load() == 0 && ctx.Err() == nil && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -149,7 +150,7 @@ func (f *flood) note() string {
 	return fmt.Sprintf("%d logins served, %d refused, %d otherwise", f.served.Load(), f.refused.Load(), f.other.Load())
 }
 
-// readUnderFlood reads idle, and then in a flood.
+// readUnderFlood compares reads on an idle machine with reads during a flood.
 func (b *bench) readUnderFlood(ctx context.Context) outcome {
 	return b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		read := finds(users)
@@ -176,7 +177,7 @@ func (b *bench) inFlood(ctx context.Context, row func(users *userdb.Type, start 
 	})
 }
 
-// memoryUnderFlood looks at what is in use while a flood goes on.
+// memoryUnderFlood compares the memory in use late in a flood with that early in it.
 func (b *bench) memoryUnderFlood(ctx context.Context) outcome {
 	return b.inFlood(ctx, func(_ *userdb.Type, start func() *flood) outcome {
 		f := start()
@@ -191,7 +192,7 @@ func (b *bench) memoryUnderFlood(ctx context.Context) outcome {
 	})
 }
 
-// inUse is what live objects and stacks take.
+// inUse returns the bytes that live objects and stacks use.
 func inUse() float64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -1,14 +1,14 @@
-// Command bench measures the library beside the bare client and beside peers, in one run: on a shared
-// machine only ratios of what ran at the same time mean anything. It runs on Linux.
+// Command bench measures the library against the bare client and against peers in one run: on a
+// shared machine, only ratios of what ran at the same time mean anything. It runs on Linux.
 //
-//	go run . -quick                    at most two minutes; one JSON line a row
+//	go run . -quick                    at most two minutes; one line of JSON for each row
 //	go run . -out results              everything; results.md and results.json
 //	go run . -charts DIR               also draws charts
-//	go run . -only 'get|login'         rows whose names match, also those that are measured only then
+//	go run . -only 'get|login'         rows whose names match, even those that run only if named
 //	go run . -profile get-1            profiles of a row, for go tool pprof
-//	go run . -baseline baseline.json   also lists the rows that are worse than in an earlier report
+//	go run . -baseline baseline.json   also lists rows that are worse than in an earlier report
 //
-// See README.md for what a row means.
+// README.md explains the rows.
 package main
 
 import (
@@ -57,24 +57,24 @@ func main() {
 	}
 }
 
-// failure is what must panics with, and try recovers from.
+// A failure is the value that must panics with and try recovers.
 type failure struct{ err error }
 
-// must ends the run if err is one. It may be called only by the goroutine of try, so that what was
-// started is stopped.
+// must ends the run if err is not nil. Call it only on the goroutine of try, so that everything
+// that was started is stopped.
 func must(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// got returns v, or ends the run.
+// got returns v, or ends the run if err is not nil.
 func got[T any](v T, err error) T {
 	must(err)
 	return v
 }
 
-// try runs f, and returns the error that ended it, after the step that f was at.
+// try runs f and returns the error that ended it, with the step that f had reached.
 func try(at string, f func(at *string)) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -91,7 +91,7 @@ func try(at string, f func(at *string)) (err error) {
 
 var errNoRow = errors.New("no row has such a name")
 
-// run measures the rows that o names. It sets at to the name of the one that it is at.
+// run measures the rows that o selects. It keeps at set to the name of the current row.
 func run(ctx context.Context, o options, at *string) {
 	b := newBench(o.quick)
 	b.profile = o.profile

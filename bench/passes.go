@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// checking compares whole checks with whole bare passes, in turn, over the same records.
+// checking compares whole checks with whole bare passes over the same records, in turn.
 func (b *bench) checking(ctx context.Context) outcome {
 	n := b.size(200_000, 50_000)
 	b.server.empty(ctx)
@@ -36,17 +36,17 @@ func (b *bench) checking(ctx context.Context) outcome {
 			}
 		})
 	}}, pass{"bare pass", func(t *timer) { t.time(func() { barePass(ctx, b.server.admin) }) }})
-	o.estimate = o.inverse() // of times
+	o.estimate = o.inverse() // of times, not rates
 	return o
 }
 
-// A pass takes all entries once, and has a timer measure that.
+// A pass processes all entries once and times that with a timer.
 type pass struct {
 	name string
 	run  func(*timer)
 }
 
-// A timer sums up what the calls of time take.
+// A timer adds up how long the calls of time take.
 type timer struct {
 	b                    *bench
 	took, client, server time.Duration
@@ -84,7 +84,7 @@ func (b *bench) inTurn(n, pairs int, ours, bare pass) outcome {
 	return o
 }
 
-// barePass reads all records and looks at none.
+// barePass reads all records and ignores them.
 func barePass(ctx context.Context, c *redis.Client) {
 	for cursor := uint64(0); ; {
 		keys, next, err := c.Scan(ctx, cursor, "*", 1000).Result()
@@ -108,7 +108,8 @@ func barePass(ctx context.Context, c *redis.Client) {
 	}
 }
 
-// importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty database.
+// importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty
+// database.
 func (b *bench) importing(ctx context.Context) outcome {
 	n, pairs := b.size(200_000, 50_000), b.size(8, 4)
 	dir := got(os.MkdirTemp("", "bench"))
@@ -120,7 +121,7 @@ func (b *bench) importing(ctx context.Context) outcome {
 		pass{"pipeline", func(t *timer) { b.barePipelines(ctx, t, n) }})
 }
 
-// writeLines writes what an export of n users would.
+// writeLines writes the lines that an export of n users would write.
 func writeLines(path string, n int) {
 	f := got(os.Create(path))
 	w := bufio.NewWriter(f)
@@ -146,7 +147,7 @@ func (b *bench) importAll(ctx context.Context, t *timer, path string, n int) {
 	}
 }
 
-// barePipelines measures the pipelines alone, without making up what they send.
+// barePipelines times only the pipelines, without preparing what they send.
 func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 	b.server.empty(ctx)
 	c := b.server.client(1)
@@ -160,8 +161,8 @@ func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 	}
 }
 
-// watchMemory watches how much memory the process has of the system. The function that it returns ends
-// that, and returns by how much it grew at most.
+// watchMemory watches how much memory the process has from the system. The function that it returns
+// stops that and returns the largest growth in bytes.
 func watchMemory() func() float64 {
 	before, most := memoryInUse(), 0.0
 	var ended atomic.Bool

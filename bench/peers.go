@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// rueidisClient is a client of the peer, by the same way as the others.
+// rueidisClient returns a rueidis client that connects to the server as the other clients do.
 func (b *bench) rueidisClient() rueidis.Client {
 	at := got(redis.ParseURL(b.server.url(1)))
 	return got(rueidis.NewClient(rueidis.ClientOption{
@@ -26,9 +26,10 @@ func (b *bench) rueidisClient() rueidis.Client {
 	}))
 }
 
-// besidePeers compares the library with rueidis and with AutoPipeline of go-redis: throughput and 99th
-// percentile, each with the better one. Processor time has no row: it follows from how many calls share
-// a batch, which differs by a tenth from sitting to sitting.
+// besidePeers compares the library with rueidis and with go-redis' AutoPipeline. It compares
+// throughput and the 99th percentile, each with the better of the two. There is no row of processor
+// time, because that depends on how many calls share a batch, which differs by a tenth from sitting
+// to sitting.
 func (b *bench) besidePeers(ctx context.Context, workers int, f func(*userdb.Type, rueidis.Client, *redis.AutoPipeliner) (ours, first, second variant)) outcome {
 	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
@@ -86,7 +87,7 @@ func peerLookup(workers int) measure {
 	}
 }
 
-// omUser is a user as rueidis/om keeps it: without uniqueness.
+// An omUser is a user as rueidis/om stores it, without uniqueness.
 type omUser struct {
 	ID    string `redis:",key"`
 	Ver   int64  `redis:",ver"`
@@ -98,7 +99,7 @@ type omUser struct {
 	Added string
 }
 
-// besideOM compares the library with a repository of om that has so many users.
+// besideOM compares the library with a repository of om that holds the given number of users.
 func (b *bench) besideOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) outcome {
 	c := b.rueidisClient()
 	defer c.Close()

@@ -15,7 +15,7 @@ const (
 	profileRate = 4 << 10         // bytes between samples of allocations
 )
 
-// writeProfiles runs v and writes what this process did meanwhile to ROW.VARIANT.cpu.pprof and
+// writeProfiles runs v and writes profiles of this process to ROW.VARIANT.cpu.pprof and
 // ROW.VARIANT.allocs.pprof, for go tool pprof.
 func (b *bench) writeProfiles(ctx context.Context, workers int, v variant, r *result) {
 	name := fmt.Sprintf("%s.%s", b.profile, strings.Map(func(c rune) rune {
@@ -37,7 +37,7 @@ func (b *bench) writeProfiles(ctx context.Context, workers int, v variant, r *re
 		}
 		pprof.StopCPUProfile()
 		if kind == "allocs" {
-			runtime.GC() // the profile is as of the last collection
+			runtime.GC() // the profile is that of the last collection
 			must(pprof.Lookup("allocs").WriteTo(f, 0))
 			runtime.MemProfileRate = rate
 		}

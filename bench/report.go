@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A report holds what ran where, and what came out.
+// A report describes a run: where and when it ran, and its rows.
 type report struct {
 	Date    string      `json:"date"`
 	Machine string      `json:"machine"`
@@ -35,7 +35,7 @@ type reportRow struct {
 	Variants []result `json:"variants,omitempty"`
 }
 
-// A verdict says if a ratio meets its target.
+// A verdict tells whether a ratio meets its target.
 type verdict string
 
 const (
@@ -45,8 +45,8 @@ const (
 	undecided verdict = "undecided"
 )
 
-// judge decides if e meets a target, which it must reach, or must not exceed if most is true. It is
-// decided only if that holds for the whole interval or for none of it.
+// judge compares e with a target that it must reach, or must not exceed if most is true. If only
+// part of the interval meets the target, the verdict is undecided.
 func (e estimate) judge(target float64, most bool) verdict {
 	worst, best := e.Low, e.High
 	if most {
@@ -117,7 +117,7 @@ func (r reportRow) text() string {
 	return b.String()
 }
 
-// bound returns the target as a table has it.
+// bound returns the target as the tables show it.
 func (r reportRow) bound() string {
 	switch {
 	case r.Target == 0:
@@ -128,7 +128,7 @@ func (r reportRow) bound() string {
 	return fmt.Sprintf("≥ %.2f", r.Target)
 }
 
-// write writes the report as out.json and out.md.
+// write writes the report to out.json and out.md.
 func (rep *report) write(out string) {
 	rep.Load += " | " + loadAverage()
 	data := got(json.MarshalIndent(rep, "", " "))
@@ -136,7 +136,7 @@ func (rep *report) write(out string) {
 	must(os.WriteFile(out+".md", []byte(rep.markdown()), 0o644))
 }
 
-// columns holds what the table says of each variant.
+// columns lists the columns of the table that show figures of the variants.
 var columns = []struct {
 	title, format string
 	of            func(result) float64

@@ -11,50 +11,54 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A row is one claim: a ratio and the target that it must reach. It compares throughput, unless its
-// text says otherwise; NAME-cpu beside it compares the processor time of an operation.
+// A row is one claim: a ratio and the target that it must reach. It compares throughput unless its
+// text says otherwise. The row NAME-cpu beside it compares the processor time of an operation.
 type row struct {
-	name     string
-	what     string
-	quick    bool    // also in the quick run
-	target   float64 // 0: the row has none
-	most     bool    // the ratio must not exceed the target; false: it must reach it
-	cpu      float64 // what the ratio of NAME-cpu must not exceed; 0: that row has no target
-	p99      float64 // what the ratio of NAME-p99, of 99th percentiles, must not exceed; 0: no such row
-	tcp      bool    // the full run also measures NAME-tcp, over TCP instead of a unix socket
-	cores    bool    // the full run also measures NAME-cores, on all cores, without a target
-	sittings int     // how often it is measured, each time on a new server; 0: as often as most
-	noisy    bool    // it has a NAME-cpu only if that has a target, and then longer sittings
-	named    bool    // it is measured only if -only is given
+	name   string
+	what   string
+	quick  bool    // also in the quick run
+	target float64 // 0 if the row has none
+	most   bool    // the ratio must not exceed the target; if false, it must reach it
+	cpu    float64 // the most that the ratio of NAME-cpu may be; 0 if that row has no target
+	// p99 is the most that the ratio of NAME-p99, of 99th percentiles, may be; 0 if there is no
+	// such row.
+	p99 float64
+	// tcp makes the full run also measure NAME-tcp, over TCP instead of a Unix socket.
+	tcp bool
+	// cores makes the full run also measure NAME-cores, on all cores and without a target.
+	cores    bool
+	sittings int  // how often it is measured, each time on a new server; 0 for the default
+	noisy    bool // it has a NAME-cpu only if that has a target, and then longer sittings
+	named    bool // it is measured only if -only is given
 	run      measure
 }
 
-// A measure does what a row is about.
+// A measure runs the operations of a row.
 type measure func(b *bench, ctx context.Context) outcome
 
 // An outcome holds what a row measured.
 type outcome struct {
 	estimate
-	cpu      *estimate // nil: there is no row NAME-cpu
+	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
 	took     time.Duration
 	note     string
 	variants []result
 }
 
-// A bench holds the servers of a run and how long things may take.
+// A bench holds the servers of a run and its settings.
 type bench struct {
 	server   *server
-	tcp      bool            // its clients come over TCP
+	tcp      bool            // clients connect over TCP
 	nodes    []*redis.Client // of each Redis whose work counts
 	pids     []int           // of these, and of other processes whose work counts
 	quick    bool
 	allCores bool
-	served   bool          // processor time is compared at the servers alone
+	served   bool          // processor time is compared only at the servers
 	sittings int           // how often a row is measured, each time on a new server
-	pairs    int           // how many blocks each variant has
-	per      time.Duration // how long a block lasts at least
-	profile  string        // measure only the row of this name, and write profiles of it; "": all rows
+	pairs    int           // number of blocks of each variant
+	per      time.Duration // minimum length of a block
+	profile  string        // measure and profile only the row of this name; "" for all rows
 }
 
 // newBench returns a bench without servers.
@@ -66,8 +70,8 @@ func newBench(quick bool) *bench {
 	return b
 }
 
-// sit returns what f returns of a copy of b on a new server, which holds the population. Servers differ
-// by up to 3 % for as long as they run: where their tables lie in memory is luck.
+// sit calls f with a copy of b on a new server that holds the population. Servers differ by up to 3
+// % for as long as they run, depending on where their tables happen to lie in memory.
 func (b *bench) sit(ctx context.Context, f func(b *bench) outcome) outcome {
 	var h host
 	defer h.stop()
@@ -78,7 +82,7 @@ func (b *bench) sit(ctx context.Context, f func(b *bench) outcome) outcome {
 	return f(by.measuring(ctx, by.server.admin))
 }
 
-// measuring returns a copy of b that measures what these nodes do.
+// measuring returns a copy of b that measures the work of these nodes.
 func (b *bench) measuring(ctx context.Context, nodes ...*redis.Client) *bench {
 	by := *b
 	by.nodes, by.pids = nodes, nil
@@ -88,14 +92,15 @@ func (b *bench) measuring(ctx context.Context, nodes ...*redis.Client) *bench {
 	return &by
 }
 
-// beyond returns a copy of b in which the work of more processes counts.
+// beyond returns a copy of b that also counts the work of the given processes.
 func (b *bench) beyond(pids ...int) *bench {
 	by := *b
 	by.pids = slices.Concat(b.pids, pids)
 	return &by
 }
 
-// lasting returns a copy of b with so many blocks of at least this length for each variant.
+// lasting returns a copy of b with the given number of blocks for each variant and their minimum
+// length.
 func (b *bench) lasting(pairs int, per time.Duration) *bench {
 	by := *b
 	by.pairs, by.per = pairs, per
@@ -109,14 +114,14 @@ func (b *bench) onAllCores() *bench {
 	return &by
 }
 
-// overTCP returns a copy of b whose clients come over TCP.
+// overTCP returns a copy of b whose clients connect over TCP.
 func (b *bench) overTCP() *bench {
 	by := *b
 	by.tcp = true
 	return &by
 }
 
-// measure runs a row, and yields it and the rows that go with it.
+// measure runs a row, and yields it and the rows derived from it.
 func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
 	b.measureAs(ctx, r, "", yield)
 	if b.quick {
@@ -138,7 +143,7 @@ func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
 // judged: how many of their calls share a round trip changes from block to block.
 const longer = 4
 
-// measureAs runs a row whose name gets a suffix, and yields it with its NAME-cpu and NAME-p99.
+// measureAs runs a row under its name with a suffix, and yields it with its NAME-cpu and NAME-p99.
 func (b *bench) measureAs(ctx context.Context, r row, suffix string, yield func(row, outcome)) {
 	r.name += suffix
 	if b.profile != "" && b.profile != r.name {
@@ -192,19 +197,19 @@ func merge(all []outcome) outcome {
 	return o
 }
 
-// compare measures two variants; the ratios are those of the first over the second.
+// compare measures two variants. The ratios are those of the first to the second.
 func (b *bench) compare(ctx context.Context, workers int, ours, theirs variant) outcome {
 	rs := b.interleave(ctx, workers, ours, theirs)
 	return b.judge(rs, rs[0], rs[1])
 }
 
-// judge returns the outcome of a comparison of two results among all.
+// judge returns the outcome of comparing two of the results.
 func (b *bench) judge(all []result, ours, theirs result) outcome {
 	cpu := compareBlocks(ours, theirs, b.processor)
 	return outcome{estimate: compareBlocks(ours, theirs, block.rate), cpu: &cpu, variants: all}
 }
 
-// processor returns the processor time that is compared.
+// processor returns the processor time to compare.
 func (b *bench) processor(x block) float64 {
 	if b.served {
 		return x.server
@@ -212,7 +217,7 @@ func (b *bench) processor(x block) float64 {
 	return x.client + x.server
 }
 
-// size returns one of two numbers, for the full and for the quick run.
+// size returns full or quick, depending on the run.
 func (b *bench) size(full, quick int) int {
 	if b.quick {
 		return quick
@@ -220,7 +225,8 @@ func (b *bench) size(full, quick int) int {
 	return full
 }
 
-// beside compares what f makes of the library, opened for it, and of a bare client.
+// beside compares two variants that f returns: one of the library, opened with o, and one of a bare
+// client.
 func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) outcome {
 	db, users := b.server.open(ctx, o)
 	defer db.Close()
@@ -230,7 +236,7 @@ func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f fun
 	return b.compare(ctx, workers, ours, bare)
 }
 
-// What several rows measure.
+// Texts that several rows share.
 const (
 	getWhat        = "entry by PRK, cast, against HGETALL into a map"
 	lookupWhat     = "by a secondary key and by *, against one bare script GET, HGETALL"

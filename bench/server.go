@@ -14,9 +14,10 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// host stands in for the test that starts servers: what fails ends the run, and stop ends what was started.
+// A host stands in for the test that starts servers. A failure ends the run, and stop ends what was
+// started.
 type host struct {
-	testing.TB // nil: the kit calls only the methods below
+	testing.TB // nil: redistest calls only the methods below
 	cleanups   []func()
 }
 
@@ -32,10 +33,10 @@ func (h *host) stop() {
 	}
 }
 
-// A server is a redis-server of our own, on a unix socket and on TCP.
+// A server is a redis-server of this run, on a Unix socket and on TCP.
 type server struct {
 	*redistest.Server
-	tcp   bool // clients come over TCP
+	tcp   bool // clients connect over TCP
 	admin *redis.Client
 }
 
@@ -45,7 +46,7 @@ func startServer(h *host) *server {
 	return s
 }
 
-// url is where clients find the server, with so many connections.
+// url returns the server's URL for a client with a pool of this size.
 func (s *server) url(pool int) string {
 	if s.tcp {
 		return fmt.Sprint(s.URL(), "?pool_size=", pool)
@@ -53,14 +54,14 @@ func (s *server) url(pool int) string {
 	return fmt.Sprint(s.SocketURL(), "&pool_size=", pool)
 }
 
-// client is a bare client.
+// client returns a bare client.
 func (s *server) client(pool int) *redis.Client {
 	o := got(redis.ParseURL(s.url(pool)))
 	o.ContextTimeoutEnabled = true
 	return redis.NewClient(o)
 }
 
-// info returns the numbers of a section of INFO.
+// info returns the numbers in a section of INFO.
 func info(ctx context.Context, c *redis.Client, section string) map[string]float64 {
 	numbers := map[string]float64{}
 	for line := range strings.Lines(got(c.Info(ctx, section).Result())) {

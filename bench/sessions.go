@@ -12,7 +12,8 @@ import (
 // bareSession is the id of the sessions that the bare client reads.
 const bareSession = "0123456789abcdef"
 
-// startSessions begins sessions of some users, and writes records of the same size for the bare client.
+// startSessions starts sessions of some users, and writes records of the same size for the bare
+// client.
 func startSessions(ctx context.Context, users *userdb.Type, c *redis.Client) (secrets []string) {
 	const record = "1795000000000 1795000000000 1795000000000 1797592000000 604800000 192.0.2.7 Firefox"
 	for i := range 1000 {
@@ -25,7 +26,8 @@ func startSessions(ctx context.Context, users *userdb.Type, c *redis.Client) (se
 	return secrets
 }
 
-// session compares Session with HGET of a record of its size and HGETALL of the entry, in one pipeline.
+// session compares Session with one pipeline of HGET, of a record of the same size, and HGETALL of
+// the entry.
 func session(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {

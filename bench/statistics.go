@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// An estimate is a ratio, and the bounds between which another run of the same code finds it, 99 times
+// An estimate is a ratio, with bounds between which another run of the same code finds it 99 times
 // in a hundred.
 type estimate struct {
 	Ratio float64 `json:"ratio"`
@@ -17,14 +17,16 @@ type estimate struct {
 // exactly returns the estimate for a ratio that is counted, not sampled.
 func exactly(ratio float64) estimate { return estimate{ratio, ratio, ratio} }
 
-// Two runs differ by more than one of them differs from the truth, by this factor.
+// twoRuns is the factor by which two runs differ more from each other than one of them from the
+// truth.
 const twoRuns = math.Sqrt2
 
-// student holds the factors of Student's t for 99 % by the number of figures, as far as in use.
+// student holds the factors of Student's t for 99 %, by the number of samples. It has only the
+// numbers in use.
 var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 10: 3.250}
 
-// estimateMean returns the mean of ratios that were found independently, 2 to 8 of them or 10. A lone
-// one is returned as it is.
+// estimateMean returns the mean of ratios that were measured independently: 2 to 8 or 10 of them. A
+// single one is returned unchanged.
 func estimateMean(xs []estimate) estimate {
 	n := float64(len(xs))
 	if n == 1 {
@@ -44,8 +46,8 @@ func estimateMean(xs []estimate) estimate {
 // resamples is how many samples are drawn to find the bounds of a median.
 const resamples = 1000
 
-// estimateMedian returns the median of ratios, with bounds by bootstrap. It draws the same samples at
-// each call, so that the same figures give the same bounds.
+// estimateMedian returns the median of ratios, with bounds by bootstrap. It draws the same samples
+// at each call, so the same figures give the same bounds.
 func estimateMedian(xs []float64) estimate {
 	random := rand.New(rand.NewPCG(1, 2))
 	medians := make([]float64, resamples)

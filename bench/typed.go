@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// account has all facets of a user.
+// An account has all facets of a user.
 type account struct {
 	UID   string          `userdb:"uid"`
 	Rev   userdb.Revision `userdb:"~rev"`
@@ -24,7 +24,7 @@ type account struct {
 	Added time.Time       `userdb:"added"`
 }
 
-// typed compares a verb of structs with the same of entries, which do not even look at what they read.
+// typed compares a method of Typed with that of Type, whose entries are not even looked at.
 func typed(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
@@ -70,7 +70,7 @@ func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, un
 	}}, untyped
 }
 
-// typedPage reads many entries in one go, so that the least is hidden behind the round trip.
+// typedPage reads many entries at once, so that the round trip hides as little as possible.
 func typedPage(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	q := userdb.Query{Limit: 256}
 	typed = variant{name: "struct", op: func(ctx context.Context, w, i int) error {

@@ -17,10 +17,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// population is how many users the rows of single operations work on.
+// population is the number of users that rows of single operations work on.
 const population = 10_000
 
-// bareLookup is the least that finds an entry by another key in one round trip.
+// bareLookup is the smallest script that finds an entry by another key in one round trip.
 var bareLookup = redis.NewScript(lookupSource)
 
 const lookupSource = `local p = redis.call('GET', KEYS[1]) if not p then return nil end return redis.call('HGETALL', p)`
@@ -28,11 +28,11 @@ const lookupSource = `local p = redis.call('GET', KEYS[1]) if not p then return 
 // pick spreads operations over the population.
 func pick(i int) int { return i * 31 % population }
 
-// get compares reads by PRK, with a cache of so many entries.
+// get compares reads by PRK, with a cache of the given number of entries.
 func get(workers, cache int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.beside(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-			for i := range min(cache, population) { // fills the cache
+			for i := range min(cache, population) { // fill the cache
 				must(finds(users).op(ctx, 0, i))
 			}
 			return finds(users), bareGet(c)
@@ -44,7 +44,7 @@ func bareGet(c *redis.Client) variant {
 	return variant{name: "HGETALL", op: func(ctx context.Context, w, i int) error { return c.HGetAll(ctx, prk(pick(i))).Err() }}
 }
 
-// finds finds entries by UID.
+// finds returns a variant that finds entries by UID.
 func finds(users *userdb.Type) variant {
 	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Find(ctx, hints.UID(uid(pick(i))))
@@ -79,9 +79,10 @@ redis.call('SET', KEYS[2], KEYS[1])
 redis.call('SET', KEYS[3], KEYS[1])
 return 1`)
 
-// bareUpdate sends the commands that a change of a plain and a secondary facet takes: it reads the version,
-// the schema's fingerprint, whether the new value is free in both fields and whose the old one is; then it
-// writes the entry, one SRK more and one less.
+// bareUpdate sends the commands that changing a plain and a secondary facet requires. It reads the
+// version and the schema's fingerprint, and checks that the new value is free in both fields and
+// that the old one belongs to the entry. Then it writes the entry, writes one SRK and deletes
+// another.
 var bareUpdate = redis.NewScript(`
 local head = redis.call('HMGET', KEYS[1], '~isa', '~rev', '~fence')
 if not head[1] then return 0 end
@@ -93,10 +94,11 @@ redis.call('SET', KEYS[4], KEYS[1])
 redis.call('UNLINK', KEYS[3])
 return 1`)
 
-// serial numbers users that no other operation makes, and no population has.
+// serial returns the number of a user that no other operation creates and that is not in the
+// population.
 func serial(i int) int { return 1_000_000 + i }
 
-// creates makes users with the library.
+// creates returns a variant that creates users with the library.
 func creates(users *userdb.Type) variant {
 	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Create(ctx, newUser(serial(i)))
@@ -120,7 +122,8 @@ func bareScript(c *redis.Client) variant {
 	}}
 }
 
-// sameCreate checks and writes what Create does where nothing is yet: the schema's fingerprint, the entry, two values in both fields; the revision.
+// sameCreate checks and writes what Create does in an empty store: the schema's fingerprint, the
+// entry, two values in both fields, and the revision.
 var sameCreate = redis.NewScript(`
 if redis.call('HGET', KEYS[6], 'fingerprint') ~= ARGV[1] then return 0 end
 if redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]) > 0 then return 0 end
@@ -129,7 +132,8 @@ redis.call('SET', KEYS[3], KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`)
 
-// createSame compares with a script by hand that does the same. What both are given is made before time is taken.
+// createSame compares Create with a handwritten script that does the same. The arguments of both
+// are prepared before the time is taken.
 func createSame(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		fingerprint := got(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
@@ -162,7 +166,8 @@ func sameScript(c *redis.Client, fingerprint string) variant {
 	})
 }
 
-// prepared returns a variant whose operations are given what was made before the block, each of another user.
+// prepared returns a variant whose operations get arguments that were made before the block, each
+// for another user.
 func prepared[T any](name string, make func(k int) T, do func(context.Context, T) error) variant {
 	var all []T
 	var next atomic.Int64
@@ -195,7 +200,8 @@ func barePipeline(c *redis.Client) variant {
 
 var errTaken = errors.New("taken")
 
-// handmade is what people write themselves: watch the keys, look, write in a transaction.
+// handmade returns a variant that does what people write themselves: watch the keys, check them,
+// write in a transaction.
 func handmade(c *redis.Client) variant {
 	return variant{name: "WATCH/MULTI", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
@@ -229,7 +235,7 @@ func (b *bench) update(ctx context.Context) outcome {
 	})
 }
 
-// keys counts allocations: they do not depend on the machine.
+// keys counts allocations, which do not depend on the machine.
 func (*bench) keys(context.Context) outcome {
 	text := srkMail(1)
 	parse := testing.AllocsPerRun(1000, func() {

@@ -10,8 +10,8 @@ import (
 const (
 	password = "correct horse battery" // of all accounts
 
-	// passwordHash is bcrypt of the password with the cost of both products: the same text is
-	// loaded into each of them.
+	// passwordHash is the bcrypt hash of the password, at the cost that both products use. The same
+	// text is loaded into each of them.
 	passwordHash = "$2a$10$e0yfGGAUHDYHBQkexEpgUODAlTqJyB5zFvY3XTbI4BIF1w1THRerO"
 
 	cities   = 100
@@ -37,7 +37,7 @@ func appendName(b []byte, i int) []byte { return appendInt(append(b, "user numbe
 
 func appendCity(b []byte, i int) []byte { return appendInt(append(b, "city"...), i%cities) }
 
-// inPage returns how many of the n accounts the first page of the city of account i has.
+// inPage returns how many of the n accounts are on the first page of the city of account i.
 func inPage(n, i int) int { return min(pageSize, (n-i%cities+cities-1)/cities) }
 
 // writeAccounts writes n accounts to a file, as JSON lines that userdb imports.

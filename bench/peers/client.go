@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// mostAnswer is how many bytes an answer may have, head included.
+// mostAnswer limits the bytes of an answer, including its head.
 const mostAnswer = 4 << 20
 
-// An answer is what a server said to one request. Its parts are good until the next request of the
+// An answer is the response to one request. Its parts are valid until the next request on the
 // connection.
 type answer struct {
 	status     int
 	head, body []byte
 }
 
-// A conn is one connection that is kept alive. It reads into a buffer that it uses again, and makes
-// no garbage.
+// A conn is one keep-alive connection. It reads into a buffer that it reuses, and makes no garbage.
 type conn struct {
 	net.Conn
 	read   []byte // the buffer; its length is what can be read without growing it
@@ -35,7 +34,7 @@ func dial(addr string) (*conn, error) {
 	return &conn{Conn: c, read: make([]byte, 64<<10)}, nil
 }
 
-// ask sends a request and returns the whole answer. After an error the connection is of no use.
+// ask sends a request and returns the whole answer. After an error the connection is unusable.
 func (c *conn) ask(request []byte) (answer, error) {
 	if _, err := c.Write(request); err != nil {
 		return answer{}, fmt.Errorf("writing the request: %w", withoutAddresses(err))
@@ -64,7 +63,7 @@ func (c *conn) ask(request []byte) (answer, error) {
 	}
 }
 
-// withoutAddresses returns what the system said, without the connection.
+// withoutAddresses returns the system's error without the addresses of the connection.
 func withoutAddresses(err error) error {
 	if op, is := errors.AsType[*net.OpError](err); is {
 		return op.Err
@@ -85,7 +84,7 @@ var (
 	lineEnd = []byte("\r\n")
 )
 
-// parse takes the answer that text begins with, and returns how many bytes it has: 0 if it is not
+// parse parses the answer that text begins with, and returns its size in bytes, or 0 if it is not
 // complete yet.
 func (c *conn) parse(text []byte) (a answer, size int, err error) {
 	end := bytes.Index(text, headEnd)
@@ -123,7 +122,7 @@ func (c *conn) parse(text []byte) (a answer, size int, err error) {
 	return a, end + len(headEnd) + length, nil
 }
 
-// framing reads from a head how the body after it ends. length is -1 if the head does not say one.
+// framing reads from a head how the body after it ends. length is -1 if the head does not give one.
 func framing(head []byte) (length int, chunked bool, err error) {
 	length = -1
 	for {
@@ -148,8 +147,8 @@ func framing(head []byte) (length int, chunked bool, err error) {
 	}
 }
 
-// join appends the chunks that text begins with to body, and returns how many bytes of text they
-// are: 0 if some are missing.
+// join appends the chunks that text begins with to body. It returns how many bytes of text they
+// are, or 0 if some are missing.
 func join(body, text []byte) (_ []byte, used int, err error) {
 	for {
 		line := bytes.Index(text[used:], lineEnd)
@@ -175,7 +174,7 @@ func join(body, text []byte) (_ []byte, used int, err error) {
 	}
 }
 
-// A request is what is written to a server, in buffers that are used again.
+// A request is written to a server from buffers that are reused.
 type request struct {
 	method             string
 	path, header, body []byte
@@ -187,7 +186,7 @@ func (r *request) begin(method string) {
 	r.method, r.path, r.header, r.body = method, r.path[:0], r.header[:0], r.body[:0]
 }
 
-// encode returns the request as it goes over the wire.
+// encode returns the request as it is sent.
 func (r *request) encode(addr string) []byte {
 	b := append(r.wire[:0], r.method...)
 	b = append(b, ' ')

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// whole are answers that are complete, with their status and body.
+// whole lists complete answers, with their status and body.
 var whole = []struct {
 	name, text string
 	status     int
@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// serveText answers one request with text, in pieces, and ends the connection.
+// serveText answers one request with text, in pieces, and closes the connection.
 func serveText(t *testing.T, pieces ...string) *conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -108,7 +108,7 @@ func TestAsk(t *testing.T) {
 
 func TestEncode(t *testing.T) {
 	var r request
-	for range 2 { // the second one must not hold anything of the first
+	for range 2 { // the second request must not contain anything of the first
 		r.begin("POST")
 		r.path = append(r.path, "/v1/session"...)
 		r.header = append(r.header, "Authorization: x\r\n"...)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// An expectation says what the answer to one request must be: its status, and how often texts are
-// in it. An answer that differs fails the row.
+// An expectation describes the answer that one request must get: its status, and how often it
+// contains certain texts. An answer that differs fails the row.
 type expectation struct {
 	status int
 	texts  []byte // one after the other
@@ -15,7 +15,7 @@ type expectation struct {
 
 // A part is one of the texts.
 type part struct {
-	end    int // in texts
+	end    int // its end in texts
 	times  int
 	inHead bool
 }
@@ -25,18 +25,18 @@ func (e *expectation) begin(status int) {
 	e.status, e.texts, e.parts = status, e.texts[:0], e.parts[:0]
 }
 
-// body expects what was appended to texts since the last part so many times in the body.
+// body expects the text appended to texts since the last part, that many times in the body.
 func (e *expectation) body(times int) {
 	e.parts = append(e.parts, part{end: len(e.texts), times: times})
 }
 
-// head expects what was appended to texts since the last part once in the head.
+// head expects the text appended to texts since the last part once in the head.
 func (e *expectation) head() {
 	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
 }
 
-// judge returns nil if the answer is what was expected. The error quotes the body of a refusal
-// alone: other bodies hold secrets.
+// judge returns nil if the answer is as expected. The error quotes only the bodies of refusals,
+// because other bodies hold secrets.
 func (e *expectation) judge(a answer) error {
 	if a.status != e.status {
 		body := a.body[:min(len(a.body), 200)]

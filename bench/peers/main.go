@@ -1,4 +1,4 @@
-// Command peers measures userdb serve beside PocketBase, over HTTP: see README.md.
+// Command peers measures userdb serve against PocketBase over HTTP. See README.md.
 //
 //	go run . [-accounts 10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5] [-out BASE]
 package main
@@ -21,23 +21,23 @@ import (
 	"time"
 )
 
-// init keeps main on the thread of the process: servers end with the thread that started them.
+// init keeps main on its thread: servers end with the thread that started them.
 func init() { runtime.LockOSThread() }
 
-// stores are what userdb is measured on.
+// stores lists the stores on which userdb is measured.
 var stores = []string{"redis", "file"}
 
-// A plan is what a run measures.
+// A plan describes what a run measures.
 type plan struct {
 	accounts, callers []int
 	only              *regexp.Regexp
 	settings
 	peerLog bool
 	total   time.Duration // of the run
-	end     time.Time     // after which no row begins
+	end     time.Time     // no row begins after it
 }
 
-// rows returns the rows of one store with so many accounts.
+// rows returns the rows of one store with the given number of accounts.
 func (p plan) rows(store string, accounts int) (rows []row) {
 	for _, j := range jobs {
 		for _, callers := range p.callers {
@@ -94,7 +94,7 @@ func main() {
 	}
 }
 
-// numbers reads numbers that are separated by commas.
+// numbers parses numbers that are separated by commas.
 func numbers(text string, least, most int) (all []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
@@ -108,7 +108,7 @@ func numbers(text string, least, most int) (all []int, err error) {
 
 var errRows = errors.New("some rows have no figures that should have")
 
-// run measures all rows. What it started has ended when it returns.
+// run measures all rows. Everything it started has ended when it returns.
 func (p plan) run(ctx context.Context, out string) error {
 	begin := time.Now()
 	p.end = begin.Add(p.total)
@@ -143,8 +143,8 @@ func (p plan) run(ctx context.Context, out string) error {
 	return err
 }
 
-// measure measures the rows with n accounts. PocketBase runs all the while, our services one at a
-// time.
+// measure measures the rows with n accounts. PocketBase runs all the time, our services run one at
+// a time.
 func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if len(p.rows(stores[0], n))+len(p.rows(stores[1], n)) == 0 {
 		return nil
@@ -169,8 +169,8 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	return nil
 }
 
-// beside measures the rows of one store. If it does not take the accounts, they get words in place
-// of figures.
+// beside measures the rows of one store. If the store does not take the accounts, each row gets the
+// reason instead of figures.
 func (p plan) beside(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
 	open := t.startRedis
 	if rows[0].Service == "file" {
@@ -200,7 +200,7 @@ func (p plan) beside(ctx context.Context, t tools, peer *service, accounts strin
 	return nil
 }
 
-// fill measures a row, or says why it could not.
+// fill measures a row, or sets the reason why it could not.
 func (p plan) fill(ctx context.Context, ours, peer *service, x *row) {
 	if time.Now().After(p.end) {
 		x.Words, x.failed = fmt.Sprintf("not measured: the run took longer than %v", p.total), true

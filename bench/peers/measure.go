@@ -15,23 +15,25 @@ import (
 )
 
 const (
-	quads      = 5  // how often a row takes the turns ours, peer, peer, ours
-	leastQuads = 2  // also if operations take longer than a turn
-	warmers    = 16 // callers that warm a side up at most: of 128 callers each sign-in would take seconds
+	quads      = 5 // how often a row takes the turns ours, peer, peer, ours
+	leastQuads = 2 // at least, even if operations take longer than a turn
+	// warmers is the largest number of callers that warm a side up: with 128 callers each sign-in
+	// would take seconds.
+	warmers = 16
 )
 
-// Settings say how rows are measured.
+// Settings describe how rows are measured.
 type settings struct {
 	seconds float64       // of each side of a row
 	limit   time.Duration // of a row
 }
 
-// turn returns how long each side has its turn.
+// turn returns the length of a turn.
 func (s settings) turn() time.Duration {
 	return time.Duration(s.seconds / (2 * quads) * float64(time.Second))
 }
 
-// A round is what one side did in one turn.
+// A round holds what one side did in one turn.
 type round struct {
 	seconds     float64
 	latencies   []time.Duration
@@ -41,7 +43,7 @@ type round struct {
 
 func (r round) rate() float64 { return float64(len(r.latencies)) / r.seconds }
 
-// A caller is one connection, on which one operation follows another.
+// A caller is one connection that runs one operation after another.
 type caller struct {
 	number    int
 	conn      *conn
@@ -59,11 +61,11 @@ type side struct {
 	callers  []*caller
 	rounds   []round
 
-	operations int     // of all rounds, those of the warm-up included
-	seconds    float64 // of the same
+	operations int     // of all rounds, including the warm-up
+	seconds    float64 // of all rounds, including the warm-up
 }
 
-// newSide connects the callers. What is not answered at the deadline is an error.
+// newSide connects the callers. A request that is not answered by the deadline fails.
 func newSide(s *service, v verb, accounts, callers int, deadline time.Time) (*side, error) {
 	d := &side{service: s, verb: v, accounts: accounts}
 	for i := range callers {
@@ -89,7 +91,7 @@ func (d *side) close() {
 // fresh counts the accounts that were created.
 var fresh atomic.Int64
 
-// work does one operation after another until end.
+// work runs one operation after another until end.
 func (d *side) work(c *caller, end time.Time) error {
 	c.latencies = c.latencies[:0]
 	for at := time.Now(); at.Before(end); {
@@ -111,7 +113,8 @@ func (d *side) work(c *caller, end time.Time) error {
 	return nil
 }
 
-// round lets callers work for a while. It ends when the last operation that was begun is answered.
+// round lets callers work for the given time. It ends when the last operation that they began is
+// answered.
 func (d *side) round(callers []*caller, last time.Duration) (r round, err error) {
 	server, err := cpuOf(d.service.pids)
 	if err != nil {
@@ -145,7 +148,7 @@ func (d *side) round(callers []*caller, last time.Duration) (r round, err error)
 	return r, nil
 }
 
-// compare measures a row: both sides warm up, and then take turns.
+// compare measures a row: both sides warm up and then take turns.
 func compare(ctx context.Context, o settings, ours, peer *service, j job, accounts, callers int) (f figures, err error) {
 	begin := time.Now()
 	defer ours.emptyLogs()
@@ -178,9 +181,9 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 
 var errSlow = errors.New("slower than the limit for a row")
 
-// explain returns an error that says what each side did in its turns, if err is that the limit of a
-// row was reached; other errors it returns as they are. The side that was asked last need not be the
-// slow one.
+// explain returns an error that tells what each side did in its turns, if err means that the limit
+// of a row was reached. It returns other errors unchanged. The side that was asked last is not
+// necessarily the slow one.
 func (o settings) explain(err error, sides [2]*side) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -192,28 +195,28 @@ func (o settings) explain(err error, sides [2]*side) error {
 	return fmt.Errorf("%w, which is %v: %s", errSlow, o.limit, strings.Join(did, ", "))
 }
 
-// Figures are those of one row.
+// Figures are the figures of one row.
 type figures struct {
 	Ours  sideFigures `json:"ours"`
 	Peer  sideFigures `json:"peer"`
-	Ratio float64     `json:"ratio"` // of the rates: the median of the pairs of turns
+	Ratio float64     `json:"ratio"` // of the rates: the median over pairs of turns
 	Low   float64     `json:"low"`   // the 95 % interval of the ratio
 	High  float64     `json:"high"`
 	Pairs int         `json:"pairs"`
 }
 
-// SideFigures are those of one side of a row.
+// SideFigures are the figures of one side of a row.
 type sideFigures struct {
 	Operations int     `json:"operations"`
 	Rate       float64 `json:"per_second"`
 	P50        float64 `json:"p50_ms"`
 	P99        float64 `json:"p99_ms"`
-	CPU        float64 `json:"server_cpu_us"`   // an operation, of all processes of the service
+	CPU        float64 `json:"server_cpu_us"`   // of an operation, all processes of the service
 	Memory     float64 `json:"memory_mib"`      // of all processes, the largest after a turn
-	Generator  float64 `json:"generator_share"` // of the machine's processors that the load generator used
+	Generator  float64 `json:"generator_share"` // part of all processors that the load generator used
 }
 
-// sum makes figures of rounds. Rounds with the same index are a pair: they follow each other.
+// sum computes figures from rounds. Rounds with the same index are a pair: they follow each other.
 func sum(ours, peer []round) figures {
 	f := figures{Ours: sumSide(ours), Peer: sumSide(peer), Pairs: len(ours)}
 	var ratios []float64

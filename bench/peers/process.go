@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	startTime = 30 * time.Second // that a server has to say that it listens
-	endTime   = 5 * time.Second  // that it has to end after SIGTERM
+	startTime = 30 * time.Second // in which a server must print its address
+	endTime   = 5 * time.Second  // in which a server must end after SIGTERM
 )
 
 // A process is a server that was started. Its standard error goes to a file.
@@ -27,10 +27,11 @@ type process struct {
 	over chan struct{} // closed when the process has ended
 }
 
-// start starts a server. The kernel ends it with this program, whatever that one dies of.
+// start starts a server. The kernel ends it with this program, however this program ends.
 func start(dir, name string, env []string, argv ...string) (*process, error) {
 	p := &process{name: name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(dir, name+".log"), over: make(chan struct{})}
-	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // appending, so that it may be emptied meanwhile
+	// With O_APPEND the file may be emptied while the server writes to it.
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (p *process) until(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// address waits until the server says where it listens, and returns that.
+// address waits until the server prints its address, and returns that.
 func (p *process) address(ctx context.Context) (addr string, err error) {
 	err = p.until(ctx, func() bool {
 		text, _ := os.ReadFile(p.log)
@@ -78,7 +79,7 @@ func (p *process) address(ctx context.Context) (addr string, err error) {
 	return addr, err
 }
 
-// stop ends the server and waits for that.
+// stop ends the server and waits until it has ended.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -97,8 +98,8 @@ func lastLine(text []byte) string {
 // ticks is how many times a second the kernel counts processor time in /proc.
 const ticks = 100
 
-// cpuOf returns the processor time that processes have used: all threads, ended ones included, and
-// children that they waited for.
+// cpuOf returns the processor time that processes have used, including that of all threads, even
+// ended ones, and of children that they waited for.
 func cpuOf(pids []int) (used time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -117,7 +118,7 @@ func cpuOf(pids []int) (used time.Duration, err error) {
 var errStat = errors.New("/proc/PID/stat is not as expected")
 
 // parseStat returns the sum of utime, stime, cutime and cstime in a line of /proc/PID/stat. The
-// name in it may hold anything.
+// program's name in it may contain anything.
 func parseStat(text []byte) (n int64, err error) {
 	const before = 11 // fields between the name and utime
 	end := bytes.LastIndexByte(text, ')')
@@ -135,8 +136,8 @@ func parseStat(text []byte) (n int64, err error) {
 	return n, nil
 }
 
-// memoryOf returns the proportional set size of processes in bytes: a page that several share
-// counts in parts.
+// memoryOf returns the proportional set size of processes in bytes. A page that several processes
+// share is divided among them.
 func memoryOf(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -154,7 +155,7 @@ func memoryOf(pids []int) (bytes int64, err error) {
 
 var errPSS = errors.New("/proc/PID/smaps_rollup is not as expected")
 
-// parsePSS returns the bytes of the line Pss of /proc/PID/smaps_rollup.
+// parsePSS returns the bytes in the line Pss of /proc/PID/smaps_rollup.
 func parsePSS(text string) (int64, error) {
 	for line := range strings.Lines(text) {
 		if after, is := strings.CutPrefix(line, "Pss:"); is {
@@ -171,6 +172,6 @@ func parsePSS(text string) (int64, error) {
 
 // ownCPU returns the processor time of this program.
 func ownCPU() time.Duration {
-	used, _ := cpuOf([]int{os.Getpid()}) // it was read before, of others
+	used, _ := cpuOf([]int{os.Getpid()}) // cpuOf has worked for other processes before
 	return used
 }

@@ -35,7 +35,7 @@ func TestParsePSS(t *testing.T) {
 	}
 }
 
-// TestUsage reads what this process uses: computing makes it more.
+// TestUsage reads what this process uses, which computing increases.
 func TestUsage(t *testing.T) {
 	own := []int{os.Getpid()}
 	before, err := cpuOf(own)

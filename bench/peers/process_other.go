@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// childAttributes is for Linux: see main, which refuses other systems.
+// childAttributes matters only on Linux; main refuses to run on other systems.
 func childAttributes() *syscall.SysProcAttr { return nil }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// aCall is what the answers below are about.
+// aCall is the call whose answers are listed below.
 var aCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
 
 const (
@@ -21,7 +21,7 @@ const (
 	theirAccount = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
 )
 
-// pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts of
+// pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts in
 // 100 cities.
 func pageOf(before, account, after string) string {
 	var all []string
@@ -31,7 +31,7 @@ func pageOf(before, account, after string) string {
 	return before + strings.Join(all, ",") + after
 }
 
-// rightAnswers are what each product answers to aCall.
+// rightAnswers holds each product's answers to aCall.
 var rightAnswers = map[string][2]answer{
 	"get":  {{200, nil, []byte(ourAccount)}, {200, nil, []byte(theirAccount)}},
 	"find": {{200, nil, []byte(ourAccount)}, {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)}},
@@ -51,8 +51,8 @@ var rightAnswers = map[string][2]answer{
 	},
 }
 
-// wrongAnswers change right ones. Where one is set, a single account is wrong, which a page does
-// not show: it is judged as a whole.
+// wrongAnswers lists changes that make a right answer wrong. If one is set, the change affects a
+// single account. A page does not notice that, since it is judged as a whole.
 var wrongAnswers = []struct {
 	name   string
 	one    bool
@@ -79,7 +79,7 @@ func replace(a answer, pairs ...string) answer {
 	return a
 }
 
-// TestJudge checks that no job counts an answer that is not the one it asked for.
+// TestJudge checks that no job counts an answer other than the one it asked for.
 func TestJudge(t *testing.T) {
 	for _, j := range jobs {
 		for i, v := range []verb{j.ours, j.peers} {
@@ -104,7 +104,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeShowsNoSecret checks that an error quotes a refusal, and no other body.
+// TestJudgeShowsNoSecret checks that an error quotes the body of a refusal and no other body.
 func TestJudgeShowsNoSecret(t *testing.T) {
 	var e expectation
 	e.begin(201)
@@ -117,7 +117,7 @@ func TestJudgeShowsNoSecret(t *testing.T) {
 	}
 }
 
-// TestRoundFails checks that a server that answers one request in ten wrongly has no figures.
+// TestRoundFails checks that a server that answers one request in ten wrongly gets no figures.
 func TestRoundFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string

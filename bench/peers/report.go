@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A row is what one service is measured by, beside PocketBase.
+// A row holds the figures of one service beside PocketBase.
 type row struct {
 	Name     string   `json:"row"` // SERVICE/JOB/ACCOUNTS/CALLERS
 	Service  string   `json:"service"`
@@ -22,11 +22,11 @@ type row struct {
 	Callers  int      `json:"callers"`
 	Figures  *figures `json:"figures,omitempty"`
 	Words    string   `json:"words,omitempty"` // why there are no figures
-	failed   bool     // for a reason that is no limit of the store
+	failed   bool     // for a reason that is not a limit of the store
 	job      job
 }
 
-// A loading is how the accounts came into a service.
+// A loading describes how the accounts were loaded into a service.
 type loading struct {
 	Service  string  `json:"service"`
 	Accounts int     `json:"accounts"`
@@ -34,12 +34,12 @@ type loading struct {
 	Words    string  `json:"words,omitempty"`
 }
 
-// A report is everything that a run found.
+// A report holds everything that a run measured.
 type report struct {
 	Machine  string    `json:"machine"`
 	Versions string    `json:"versions"`
 	When     time.Time `json:"when"`
-	Load     string    `json:"load"` // averages of the machine at the beginning and at the end
+	Load     string    `json:"load"` // load averages of the machine at the beginning and at the end
 	Seconds  float64   `json:"seconds_a_side"`
 	PeerLog  bool      `json:"peer_log"` // PocketBase kept its log of requests
 	Took     string    `json:"took"`
@@ -47,7 +47,7 @@ type report struct {
 	Rows     []row     `json:"rows"`
 }
 
-// columns are those of the tables, of a row with figures.
+// columns lists the columns of the tables, for rows with figures.
 var columns = []struct {
 	name string
 	text func(f *figures) string
@@ -64,7 +64,7 @@ var columns = []struct {
 	}},
 }
 
-// number writes a figure with three digits that mean something.
+// number formats a figure with three significant digits.
 func number(x float64) string {
 	switch {
 	case x >= 100:
@@ -75,7 +75,7 @@ func number(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// widths are those of the columns on a terminal.
+// widths holds the widths of the columns on a terminal.
 var widths = []int{9, 9, 19, 15, 15, 17, 13, 11}
 
 const nameWidth = 24
@@ -171,7 +171,7 @@ func (r report) write(base string) error {
 	return os.WriteFile(base+".json", append(object, '\n'), 0o644)
 }
 
-// load returns the averages of the machine's load over 1, 5 and 15 minutes.
+// load returns the load averages of the machine over 1, 5 and 15 minutes.
 func load() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	words := strings.Fields(string(text))
@@ -191,7 +191,7 @@ func machine() string {
 	return fmt.Sprintf("%d processors, %s, %s/%s", runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH)
 }
 
-// versions names what is measured.
+// versions returns the versions of the programs that are measured.
 func (t tools) versions() string {
 	all := []string{runtime.Version()}
 	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// rounds returns one round for each rate, of a second, with so many operations of a millisecond.
+// rounds returns one round for each rate. A round lasts a second and has that many operations of a
+// millisecond.
 func rounds(rates ...int) (all []round) {
 	for _, n := range rates {
 		r := round{seconds: 1, server: time.Duration(n) * 20 * time.Microsecond, memory: int64(n) << 20}
@@ -22,8 +23,8 @@ func rounds(rates ...int) (all []round) {
 	return all
 }
 
-// TestSum checks that ratios are those of neighbours: in one pair the whole machine is ten times
-// slower.
+// TestSum checks that ratios are those of neighbouring turns: in one pair the whole machine is ten
+// times slower.
 func TestSum(t *testing.T) {
 	f := sum(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {

@@ -18,16 +18,17 @@ import (
 // sessions is how many visitors are signed in before the rows.
 const sessions = 100
 
-// loadLimit is how long accounts may take to be loaded.
+// loadLimit is how long loading the accounts may take.
 const loadLimit = 2 * time.Minute
 
-// userSchema is the schema of our accounts: the fields and the indexes of PocketBase's collection.
+// userSchema is the schema of our accounts. It has the fields and indexes of PocketBase's
+// collection.
 const userSchema = `{"types": {"user": {"primary": "uid", "fold": "casefold",
 	"fields": {"email": {"role": "secondary", "kind": "email"}, "name": {}, "city": {"role": "indexed"}},
 	"password": {"cost": 10, "min": 8}}}}
 `
 
-// A service is a product that runs, with accounts in it.
+// A service is a running product with accounts in it.
 type service struct {
 	name      string // redis, file or pocketbase
 	addr      string
@@ -44,7 +45,7 @@ func (s *service) add(p *process) {
 }
 
 func (s *service) stop() {
-	for i := range s.processes { // the one that was started last first
+	for i := range s.processes { // in reverse order
 		s.processes[len(s.processes)-1-i].stop()
 	}
 	s.processes = nil
@@ -64,7 +65,7 @@ type tools struct {
 	peerLog             bool
 }
 
-// build makes the programs from the checkout that this folder is in.
+// build builds the programs from the checkout that contains this folder.
 func build(ctx context.Context, dir string) (t tools, err error) {
 	t = tools{dir: dir, userdb: filepath.Join(dir, "userdb"), peer: filepath.Join(dir, "pocketbase")}
 	if _, err := os.Stat("../../cmd/userdb"); err != nil {
@@ -85,7 +86,7 @@ func build(ctx context.Context, dir string) (t tools, err error) {
 
 func (t tools) schema() string { return filepath.Join(t.dir, "schema.json") }
 
-// run runs a program to its end and returns its output. The error is the last line on standard
+// run runs a program to its end and returns its output. The error is the last line of its standard
 // error.
 func (t tools) run(ctx context.Context, env []string, argv ...string) (out string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
@@ -97,18 +98,19 @@ func (t tools) run(ctx context.Context, env []string, argv ...string) (out strin
 		return "", fmt.Errorf("not done within %v", loadLimit)
 	}
 	if exit, is := errors.AsType[*exec.ExitError](err); is {
-		return "", errors.New(strings.ReplaceAll(lastLine(exit.Stderr), t.dir+"/", "")) // the folder is another one each time
+		// The temporary directory is left out, because it differs each time.
+		return "", errors.New(strings.ReplaceAll(lastLine(exit.Stderr), t.dir+"/", ""))
 	}
 	return strings.TrimSpace(string(text)), err
 }
 
-// folder makes a folder for a service with the accounts of a file.
+// folder creates a directory for a service with the accounts of a file.
 func (t tools) folder(name, accounts string) (dir string, err error) {
 	dir = strings.TrimSuffix(accounts, filepath.Ext(accounts)) + "-" + name
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// environment returns the variables for userdb: the store, and none of the caller's settings.
+// environment returns the environment for userdb: the store, and none of the caller's settings.
 func environment(store string) []string {
 	env := []string{"USERDB_STORE=" + store}
 	for _, v := range os.Environ() {
@@ -119,8 +121,7 @@ func environment(store string) []string {
 	return env
 }
 
-// startRedis starts userdb on a Redis of its own, which keeps its records as docs/stores.md
-// advises.
+// startRedis starts userdb on a Redis of its own that is configured as docs/stores.md advises.
 func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err error) {
 	s = &service{name: "redis"}
 	dir, err := t.folder(s.name, accounts)
@@ -163,7 +164,7 @@ func (t tools) startFile(ctx context.Context, accounts string) (s *service, err 
 	return s, t.startUserdb(ctx, s, dir, "file:"+filepath.Join(dir, "userdb.store"), accounts)
 }
 
-// A loadError says why a store does not take the accounts.
+// A loadError is the reason why a store does not take the accounts.
 type loadError struct{ error }
 
 func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts string) error {
@@ -229,7 +230,7 @@ func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err 
 	})
 }
 
-// begin begins the sessions of the first accounts.
+// begin starts the sessions of the first accounts.
 func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation, i int), secret func(body []byte) (string, error)) error {
 	c, err := dial(s.addr)
 	if err != nil {

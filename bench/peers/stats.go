@@ -9,7 +9,7 @@ import (
 // resamples is how many times bootstrap draws.
 const resamples = 10_000
 
-// median returns the middle of xs, or the mean of the two in the middle; 0 without any.
+// median returns the middle of xs, or the mean of the two in the middle, and 0 if xs is empty.
 func median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0
@@ -18,8 +18,8 @@ func median(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// bootstrap returns the 95 % interval of the median of xs, by the percentiles of resampled medians.
-// The draws are the same in every run.
+// bootstrap returns the 95 % interval of the median of xs, from the percentiles of resampled
+// medians. It draws the same samples in every run.
 func bootstrap(xs []float64) (low, high float64) {
 	if len(xs) == 0 {
 		return 0, 0
@@ -36,8 +36,8 @@ func bootstrap(xs []float64) (low, high float64) {
 	return medians[resamples*25/1000], medians[resamples*975/1000-1]
 }
 
-// quantile returns the smallest of the sorted durations that is not exceeded by a share of q of
-// them; 0 without any.
+// quantile returns the smallest of the sorted durations that a share of q of them does not exceed,
+// and 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -48,8 +48,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestBootstrapCovers draws samples whose true median is known: the intervals of nearly all of them
-// contain it.
+// TestBootstrapCovers draws samples whose true median is known, and checks that nearly all
+// intervals contain it.
 func TestBootstrapCovers(t *testing.T) {
 	const samples = 100
 	random := rand.New(rand.NewPCG(3, 4))
@@ -67,7 +67,9 @@ func TestBootstrapCovers(t *testing.T) {
 			covered++
 		}
 	}
-	if covered < 88 || covered > 99 { // of ten values, the percentiles of the median are a little narrow; all samples would be too wide
+	// With ten values the percentiles of the median are a little narrow. If all intervals contained
+	// the median, they would be too wide.
+	if covered < 88 || covered > 99 {
 		t.Errorf("%d of %d intervals contain the median, want about 95", covered, samples)
 	}
 }

@@ -162,7 +162,7 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
 		}
-		b, shown, code := bytes.Buffer{}, name, http.StatusOK // a template that fails writes nothing
+		b, shown, code := bytes.Buffer{}, name, http.StatusOK // a failing template writes nothing
 		if p.Problems = web.Problems(err); err != nil {
 			code = cmp.Or(codes[p.Problems[0].Rule], http.StatusUnprocessableEntity)
 		}

@@ -1,10 +1,13 @@
 // Command pocketbase runs PocketBase as the peer that bench/peers measures.
 //
-//	pocketbase load DIR FILE DAYS    makes the users collection in DIR, with the accounts of FILE, and prints a superuser's token
-//	pocketbase serve DIR             serves DIR on a free port of 127.0.0.1, and prints where
+//	pocketbase load DIR FILE DAYS
+//		creates the users collection in DIR with the accounts of FILE,
+//		and prints a superuser's token
+//	pocketbase serve DIR
+//		serves DIR on a free port of 127.0.0.1, and prints its address
 //
 // DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off.
-// Its other settings are the default ones. The collection is the one that PocketBase makes itself,
+// All other settings have their defaults. The collection is the one that PocketBase creates itself,
 // without avatars, with a field city, and with the indexes that its queries need: see setUp.
 package main
 
@@ -52,8 +55,7 @@ func main() {
 	}
 }
 
-// open opens the application with its data in dir, and makes the tables that PocketBase itself
-// needs.
+// open opens the application with its data in dir and creates PocketBase's own tables.
 func open(dir string) (core.App, error) {
 	app := core.NewBaseApp(core.BaseAppConfig{DataDir: dir})
 	if err := app.Bootstrap(); err != nil {
@@ -93,8 +95,8 @@ func load(dir, file string, days int, out io.Writer) error {
 }
 
 // setUp changes the users collection to what is measured. PocketBase's own index on the address
-// leaves out empty ones, so SQLite does not use it for the query of a sign-in, which would read all
-// accounts.
+// leaves out empty addresses, so SQLite does not use it for the query of a sign-in, which would
+// read all accounts.
 func setUp(app core.App) error {
 	users, err := app.FindCollectionByNameOrId("users")
 	if err != nil {
@@ -115,7 +117,7 @@ func setUp(app core.App) error {
 	return app.Save(users)
 }
 
-// An account is a line of the file, in the form that userdb imports.
+// An account is a line of the file, in the format that userdb imports.
 type account struct {
 	Facets   map[string]string `json:"facets"`
 	Password string            `json:"password"` // its hash
@@ -144,7 +146,7 @@ func insert(db dbx.Builder, in io.Reader) error {
 	}
 }
 
-// superuser makes a superuser and returns a token of it.
+// superuser creates a superuser and returns its token.
 func superuser(app core.App) (token string, err error) {
 	collection, err := app.FindCollectionByNameOrId(core.CollectionNameSuperusers)
 	if err != nil {
@@ -159,7 +161,7 @@ func superuser(app core.App) (token string, err error) {
 	return r.NewAuthToken()
 }
 
-// serve serves until it is told to end by SIGTERM.
+// serve serves until SIGTERM or an interrupt.
 func serve(dir string) error {
 	app, err := open(dir)
 	if err != nil {
