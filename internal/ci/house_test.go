@@ -15,15 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the imports in the table of rooms")
 
-const (
-	module   = "github.com/coffeenode/userdb/"
-	mostFile = 450 // lines of a Go file that is no test
-)
+const module = "github.com/coffeenode/userdb/"
 
-// notHouse are folders whose sizes do not count: a module of its own, and the kit of tests.
-var notHouse = regexp.MustCompile(`^(bench|internal/redistest)/`)
-
-// sources are the files that people read, by their paths, but for the change log and test data.
+// sources returns the files that people read, without test data, by path.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -34,10 +28,10 @@ func sources(t *testing.T) map[string]string {
 			return err
 		case d.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules"}, d.Name()):
 			return fs.SkipDir
-		case d.IsDir() || path == "CHANGELOG.md":
+		case d.IsDir():
 			return nil
 		}
-		if slices.Contains([]string{".go", ".md", ".lua"}, filepath.Ext(path)) || path == "Makefile" || strings.HasPrefix(path, ".ci/") {
+		if slices.Contains([]string{".go", ".md", ".lua", ".sh"}, filepath.Ext(path)) || path == "Makefile" || strings.HasPrefix(path, ".ci/") {
 			text, err := fs.ReadFile(root, path)
 			files[path] = string(text)
 			return err
@@ -50,19 +44,7 @@ func sources(t *testing.T) map[string]string {
 	return files
 }
 
-// TestSizes keeps files as long as a subject, and no longer.
-func TestSizes(t *testing.T) {
-	for path, text := range sources(t) {
-		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || notHouse.MatchString(path) {
-			continue
-		}
-		if n := strings.Count(text, "\n"); n > mostFile {
-			t.Errorf("%s has %d lines, want at most %d: which two subjects are in it?", path, n, mostFile)
-		}
-	}
-}
-
-// phrases are words that had other meanings, or make a reader stop; each with what to write in its place.
+// phrases maps words that had other meanings or make a reader stop to better ones.
 var phrases = map[string]string{
 	`passengers?`: "call",
 	`crowded`:     "busy",
@@ -76,12 +58,12 @@ var phrases = map[string]string{
 	`(this|that|it) is none`: "it is not one",
 }
 
-// TestPhrases keeps words that were taken out from coming back.
+// TestPhrases checks that phrases do not come back. The change log may quote them.
 func TestPhrases(t *testing.T) {
 	for phrase, better := range phrases {
 		found := regexp.MustCompile(`(?i)\b(` + phrase + `)\b`)
 		for path, text := range sources(t) {
-			if path == "internal/ci/house_test.go" {
+			if path == "internal/ci/house_test.go" || path == "CHANGELOG.md" {
 				continue
 			}
 			for i, line := range strings.Split(text, "\n") {
@@ -93,7 +75,7 @@ func TestPhrases(t *testing.T) {
 	}
 }
 
-// imports are the packages of ours that each package imports, tests apart, by their folders.
+// imports returns the packages of this module that each package imports, without tests, by folder.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../../...")
@@ -122,10 +104,11 @@ func imports(t *testing.T) map[string][]string {
 	return of
 }
 
-// row is one of the table of rooms: a folder, what it is, and what it imports.
+// row matches a row of the table of rooms: a folder, what it is, and what it imports.
 var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
 
-// TestRooms holds the table of rooms in CONTRIBUTING.md to the imports that there are; -update rewrites them.
+// TestRooms compares the table of rooms in CONTRIBUTING.md with the imports of the packages. With
+// -update it rewrites the table.
 func TestRooms(t *testing.T) {
 	const page = "../../CONTRIBUTING.md"
 	text, err := os.ReadFile(page)
@@ -139,7 +122,7 @@ func TestRooms(t *testing.T) {
 		named[folder] = true
 		found, is := of[folder]
 		if !is {
-			t.Errorf("%s/ is no package", folder)
+			t.Errorf("%s/ is not a package", folder)
 		}
 		want := "nothing of ours"
 		if len(found) > 0 {
@@ -149,7 +132,7 @@ func TestRooms(t *testing.T) {
 			want = said
 		}
 		if said != want && !*update {
-			t.Errorf("%s/ imports, by the table,\n%s\nand by its files\n%s\nIf that is as it should be: go test ./internal/ci -update", folder, said, want)
+			t.Errorf("%s/ imports according to the table\n%s\nand according to its files\n%s\nIf the files are right, run: go test ./internal/ci -update", folder, said, want)
 		}
 		return m[1] + want + m[4]
 	})

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// core are the packages that an application compiles in any case. What of other people's it compiles with them is in
-// modules.txt: who takes this module on, takes these on.
+// core lists the packages that every application compiles. modules.txt lists the modules that they
+// need, which every user of this module depends on.
 var core = []string{"userdb", "hints", "schema", "validate", "password", "recordkey"}
 
 const (
@@ -17,7 +17,8 @@ const (
 	mostModules = 14
 )
 
-// outside are the modules of others that packages import, directly or not, sorted.
+// outside returns the other modules whose packages the given packages import, directly or
+// indirectly, sorted.
 func outside(t *testing.T, packages ...string) []string {
 	t.Helper()
 	args := []string{"list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}"}
@@ -33,11 +34,12 @@ func outside(t *testing.T, packages ...string) []string {
 	return slices.Compact(all)
 }
 
-// TestModules: no module comes into the core, or leaves it, without a line in the list.
+// TestModules compares the modules that the core needs with modules.txt. With -update it rewrites
+// the list.
 func TestModules(t *testing.T) {
 	found := outside(t, core...)
 	if len(found) > mostModules {
-		t.Errorf("the core needs %d modules of others, want at most %d: %v", len(found), mostModules, found)
+		t.Errorf("the core needs %d other modules, want at most %d: %v", len(found), mostModules, found)
 	}
 	if *update {
 		if err := os.WriteFile(modulesFile, []byte(strings.Join(found, "\n")+"\n"), 0o600); err != nil {
@@ -49,13 +51,14 @@ func TestModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if listed := strings.Fields(string(text)); !slices.Equal(found, listed) {
-		t.Errorf("the core needs\n%s\nand by %s\n%s\nIf that is as it should be: go test ./internal/ci -update",
+		t.Errorf("the core needs\n%s\nand according to %s\n%s\nIf the first is right, run: go test ./internal/ci -update",
 			strings.Join(found, "\n"), modulesFile, strings.Join(listed, "\n"))
 	}
 }
 
-// TestWatchersStayOut: who neither counts nor traces compiles nothing of it, and who does not serve nothing of what that needs. The
-// command serves, and counts where it does.
+// TestWatchersStayOut checks that programs without metrics and tracing do not compile what these
+// need, and that programs that do not serve HTTP do not compile what serving needs. The command
+// serves, with metrics but without tracing.
 func TestWatchersStayOut(t *testing.T) {
 	traces := []string{"go.opentelemetry.io/", "github.com/redis/go-redis/extra/"}
 	others := append([]string{"github.com/prometheus/", "github.com/danielgtaylor/"}, traces...)

@@ -1,4 +1,4 @@
-// Package ci_test tests what CI runs besides the tests.
+// Package ci_test tests the scripts that CI runs and checks rules for the whole repository.
 package ci_test
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// database makes a database of vulnerabilities that knows one, in a function of golang.org/x/text.
+// database creates a vulnerability database with one entry, for a function of golang.org/x/text.
 func database(t *testing.T, function string) (url string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func database(t *testing.T, function string) (url string) {
 	return "file://" + dir
 }
 
-// closed is the URL of a port of this machine that answers nothing but a refusal.
+// closed returns the URL of a local port that refuses connections.
 func closed(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +47,8 @@ func closed(t *testing.T) string {
 const outOfReach = "the database is out of reach"
 
 func TestVulnerabilities(t *testing.T) {
-	if out, err := exec.Command("go", "tool", "-n", "govulncheck").CombinedOutput(); err != nil { // builds it
+	// This builds govulncheck.
+	if out, err := exec.Command("go", "tool", "-n", "govulncheck").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, tt := range []struct {
@@ -63,7 +64,7 @@ func TestVulnerabilities(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := exec.Command("../../.ci/vulnerabilities", "./validate")
 			cmd.Env = append(os.Environ(), tt.env)
-			out, _ := cmd.CombinedOutput() // its code is looked at
+			out, _ := cmd.CombinedOutput() // the exit code is checked below
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(out), tt.want) {
 				t.Errorf("got code %d, want %d, and %q in:\n%s", code, tt.code, tt.want, out)
 			}

@@ -1,5 +1,6 @@
-// Command progress runs a command of the Makefile and prints a line at least every 20 seconds. Of go test without -v it prints
-// a line for each package and what failed tests printed; meanwhile, which tests run. Other output is passed on as it comes.
+// Command progress runs a command of the Makefile and prints a line at least every 20 seconds. For
+// go test without -v it prints a line for each package, the output of failed tests, and meanwhile
+// the tests that are running. It forwards all other output unchanged.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 )
 
 func main() {
-	signal.Ignore(os.Interrupt) // the command gets it, too, and ends
+	signal.Ignore(os.Interrupt) // the command also gets it, and ends
 	os.Exit(run(os.Args[1:], os.Stdout, 10*time.Second))
 }
 
@@ -55,20 +56,22 @@ func run(args []string, out io.Writer, every time.Duration) int {
 		case <-tick:
 			if quiet {
 				latest := r.running[max(0, len(r.running)-4):]
-				fmt.Fprintf(out, "%4.0f s: at work %s\n", time.Since(begin).Seconds(), strings.Join(latest, ", "))
+				fmt.Fprintf(out, "%4.0f s: running %s\n", time.Since(begin).Seconds(), strings.Join(latest, ", "))
 			}
 			quiet = true
 		}
 	}
 }
 
-// A report knows the tests that run, as "PACKAGE TEST", and what those printed that may fail yet.
+// A report holds the tests that are running, as "PACKAGE TEST", and the output of tests that may
+// still fail.
 type report struct {
 	running []string // in the order in which they began
 	printed map[string]string
 }
 
-// line takes one line of the command's output, an event of go doc test2json or text, and returns what is to be printed.
+// line processes one line of the command's output, which is text or an event as go doc test2json
+// describes it, and returns the text to print.
 func (r *report) line(line string) (text string) {
 	var e struct{ Action, Package, Test, Output string }
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "build-output" {
