@@ -11,7 +11,7 @@ const repeats = 0.03
 
 // readReport reads a report that report.write wrote.
 func readReport(path string) (rep report) {
-	must(json.Unmarshal(got(os.ReadFile(path)), &rep))
+	must(json.Unmarshal(mustGet(os.ReadFile(path)), &rep))
 	return rep
 }
 

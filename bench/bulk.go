@@ -22,7 +22,7 @@ func (s *server) empty(ctx context.Context) {
 	s.admin.FlushAll(ctx)
 	db, users := s.open(ctx, userdb.Options{})
 	defer db.Close()
-	e := got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "first of all")}))
+	e := mustGet(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "first of all")}))
 	must(users.Delete(ctx, hints.Key(e.Key())))
 }
 
@@ -45,8 +45,8 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 	defer end()
 	few, end := find(b.server, population)
 	defer end()
-	o := b.measuring(ctx, b.server.admin, large.admin).lasting(300, b.per).compare(ctx, 1, among, few)
-	o.estimate = o.inverse() // of times, not rates
+	o := b.withNodes(ctx, b.server.admin, large.admin).withBlocks(300, b.per).compare(ctx, 1, among, few)
+	o.estimate = o.inverse() // a ratio of times, not of rates
 	begin := time.Now()
 	large.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")
 	o.note = "KEYS for the same value: " + time.Since(begin).Round(time.Microsecond).String()
@@ -59,14 +59,14 @@ func (b *bench) memory(ctx context.Context) outcome {
 	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
 	c := b.server.admin
-	ours := b.grown(ctx, func() {
+	ours := b.memoryGrowth(ctx, func() {
 		for i := range n {
-			got(users.Create(ctx, newUser(i)))
+			mustGet(users.Create(ctx, newUser(i)))
 			// This stores a password hash like Create's, without the time it takes to compute one.
 			must(c.HSet(ctx, prk(i), "password", hash, "~passwd", "2026-11-20T08:02:40.512Z").Err())
 		}
 	}) / float64(n)
-	theirs := b.grown(ctx, func() {
+	theirs := b.memoryGrowth(ctx, func() {
 		pipe := c.Pipeline()
 		for i := range n {
 			put(ctx, pipe, i, []any{
@@ -74,13 +74,13 @@ func (b *bench) memory(ctx context.Context) outcome {
 				"~isa", "user", "uid", uid(i), "added", "2026-11-20T08:02:40.512Z", "~prk", prk(i),
 			})
 		}
-		got(pipe.Exec(ctx))
+		mustGet(pipe.Exec(ctx))
 	}) / float64(n)
 	return outcome{estimate: exactly(ours / theirs), note: fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)}
 }
 
-// grown returns by how many bytes f makes the server's memory grow.
-func (b *bench) grown(ctx context.Context, f func()) float64 {
+// memoryGrowth returns by how many bytes f makes the server's memory grow.
+func (b *bench) memoryGrowth(ctx context.Context, f func()) float64 {
 	b.server.empty(ctx)
 	before := info(ctx, b.server.admin, "memory")["used_memory_dataset"]
 	f()

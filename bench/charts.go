@@ -71,11 +71,11 @@ func (b *bench) byCallers(ctx context.Context) chart {
 	defer db.Close()
 	bare := b.server.client(slices.Max(callers) + 8)
 	defer bare.Close()
-	variants := []variant{finds(users), bareGet(bare), rueidisGet(other), autoGet(got(bare.AutoPipeline()))}
+	variants := []variant{findVariant(users), bareGet(bare), rueidisGet(other), autoGet(mustGet(bare.AutoPipeline()))}
 	for _, v := range variants {
 		c.lines = append(c.lines, line{name: v.name})
 	}
-	b = b.onAllCores().lasting(40, 20*time.Millisecond)
+	b = b.onAllCores().withBlocks(40, 20*time.Millisecond)
 	for _, n := range callers {
 		c.labels = append(c.labels, fmt.Sprint(n))
 		for i, r := range b.interleave(ctx, n, variants...) {
@@ -89,15 +89,15 @@ var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
 
 // byPercentile measures how long reads take while ten times more people log in than can be hashed.
 func (b *bench) byPercentile(ctx context.Context) (c chart) {
-	b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
+	b.withFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		c = chart{file: "speed-flood", title: "Finding an entry by its UID, four callers", x: "percentile", y: "microseconds"}
 		for _, p := range percentiles {
 			c.labels = append(c.labels, fmt.Sprint(p))
 		}
-		b := b.onAllCores().lasting(30, 100*time.Millisecond)
-		c.lines = append(c.lines, line{"nobody logs in", latencies(b.interleave(ctx, 4, finds(users))[0])})
+		b := b.onAllCores().withBlocks(30, 100*time.Millisecond)
+		c.lines = append(c.lines, line{"nobody logs in", latencies(b.interleave(ctx, 4, findVariant(users))[0])})
 		start()
-		c.lines = append(c.lines, line{"ten times more logins than can be hashed", latencies(b.interleave(ctx, 4, finds(users))[0])})
+		c.lines = append(c.lines, line{"ten times more logins than can be hashed", latencies(b.interleave(ctx, 4, findVariant(users))[0])})
 		return outcome{}
 	})
 	return c
@@ -165,7 +165,7 @@ func (b *bench) byIdentifiers(ctx context.Context) chart {
 			for i := range n {
 				facets[fmt.Sprint("id", i)] = schema.Text(fmt.Sprintf("identifier %d %7d", i, k))
 			}
-			got(users.Create(ctx, userdb.NewEntry{UID: uid(k), Facets: facets}))
+			mustGet(users.Create(ctx, userdb.NewEntry{UID: uid(k), Facets: facets}))
 		}
 		c.labels = append(c.labels, fmt.Sprint(n))
 		c.lines[0].y = append(c.lines[0].y, (info(ctx, b.server.admin, "memory")["used_memory_dataset"]-before)/entries)

@@ -27,9 +27,9 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	}
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servers.Addrs(), ContextTimeoutEnabled: true, Dialer: dial})
 	defer c.Close()
-	db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
+	db := mustGet(userdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
-	o := f(b.measuring(ctx, nodes...).lasting(100, b.per), got(db.Type("user")), c)
+	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.per), mustGet(db.Type("user")), c)
 	o.cpu = nil // the six nodes' own work is a tenth of it or more
 	return o
 }
@@ -39,7 +39,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 func clusterCreate(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.withCluster(ctx, nil, func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {
-			return b.compare(ctx, workers, creates(users), variant{name: "one slot", op: func(ctx context.Context, w, i int) error {
+			return b.compare(ctx, workers, createVariant(users), variant{name: "one slot", op: func(ctx context.Context, w, i int) error {
 				k := serial(i)
 				tag := "{" + uid(k) + "}"
 				return bareCreate.Run(ctx, c, []string{tag + prk(k), tag + srkMail(k), tag + srkName(k)}, newFields(k)...).Err()
@@ -53,7 +53,7 @@ func clusterLookup(workers int) measure {
 		return b.withCluster(ctx, nil, func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {
 			const some = 1000
 			for i := range some {
-				got(users.Create(ctx, newUser(i)))
+				mustGet(users.Create(ctx, newUser(i)))
 			}
 			return b.compare(ctx, workers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				_, err := users.Find(ctx, hints.Field("email", email(i%some)))
@@ -75,8 +75,8 @@ func clusterLookup(workers int) measure {
 func (b *bench) clusterTrips(ctx context.Context) outcome {
 	return b.withCluster(ctx, slowDialer(2*time.Millisecond), func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {
 		exists := variant{name: "EXISTS", op: func(ctx context.Context, w, i int) error { return c.Exists(ctx, "none").Err() }}
-		o := b.lasting(20, 100*time.Millisecond).compare(ctx, 1, creates(users), exists)
-		o.estimate = o.inverse() // of times
+		o := b.withBlocks(20, 100*time.Millisecond).compare(ctx, 1, createVariant(users), exists)
+		o.estimate = o.inverse() // a ratio of times, not of rates
 		return o
 	})
 }

@@ -21,13 +21,13 @@ func (b *bench) count(ctx context.Context) outcome {
 	s := userSchema()
 	s.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed}
 	b.server.admin.FlushAll(ctx) // the stored schema has no index
-	return b.beside(ctx, 1, userdb.Options{Schema: s}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+	return b.compareWithBare(ctx, 1, userdb.Options{Schema: s}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 		for i := range 1000 {
-			got(users.Create(ctx, newUser(i)))
+			mustGet(users.Create(ctx, newUser(i)))
 			must(c.SAdd(ctx, "cooks", prk(i)).Err())
 		}
 		q := userdb.Query{Where: schema.Texts("job", "cook")}
-		if total := got(users.Count(ctx, q)); total.Entries != 1000 {
+		if total := mustGet(users.Count(ctx, q)); total.Entries != 1000 {
 			must(fmt.Errorf("counted %d", total.Entries))
 		}
 		ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
@@ -46,7 +46,7 @@ func (b *bench) firstLookup(ctx context.Context) outcome {
 		var took [100]float64
 		for i := range took {
 			begin := time.Now()
-			got(users.Find(ctx, hints.Any(email(pick(100*n+i)))))
+			mustGet(users.Find(ctx, hints.Any(email(pick(100*n+i)))))
 			took[i] = micros(time.Since(begin))
 		}
 		first, later, ratios = append(first, took[0]), append(later, took[99]), append(ratios, took[0]/took[99])
@@ -60,8 +60,8 @@ func (b *bench) firstLookup(ctx context.Context) outcome {
 func (b *bench) cold(ctx context.Context) outcome {
 	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
 	list.Dir = ".."
-	standard := strings.Fields(string(got(list.Output())))
-	cache := got(os.MkdirTemp("", "bench"))
+	standard := strings.Fields(string(mustGet(list.Output())))
+	cache := mustGet(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(cache)
 	part := buildTime(ctx, cache, standard...)
 	all := part + buildTime(ctx, cache, "./cmd/userdb")

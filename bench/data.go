@@ -43,7 +43,7 @@ func load(ctx context.Context, c *redis.Client, from, to int) {
 		for ; from < to && pipe.Len() < 3000; from++ {
 			put(ctx, pipe, from, fields(from))
 		}
-		got(pipe.Exec(ctx))
+		mustGet(pipe.Exec(ctx))
 	}
 }
 
@@ -66,8 +66,8 @@ func (s *server) open(ctx context.Context, o userdb.Options) (*userdb.DB, *userd
 	if o.Schema.Types == nil {
 		o.Schema = userSchema()
 	}
-	db := got(userdb.Open(ctx, s.url(160), o))
-	return db, got(db.Type("user"))
+	db := mustGet(userdb.Open(ctx, s.url(160), o))
+	return db, mustGet(db.Type("user"))
 }
 
 // facets returns the facets that a caller passes to Create.

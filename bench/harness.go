@@ -48,7 +48,7 @@ type result struct {
 	ServerCPU float64 `json:"server_cpu_us"`
 	Allocs    float64 `json:"allocs"`
 	Commands  float64 `json:"commands"`    // including those within scripts
-	Trips     float64 `json:"round_trips"` // how often the server read a socket, which callers may share
+	Trips     float64 `json:"round_trips"` // reads of a socket by the server; callers may share one
 
 	blocks    []block
 	latencies []time.Duration // of all blocks, in order
@@ -58,8 +58,8 @@ type result struct {
 // shortest is the minimum length of a block, unless a row sets another one. With many callers it is
 // four times as long, because a block begins and ends with fewer of them at work.
 const (
-	shortest = 5 * time.Millisecond
-	many     = 64
+	shortest    = 5 * time.Millisecond
+	manyCallers = 64
 )
 
 // gcPercent makes garbage collections rare while variants take turns. A collection takes as long as
@@ -73,8 +73,8 @@ func (b *bench) warmUp() int { return max(1, min(12, b.pairs/5)) }
 // else the machine does affects all of them alike.
 func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	if workers >= many && b.per == shortest {
-		b = b.lasting(b.pairs*2/5, 4*b.per)
+	if workers >= manyCallers && b.per == shortest {
+		b = b.withBlocks(b.pairs*2/5, 4*b.per)
 	}
 	if !b.allCores {
 		defer pin(b.pids)()

@@ -8,13 +8,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// historied compares creates that write a history with creates that do not.
-func historied(workers int) measure {
+// createWithHistory compares creates that write a history with creates that do not.
+func createWithHistory(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		db, users := b.server.open(ctx, userdb.Options{History: true})
 		defer db.Close()
-		return b.beside(ctx, workers, userdb.Options{}, func(without *userdb.Type, _ *redis.Client) (ours, bare variant) {
-			ours, bare = creates(users), creates(without)
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(without *userdb.Type, _ *redis.Client) (ours, bare variant) {
+			ours, bare = createVariant(users), createVariant(without)
 			bare.name = "without"
 			return ours, bare
 		})
@@ -24,9 +24,9 @@ func historied(workers int) measure {
 // clusterHistoried makes the same comparison on six nodes.
 func (b *bench) clusterHistoried(ctx context.Context) outcome {
 	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
-		db := got(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
+		db := mustGet(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
 		defer db.Close()
-		ours, bare := creates(got(db.Type("user"))), creates(without)
+		ours, bare := createVariant(mustGet(db.Type("user"))), createVariant(without)
 		bare.name = "without"
 		return b.compare(ctx, 16, ours, bare)
 	})

@@ -42,8 +42,8 @@ type process struct {
 var handlers = map[string]func(ctx context.Context, url string) http.Handler{"service": service, "bare": bare}
 
 func service(ctx context.Context, url string) http.Handler {
-	db := got(userdb.Open(ctx, url, userdb.Options{Schema: userSchema(), History: true}))
-	return got(serve.New(db, serve.Options{}))
+	db := mustGet(userdb.Open(ctx, url, userdb.Options{Schema: userSchema(), History: true}))
+	return mustGet(serve.New(db, serve.Options{}))
 }
 
 // serveHTTP serves the named handler on a free port and prints its URL to standard output. It ends
@@ -53,7 +53,7 @@ func serveHTTP(ctx context.Context, name, url string) {
 	if !ok {
 		must(fmt.Errorf("no handler %q", name))
 	}
-	l := got(net.Listen("tcp", "127.0.0.1:0"))
+	l := mustGet(net.Listen("tcp", "127.0.0.1:0"))
 	fmt.Println("http://" + l.Addr().String())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -66,18 +66,18 @@ func serveHTTP(ctx context.Context, name, url string) {
 
 // startProcess starts this program again to serve a handler.
 func startProcess(h *host, handler, url string, oneCore bool) process {
-	c := exec.Command(got(os.Executable()), "-serve", handler, "-store", url)
+	c := exec.Command(mustGet(os.Executable()), "-serve", handler, "-store", url)
 	if oneCore { // the runtime would notice, but not at once
 		c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	}
 	c.Stderr = os.Stderr
-	in, out := got(c.StdinPipe()), got(c.StdoutPipe())
+	in, out := mustGet(c.StdinPipe()), mustGet(c.StdoutPipe())
 	must(c.Start())
 	h.Cleanup(func() {
 		in.Close()
 		c.Wait()
 	})
-	line := got(bufio.NewReader(out).ReadString('\n'))
+	line := mustGet(bufio.NewReader(out).ReadString('\n'))
 	return process{url: strings.TrimSpace(line), pid: c.Process.Pid}
 }
 
@@ -88,11 +88,11 @@ func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s 
 	defer h.stop()
 	s := site{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	name := fmt.Sprint("bench-", time.Now().UnixNano())
-	s.key = got(got(own.KeysOf(db)).Create(ctx, own.Key{Name: name, Scopes: []string{own.ScopeAdmin}}))
+	s.key = mustGet(mustGet(own.KeysOf(db)).Create(ctx, own.Key{Name: name, Scopes: []string{own.ScopeAdmin}}))
 	s.service = startProcess(&h, "service", b.server.url(160), !b.allCores)
 	s.bare = startProcess(&h, "bare", b.server.url(160), !b.allCores)
 	defer s.client.CloseIdleConnections()
-	by := b.beyond(s.service.pid, s.bare.pid)
+	by := b.withProcesses(s.service.pid, s.bare.pid)
 	by.served = true
 	return f(by, s)
 }
@@ -123,11 +123,11 @@ func (s site) do(ctx context.Context, method, url string, body []byte, header ..
 
 // bare returns a handler with a route for each row. It does only what the row needs, with go-redis.
 func bare(_ context.Context, url string) http.Handler {
-	c := redis.NewClient(got(redis.ParseURL(url)))
+	c := redis.NewClient(mustGet(redis.ParseURL(url)))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /users/{uid}", func(w http.ResponseWriter, r *http.Request) {
 		fields, err := c.HGetAll(r.Context(), "user/uid:"+r.PathValue("uid")).Result()
-		answer(w, fields, err)
+		writeAnswer(w, fields, err)
 	})
 	mux.HandleFunc("POST /session", func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Secret string }
@@ -140,7 +140,7 @@ func bare(_ context.Context, url string) http.Handler {
 		pipe.HGet(r.Context(), "sessions:"+uid, id)
 		fields := pipe.HGetAll(r.Context(), "user/uid:"+uid)
 		_, err := pipe.Exec(r.Context())
-		answer(w, fields.Val(), err)
+		writeAnswer(w, fields.Val(), err)
 	})
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Identifier, Password string }
@@ -158,13 +158,13 @@ func bare(_ context.Context, url string) http.Handler {
 			return
 		}
 		delete(fields, "password")
-		answer(w, fields, nil)
+		writeAnswer(w, fields, nil)
 	})
 	return mux
 }
 
-// answer writes an entry, or 404 if there is none.
-func answer(w http.ResponseWriter, fields map[string]string, err error) {
+// writeAnswer writes an entry, or 404 if there is none.
+func writeAnswer(w http.ResponseWriter, fields map[string]string, err error) {
 	if err != nil || len(fields) == 0 {
 		http.Error(w, "not found", http.StatusNotFound)
 		return
@@ -198,7 +198,7 @@ func webSession(workers int) measure {
 		return b.withSite(ctx, db, func(b *bench, s site) outcome {
 			check := func(name, url string, secret func(i int) string) variant {
 				return variant{name: name, op: func(ctx context.Context, _, i int) error {
-					return s.do(ctx, "POST", url, got(json.Marshal(map[string]string{"secret": secret(i % len(secrets))})))
+					return s.do(ctx, "POST", url, mustGet(json.Marshal(map[string]string{"secret": secret(i % len(secrets))})))
 				}}
 			}
 			return b.compare(ctx, workers,
@@ -216,12 +216,12 @@ func webLogin(workers int) measure {
 		defer db.Close()
 		b = b.oneHash()
 		if workers > 1 { // 128 logins take about five seconds
-			b = b.onAllCores().lasting(max(4, b.pairs/workers), time.Millisecond)
+			b = b.onAllCores().withBlocks(max(4, b.pairs/workers), time.Millisecond)
 		}
 		return b.withSite(ctx, db, func(b *bench, s site) outcome {
 			login := func(name, url string) variant {
 				return variant{name: name, op: func(ctx context.Context, w, _ int) error {
-					body := got(json.Marshal(map[string]string{"identifier": loginName(w), "password": loginPassword}))
+					body := mustGet(json.Marshal(map[string]string{"identifier": loginName(w), "password": loginPassword}))
 					return s.do(ctx, "POST", url, body)
 				}}
 			}
@@ -243,8 +243,8 @@ func (b *bench) webStream(ctx context.Context) outcome {
 	return b.withSite(ctx, db, func(b *bench, s site) outcome {
 		var ratios []float64
 		for range 7 {
-			made, heard := s.stream(ctx, users)
-			ratios = append(ratios, float64(heard)/float64(made))
+			made, received := s.stream(ctx, users)
+			ratios = append(ratios, float64(received)/float64(made))
 		}
 		return outcome{estimate: estimateMedian(ratios)}
 	})
@@ -252,7 +252,7 @@ func (b *bench) webStream(ctx context.Context) outcome {
 
 // stream makes events. It returns how long that took, and how long it took until the last listener
 // had all of them.
-func (s site) stream(ctx context.Context, users *userdb.Type) (made, heard time.Duration) {
+func (s site) stream(ctx context.Context, users *userdb.Type) (made, received time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var ready, done sync.WaitGroup
@@ -264,7 +264,7 @@ func (s site) stream(ctx context.Context, users *userdb.Type) (made, heard time.
 	ready.Wait()
 	begin := time.Now()
 	for range events {
-		got(users.Create(ctx, newUser(serial(int(operations.Add(1))))))
+		mustGet(users.Create(ctx, newUser(serial(int(operations.Add(1))))))
 	}
 	made = time.Since(begin)
 	done.Wait()
@@ -286,14 +286,14 @@ func (s site) listen(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer res.Body.Close()
-	heard := 0
-	for in := bufio.NewScanner(res.Body); heard < events && in.Scan(); {
+	received := 0
+	for in := bufio.NewScanner(res.Body); received < events && in.Scan(); {
 		if strings.HasPrefix(in.Text(), "data:") {
-			heard++
+			received++
 		}
 	}
-	if heard < events {
-		return fmt.Errorf("a listener heard %d of %d events", heard, events)
+	if received < events {
+		return fmt.Errorf("a listener heard %d of %d events", received, events)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userd
 	b.server.admin.FlushAll(ctx) // otherwise the stored password policy would apply
 	db, users := b.server.open(ctx, userdb.Options{Schema: s})
 	for i := range n {
-		got(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
+		mustGet(users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("login", i), Facets: schema.Texts("name", loginName(i)), Password: loginPassword}))
 	}
 	load(ctx, b.server.admin, 0, population)
 	return db, users
@@ -41,11 +41,11 @@ func loginName(i int) string { return fmt.Sprint("login user ", i) }
 func (b *bench) login(ctx context.Context) outcome {
 	callers, by := 1, b.oneHash()
 	if b.allCores {
-		callers, by = runtime.GOMAXPROCS(0), b.lasting(10, 300*time.Millisecond)
+		callers, by = runtime.GOMAXPROCS(0), b.withBlocks(10, 300*time.Millisecond)
 	}
 	db, users := b.loginStore(ctx, 10, callers)
 	defer db.Close()
-	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
+	stored := mustGet(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
 	return by.compare(ctx, callers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Login(ctx, loginName(w), loginPassword, userdb.Attempt{})
 		return err
@@ -55,13 +55,13 @@ func (b *bench) login(ctx context.Context) outcome {
 }
 
 // oneHash returns a copy of b whose blocks last until each caller has computed one hash.
-func (b *bench) oneHash() *bench { return b.lasting(b.size(30, 16), time.Millisecond) }
+func (b *bench) oneHash() *bench { return b.withBlocks(b.size(30, 16), time.Millisecond) }
 
-// failuresEach is how many wrong passwords for one entry do not yet make the next login wait.
-const failuresEach = 9
+// freeFailures is how many wrong passwords for one entry do not yet make the next login wait.
+const freeFailures = 9
 
-// outsiders lists kinds of users who cannot log in, and the prefix of their names.
-var outsiders = []struct{ what, before string }{
+// refusedLogins lists kinds of users who cannot log in, and the prefix of their names.
+var refusedLogins = []struct{ what, before string }{
 	{"wrong password", ""}, {"unknown", "no "}, {"no password", "bare "}, {"disabled", "banned "},
 }
 
@@ -72,16 +72,16 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	db, users := b.loginStore(ctx, 10, people)
 	defer db.Close()
 	for i := range people { // one entry without a password and one that is disabled
-		got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))}))
-		e := got(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword}))
+		mustGet(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))}))
+		e := mustGet(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword}))
 		must(users.Disable(ctx, hints.Key(e.Key())))
 	}
 	var vs []variant
-	for _, o := range outsiders {
+	for _, o := range refusedLogins {
 		n := 0
 		vs = append(vs, variant{name: o.what, op: func(ctx context.Context, _, _ int) error {
 			n++
-			_, err := users.Login(ctx, o.before+loginName(n/failuresEach), "wrong", userdb.Attempt{})
+			_, err := users.Login(ctx, o.before+loginName(n/freeFailures), "wrong", userdb.Attempt{})
 			if errors.Is(err, userdb.ErrLogin) {
 				return nil
 			}
@@ -91,7 +91,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	rs := b.oneHash().interleave(ctx, 1, vs...)
 	slices.SortFunc(rs, func(a, b result) int { return cmp.Compare(a.P50, b.P50) })
 	o := b.judge(rs, rs[len(rs)-1], rs[0])
-	o.estimate = o.inverse() // of times, not rates
+	o.estimate = o.inverse() // a ratio of times, not of rates
 	return o
 }
 
@@ -102,17 +102,17 @@ type flood struct {
 }
 
 const (
-	floodCost = 12
-	tooMany   = 10 // times more logins than the machine can hash
-	patience  = 30 * time.Second
+	floodCost    = 12
+	overload     = 10 // times more logins than the machine can hash
+	loginTimeout = 30 * time.Second
 )
 
 // startFlood starts logins at a constant rate. stop ends them and waits for the last one.
 func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
-	stored := got(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
+	stored := mustGet(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
 	begin := time.Now()
 	must(bcrypt.CompareHashAndPassword(stored, []byte(loginPassword)))
-	every := time.Since(begin) / time.Duration(tooMany*runtime.GOMAXPROCS(0))
+	every := time.Since(begin) / time.Duration(overload*runtime.GOMAXPROCS(0))
 	ctx, cancel := context.WithCancel(ctx)
 	f := &flood{}
 	var wg sync.WaitGroup
@@ -126,14 +126,14 @@ func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 	})
 	f.stop = func() { cancel(); wg.Wait() }
 	// The flood has built up when a login is refused, or after the longest time that a login waits.
-	for end := time.Now().Add(patience); f.refused.Load() == 0 && ctx.Err() == nil && time.Now().Before(end); {
+	for end := time.Now().Add(loginTimeout); f.refused.Load() == 0 && ctx.Err() == nil && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return f
 }
 
 func (f *flood) login(ctx context.Context, users *userdb.Type, name string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
 	_, err := users.Login(ctx, name, loginPassword, userdb.Attempt{})
 	switch {
@@ -152,10 +152,10 @@ func (f *flood) note() string {
 
 // readUnderFlood compares reads on an idle machine with reads during a flood.
 func (b *bench) readUnderFlood(ctx context.Context) outcome {
-	return b.inFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
-		read := finds(users)
+	return b.withFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
+		read := findVariant(users)
 		read.name = "read"
-		by := b.onAllCores().lasting(30, 100*time.Millisecond)
+		by := b.onAllCores().withBlocks(30, 100*time.Millisecond)
 		idle := by.interleave(ctx, 4, read)
 		f := start()
 		busy := by.interleave(ctx, 4, read)
@@ -163,8 +163,8 @@ func (b *bench) readUnderFlood(ctx context.Context) outcome {
 	})
 }
 
-// inFlood runs a row that starts a flood of logins.
-func (b *bench) inFlood(ctx context.Context, row func(users *userdb.Type, start func() *flood) outcome) outcome {
+// withFlood runs a row that starts a flood of logins.
+func (b *bench) withFlood(ctx context.Context, row func(users *userdb.Type, start func() *flood) outcome) outcome {
 	people := 10 * runtime.GOMAXPROCS(0)
 	db, users := b.loginStore(ctx, floodCost, people)
 	defer db.Close()
@@ -179,7 +179,7 @@ func (b *bench) inFlood(ctx context.Context, row func(users *userdb.Type, start 
 
 // memoryUnderFlood compares the memory in use late in a flood with that early in it.
 func (b *bench) memoryUnderFlood(ctx context.Context) outcome {
-	return b.inFlood(ctx, func(_ *userdb.Type, start func() *flood) outcome {
+	return b.withFlood(ctx, func(_ *userdb.Type, start func() *flood) outcome {
 		f := start()
 		var used []float64
 		for range 14 {

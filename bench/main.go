@@ -68,8 +68,8 @@ func must(err error) {
 	}
 }
 
-// got returns v, or ends the run if err is not nil.
-func got[T any](v T, err error) T {
+// mustGet returns v, or ends the run if err is not nil.
+func mustGet[T any](v T, err error) T {
 	must(err)
 	return v
 }
@@ -118,7 +118,7 @@ func run(ctx context.Context, o options, at *string) {
 	if o.charts != "" {
 		*at = "drawing"
 		for _, f := range charted {
-			b.sit(ctx, func(b *bench) outcome {
+			b.onNewServer(ctx, func(b *bench) outcome {
 				f(b, ctx).draw(o.charts)
 				return outcome{}
 			})

@@ -21,14 +21,14 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// checking compares whole checks with whole bare passes over the same records, in turn.
-func (b *bench) checking(ctx context.Context) outcome {
+// compareCheck compares whole checks with whole bare passes over the same records, in turn.
+func (b *bench) compareCheck(ctx context.Context) outcome {
 	n := b.size(200_000, 50_000)
 	b.server.empty(ctx)
 	load(ctx, b.server.admin, 0, n)
 	db, _ := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
-	o := b.inTurn(n, 4, pass{"check", func(t *timer) {
+	o := b.comparePasses(n, 4, pass{"check", func(t *timer) {
 		t.time(func() {
 			for p, err := range check.Run(ctx, db, check.Options{}) {
 				must(err)
@@ -36,7 +36,7 @@ func (b *bench) checking(ctx context.Context) outcome {
 			}
 		})
 	}}, pass{"bare pass", func(t *timer) { t.time(func() { barePass(ctx, b.server.admin) }) }})
-	o.estimate = o.inverse() // of times, not rates
+	o.estimate = o.inverse() // a ratio of times, not of rates
 	return o
 }
 
@@ -60,8 +60,8 @@ func (t *timer) time(f func()) {
 	t.server += t.b.serverTime() - server
 }
 
-// inTurn compares two passes over n entries, in turn.
-func (b *bench) inTurn(n, pairs int, ours, bare pass) outcome {
+// comparePasses compares two passes over n entries, in turn.
+func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 	results := []result{{Name: ours.name}, {Name: bare.name}}
 	grown := 0.0
 	for range pairs {
@@ -101,29 +101,29 @@ func barePass(ctx context.Context, c *redis.Client) {
 		if len(srks) > 0 {
 			pipe.MGet(ctx, srks...)
 		}
-		got(pipe.Exec(ctx))
+		mustGet(pipe.Exec(ctx))
 		if cursor = next; cursor == 0 {
 			return
 		}
 	}
 }
 
-// importing compares whole imports with whole runs of the bare pipeline, in turn, each on an empty
-// database.
-func (b *bench) importing(ctx context.Context) outcome {
+// compareImport compares whole imports with whole runs of the bare pipeline, in turn, each on an
+// empty database.
+func (b *bench) compareImport(ctx context.Context) outcome {
 	n, pairs := b.size(200_000, 50_000), b.size(8, 4)
-	dir := got(os.MkdirTemp("", "bench"))
+	dir := mustGet(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "users.jsonl")
 	writeLines(path, n)
-	return b.inTurn(n, pairs,
+	return b.comparePasses(n, pairs,
 		pass{"import", func(t *timer) { b.importAll(ctx, t, path, n) }},
 		pass{"pipeline", func(t *timer) { b.barePipelines(ctx, t, n) }})
 }
 
 // writeLines writes the lines that an export of n users would write.
 func writeLines(path string, n int) {
-	f := got(os.Create(path))
+	f := mustGet(os.Create(path))
 	w := bufio.NewWriter(f)
 	for i := range n {
 		fmt.Fprintf(w, `{"type":"user","facets":{"added":"2026-11-20T08:02:40.512Z","city":"Berlin","email":%q,"job":"cook","lang":"de","name":%q,"uid":%q},"password":%q}`+"\n",
@@ -136,11 +136,11 @@ func (b *bench) importAll(ctx context.Context, t *timer, path string, n int) {
 	b.server.empty(ctx)
 	db, _ := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
-	in := got(os.Open(path))
+	in := mustGet(os.Open(path))
 	defer in.Close()
 	var report transfer.Report
 	t.time(func() {
-		report = got(transfer.Import(ctx, db, in, transfer.ImportOptions{Rejects: io.Discard}))
+		report = mustGet(transfer.Import(ctx, db, in, transfer.ImportOptions{Rejects: io.Discard}))
 	})
 	if report.Created != int64(n) {
 		must(fmt.Errorf("%d of %d entries were created", report.Created, n))
@@ -157,7 +157,7 @@ func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 		for i := first; i < min(first+1000, n); i++ {
 			put(ctx, pipe, i, fields(i))
 		}
-		t.time(func() { got(pipe.Exec(ctx)) })
+		t.time(func() { mustGet(pipe.Exec(ctx)) })
 	}
 }
 

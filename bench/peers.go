@@ -17,8 +17,8 @@ import (
 
 // rueidisClient returns a rueidis client that connects to the server as the other clients do.
 func (b *bench) rueidisClient() rueidis.Client {
-	at := got(redis.ParseURL(b.server.url(1)))
-	return got(rueidis.NewClient(rueidis.ClientOption{
+	at := mustGet(redis.ParseURL(b.server.url(1)))
+	return mustGet(rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{at.Addr}, SelectDB: at.DB, DisableCache: true,
 		DialCtxFn: func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, at.Network, at.Addr)
@@ -26,18 +26,18 @@ func (b *bench) rueidisClient() rueidis.Client {
 	}))
 }
 
-// besidePeers compares the library with rueidis and with go-redis' AutoPipeline. It compares
+// compareWithPeers compares the library with rueidis and with go-redis' AutoPipeline. It compares
 // throughput and the 99th percentile, each with the better of the two. There is no row of processor
 // time, because that depends on how many calls share a batch, which differs by a tenth from sitting
 // to sitting.
-func (b *bench) besidePeers(ctx context.Context, workers int, f func(*userdb.Type, rueidis.Client, *redis.AutoPipeliner) (ours, first, second variant)) outcome {
+func (b *bench) compareWithPeers(ctx context.Context, workers int, f func(*userdb.Type, rueidis.Client, *redis.AutoPipeliner) (ours, first, second variant)) outcome {
 	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()
 	c := b.server.client(workers + 8)
 	defer c.Close()
 	other := b.rueidisClient()
 	defer other.Close()
-	ours, first, second := f(users, other, got(c.AutoPipeline()))
+	ours, first, second := f(users, other, mustGet(c.AutoPipeline()))
 	rs := b.interleave(ctx, workers, ours, first, second)
 	least := func(of func(result) float64) result {
 		return slices.MinFunc(rs[1:], func(x, y result) int { return cmp.Compare(of(x), of(y)) })
@@ -50,8 +50,8 @@ func (b *bench) besidePeers(ctx context.Context, workers int, f func(*userdb.Typ
 
 func peerGet(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.besidePeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
-			return finds(users), rueidisGet(other), autoGet(auto)
+		return b.compareWithPeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
+			return findVariant(users), rueidisGet(other), autoGet(auto)
 		})
 	}
 }
@@ -69,7 +69,7 @@ func autoGet(auto *redis.AutoPipeliner) variant {
 
 func peerLookup(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.besidePeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
+		return b.compareWithPeers(ctx, workers, func(users *userdb.Type, other rueidis.Client, auto *redis.AutoPipeliner) (ours, first, second variant) {
 			script := rueidis.NewLuaScript(lookupSource)
 			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				_, err := users.Find(ctx, hints.Field("email", email(pick(i))))
@@ -99,16 +99,16 @@ type omUser struct {
 	Added string
 }
 
-// besideOM compares the library with a repository of om that holds the given number of users.
-func (b *bench) besideOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) outcome {
+// compareWithOM compares the library with a repository of om that holds the given number of users.
+func (b *bench) compareWithOM(ctx context.Context, users int, f func(*userdb.Type, om.Repository[omUser]) (ours, theirs variant)) outcome {
 	c := b.rueidisClient()
 	defer c.Close()
 	repo := om.NewHashRepository("om", omUser{}, c)
 	for n := range users {
 		must(saveOM(ctx, repo, n))
 	}
-	o := b.beside(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
-	o.cpu = nil // see besidePeers
+	o := b.compareWithBare(ctx, 128, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, theirs variant) { return f(users, repo) })
+	o.cpu = nil // see compareWithPeers
 	return o
 }
 
@@ -119,14 +119,14 @@ func saveOM(ctx context.Context, repo om.Repository[omUser], k int) error {
 }
 
 func (b *bench) uniquenessPrice(ctx context.Context) outcome {
-	return b.besideOM(ctx, 0, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
-		return creates(users), variant{name: "om", op: func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(i)) }}
+	return b.compareWithOM(ctx, 0, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
+		return createVariant(users), variant{name: "om", op: func(ctx context.Context, w, i int) error { return saveOM(ctx, repo, serial(i)) }}
 	})
 }
 
 func (b *bench) omFetch(ctx context.Context) outcome {
-	return b.besideOM(ctx, population, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
-		return finds(users), variant{name: "om", op: func(ctx context.Context, w, i int) error {
+	return b.compareWithOM(ctx, population, func(users *userdb.Type, repo om.Repository[omUser]) (ours, theirs variant) {
+		return findVariant(users), variant{name: "om", op: func(ctx context.Context, w, i int) error {
 			_, err := repo.Fetch(ctx, uid(pick(i)))
 			return err
 		}}

@@ -38,8 +38,8 @@ func pin(pids []int) (release func()) {
 func place(pids []int, cpus *unix.CPUSet) {
 	for _, pid := range append(pids, os.Getpid()) {
 		for range 2 { // again, for threads that started meanwhile
-			for _, task := range got(os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")) {
-				tid := got(strconv.Atoi(task.Name()))
+			for _, task := range mustGet(os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")) {
+				tid := mustGet(strconv.Atoi(task.Name()))
 				if err := unix.SchedSetaffinity(tid, cpus); err != unix.ESRCH {
 					must(err)
 				}

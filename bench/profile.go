@@ -25,7 +25,7 @@ func (b *bench) writeProfiles(ctx context.Context, workers int, v variant, r *re
 		return c
 	}, v.name))
 	for _, kind := range []string{"cpu", "allocs"} {
-		f := got(os.Create(name + "." + kind + ".pprof"))
+		f := mustGet(os.Create(name + "." + kind + ".pprof"))
 		rate := runtime.MemProfileRate
 		if kind == "cpu" {
 			must(pprof.StartCPUProfile(f))

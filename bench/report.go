@@ -67,7 +67,7 @@ func newReport(ctx context.Context) *report {
 	var h host
 	defer h.stop()
 	s := startServer(&h)
-	_, version, _ := strings.Cut(got(s.admin.Info(ctx, "server").Result()), "redis_version:")
+	_, version, _ := strings.Cut(mustGet(s.admin.Info(ctx, "server").Result()), "redis_version:")
 	version, _, _ = strings.Cut(version, "\r")
 	return &report{
 		Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), processor()),
@@ -131,7 +131,7 @@ func (r reportRow) bound() string {
 // write writes the report to out.json and out.md.
 func (rep *report) write(out string) {
 	rep.Load += " | " + loadAverage()
-	data := got(json.MarshalIndent(rep, "", " "))
+	data := mustGet(json.MarshalIndent(rep, "", " "))
 	must(os.WriteFile(out+".json", append(data, '\n'), 0o644))
 	must(os.WriteFile(out+".md", []byte(rep.markdown()), 0o644))
 }
@@ -152,7 +152,7 @@ var columns = []struct {
 
 func (rep *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s · %s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
+	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s ·\n%s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
 	b.WriteString("Columns from p50 on: ours / theirs, of one operation. Client and server are processor time.\n\n")
 	b.WriteString("| row | what | ratio | bounds | target | |")
 	for _, c := range columns {

@@ -70,20 +70,20 @@ func newBench(quick bool) *bench {
 	return b
 }
 
-// sit calls f with a copy of b on a new server that holds the population. Servers differ by up to 3
-// % for as long as they run, depending on where their tables happen to lie in memory.
-func (b *bench) sit(ctx context.Context, f func(b *bench) outcome) outcome {
+// onNewServer calls f with a copy of b on a new server that holds the population. Servers differ by
+// up to 3 % for as long as they run, depending on where their tables happen to lie in memory.
+func (b *bench) onNewServer(ctx context.Context, f func(b *bench) outcome) outcome {
 	var h host
 	defer h.stop()
 	by := *b
 	by.server = startServer(&h)
 	by.server.tcp = b.tcp
 	by.server.reset(ctx)
-	return f(by.measuring(ctx, by.server.admin))
+	return f(by.withNodes(ctx, by.server.admin))
 }
 
-// measuring returns a copy of b that measures the work of these nodes.
-func (b *bench) measuring(ctx context.Context, nodes ...*redis.Client) *bench {
+// withNodes returns a copy of b that measures the work of these nodes.
+func (b *bench) withNodes(ctx context.Context, nodes ...*redis.Client) *bench {
 	by := *b
 	by.nodes, by.pids = nodes, nil
 	for _, c := range nodes {
@@ -92,16 +92,16 @@ func (b *bench) measuring(ctx context.Context, nodes ...*redis.Client) *bench {
 	return &by
 }
 
-// beyond returns a copy of b that also counts the work of the given processes.
-func (b *bench) beyond(pids ...int) *bench {
+// withProcesses returns a copy of b that also counts the work of the given processes.
+func (b *bench) withProcesses(pids ...int) *bench {
 	by := *b
 	by.pids = slices.Concat(b.pids, pids)
 	return &by
 }
 
-// lasting returns a copy of b with the given number of blocks for each variant and their minimum
+// withBlocks returns a copy of b with the given number of blocks for each variant and their minimum
 // length.
-func (b *bench) lasting(pairs int, per time.Duration) *bench {
+func (b *bench) withBlocks(pairs int, per time.Duration) *bench {
 	by := *b
 	by.pairs, by.per = pairs, per
 	return &by
@@ -156,7 +156,7 @@ func (b *bench) measureAs(ctx context.Context, r row, suffix string, yield func(
 	began := time.Now()
 	var all []outcome
 	for range sittings {
-		all = append(all, b.sit(ctx, func(b *bench) outcome { return r.run(b, ctx) }))
+		all = append(all, b.onNewServer(ctx, func(b *bench) outcome { return r.run(b, ctx) }))
 	}
 	o := merge(all)
 	o.took = time.Since(began)
@@ -225,9 +225,9 @@ func (b *bench) size(full, quick int) int {
 	return full
 }
 
-// beside compares two variants that f returns: one of the library, opened with o, and one of a bare
-// client.
-func (b *bench) beside(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) outcome {
+// compareWithBare compares two variants that f returns: one of the library, opened with o, and one
+// of a bare client.
+func (b *bench) compareWithBare(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) outcome {
 	db, users := b.server.open(ctx, o)
 	defer db.Close()
 	c := b.server.client(workers + 8)
@@ -366,15 +366,15 @@ var rows = []row{
 		what: "time of the first * lookup after Open, against the hundredth",
 	},
 	{
-		name: "create-history-1", quick: true, target: 0.83, run: historied(1),
+		name: "create-history-1", quick: true, target: 0.83, run: createWithHistory(1),
 		what: "with Options.History, against without",
 	},
 	{
-		name: "create-history-16", target: 0.83, noisy: true, run: historied(16),
+		name: "create-history-16", target: 0.83, noisy: true, run: createWithHistory(16),
 		what: "the same",
 	},
 	{
-		name: "create-history-128", target: 0.83, noisy: true, run: historied(128),
+		name: "create-history-128", target: 0.83, noisy: true, run: createWithHistory(128),
 		what: "the same",
 	},
 	{
@@ -386,31 +386,31 @@ var rows = []row{
 		what: "one other and one secondary facet of an entry in hand, against a bare script of the same commands",
 	},
 	{
-		name: "typed-find-1", quick: true, target: 0.87, run: typed(1, typedFind),
+		name: "typed-find-1", quick: true, target: 0.87, run: compareTyped(1, typedFind),
 		what: "Find into a struct of 7 facets, against Find",
 	},
 	{
-		name: "typed-find-128", target: 0.87, noisy: true, run: typed(128, typedFind),
+		name: "typed-find-128", target: 0.87, noisy: true, run: compareTyped(128, typedFind),
 		what: "the same",
 	},
 	{
-		name: "typed-create-1", target: 0.87, run: typed(1, typedCreate),
+		name: "typed-create-1", target: 0.87, run: compareTyped(1, typedCreate),
 		what: "Create of a struct, against Create",
 	},
 	{
-		name: "typed-save-1", target: 0.87, run: typed(1, typedSave),
+		name: "typed-save-1", target: 0.87, run: compareTyped(1, typedSave),
 		what: "Save of a struct in which two facets differ, against Put and Save",
 	},
 	{
-		name: "typed-page", target: 0.87, run: typed(1, typedPage),
+		name: "typed-page", target: 0.87, run: compareTyped(1, typedPage),
 		what: "a Page of 256 structs, against one of entries",
 	},
 	{
-		name: "import", quick: true, target: 0.8, sittings: 1, run: (*bench).importing,
+		name: "import", quick: true, target: 0.8, sittings: 1, run: (*bench).compareImport,
 		what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks",
 	},
 	{
-		name: "check", target: 3.5, most: true, sittings: 1, run: (*bench).checking,
+		name: "check", target: 3.5, most: true, sittings: 1, run: (*bench).compareCheck,
 		what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them",
 	},
 	{
@@ -446,7 +446,7 @@ var rows = []row{
 		what: "Find, against Fetch of rueidis/om",
 	},
 	{
-		name: "handmade-128", target: 1, noisy: true, run: create(128, handmade),
+		name: "handmade-128", target: 1, noisy: true, run: create(128, watchMulti),
 		what: "Create, against go-redis by hand with WATCH and MULTI",
 	},
 	{

@@ -56,7 +56,7 @@ func (s *server) url(pool int) string {
 
 // client returns a bare client.
 func (s *server) client(pool int) *redis.Client {
-	o := got(redis.ParseURL(s.url(pool)))
+	o := mustGet(redis.ParseURL(s.url(pool)))
 	o.ContextTimeoutEnabled = true
 	return redis.NewClient(o)
 }
@@ -64,7 +64,7 @@ func (s *server) client(pool int) *redis.Client {
 // info returns the numbers in a section of INFO.
 func info(ctx context.Context, c *redis.Client, section string) map[string]float64 {
 	numbers := map[string]float64{}
-	for line := range strings.Lines(got(c.Info(ctx, section).Result())) {
+	for line := range strings.Lines(mustGet(c.Info(ctx, section).Result())) {
 		name, v, _ := strings.Cut(strings.TrimSpace(line), ":")
 		numbers[name], _ = strconv.ParseFloat(v, 64)
 	}

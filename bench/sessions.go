@@ -17,7 +17,7 @@ const bareSession = "0123456789abcdef"
 func startSessions(ctx context.Context, users *userdb.Type, c *redis.Client) (secrets []string) {
 	const record = "1795000000000 1795000000000 1795000000000 1797592000000 604800000 192.0.2.7 Firefox"
 	for i := range 1000 {
-		e := got(users.Find(ctx, hints.UID(uid(i))))
+		e := mustGet(users.Find(ctx, hints.UID(uid(i))))
 		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "192.0.2.7", Agent: "Firefox on Linux"})
 		must(err)
 		secrets = append(secrets, secret)
@@ -30,7 +30,7 @@ func startSessions(ctx context.Context, users *userdb.Type, c *redis.Client) (se
 // the entry.
 func session(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			secrets := startSessions(ctx, users, c)
 			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				_, _, err := users.Session(ctx, secrets[i%len(secrets)])

@@ -24,17 +24,17 @@ type account struct {
 	Added time.Time       `userdb:"added"`
 }
 
-// typed compares a method of Typed with that of Type, whose entries are not even looked at.
-func typed(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
+// compareTyped compares a method of Typed with that of Type, whose entries are not even looked at.
+func compareTyped(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
-			return verbs(users, got(userdb.Of[account](users)))
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
+			return verbs(users, mustGet(userdb.Of[account](users)))
 		})
 	}
 }
 
 func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
-	untyped = finds(users)
+	untyped = findVariant(users)
 	untyped.name = "Entry"
 	return variant{name: "struct", op: func(ctx context.Context, w, i int) error {
 		_, err := accounts.Find(ctx, hints.UID(uid(pick(i))))
@@ -44,7 +44,7 @@ func typedFind(users *userdb.Type, accounts *userdb.Typed[account]) (typed, unty
 
 func typedSave(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
 	ctx := context.Background()
-	mine, theirs := got(accounts.Find(ctx, hints.UID(uid(1)))), got(users.Find(ctx, hints.UID(uid(2))))
+	mine, theirs := mustGet(accounts.Find(ctx, hints.UID(uid(1)))), mustGet(users.Find(ctx, hints.UID(uid(2))))
 	typed = variant{name: "struct", op: func(ctx context.Context, w, i int) (err error) {
 		mine.City, mine.Name = fmt.Sprint("city ", i), fmt.Sprint("mine ", i)
 		mine, err = accounts.Save(ctx, mine)
@@ -60,7 +60,7 @@ func typedSave(users *userdb.Type, accounts *userdb.Typed[account]) (typed, unty
 }
 
 func typedCreate(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant) {
-	untyped = creates(users)
+	untyped = createVariant(users)
 	untyped.name = "Entry"
 	lang := "de"
 	return variant{name: "struct", op: func(ctx context.Context, w, i int) error {

@@ -31,11 +31,11 @@ func pick(i int) int { return i * 31 % population }
 // get compares reads by PRK, with a cache of the given number of entries.
 func get(workers, cache int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		return b.compareWithBare(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			for i := range min(cache, population) { // fill the cache
-				must(finds(users).op(ctx, 0, i))
+				must(findVariant(users).op(ctx, 0, i))
 			}
-			return finds(users), bareGet(c)
+			return findVariant(users), bareGet(c)
 		})
 	}
 }
@@ -44,8 +44,8 @@ func bareGet(c *redis.Client) variant {
 	return variant{name: "HGETALL", op: func(ctx context.Context, w, i int) error { return c.HGetAll(ctx, prk(pick(i))).Err() }}
 }
 
-// finds returns a variant that finds entries by UID.
-func finds(users *userdb.Type) variant {
+// findVariant returns a variant that finds entries by UID.
+func findVariant(users *userdb.Type) variant {
 	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Find(ctx, hints.UID(uid(pick(i))))
 		return err
@@ -54,7 +54,7 @@ func finds(users *userdb.Type) variant {
 
 func lookup(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 				h := hints.Field("email", email(pick(i)))
 				if i%2 == 1 {
@@ -98,8 +98,8 @@ return 1`)
 // population.
 func serial(i int) int { return 1_000_000 + i }
 
-// creates returns a variant that creates users with the library.
-func creates(users *userdb.Type) variant {
+// createVariant returns a variant that creates users with the library.
+func createVariant(users *userdb.Type) variant {
 	return variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Create(ctx, newUser(serial(i)))
 		return err
@@ -109,8 +109,8 @@ func creates(users *userdb.Type) variant {
 // create compares creates with those of a bare client.
 func create(workers int, bare func(*redis.Client) variant) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
-			return creates(users), bare(c)
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
+			return createVariant(users), bare(c)
 		})
 	}
 }
@@ -136,8 +136,8 @@ return 1`)
 // are prepared before the time is taken.
 func createSame(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		fingerprint := got(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
-		return b.beside(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
+		fingerprint := mustGet(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
+		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, theirs variant) {
 			return prepared("userdb", newUser, func(ctx context.Context, u userdb.NewEntry) error {
 				_, err := users.Create(ctx, u)
 				return err
@@ -200,9 +200,9 @@ func barePipeline(c *redis.Client) variant {
 
 var errTaken = errors.New("taken")
 
-// handmade returns a variant that does what people write themselves: watch the keys, check them,
+// watchMulti returns a variant that does what people write themselves: watch the keys, check them,
 // write in a transaction.
-func handmade(c *redis.Client) variant {
+func watchMulti(c *redis.Client) variant {
 	return variant{name: "WATCH/MULTI", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
 		return c.Watch(ctx, func(tx *redis.Tx) error {
@@ -217,8 +217,8 @@ func handmade(c *redis.Client) variant {
 }
 
 func (b *bench) update(ctx context.Context) outcome {
-	return b.beside(ctx, 1, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
-		mine := got(users.Find(ctx, hints.UID(uid(1))))
+	return b.compareWithBare(ctx, 1, userdb.Options{}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		mine := mustGet(users.Find(ctx, hints.UID(uid(1))))
 		last := "user number 2"
 		ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) (err error) {
 			mine.Put("city", schema.Text(fmt.Sprint("city ", i)))
@@ -239,7 +239,7 @@ func (b *bench) update(ctx context.Context) outcome {
 func (*bench) keys(context.Context) outcome {
 	text := srkMail(1)
 	parse := testing.AllocsPerRun(1000, func() {
-		got(recordkey.Parse(text))
+		mustGet(recordkey.Parse(text))
 	})
 	build := testing.AllocsPerRun(1000, func() {
 		k, _ := recordkey.SRK("user", "email", "user1@example.com")

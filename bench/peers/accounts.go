@@ -35,6 +35,12 @@ func appendAddress(b []byte, i int) []byte {
 
 func appendName(b []byte, i int) []byte { return appendInt(append(b, "user number "...), i) }
 
+func appendNewAddress(b []byte, i int) []byte {
+	return append(appendInt(append(b, "new"...), i), "@example.com"...)
+}
+
+func appendNewName(b []byte, i int) []byte { return appendInt(append(b, "new user "...), i) }
+
 func appendCity(b []byte, i int) []byte { return appendInt(append(b, "city"...), i%cities) }
 
 // inPage returns how many of the n accounts are on the first page of the city of account i.

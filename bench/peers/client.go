@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// mostAnswer limits the bytes of an answer, including its head.
-const mostAnswer = 4 << 20
+// maxAnswer limits the bytes of an answer, including its head.
+const maxAnswer = 4 << 20
 
 // An answer is the response to one request. Its parts are valid until the next request on the
 // connection.
@@ -41,7 +41,7 @@ func (c *conn) ask(request []byte) (answer, error) {
 	}
 	for n := 0; ; {
 		if n == len(c.read) {
-			if n >= mostAnswer {
+			if n >= maxAnswer {
 				return answer{}, errTooLong
 			}
 			c.read = append(c.read, make([]byte, n)...)
@@ -136,7 +136,7 @@ func framing(head []byte) (length int, chunked bool, err error) {
 		}
 		switch {
 		case bytes.EqualFold(name, []byte("Content-Length")):
-			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 || length > mostAnswer {
+			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 || length > maxAnswer {
 				return 0, false, errMalformed
 			}
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
@@ -156,7 +156,7 @@ func join(body, text []byte) (_ []byte, used int, err error) {
 			return body, 0, nil
 		}
 		size, err := strconv.ParseUint(string(text[used:used+line]), 16, 31)
-		if err != nil || size > mostAnswer {
+		if err != nil || size > maxAnswer {
 			return body, 0, errMalformed
 		}
 		used += line + len(lineEnd)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// whole lists complete answers, with their status and body.
-var whole = []struct {
+// completeAnswers lists complete answers, with their status and body.
+var completeAnswers = []struct {
 	name, text string
 	status     int
 	body       string
@@ -23,7 +23,7 @@ var whole = []struct {
 }
 
 func TestParse(t *testing.T) {
-	for _, x := range whole {
+	for _, x := range completeAnswers {
 		c := &conn{}
 		a, size, err := c.parse([]byte(x.text))
 		if err != nil || size != len(x.text) || a.status != x.status || string(a.body) != x.body {
@@ -63,7 +63,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, x := range whole {
+	for _, x := range completeAnswers {
 		f.Add([]byte(x.text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

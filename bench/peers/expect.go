@@ -35,9 +35,52 @@ func (e *expectation) head() {
 	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
 }
 
-// judge returns nil if the answer is as expected. The error quotes only the bodies of refusals,
+// once expects text once in the body.
+func (e *expectation) once(text string) {
+	e.texts = append(e.texts, text...)
+	e.body(1)
+}
+
+// field expects a field of an object in the body, whose value is what add appends for account i.
+func (e *expectation) field(name string, add func([]byte, int) []byte, i int) {
+	e.texts = append(append(append(e.texts, '"'), name...), `":"`...)
+	e.texts = append(add(e.texts, i), '"')
+	e.body(1)
+}
+
+// account expects the four fields of account i in the body, once, and no other address. id is the
+// product's name for the id.
+func (e *expectation) account(id string, i int) {
+	e.field(id, appendUID, i)
+	e.field("email", appendAddress, i)
+	e.field("name", appendName, i)
+	e.field("city", appendCity, i)
+	e.once(`"email":`)
+}
+
+// page expects a page of accounts of one city in the body.
+func (e *expectation) page(c call) {
+	size := inPage(c.n, c.account)
+	e.texts = append(e.texts, `"city":"`...)
+	e.texts = append(appendCity(e.texts, c.account), '"')
+	e.body(size)
+	for _, text := range []string{`"email":"user`, `@example.com"`, `"name":"user number `} {
+		e.texts = append(e.texts, text...)
+		e.body(size)
+	}
+}
+
+// newAccount expects the fields of an account that was just created in the body.
+func (e *expectation) newAccount(id string, fresh int) {
+	e.texts = append(append(append(e.texts, '"'), id...), `":"`...)
+	e.body(1)
+	e.field("email", appendNewAddress, fresh)
+	e.field("name", appendNewName, fresh)
+}
+
+// check returns nil if the answer is as expected. The error quotes only the bodies of refusals,
 // because other bodies hold secrets.
-func (e *expectation) judge(a answer) error {
+func (e *expectation) check(a answer) error {
 	if a.status != e.status {
 		body := a.body[:min(len(a.body), 200)]
 		if a.status < 400 {

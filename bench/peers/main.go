@@ -161,7 +161,7 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	r.Loadings = append(r.Loadings, loading{Service: peer.name, Accounts: n, Seconds: peer.loading.Seconds()})
 	for _, store := range stores {
 		if rows := p.rows(store, n); len(rows) > 0 {
-			if err := p.beside(ctx, t, peer, accounts, rows, r); err != nil {
+			if err := p.measureStore(ctx, t, peer, accounts, rows, r); err != nil {
 				return err
 			}
 		}
@@ -169,9 +169,9 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	return nil
 }
 
-// beside measures the rows of one store. If the store does not take the accounts, each row gets the
-// reason instead of figures.
-func (p plan) beside(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
+// measureStore measures the rows of one store. If the store does not take the accounts, each row
+// gets the reason instead of figures.
+func (p plan) measureStore(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
 	open := t.startRedis
 	if rows[0].Service == "file" {
 		open = t.startFile
@@ -189,7 +189,7 @@ func (p plan) beside(ctx context.Context, t tools, peer *service, accounts strin
 	r.Loadings = append(r.Loadings, l)
 	for _, x := range rows {
 		if x.Words = l.Words; !refused {
-			p.fill(ctx, ours, peer, &x)
+			p.measureRow(ctx, ours, peer, &x)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -200,8 +200,8 @@ func (p plan) beside(ctx context.Context, t tools, peer *service, accounts strin
 	return nil
 }
 
-// fill measures a row, or sets the reason why it could not.
-func (p plan) fill(ctx context.Context, ours, peer *service, x *row) {
+// measureRow measures a row, or sets the reason why it could not.
+func (p plan) measureRow(ctx context.Context, ours, peer *service, x *row) {
 	if time.Now().After(p.end) {
 		x.Words, x.failed = fmt.Sprintf("not measured: the run took longer than %v", p.total), true
 		return

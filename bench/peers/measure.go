@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	quads      = 5 // how often a row takes the turns ours, peer, peer, ours
-	leastQuads = 2 // at least, even if operations take longer than a turn
-	// warmers is the largest number of callers that warm a side up: with 128 callers each sign-in
-	// would take seconds.
-	warmers = 16
+	quads    = 5 // how often a row takes the turns ours, peer, peer, ours
+	minQuads = 2 // the minimum, even if operations take longer than a turn
+	// maxWarmUpCallers is the largest number of callers that warm a side up: with 128 callers each
+	// sign-in would take seconds.
+	maxWarmUpCallers = 16
 )
 
-// Settings describe how rows are measured.
+// settings controls how rows are measured.
 type settings struct {
 	seconds float64       // of each side of a row
 	limit   time.Duration // of a row
@@ -101,7 +101,7 @@ func (d *side) work(c *caller, end time.Time) error {
 		})
 		a, err := c.conn.ask(c.request.encode(d.service.addr))
 		if err == nil {
-			err = c.expected.judge(a)
+			err = c.expected.check(a)
 		}
 		if err != nil {
 			return err
@@ -162,12 +162,12 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 		defer context.AfterFunc(ctx, sides[i].close)()
 	}
 	for _, d := range sides {
-		if _, err := d.round(d.callers[:min(warmers, callers)], o.turn()); err != nil {
+		if _, err := d.round(d.callers[:min(maxWarmUpCallers, callers)], o.turn()); err != nil {
 			return f, o.explain(err, sides)
 		}
 	}
 	runtime.GC() // not in a turn
-	for begin, n := time.Now(), 0; n < quads && (n < leastQuads || time.Since(begin).Seconds() < 2*o.seconds); n++ {
+	for begin, n := time.Now(), 0; n < quads && (n < minQuads || time.Since(begin).Seconds() < 2*o.seconds); n++ {
 		for _, i := range []int{0, 1, 1, 0} {
 			r, err := sides[i].round(sides[i].callers, o.turn())
 			if err != nil {
@@ -176,7 +176,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 			sides[i].rounds = append(sides[i].rounds, r)
 		}
 	}
-	return sum(sides[0].rounds, sides[1].rounds), nil
+	return summarize(sides[0].rounds, sides[1].rounds), nil
 }
 
 var errSlow = errors.New("slower than the limit for a row")
@@ -195,7 +195,7 @@ func (o settings) explain(err error, sides [2]*side) error {
 	return fmt.Errorf("%w, which is %v: %s", errSlow, o.limit, strings.Join(did, ", "))
 }
 
-// Figures are the figures of one row.
+// figures holds what was measured in one row.
 type figures struct {
 	Ours  sideFigures `json:"ours"`
 	Peer  sideFigures `json:"peer"`
@@ -205,7 +205,7 @@ type figures struct {
 	Pairs int         `json:"pairs"`
 }
 
-// SideFigures are the figures of one side of a row.
+// sideFigures holds what was measured on one side of a row.
 type sideFigures struct {
 	Operations int     `json:"operations"`
 	Rate       float64 `json:"per_second"`
@@ -213,12 +213,13 @@ type sideFigures struct {
 	P99        float64 `json:"p99_ms"`
 	CPU        float64 `json:"server_cpu_us"`   // of an operation, all processes of the service
 	Memory     float64 `json:"memory_mib"`      // of all processes, the largest after a turn
-	Generator  float64 `json:"generator_share"` // part of all processors that the load generator used
+	Generator  float64 `json:"generator_share"` // the load generator's share of all processors
 }
 
-// sum computes figures from rounds. Rounds with the same index are a pair: they follow each other.
-func sum(ours, peer []round) figures {
-	f := figures{Ours: sumSide(ours), Peer: sumSide(peer), Pairs: len(ours)}
+// summarize computes figures from rounds. Rounds with the same index are a pair: they follow each
+// other.
+func summarize(ours, peer []round) figures {
+	f := figures{Ours: summarizeSide(ours), Peer: summarizeSide(peer), Pairs: len(ours)}
 	var ratios []float64
 	for i := range ours {
 		ratios = append(ratios, ours[i].rate()/peer[i].rate())
@@ -228,7 +229,7 @@ func sum(ours, peer []round) figures {
 	return f
 }
 
-func sumSide(rounds []round) (f sideFigures) {
+func summarizeSide(rounds []round) (f sideFigures) {
 	var rates []float64
 	var latencies []time.Duration
 	var server, own time.Duration

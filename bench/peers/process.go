@@ -21,15 +21,15 @@ const (
 
 // A process is a server that was started. Its standard error goes to a file.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  string
-	over chan struct{} // closed when the process has ended
+	name  string
+	cmd   *exec.Cmd
+	log   string
+	ended chan struct{} // closed when the process has ended
 }
 
 // start starts a server. The kernel ends it with this program, however this program ends.
 func start(dir, name string, env []string, argv ...string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(dir, name+".log"), over: make(chan struct{})}
+	p := &process{name: name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	// With O_APPEND the file may be emptied while the server writes to it.
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -42,7 +42,7 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 	}
 	go func() {
 		_ = p.cmd.Wait() // how it ended is in its log
-		close(p.over)
+		close(p.ended)
 	}()
 	return p, nil
 }
@@ -55,7 +55,7 @@ func (p *process) until(ctx context.Context, ready func() bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", p.name, ctx.Err())
-		case <-p.over:
+		case <-p.ended:
 			text, _ := os.ReadFile(p.log)
 			return fmt.Errorf("%s has ended: %s", p.name, lastLine(text))
 		case <-time.After(20 * time.Millisecond):
@@ -83,10 +83,10 @@ func (p *process) address(ctx context.Context) (addr string, err error) {
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-p.over:
+	case <-p.ended:
 	case <-time.After(endTime):
 		_ = p.cmd.Process.Kill()
-		<-p.over
+		<-p.ended
 	}
 }
 

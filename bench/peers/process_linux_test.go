@@ -71,7 +71,7 @@ func TestProcess(t *testing.T) {
 	}
 	p.stop()
 	select {
-	case <-p.over:
+	case <-p.ended:
 	default:
 		t.Error("it has not ended")
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// aCall is the call whose answers are listed below.
-var aCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
+// testCall is the call whose answers are listed below.
+var testCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
 
 const (
 	ourAccount   = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
@@ -31,7 +31,7 @@ func pageOf(before, account, after string) string {
 	return before + strings.Join(all, ",") + after
 }
 
-// rightAnswers holds each product's answers to aCall.
+// rightAnswers holds each product's answers to testCall.
 var rightAnswers = map[string][2]answer{
 	"get":  {{200, nil, []byte(ourAccount)}, {200, nil, []byte(theirAccount)}},
 	"find": {{200, nil, []byte(ourAccount)}, {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)}},
@@ -85,9 +85,9 @@ func TestJudge(t *testing.T) {
 		for i, v := range []verb{j.ours, j.peers} {
 			var r request
 			var e expectation
-			v.ask(&r, &e, aCall)
+			v.ask(&r, &e, testCall)
 			right := rightAnswers[j.name][i]
-			if err := e.judge(right); err != nil {
+			if err := e.check(right); err != nil {
 				t.Errorf("%s, side %d: the right answer: %v", j.name, i, err)
 			}
 			for _, w := range wrongAnswers {
@@ -96,7 +96,7 @@ func TestJudge(t *testing.T) {
 				}
 				a := right
 				a.head, a.body = append([]byte(nil), a.head...), append([]byte(nil), a.body...)
-				if err := e.judge(w.change(a)); err == nil {
+				if err := e.check(w.change(a)); err == nil {
 					t.Errorf("%s, side %d: %s counts as an operation", j.name, i, w.name)
 				}
 			}
@@ -108,11 +108,11 @@ func TestJudge(t *testing.T) {
 func TestJudgeShowsNoSecret(t *testing.T) {
 	var e expectation
 	e.begin(201)
-	if err := e.judge(answer{200, nil, []byte(`{"secret":"hidden"}`)}); err == nil || strings.Contains(err.Error(), "hidden") {
+	if err := e.check(answer{200, nil, []byte(`{"secret":"hidden"}`)}); err == nil || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("%v", err)
 	}
 	e.begin(200)
-	if err := e.judge(answer{503, nil, []byte(`{"code":"busy"}`)}); err == nil || !strings.Contains(err.Error(), "busy") {
+	if err := e.check(answer{503, nil, []byte(`{"code":"busy"}`)}); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("%v, want what the server says", err)
 	}
 }

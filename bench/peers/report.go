@@ -102,15 +102,17 @@ func (r row) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-const explanation = `"Ours" is ` + "`userdb serve`" + `, "peer" is PocketBase. The ratio is ours to the peer's, by operations a second: the median
-of pairs of turns, with the 95 % interval of that median. Where two figures stand in a column, the first is ours. "server µs/op" is the processor time of
-all processes of a side for one operation, Redis included; "MiB" is their memory; "generator" is how much of the machine's processors the load generator used.
-README.md says how this is measured, and which figures cannot be compared.
+const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is PocketBase. The ratio is ours to the peer's, of
+operations a second: the median over pairs of turns, with the 95 % interval of that median. If a
+column has two figures, the first is ours. "server µs/op" is the processor time that all processes
+of a side, including Redis, use for one operation; "MiB" is their memory; "generator" is the load
+generator's share of the machine's processors. README.md explains how this is measured, and which
+figures cannot be compared.
 `
 
 // markdown writes the report for people.
 func (r report) markdown(w io.Writer) {
-	fmt.Fprintf(w, "# Beside PocketBase\n\nWritten by `make bench-peers` on %s, in %s. %s; load %s. %s.\n\n%s",
+	fmt.Fprintf(w, "# userdb and PocketBase\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load %s.\n%s.\n\n%s",
 		r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, explanation)
 	if r.PeerLog {
 		fmt.Fprint(w, "\nPocketBase kept its log of requests in SQLite, as it does by default.\n")

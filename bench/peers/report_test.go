@@ -26,7 +26,7 @@ func rounds(rates ...int) (all []round) {
 // TestSum checks that ratios are those of neighbouring turns: in one pair the whole machine is ten
 // times slower.
 func TestSum(t *testing.T) {
-	f := sum(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
+	f := summarize(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
 		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)
 	}
@@ -47,7 +47,7 @@ func TestNumber(t *testing.T) {
 }
 
 func someReport() report {
-	f := sum(rounds(30, 30), rounds(10, 10))
+	f := summarize(rounds(30, 30), rounds(10, 10))
 	return report{
 		Machine: "a machine", Versions: "versions", Took: "1s",
 		Loadings: []loading{{Service: "pocketbase", Accounts: 10, Seconds: 1}, {Service: "file", Accounts: 10, Words: "not loaded: full"}},

@@ -58,7 +58,7 @@ func (s *service) emptyLogs() {
 	}
 }
 
-// Tools are the programs that are measured.
+// tools holds the paths of the programs that are measured.
 type tools struct {
 	dir                 string // of all files of the run
 	userdb, peer, redis string
@@ -104,8 +104,8 @@ func (t tools) run(ctx context.Context, env []string, argv ...string) (out strin
 	return strings.TrimSpace(string(text)), err
 }
 
-// folder creates a directory for a service with the accounts of a file.
-func (t tools) folder(name, accounts string) (dir string, err error) {
+// makeDir creates a directory for a service with the accounts of a file.
+func (t tools) makeDir(name, accounts string) (dir string, err error) {
 	dir = strings.TrimSuffix(accounts, filepath.Ext(accounts)) + "-" + name
 	return dir, os.Mkdir(dir, 0o700)
 }
@@ -124,7 +124,7 @@ func environment(store string) []string {
 // startRedis starts userdb on a Redis of its own that is configured as docs/stores.md advises.
 func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err error) {
 	s = &service{name: "redis"}
-	dir, err := t.folder(s.name, accounts)
+	dir, err := t.makeDir(s.name, accounts)
 	if err != nil {
 		return s, err
 	}
@@ -157,7 +157,7 @@ func pings(socket string) bool {
 // startFile starts userdb on its embedded file.
 func (t tools) startFile(ctx context.Context, accounts string) (s *service, err error) {
 	s = &service{name: "file"}
-	dir, err := t.folder(s.name, accounts)
+	dir, err := t.makeDir(s.name, accounts)
 	if err != nil {
 		return s, err
 	}
@@ -187,10 +187,9 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 		return err
 	}
 	return s.begin(ctx, func(r *request, e *expectation, i int) {
-		ourHead(r, "POST", "/v1/types/user/entries/", s.key)
+		userdb.begin(r, e, "POST", "types/user/entries/", s.key, 201)
 		r.path = append(appendUID(r.path, i), "/sessions"...)
 		r.body = append(r.body, "{}"...)
-		e.begin(201)
 	}, func(body []byte) (string, error) {
 		var got struct{ Session struct{ Secret string } }
 		err := json.Unmarshal(body, &got)
@@ -201,7 +200,7 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 // startPeer starts PocketBase.
 func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err error) {
 	s = &service{name: "pocketbase"}
-	dir, err := t.folder(s.name, accounts)
+	dir, err := t.makeDir(s.name, accounts)
 	if err != nil {
 		return s, err
 	}
@@ -247,7 +246,7 @@ func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation
 		ask(&r, &e, i)
 		a, err := c.ask(r.encode(s.addr))
 		if err == nil {
-			err = e.judge(a)
+			err = e.check(a)
 		}
 		var text string
 		if err == nil {
