@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// mostColumns limits lines of comments and of Markdown. A tab counts as four columns.
-const mostColumns = 100
+// maxColumns limits lines of comments and of Markdown. A tab counts as four columns.
+const maxColumns = 100
 
 // notYet lists the folders and Markdown files that do not follow the rules yet. TestComments fails
 // for an entry that does, so that the list gets shorter.
@@ -64,8 +64,13 @@ func commentProblems(path, text string) []string {
 	return nil
 }
 
-// shebang matches the first line of a shell script.
-var shebang = regexp.MustCompile(`^#!.*\b(ba)?sh\b`)
+var (
+	// shebang matches the first line of a shell script.
+	shebang = regexp.MustCompile(`^#!.*\b(ba)?sh\b`)
+
+	// directive matches comments for programs, such as //go:embed and //nolint:gosec.
+	directive = regexp.MustCompile(`^//[a-z]+:[a-z]`)
+)
 
 func goProblems(text string, lines []string) (problems []string) {
 	set := token.NewFileSet()
@@ -85,7 +90,7 @@ func goProblems(text string, lines []string) (problems []string) {
 			if c.Text == "// Output:" { // go test compares what follows
 				break
 			}
-			if strings.HasPrefix(c.Text, "//go:") {
+			if directive.MatchString(c.Text) {
 				continue
 			}
 			first := set.Position(c.Pos()).Line
@@ -174,10 +179,11 @@ func markdownProblems(lines []string) (problems []string) {
 // appendLong appends a problem if the line is too long and could be wrapped.
 func appendLong(problems []string, number int, line string) []string {
 	columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
-	if columns <= mostColumns || len(strings.Fields(line)) < 3 { // a mark and a word cannot be wrapped
+	const least = 3 // words, one of which may be a mark
+	if columns <= maxColumns || len(strings.Fields(line)) < least {
 		return problems
 	}
-	return append(problems, fmt.Sprintf("%d: the line has %d columns, want at most %d", number, columns, mostColumns))
+	return append(problems, fmt.Sprintf("%d: the line has %d columns, want at most %d", number, columns, maxColumns))
 }
 
 // TestCommentProblems checks that each rule finds what breaks it, and nothing else.
@@ -204,13 +210,14 @@ func TestCommentProblems(t *testing.T) {
 		{"Go of 100 columns", "a.go", pkg + "\t// " + long[:93] + "\n", 0},
 		{"Go of 100 letters", "a.go", pkg + "// " + strings.ReplaceAll(long[:97], "o", "ö") + "\n", 0},
 		{"long Go at the end of a line", "a.go", pkg + "var a = 1 // " + long + "\n", 1},
-		{"long Go between others", "a.go", pkg + "/*\n" + long + "x\n*/\n", 1},
+		{"long Go in a block", "a.go", pkg + "/*\n" + long + "x\n*/\n", 1},
 		{"long Go in a string", "a.go", pkg + "var s = `\n// " + long + "`\n", 0},
 		{"long code", "a.go", pkg + "var s = \"" + long + "\"\n", 0},
 		{"long word", "a.go", pkg + "// https://example.com/" + strings.Repeat("x", 100) + "\n", 0},
 		{"long directive", "a.go", pkg + "//go:generate " + long + "\nvar a int\n", 0},
+		{"directive on a long line", "a.go", pkg + "var a = `" + long + "` //nolint:gosec\n", 0},
 		{"long output", "a.go", pkg + "// Output:\n// " + long + "\n", 0},
-		{"no Go", "a.go", "package", 1},
+		{"invalid Go", "a.go", "package", 1},
 
 		{"long Lua", "a.lua", "-- " + long + "\n", 1},
 		{"long Lua at the end of a line", "a.lua", "local a = 1 -- " + long + "\n", 1},

@@ -14,12 +14,12 @@ var core = []string{"userdb", "hints", "schema", "validate", "password", "record
 
 const (
 	modulesFile = "modules.txt"
-	mostModules = 14
+	maxModules  = 14
 )
 
-// outside returns the other modules whose packages the given packages import, directly or
+// otherModules returns the other modules whose packages the given packages import, directly or
 // indirectly, sorted.
-func outside(t *testing.T, packages ...string) []string {
+func otherModules(t *testing.T, packages ...string) []string {
 	t.Helper()
 	args := []string{"list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}"}
 	for _, p := range packages {
@@ -37,9 +37,9 @@ func outside(t *testing.T, packages ...string) []string {
 // TestModules compares the modules that the core needs with modules.txt. With -update it rewrites
 // the list.
 func TestModules(t *testing.T) {
-	found := outside(t, core...)
-	if len(found) > mostModules {
-		t.Errorf("the core needs %d other modules, want at most %d: %v", len(found), mostModules, found)
+	found := otherModules(t, core...)
+	if len(found) > maxModules {
+		t.Errorf("the core needs %d other modules, want at most %d: %v", len(found), maxModules, found)
 	}
 	if *update {
 		if err := os.WriteFile(modulesFile, []byte(strings.Join(found, "\n")+"\n"), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestWatchersStayOut(t *testing.T) {
 	for _, c := range []struct{ packages, out []string }{
 		{append(slices.Clone(core), "maintain/...", "web"), others}, {[]string{"cmd/...", "serve/..."}, traces},
 	} {
-		for _, module := range outside(t, c.packages...) {
+		for _, module := range otherModules(t, c.packages...) {
 			for _, of := range c.out {
 				if strings.HasPrefix(module, of) {
 					t.Errorf("%v: %s is compiled", c.packages, module)

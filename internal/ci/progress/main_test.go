@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTests feeds what go test prints.
+// TestTests passes the output of go test to a report.
 func TestTests(t *testing.T) {
 	r := &report{printed: map[string]string{}}
 	var out string
@@ -44,7 +44,7 @@ func TestTests(t *testing.T) {
 	}
 }
 
-// A watcher writes a file when a line about a command that still runs was printed.
+// A watcher creates a file once a line about a running command is printed.
 type watcher struct {
 	strings.Builder
 	file string
